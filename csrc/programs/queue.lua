@@ -1,0 +1,108 @@
+--#fragment
+-- Shared by the programs that take, pass on or leave a lock.
+--
+-- KEYS[1] the lock: a hash, owner -> hold count, that always has a TTL
+-- KEYS[2] its fencing counter
+-- KEYS[3] its queue: a sorted set whose lowest score is served first
+--           score >  0   a waiter, "<client uuid>:<wait>:<token ttl ms> <owner>"
+--           score == 0   the waiter that holds the lock by a grant it has not confirmed
+--           score <  0   "foreign": until -score ms of server time, the free lock is
+--                        left to clients that know no queue
+-- KEYS[4] the channel on which Redisson announces a release
+-- ARGV[1] owner, ARGV[2] grant lease in ms
+local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local OWNER, GRANT_MS = ARGV[1], ARGV[2]
+local QUEUE_MS = 120000
+local TURN_MS = 50
+
+local function server_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- A token above every earlier one, also when the counter was lost. A counter without a TTL is Java's: it stays so.
+local function next_token(ttl_ms)
+  if ttl_ms == '0' then return 0 end
+  local last = tonumber(redis.call('GET', COUNTER))
+  local token = math.max((last or 0) + 1, server_us())
+  local text = string.format('%.0f', token)
+  if last and redis.call('PTTL', COUNTER) == -1 then
+    redis.call('SET', COUNTER, text)
+  else
+    redis.call('SET', COUNTER, text, 'PX', ttl_ms)
+  end
+  return token
+end
+
+local function tell(member, text)
+  return redis.call('PUBLISH', 'holdfast_grant:' .. member:sub(1, 36), text) > 0
+end
+
+-- Forgets every waiter of the member's client: it is dead, or as good as dead.
+local function bury(member)
+  local client = member:sub(1, 36)
+  for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, -1)) do
+    if other:sub(1, 36) == client then redis.call('ZREM', QUEUE, other) end
+  end
+end
+
+local function first()
+  local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')
+  return head[1], tonumber(head[2])
+end
+
+-- Drops what stands before the waiters; the lock is free or about to be.
+local function first_waiter()
+  local member, score = first()
+  while member and score <= 0 do
+    redis.call('ZREM', QUEUE, member)
+    member, score = first()
+  end
+  return member
+end
+
+-- Gives the free lock to the first waiter that listens; a waiter that finds no token with its grant asks for one.
+-- Stops before the member `me`, which can take it by itself.
+local function hand_over(me)
+  local member = first_waiter()
+  while member and member ~= me do
+    local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')
+    local counted, token = pcall(next_token, ttl_ms)
+    local text = counted and string.format('%.0f', token) or '0'
+    if tell(member, table.concat({ 'grant', wait, text, #owner, owner .. LOCK }, ' ')) then
+      redis.call('HSET', LOCK, owner, 1)
+      redis.call('PEXPIRE', LOCK, GRANT_MS)
+      redis.call('ZADD', QUEUE, 0, member)
+      redis.call('PEXPIRE', QUEUE, QUEUE_MS)
+      return true
+    end
+    bury(member)
+    member = first_waiter()
+  end
+  return false
+end
+
+-- Leaves the free lock to Redisson's waiters for a moment; the first waiter of ours is told to look again after it.
+local function foreign_turn()
+  local member = first_waiter()
+  while member do
+    if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then
+      redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')
+      return
+    end
+    bury(member)
+    member = first_waiter()
+  end
+end
+
+-- After the lock was deleted: it goes to the next one, of ours and of Redisson's in turns.
+local function pass_on()
+  if redis.pcall('ZCARD', QUEUE) ~= 0 and redis.call('TYPE', QUEUE).ok == 'zset' then
+    if redis.call('PUBSUB', 'NUMSUB', RELEASES)[2] > 0 then
+      foreign_turn()
+    elseif hand_over() then
+      return
+    end
+  end
+  redis.call('PUBLISH', RELEASES, '0')
+end

@@ -1,0 +1,16 @@
+-- Renews many locks at once. Never re-creates one, never touches another owner's.
+--
+-- KEYS[i] a lock; ARGV[2i - 1] its owner, ARGV[2i] its lease in ms
+--
+-- for each lock: 1 renewed; -1 the key is gone, -2 another owner (or another type) has it
+local results = {}
+for i, lock in ipairs(KEYS) do
+  local owned = redis.pcall('HEXISTS', lock, ARGV[2 * i - 1])
+  if owned == 1 then
+    redis.call('PEXPIRE', lock, ARGV[2 * i])
+    results[i] = 1
+  else
+    results[i] = redis.call('EXISTS', lock) == 0 and -1 or -2
+  end
+end
+return results
