@@ -275,6 +275,13 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
     return hold->renewed && hold->at_risk ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }
 
+void hf_client_notice(hf_client *client, hf_time now) {
+    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) {
+        if (hold->state != HF_HOLD_HELD || now < hold->valid_until) return; /* the keeper's */
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+    }
+}
+
 void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
     hold->busy = false;
     for (hf_op *op = client->ops, *next; op && !hold->busy; op = next) {

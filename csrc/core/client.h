@@ -64,6 +64,9 @@ void hf_client_tick(hf_client *client, hf_time now);
 void hf_client_tick_calls(hf_client *client, hf_time now);
 void hf_client_tick_keeper(hf_client *client, hf_time now);
 
+/* Marks the holds whose time is over as lost, without doing anything else. */
+void hf_client_notice(hf_client *client, hf_time now);
+
 /* Lets go of everything in the background: fails the operations under way with HF_CLOSED, leaves every hold.
  * The driver goes on until hf_client_is_quiet, or as long as it likes. */
 void hf_client_close(hf_client *client, hf_time now);
