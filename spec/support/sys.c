@@ -1,9 +1,10 @@
 /*
- * spec.support.sys: the few system calls that the specs, the demo and the benches need and that no Lua 5.4
- * package of the supported systems has. Linux only.
+ * spec.support.sys: the few system calls that the specs, the demo and the benches need and that no
+ * Lua 5.4 package of the supported systems has. Linux only.
  *
- * Descriptors and process ids are plain integers; whoever got one closes it or waits for it. Times are seconds.
- * Failures return nil, message, errno; misuse raises. Reads and writes block for at most the timeout given.
+ * Descriptors and process ids are plain integers; whoever got one closes it or waits for it. Times
+ * are seconds. Failures return nil, message, errno; misuse raises. Reads and writes block for at
+ * most the timeout given.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -451,8 +452,9 @@ static void *run_job(void *argument)
     return NULL;
 }
 
-/* run_threads{ code, ... }: runs each text in a Lua state of its own with this state's module paths, all at once,
- * and returns a list with the string that each returned; raises with the first error. */
+/* run_threads{ code, ... }: runs each text in a Lua state of its own with this state's module
+ * paths, all at once, and returns a list with the string that each returned; raises with the first
+ * error. */
 static int sys_run_threads(lua_State *L)
 {
     struct job jobs[THREADS_MAX] = {0};
