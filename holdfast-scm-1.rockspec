@@ -25,6 +25,23 @@ build = {
   modules = {
     ["holdfast.core"] = {
       sources = {
+        "csrc/core/acquire.c",
+        "csrc/core/buffer.c",
+        "csrc/core/calls.c",
+        "csrc/core/client.c",
+        "csrc/core/failure.c",
+        "csrc/core/holds.c",
+        "csrc/core/keeper.c",
+        "csrc/core/lease.c",
+        "csrc/core/names.c",
+        "csrc/core/programs.c",
+        "csrc/core/reply.c",
+        "csrc/core/request.c",
+        "csrc/core/session.c",
+        "csrc/core/types.c",
+        "csrc/core/url.c",
+        "csrc/posix/driver.c",
+        "csrc/posix/net.c",
       },
       defines = { "_GNU_SOURCE" },
       incdirs = { "csrc/core", "csrc/posix", "$(HIREDIS_INCDIR)" },
