@@ -90,7 +90,7 @@ local function programs()
   for path in output_of("LC_ALL=C ls " .. SOURCES .. "/*.lua"):gmatch("[^\n]+") do
     local file = path:match("[^/]+$")
     local name = file:gsub("%.lua$", "")
-    if not name:find("^[a-z][a-z0-9_]*$") then fail("%s: a program's name is lower case letters, digits and _", file) end
+    if not name:find("^[a-z][a-z0-9_]*$") then fail("%s: a name is lower case letters, digits and _", file) end
     if not read(path):find("^%-%-#fragment") then
       list[#list + 1] = { name = name, file = file, lines = expand(file, {}, {}) }
     end

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what one set of work needs, and only what is missing: tools/setup.sh build|test|check
+# Installs what one set of work needs, and only what is missing: tools/setup.sh build|demo|test|check
 # A need is a package name, or several joined with | of which one is enough.
-# check includes test, test includes build. Nothing is upgraded, removed or started.
+# Each set includes those before it. Nothing is upgraded, removed or started.
 set -eu
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -41,7 +41,8 @@ clang_version() {
 
 # The lists are written once, in order of what builds on what.
 build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
-test_needs() { echo redis-server redis-sentinel lua-busted lua-check; }
+demo_needs() { echo redis-server; }
+test_needs() { echo redis-sentinel lua-busted lua-check; }
 check_needs() {
     echo clang clang-tidy clang-format cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
         "nginx-light|nginx-core|nginx" libnginx-mod-http-lua lua-resty-core spin wrk tmux
@@ -50,8 +51,9 @@ check_needs() {
 needs() {
     case $1 in
     build) build_needs ;;
-    test) build_needs; test_needs ;;
-    check) build_needs; test_needs; check_needs ;;
+    demo) build_needs; demo_needs ;;
+    test) build_needs; demo_needs; test_needs ;;
+    check) build_needs; demo_needs; test_needs; check_needs ;;
     esac
 }
 
@@ -96,8 +98,8 @@ install_packages() {
 }
 
 case ${1:-} in
-build | test | check) set_name=$1 ;;
-*) say "usage: tools/setup.sh build|test|check"; exit 2 ;;
+build | demo | test | check) set_name=$1 ;;
+*) say "usage: tools/setup.sh build|demo|test|check"; exit 2 ;;
 esac
 
 if ! command -v apt-get >/dev/null 2>&1; then

@@ -6,7 +6,9 @@ local sys = require "spec.support.sys"
 
 local process = { now = sys.now, sleep = sys.sleep }
 
-local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, KILL = 9, USR1 = 10, USR2 = 12, TERM = 15, CHLD = 17, CONT = 18, STOP = 19 }
+local SIGNALS = {
+  HUP = 1, INT = 2, QUIT = 3, KILL = 9, USR1 = 10, USR2 = 12, PIPE = 13, TERM = 15, CHLD = 17, CONT = 18, STOP = 19,
+}
 local STEP = 0.002
 
 process.flavour = rawget(_G, "jit") and "luajit" or "lua" .. _VERSION:match("%d%.%d")
@@ -81,7 +83,7 @@ function process.directory()
 end
 
 function process.remove(path)
-  os.execute(("rm -rf '%s'"):format(path))
+  sys.remove(path)
   litter[path] = nil
 end
 

@@ -37,7 +37,8 @@ local function config_lines(self, options)
   if options.password then add("masterauth %s", options.password) end
   for _, user in ipairs(options.users or {}) do add("user %s", user) end
   if options.maxmemory then add("maxmemory %s", options.maxmemory) end
-  if options.replica_of then add("replicaof 127.0.0.1 %d", assert(options.replica_of.port, "a master needs tcp = true")) end
+  local master = options.replica_of
+  if master then add("replicaof 127.0.0.1 %d", assert(master.port, "a master needs tcp = true")) end
   for _, line in ipairs(options.conf or {}) do lines[#lines + 1] = line end
   return lines
 end
@@ -72,7 +73,8 @@ function Server:_launch()
   return process.wait_until(function() return self:_ready() end, START_TIMEOUT) == "ready"
 end
 
--- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist, conf = { lines } }
+-- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
+--   conf = { lines } }
 function redis.start(options)
   options = options or {}
   local self = setmetatable({ options = options, directory = process.directory() }, Server)
@@ -122,7 +124,7 @@ end
 
 local function forget(self)
   for _, name in ipairs { "dump.rdb", "appendonlydir" } do
-    os.execute(("rm -rf '%s/%s'"):format(self.directory, name))
+    sys.remove(self.directory .. "/" .. name)
   end
 end
 

@@ -1,13 +1,15 @@
 /*
- * spec.support.sys: the few system calls that the specs, the demo and the benches need and that no Lua 5.4
- * package of the supported systems has. Linux only.
+ * spec.support.sys: the few system calls that the specs, the demo and the benches need and that no
+ * Lua 5.4 package of the supported systems has. Linux only.
  *
- * Descriptors and process ids are plain integers; whoever got one closes it or waits for it. Times are seconds.
- * Failures return nil, message, errno; misuse raises. Reads and writes block for at most the timeout given.
+ * Descriptors and process ids are plain integers; whoever got one closes it or waits for it. Times
+ * are seconds. Failures return nil, message, errno; misuse raises. Reads and writes block for at
+ * most the timeout given.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -394,6 +396,20 @@ static int sys_mkdtemp(lua_State *L)
     return 1;
 }
 
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *where)
+{
+    (void)status;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+/* remove(path): a file, or a directory with all that is in it */
+static int sys_remove(lua_State *L)
+{
+    return done(L, nftw(luaL_checkstring(L, 1), remove_entry, 16, FTW_DEPTH | FTW_PHYS));
+}
+
 static int sys_isatty(lua_State *L)
 {
     lua_pushboolean(L, isatty(fd_arg(L)));
@@ -451,8 +467,9 @@ static void *run_job(void *argument)
     return NULL;
 }
 
-/* run_threads{ code, ... }: runs each text in a Lua state of its own with this state's module paths, all at once,
- * and returns a list with the string that each returned; raises with the first error. */
+/* run_threads{ code, ... }: runs each text in a Lua state of its own with this state's module
+ * paths, all at once, and returns a list with the string that each returned; raises with the first
+ * error. */
 static int sys_run_threads(lua_State *L)
 {
     struct job jobs[THREADS_MAX] = {0};
@@ -512,6 +529,7 @@ static const luaL_Reg functions[] = {
     {"catch", sys_catch},
     {"caught", sys_caught},
     {"mkdtemp", sys_mkdtemp},
+    {"remove", sys_remove},
     {"isatty", sys_isatty},
     {"interpreter", sys_interpreter},
     {"run_threads", sys_run_threads},
