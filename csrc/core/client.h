@@ -67,6 +67,12 @@ void hf_client_tick_keeper(hf_client *client, hf_time now);
 /* Marks the holds whose time is over as lost, without doing anything else. */
 void hf_client_notice(hf_client *client, hf_time now);
 
+/* Marks the hold lost and counts it. */
+void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason);
+
+/* Why a hold whose time is over ended. */
+hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
+
 /* Lets go of everything in the background: fails the operations under way with HF_CLOSED, leaves every hold.
  * The driver goes on until hf_client_is_quiet, or as long as it likes. */
 void hf_client_close(hf_client *client, hf_time now);

@@ -44,11 +44,7 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now);
 void hf_client_listen_foreign(hf_op *op, hf_time now);
 /* Sends the operation's request over the callers' link. */
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now);
-/* Marks the hold lost and counts it. */
-void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason);
 /* -1, -2 of the programs. */
 hf_lost_reason hf_lost_reason_of(long long reply);
-/* What a failed renewal or an end of validity means for this hold. */
-hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
 
 #endif

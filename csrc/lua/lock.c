@@ -13,6 +13,7 @@
 typedef struct taken {
     hf_hold *hold; /* referenced */
     uint32_t count;
+    bool told; /* of its loss */
 } taken;
 
 typedef struct hf_lua_lock {
@@ -126,7 +127,7 @@ static void add_taken(hf_lua_lock *lock, hf_hold *hold) {
         }
     }
     hf_hold_ref(hold);
-    lock->taken[lock->taken_count++] = (taken){hold, 1};
+    lock->taken[lock->taken_count++] = (taken){hold, 1, false};
 }
 
 static void remove_taken(hf_lua_lock *lock, const hf_hold *hold) {
@@ -393,8 +394,12 @@ static int l_info(lua_State *L) {
 /* The calling owner's hold, NULL when it has none; a hold whose time is over is marked lost. */
 static hf_hold *own_hold(hf_lua_lock *lock, lua_Number number) {
     owner_text text;
-    hf_client_notice(&lock->driver->client, hf_now());
-    return hf_holds_find(&lock->driver->client.holds, lock->names.key, owner_of(lock, number, &text));
+    hf_client *client = &lock->driver->client;
+    hf_hold *hold = hf_holds_find(&client->holds, lock->names.key, owner_of(lock, number, &text));
+    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, hf_now())) {
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+    }
+    return hold;
 }
 
 typedef struct view {
@@ -459,6 +464,21 @@ static int l_lost(lua_State *L) {
     return 1;
 }
 
+/* untold(lock) -> the reason of a loss that was not told yet, of whichever owner acquired through this handle */
+static int l_untold(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    hf_lost_reason reason = HF_LOST_NOT;
+    enter(lock);
+    for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
+        if (lock->taken[i].told || lock->taken[i].hold->state != HF_HOLD_LOST) continue;
+        lock->taken[i].told = true;
+        reason = lock->taken[i].hold->reason;
+    }
+    hf_driver_leave(lock->driver);
+    lua_pushstring(L, hf_lost_reason_name(reason));
+    return 1;
+}
+
 static int l_key(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
     lua_pushlstring(L, lock->names.key.data, lock->names.key.size);
@@ -514,6 +534,7 @@ void hf_open_lock(lua_State *L) {
                                          {"ttl", l_ttl},
                                          {"token", l_token},
                                          {"lost", l_lost},
+                                         {"untold", l_untold},
                                          {"info", l_info},
                                          {"key", l_key},
                                          {"owner", l_owner},

@@ -71,6 +71,14 @@ static int l_start(lua_State *L) {
     return 1;
 }
 
+/* client(watchdog) -> the client it belongs to */
+static int l_client(lua_State *L) {
+    check_watchdog(L);
+    hf_getuservalue(L, 1);
+    lua_getfield(L, -1, "client");
+    return 1;
+}
+
 static int l_tostring(lua_State *L) {
     hf_driver *driver = check_watchdog(L);
     lua_pushfstring(L, HF_WATCHDOG_TYPE ": %s", driver && driver->running ? "running" : "not running");
@@ -80,7 +88,7 @@ static int l_tostring(lua_State *L) {
 void hf_open_watchdog(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},   {"holds", l_holds}, {"is_running", l_is_running},
-                                         {"stop", l_stop}, {"start", l_start}, {NULL, NULL}};
+                                         {"stop", l_stop}, {"start", l_start}, {"client", l_client}, {NULL, NULL}};
     hf_new_type(L, HF_WATCHDOG_TYPE, metamethods);
     lua_setfield(L, -2, "watchdog_type");
     lua_newtable(L);
