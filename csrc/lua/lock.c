@@ -348,6 +348,15 @@ static int l_ttl(lua_State *L) {
     return 1;
 }
 
+/* Below 2^53: exact in LuaJIT's numbers too. */
+static void push_token(lua_State *L, uint64_t token) {
+#if LUA_VERSION_NUM >= 503
+    lua_pushinteger(L, (lua_Integer)token);
+#else
+    lua_pushnumber(L, (lua_Number)token);
+#endif
+}
+
 static void set_number(lua_State *L, const char *name, double value) {
     lua_pushnumber(L, value);
     lua_setfield(L, -2, name);
@@ -385,7 +394,10 @@ static int l_info(lua_State *L) {
     set_integer(L, "holds", holds);
     set_integer(L, "waiters", waiters);
     if (ttl_ms >= -1) set_number(L, "ttl", ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
-    if (token > 0) set_number(L, "token", (double)token);
+    if (token > 0) {
+        push_token(L, token);
+        lua_setfield(L, -2, "token");
+    }
     return 1;
 }
 
@@ -451,11 +463,7 @@ static int l_remaining(lua_State *L) {
 static int l_token(lua_State *L) {
     uint64_t token = look(L, check_lock(L)).token;
     if (token == 0) lua_pushnil(L);
-#if LUA_VERSION_NUM >= 503
-    else lua_pushinteger(L, (lua_Integer)token);
-#else
-    else lua_pushnumber(L, (lua_Number)token);
-#endif
+    else push_token(L, token);
     return 1;
 }
 
