@@ -307,6 +307,13 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     hf_keeper_leave(client, hold, now);
 }
 
+static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
+    if (op->done) return;
+    if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
+    else hf_call_give_up(op, now);
+    hf_op_fail(op, code, "%s", reason);
+}
+
 /* Like hf_keeper_leave, for all of them at once: the heap is sorted afterwards. */
 static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
     hold->in_table = false;
@@ -316,12 +323,7 @@ static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_client_close(hf_client *client, hf_time now) {
     client->closed = true;
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (op->done) continue;
-        if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
-        else hf_call_give_up(op, now);
-        hf_op_fail(op, HF_CLOSED, "the client was closed");
-    }
+    for (hf_op *op = client->ops; op; op = op->next) give_up(op, HF_CLOSED, "the client was closed", now);
     for (size_t i = 0; i < client->holds.count; i++) leave_at_close(client, client->holds.heap[i], now);
     hf_holds_resort(&client->holds);
 }
@@ -386,10 +388,13 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     return op;
 }
 
+void hf_op_give_up(hf_op *op, hf_time now) {
+    give_up(op, HF_INTERRUPTED, "the operation was given up", now);
+}
+
 void hf_op_end(hf_op *op, hf_time now) {
     hf_client *client = op->client;
-    if (!op->done && op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
-    if (!op->done && op->spec.kind != HF_OP_ACQUIRE) hf_call_give_up(op, now);
+    hf_op_give_up(op, now);
     hf_client_listen(op, false, now);
     hf_session_drop(&client->links[HF_LINK_CALLS], &op->request);
     hf_op **at = &client->ops;
