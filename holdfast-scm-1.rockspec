@@ -41,6 +41,7 @@ build = {
         "csrc/core/types.c",
         "csrc/core/url.c",
         "csrc/lua/client.c",
+        "csrc/lua/engine.c",
         "csrc/lua/lock.c",
         "csrc/lua/module.c",
         "csrc/lua/watchdog.c",
