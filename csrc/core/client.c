@@ -157,28 +157,29 @@ static bool next_number(const char **at, uint64_t *value) {
 }
 
 /* A grant for a wait that has ended here: the keeper passes the lock on. */
-static void on_stray_grant(hf_client *client, hf_slice rest, uint64_t owner_size, uint64_t wait, hf_time now) {
+static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
+                           hf_time now) {
     if (owner_size == 0 || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
-    hf_hold *hold = hf_holds_find(&client->holds, key, owner);
-    if (hold) return; /* it is being left already, or acquired anew, which adopts the grant */
-    hold = hf_holds_add(&client->holds, key, owner);
+    if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
+    hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;
     hold->wait = wait;
     hf_keeper_leave(client, hold, now);
 }
 
-/* "grant <wait> <token> <owner size> <owner><key>" or "turn <wait> <ms>" */
+/* "grant <wait> <token> <layout> <owner size> <owner><key>" or "turn <wait> <ms>" */
 static void on_message(hf_client *client, hf_slice text, hf_time now) {
-    uint64_t wait, number, owner_size;
+    uint64_t wait, number, mutex, owner_size;
     const char *at = text.data;
     if (strncmp(at, "grant ", 6) == 0) {
         at += 6;
-        if (!next_number(&at, &wait) || !next_number(&at, &number) || !next_number(&at, &owner_size)) return;
+        if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
+        if (!next_number(&at, &mutex) || !next_number(&at, &owner_size)) return;
         hf_op *op = waiter_of(client, wait);
         hf_slice rest = {at, text.size - (size_t)(at - text.data)};
         if (op) hf_acquire_on_grant(op, number, now);
-        else on_stray_grant(client, rest, owner_size, wait, now);
+        else on_stray_grant(client, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
     } else if (strncmp(at, "turn ", 5) == 0) {
         at += 5;
         if (!next_number(&at, &wait) || !next_number(&at, &number)) return;

@@ -105,6 +105,7 @@ typedef enum hf_acquire_state {
 
 typedef struct hf_op_spec {
     hf_op_kind kind;
+    hf_layout layout;
     const hf_names *names; /* NULL: HF_OP_PING */
     hf_slice owner;
     hf_time lease;         /* acquire, extend */

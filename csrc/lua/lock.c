@@ -25,6 +25,7 @@ typedef struct hf_lua_lock {
     hf_time lease;
     double wait; /* seconds, the default */
     uint64_t token_ttl_ms;
+    hf_layout layout;
     bool renewed, interruptible, shared;
     hf_lost_reason last_loss; /* of the hold released last; cleared by an acquire */
     taken *taken;
@@ -162,7 +163,7 @@ static bool boolean_field(lua_State *L, const char *name) {
     return value;
 }
 
-/* new(client, { key, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the lock;
+/* new(client, { key, mutex, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the lock;
  * it must hold the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
@@ -181,6 +182,7 @@ static int l_new(lua_State *L) {
     lock->lease = hf_to_time(number_field(L, "lease"));
     lock->wait = number_field(L, "wait");
     lock->token_ttl_ms = (uint64_t)ceil(number_field(L, "token_ttl") * 1000);
+    lock->layout = boolean_field(L, "mutex") ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK;
     lock->renewed = boolean_field(L, "renewed");
     lock->interruptible = boolean_field(L, "interruptible");
     if (!hf_names_make(&lock->names, (hf_slice){key, key_size})) return luaL_error(L, "not enough memory");
@@ -231,7 +233,7 @@ static void end_op(hf_lua_op *self) {
 static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double seconds) {
     hf_lua_lock *lock = self->lock;
     lua_Number number = lock->owner ? 0 : coroutine_number(L);
-    hf_op_spec spec = {.kind = kind, .names = &lock->names, .owner = owner_of(lock, number, &self->text)};
+    hf_op_spec spec = {.kind = kind, .layout = lock->layout, .names = &lock->names, .owner = owner_of(lock, number, &self->text)};
     if (kind == HF_OP_EXTEND) spec.lease = hf_to_time(seconds);
     if (kind != HF_OP_ACQUIRE) return spec;
     spec.wait = hf_to_time(seconds);
@@ -465,7 +467,7 @@ static int l_op_gc(lua_State *L) {
 static hf_hold *own_hold(hf_lua_lock *lock, lua_Number number) {
     owner_text text;
     hf_client *client = &lock->driver->client;
-    hf_hold *hold = hf_holds_find(&client->holds, lock->names.key, owner_of(lock, number, &text));
+    hf_hold *hold = hf_holds_find(&client->holds, lock->layout, lock->names.key, owner_of(lock, number, &text));
     if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, hf_driver_now(lock->driver))) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
