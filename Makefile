@@ -1,0 +1,126 @@
+# make            the module for Lua 5.4 and for LuaJIT, and the core as a static library
+# make demo       the flash sale on a throw-away redis-server
+# make test       all that a contributor runs; its last line is "N passed, N failed"
+# make check      the slower rest: sanitizers, valgrind, clang, static analysis
+# make bench      the ratios of the quality bars
+# make install    PREFIX=/usr/local, DESTDIR=
+
+PREFIX ?= /usr/local
+BUILD := build
+CC = gcc
+WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Werror
+OPTIMIZE = -O2 -g
+SANITIZE =
+CFLAGS = -std=c11 -D_GNU_SOURCE $(OPTIMIZE) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) -Icsrc/core -Icsrc/posix
+LDFLAGS = -shared -Wl,-z,nodelete $(SANITIZE)
+HIREDIS_A = $(firstword $(wildcard /usr/lib/*/libhiredis.a /usr/lib/libhiredis.a /usr/local/lib/libhiredis.a))
+
+config = $(or $(shell pkg-config $(1) $(2) 2>/dev/null),$(3))
+CFLAGS_lua5.4 := $(call config,--cflags,lua5.4,-I/usr/include/lua5.4)
+CFLAGS_luajit := $(call config,--cflags,luajit,-I/usr/include/luajit-2.1)
+LUA_DIR_lua5.4 = 5.4
+LUA_DIR_luajit = 5.1
+FLAVOURS = lua5.4 luajit
+
+CORE := $(wildcard csrc/core/*.c)
+POSIX := $(wildcard csrc/posix/*.c)
+BINDING := $(wildcard csrc/lua/*.c)
+PROGRAMS := $(wildcard csrc/programs/*.lua)
+LUA_FILES := $(wildcard lua/holdfast/*.lua)
+UNIT := $(patsubst spec/unit/%.c,%,$(wildcard spec/unit/test_*.c))
+
+core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
+shared_objects := $(core_objects) $(POSIX:%.c=$(BUILD)/obj/%.o)
+MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so))
+SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
+UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
+
+.PHONY: build unit-programs demo test check bench lint unit spec memerr asan tsan valgrind clang analyse gc \
+        format install clean embed
+.DEFAULT_GOAL := build
+.SECONDARY:
+
+build: $(MODULES) $(SUPPORT) $(BUILD)/libholdfast_core.a
+
+# objects: the core and the posix driver once, the binding once for each Lua
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/libholdfast_core.a: $(core_objects)
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+define flavour_rules
+$(BUILD)/obj/$(1)/%.o: %.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(CFLAGS) $$(CFLAGS_$(1)) -MMD -MP -c $$< -o $$@
+
+$(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1)/%.o)
+	@mkdir -p $$(@D)
+	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lpthread -o $$@
+
+$(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
+	@mkdir -p $$(@D)
+	$$(CC) $$(LDFLAGS) $$^ -lpthread -lm -o $$@
+endef
+$(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
+
+embed:
+	lua5.4 tools/embed.lua
+
+csrc/core/programs_embedded.h: $(PROGRAMS) tools/embed.lua
+	lua5.4 tools/embed.lua
+
+$(core_objects): $(if $(PROGRAMS),csrc/core/programs_embedded.h)
+
+# unit programs: the core and the static hiredis, with allocations that can be made to fail
+
+WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
+
+$(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) -o $@
+
+unit-programs: $(UNIT_PROGRAMS)
+
+# what people type
+
+demo:
+	@tools/setup.sh demo
+	@$(MAKE) -s build
+	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" lua5.4 examples/flash_sale.lua
+
+test:
+	@tools/suites test
+
+check:
+	@tools/suites check
+
+unit memerr:
+	@tools/suites unit
+
+spec lint asan tsan valgrind clang analyse gc:
+	@tools/suites $@
+
+bench: build
+	@bench/run
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/lib/lua/5.4/holdfast $(DESTDIR)$(PREFIX)/lib/lua/5.1/holdfast
+	for flavour in $(FLAVOURS); do \
+	    version=5.4; [ $$flavour = lua5.4 ] || version=5.1; \
+	    install -m 755 $(BUILD)/$$flavour/holdfast/core.so $(DESTDIR)$(PREFIX)/lib/lua/$$version/holdfast/ && \
+	    install -d $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast && \
+	    install -m 644 $(LUA_FILES) $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast/ || exit 1; \
+	done
+
+format:
+	clang-format -i csrc/*/*.[ch] spec/unit/*.[ch] spec/support/*.c bench/*.c
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

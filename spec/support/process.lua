@@ -1,0 +1,140 @@
+-- Runs Lua programs as processes of their own, under the interpreter that runs now and with the project's
+-- modules on their path. What is started here is dead at the end, and its files are gone: with stop_all, or when
+-- this process ends.
+
+local sys = require "spec.support.sys"
+
+local process = { now = sys.now, sleep = sys.sleep }
+
+local SIGNALS = {
+  HUP = 1, INT = 2, QUIT = 3, KILL = 9, USR1 = 10, USR2 = 12, PIPE = 13, TERM = 15, CHLD = 17, CONT = 18, STOP = 19,
+}
+local STEP = 0.002
+
+process.flavour = rawget(_G, "jit") and "luajit" or "lua" .. _VERSION:match("%d%.%d")
+process.build = os.getenv("HOLDFAST_BUILD") or "./build"
+process.lua_path = "./?.lua;./lua/?.lua;./lua/?/init.lua;;"
+process.lua_cpath = ("%s/%s/?.so;;"):format(process.build, process.flavour)
+
+local home = sys.getpid()
+local running, litter = {}, {}
+
+-- Waits until cond() is true, at most `seconds`. → what cond() gave, or nil
+function process.wait_until(cond, seconds)
+  local deadline = sys.now() + (seconds or 5)
+  repeat
+    local result = cond()
+    if result then return result end
+    sys.sleep(STEP)
+  until sys.now() > deadline
+  return cond() or nil
+end
+
+function process.signal(pid, signal)
+  return sys.kill(pid, SIGNALS[signal] or signal)
+end
+
+local Process = {}
+Process.__index = Process
+
+-- → "exit", code | "signal", number | nil while it runs
+function Process:status()
+  if not self.how then
+    self.how, self.code = sys.wait(self.pid)
+    if self.how then running[self.pid] = nil end
+  end
+  return self.how, self.code
+end
+
+function Process:kill(signal)
+  if self:status() then return nil, "has ended" end
+  return process.signal(self.pid, signal or "KILL")
+end
+
+-- Waits for the end, at most `seconds`. → as status(), or nil, "timeout"
+function Process:wait(seconds)
+  if process.wait_until(function() return self:status() end, seconds) then return self.how, self.code end
+  return nil, "timeout"
+end
+
+function Process:stop()
+  self:kill("KILL")
+  return self:wait(5)
+end
+
+-- All that it has printed so far.
+function Process:output()
+  local file = io.open(self.path, "rb")
+  if not file then return "" end
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+function Process:wait_output(pattern, seconds)
+  return process.wait_until(function() return self:output():match(pattern) end, seconds)
+end
+
+-- A new private directory, removed at the end.
+function process.directory()
+  local path = assert(sys.mkdtemp((os.getenv("TMPDIR") or "/tmp") .. "/holdfast-"))
+  litter[path] = true
+  return path
+end
+
+function process.remove(path)
+  os.execute(("rm -rf '%s'"):format(path))
+  litter[path] = nil
+end
+
+local function temporary_file()
+  local path = os.tmpname()
+  litter[path] = true
+  return path
+end
+
+-- start{ command, arguments..., env = { NAME = value | false }, output = path }
+function process.start(options)
+  options.output = options.output or temporary_file()
+  local self = setmetatable({ path = options.output, pid = assert(sys.spawn(options)) }, Process)
+  running[self.pid] = self
+  return self
+end
+
+-- lua{ code = text | file = path, args = {}, env = {}, output = path }: a Lua program
+function process.lua(options)
+  local command = {
+    assert(sys.interpreter()),
+    env = { LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false },
+    output = options.output,
+  }
+  for name, value in pairs(options.env or {}) do command.env[name] = value end
+  if options.code then
+    command[#command + 1] = "-e"
+    command[#command + 1] = options.code
+    -- with -e alone the interpreter takes no arguments
+    command[#command + 1] = "/dev/null"
+  else
+    command[#command + 1] = assert(options.file, "code or file")
+  end
+  for _, argument in ipairs(options.args or {}) do command[#command + 1] = tostring(argument) end
+  return process.start(command)
+end
+
+function process.stop_all()
+  if sys.getpid() ~= home then return end
+  for _, child in pairs(running) do child:kill("KILL") end
+  for _, child in pairs(running) do child:wait(5) end
+  for path in pairs(litter) do process.remove(path) end
+end
+
+-- A finalizer is the one thing that runs however this program ends.
+if rawget(_G, "newproxy") then
+  local sentinel = newproxy(true) -- luacheck: ignore 113
+  getmetatable(sentinel).__gc = process.stop_all
+  process.sentinel = sentinel
+else
+  process.sentinel = setmetatable({}, { __gc = process.stop_all })
+end
+
+return process

@@ -1,0 +1,224 @@
+-- Real redis-servers for specs, demo and benches, each in a private directory on a private unix socket, and on a
+-- free loopback port where asked. A server answers when start() returns. It keeps nothing on disk unless asked.
+-- Every server is gone at the end of the program, whatever happened in it.
+
+local process = require "spec.support.process"
+local resp = require "spec.support.resp"
+local sys = require "spec.support.sys"
+
+local START_TIMEOUT = 10
+local START_TRIES = 5
+
+local Server = {}
+Server.__index = Server
+
+local redis = {}
+
+local function free_port()
+  local fd, port = assert(sys.listen_tcp())
+  sys.close(fd)
+  return port
+end
+
+local function config_lines(self, options)
+  local lines = {
+    "port " .. (self.port or 0),
+    "bind 127.0.0.1",
+    "unixsocket " .. self.path,
+    "dir " .. self.directory,
+    "daemonize no",
+    'save ""',
+    "appendonly " .. (options.persist and "yes" or "no"),
+    "appendfsync always",
+    "repl-diskless-sync-delay 0",
+  }
+  local function add(...) lines[#lines + 1] = (...):format(select(2, ...)) end
+  if options.password then add("requirepass %s", options.password) end
+  if options.password then add("masterauth %s", options.password) end
+  for _, user in ipairs(options.users or {}) do add("user %s", user) end
+  if options.maxmemory then add("maxmemory %s", options.maxmemory) end
+  local master = options.replica_of
+  if master then add("replicaof 127.0.0.1 %d", assert(master.port, "a master needs tcp = true")) end
+  for _, line in ipairs(options.conf or {}) do lines[#lines + 1] = line end
+  return lines
+end
+
+local function write_config(self)
+  local file = assert(io.open(self.directory .. "/redis.conf", "w"))
+  file:write(table.concat(config_lines(self, self.options), "\n"), "\n")
+  file:close()
+end
+
+function Server:_connect()
+  return resp.connect { path = self.path, password = self.options.password }
+end
+
+function Server:_ready()
+  if self.process:status() then return "dead" end
+  local connection = self:_connect()
+  if not connection then return nil end
+  local ok, reply = pcall(connection.call, connection, "PING")
+  connection:close()
+  return ok and reply == "PONG" and "ready"
+end
+
+function Server:_launch()
+  os.remove(self.path)
+  self.process = process.start {
+    "redis-server", self.directory .. "/redis.conf",
+    output = self.directory .. "/redis.log",
+    env = { LD_PRELOAD = false },
+  }
+  self.pid = self.process.pid
+  return process.wait_until(function() return self:_ready() end, START_TIMEOUT) == "ready"
+end
+
+-- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
+--   conf = { lines } }
+function redis.start(options)
+  options = options or {}
+  local self = setmetatable({ options = options, directory = process.directory() }, Server)
+  self.path = self.directory .. "/redis.sock"
+  for _ = 1, START_TRIES do
+    if options.tcp then self.port = free_port() end
+    write_config(self)
+    if self:_launch() then return self end
+    self.process:stop()
+  end
+  error("redis-server does not start: " .. self.process:output(), 2)
+end
+
+-- For a url: /?db=0 and the like go behind it.
+function Server:url()
+  local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
+  return "unix://" .. credentials .. self.path
+end
+
+function Server:tcp_url()
+  local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
+  return ("redis://%s127.0.0.1:%d"):format(credentials, assert(self.port, "start it with tcp = true"))
+end
+
+-- cli("GET", key) or cli{ "GET", key }: the reply as spec.support.resp gives it
+function Server:cli(...)
+  if not self.control then self.control = assert(self:_connect()) end
+  local ok, reply = pcall(self.control.call, self.control, ...)
+  if ok then return reply end
+  self:_disconnect()
+  error(reply, 2)
+end
+
+function Server:_disconnect()
+  if self.control then self.control:close() end
+  self.control = nil
+end
+
+-- KILL and TERM wait for the end; STOP and CONT hang and resume it.
+function Server:kill(signal)
+  signal = signal or "KILL"
+  self.process:kill(signal)
+  if signal ~= "KILL" and signal ~= "TERM" then return end
+  self:_disconnect()
+  assert(self.process:wait(10))
+end
+
+local function forget(self)
+  for _, name in ipairs { "dump.rdb", "appendonlydir" } do
+    os.execute(("rm -rf '%s/%s'"):format(self.directory, name))
+  end
+end
+
+-- The same address again, with its data or empty. A server killed before keeps what it had saved by itself.
+function Server:restart(keep_data)
+  local alive = not self.process:status()
+  if alive and keep_data then self:cli("SAVE") end
+  if alive then self:kill("KILL") end
+  if not keep_data then forget(self) end
+  assert(self:_launch(), "redis-server does not start again")
+end
+
+function Server:stop()
+  self:_disconnect()
+  self.process:stop()
+  process.remove(self.directory)
+end
+
+-- Keys as a sorted list, channels with subscribers, and connections other than the specs' own.
+function Server:leaks(pattern)
+  local keys = self:cli("KEYS", pattern or "*")
+  table.sort(keys)
+  local channels = self:cli("PUBSUB", "CHANNELS", "*")
+  local clients = 0
+  for line in self:cli("CLIENT", "LIST"):gmatch("[^\n]+") do
+    if not line:find(" cmd=monitor ", 1, true) and not line:find(" cmd=client|list ", 1, true) then
+      clients = clients + 1
+    end
+  end
+  return { keys = keys, channels = channels, clients = clients }
+end
+
+local Monitor = {}
+Monitor.__index = Monitor
+
+local ESCAPES = { n = "\n", r = "\r", t = "\t", a = "\a", b = "\b" }
+
+local function unquote(text)
+  return (text:gsub("\\(x?)(.)(%x?)", function(hex, char, digit)
+    if hex == "x" then return string.char(tonumber(char .. digit, 16)) end
+    return (ESCAPES[char] or char) .. digit
+  end))
+end
+
+local function arguments_of(text)
+  local list, at = {}, 1
+  while true do
+    local start = text:find('"', at, true)
+    if not start then return list end
+    local stop = start + 1
+    while text:sub(stop, stop) ~= '"' do
+      stop = stop + (text:sub(stop, stop) == "\\" and 2 or 1)
+    end
+    list[#list + 1] = unquote(text:sub(start + 1, stop - 1))
+    at = stop + 1
+  end
+end
+
+local function parse_monitor(line)
+  local time, source, rest = line:match("^(%d+%.%d+) %[%d+ (.-)%] (.*)$")
+  return { time = tonumber(time), source = source, script = source == "lua", args = arguments_of(rest), line = line }
+end
+
+-- Watches all commands from now on; the server holds them until they are asked for.
+function Server:monitor()
+  local connection = assert(self:_connect())
+  assert(connection:call("MONITOR") == "OK")
+  return setmetatable({ server = self, connection = connection, seen = {}, marks = 0 }, Monitor)
+end
+
+-- All that the server has executed so far: a list of { time, source, script, args, line }, where `script` tells
+-- a call made inside a script.
+function Monitor:commands()
+  self.marks = self.marks + 1
+  local mark = ("monitor mark %s %d"):format(tostring(self), self.marks)
+  self.server:cli("ECHO", mark)
+  while true do
+    local entry = parse_monitor(self.connection:receive())
+    if entry.args[2] == mark then return self.seen end
+    self.seen[#self.seen + 1] = entry
+  end
+end
+
+-- How many commands of that name clients have sent, calls inside scripts not counted.
+function Monitor:count(name)
+  local count = 0
+  for _, entry in ipairs(self:commands()) do
+    if not entry.script and entry.args[1]:upper() == name:upper() then count = count + 1 end
+  end
+  return count
+end
+
+function Monitor:close()
+  self.connection:close()
+end
+
+return redis

@@ -1,0 +1,223 @@
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
+local sys = require "spec.support.sys"
+
+describe("spec.support.redis", function()
+  local server
+
+  before_each(function() server = redis.start() end)
+  after_each(function() server:stop() end)
+
+  it("answers on a private unix socket", function()
+    assert.equal("PONG", server:cli("PING"))
+    assert.equal("unix://" .. server.path, server:url())
+  end)
+
+  it("carries bytes unchanged", function()
+    local bytes = {}
+    for i = 0, 255 do bytes[#bytes + 1] = string.char(i) end
+    local value = table.concat(bytes):rep(300)
+    assert.equal("OK", server:cli { "SET", "k\0 {x}", value })
+    assert.equal(value, server:cli("GET", "k\0 {x}"))
+  end)
+
+  it("gives numbers, lists, nil and errors", function()
+    assert.equal(2, server:cli("RPUSH", "list", "a", "b"))
+    assert.same({ "a", "b" }, server:cli("LRANGE", "list", 0, -1))
+    assert.is_false(server:cli("GET", "none"))
+    assert.same({ 1, { "x", false } }, server:cli("EVAL", "return {1, {'x', false}}", 0))
+    assert.matches("^WRONGTYPE", server:cli("GET", "list").err)
+  end)
+
+  it("restarts on the same address, empty or with its data", function()
+    local path = server.path
+    server:cli("SET", "k", "v")
+    server:restart(true)
+    assert.equal("v", server:cli("GET", "k"))
+    server:restart()
+    assert.equal(path, server.path)
+    assert.is_false(server:cli("GET", "k"))
+  end)
+
+  it("is gone after a kill and comes back", function()
+    server:kill()
+    assert.has_error(function() server:cli("PING") end)
+    server:restart()
+    assert.equal("PONG", server:cli("PING"))
+  end)
+
+  it("hangs and resumes", function()
+    local connection = resp.connect { path = server.path }
+    server:kill("STOP")
+    connection:send("PING")
+    assert.is_nil(connection:poll(0.05))
+    server:kill("CONT")
+    assert.equal("PONG", connection:receive())
+    connection:close()
+  end)
+
+  it("shows every command that clients sent", function()
+    local monitor = server:monitor()
+    local odd = 'a "quoted" \\x41 \n\1\255'
+    server:cli("SET", "k", odd)
+    server:cli("EVAL", "return redis.call('GET', KEYS[1])", 1, "k")
+    local commands = monitor:commands()
+    assert.same({ "SET", "k", odd }, commands[1].args)
+    assert.is_true(commands[3].script)
+    assert.equal(1, monitor:count("eval"))
+    assert.equal(0, monitor:count("get"))
+    monitor:close()
+  end)
+
+  it("tells what was left behind", function()
+    local subscriber = resp.connect { path = server.path }
+    subscriber:call("SUBSCRIBE", "channel")
+    server:cli("SET", "b", 1)
+    server:cli("SET", "a", 1)
+    assert.same({ keys = { "a", "b" }, channels = { "channel" }, clients = 1 }, server:leaks())
+    subscriber:close()
+    assert.is_truthy(process.wait_until(function() return server:leaks("none*").clients == 0 end))
+    assert.same({}, server:leaks("none*").keys)
+  end)
+end)
+
+describe("a redis-server with options", function()
+  local servers = {}
+
+  local function start(options)
+    servers[#servers + 1] = redis.start(options)
+    return servers[#servers]
+  end
+
+  after_each(function()
+    for _, server in ipairs(servers) do server:stop() end
+    servers = {}
+  end)
+
+  it("listens on loopback", function()
+    local server = start { tcp = true }
+    local connection = resp.connect { port = server.port }
+    assert.equal("PONG", connection:call("PING"))
+    assert.equal("redis://127.0.0.1:" .. server.port, server:tcp_url())
+    connection:close()
+  end)
+
+  it("asks for a password and knows users", function()
+    local server = start { tcp = true, password = "secret", users = { "reader on >pass ~* +get" } }
+    assert.equal("PONG", server:cli("PING"))
+    assert.matches(":secret@", server:url(), 1, true)
+    local open = resp.connect { path = server.path }
+    assert.matches("^NOAUTH", open:call("GET", "k").err)
+    open:close()
+    local reader = resp.connect { path = server.path, user = "reader", password = "pass" }
+    assert.is_false(reader:call("GET", "k"))
+    assert.matches("^NOPERM", reader:call("SET", "k", "v").err)
+    reader:close()
+  end)
+
+  it("keeps its data through kill -9 with persist", function()
+    local server = start { persist = true }
+    server:cli("SET", "k", "v")
+    server:kill()
+    server:restart(true)
+    assert.equal("v", server:cli("GET", "k"))
+  end)
+
+  it("replicates", function()
+    local master = start { tcp = true }
+    local replica = start { replica_of = master }
+    master:cli("SET", "k", "v")
+    assert.is_truthy(process.wait_until(function() return replica:cli("GET", "k") == "v" end))
+    assert.matches("^READONLY", replica:cli("SET", "k", "w").err)
+  end)
+
+  it("takes maxmemory and further lines", function()
+    local server = start { maxmemory = "100kb", conf = { "maxmemory-policy noeviction", "timeout 7" } }
+    assert.same({ "timeout", "7" }, server:cli("CONFIG", "GET", "timeout"))
+    assert.matches("^OOM", server:cli("SET", "k", "v").err)
+  end)
+
+  it("says why it does not start", function()
+    assert.error_matches(function() redis.start { conf = { "no-such-option 1" } } end, "no%-such%-option")
+  end)
+end)
+
+describe("spec.support.process", function()
+  it("runs a program under the same interpreter with the project's modules", function()
+    local child = process.lua {
+      code = "io.write(_VERSION, tostring(jit ~= nil), arg[1], os.getenv('X')) require 'spec.support.sys'",
+      args = { "one" }, env = { X = "two" },
+    }
+    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.equal(_VERSION .. tostring(rawget(_G, "jit") ~= nil) .. "onetwo", child:output())
+  end)
+
+  it("collects errors and the exit code", function()
+    local child = process.lua { code = "error('told you')" }
+    assert.same({ "exit", 1 }, { child:wait(5) })
+    assert.matches("told you", child:output())
+  end)
+
+  it("bounds the wait, and tells the signal", function()
+    local child = process.lua { code = "require('spec.support.sys').sleep(60)" }
+    local before = process.now()
+    assert.same({ nil, "timeout" }, { child:wait(0.05) })
+    assert.is_true(process.now() - before < 5)
+    child:kill("TERM")
+    assert.same({ "signal", 15 }, { child:wait(5) })
+    assert.is_nil(child:kill())
+  end)
+
+  it("takes its children along when it is killed", function()
+    local child = process.lua {
+      code = [[
+        local process = require "spec.support.process"
+        local grandchild = process.lua { code = "require('spec.support.sys').sleep(60)", output = "/dev/null" }
+        print("pid " .. grandchild.pid) io.stdout:flush()
+        process.sleep(60)
+      ]],
+    }
+    local pid = tonumber(child:wait_output("pid (%d+)", 5))
+    child:stop()
+    assert.is_truthy(process.wait_until(function()
+      local status = io.open("/proc/" .. pid .. "/stat")
+      local state = status and status:read("*a"):match("%) (%a)")
+      if status then status:close() end
+      return state == nil or state == "Z"
+    end))
+  end)
+
+  it("stops servers and removes files of a program that fails", function()
+    local child = process.lua {
+      code = [[
+        local server = require("spec.support.redis").start()
+        print("at " .. server.directory) io.stdout:flush()
+        error("fails")
+      ]],
+    }
+    assert.same({ "exit", 1 }, { child:wait(20) })
+    local directory = child:output():match("at (%S+)")
+    assert.is_nil(io.open(directory .. "/redis.conf"))
+    assert.is_nil((sys.connect_unix(directory .. "/redis.sock")))
+  end)
+
+  it("runs Lua states in threads", function()
+    local results = sys.run_threads { "return 'a'", "return require('spec.support.sys').getpid()" }
+    assert.same({ "a", tostring(sys.getpid()) }, results)
+    assert.error_matches(function() sys.run_threads { "return 1", "error('in a thread')" } end, "in a thread")
+  end)
+
+  it("counts signals that it catches", function()
+    assert(sys.catch(10))
+    local before = sys.caught()
+    sys.kill(sys.getpid(), 10)
+    assert.is_truthy(process.wait_until(function() return sys.caught() == before + 1 end))
+  end)
+
+  it("tells processor time and memory", function()
+    local user, system = sys.cpu()
+    assert.is_true(user >= 0 and system >= 0)
+    assert.is_true((sys.allocated() or 1) > 0)
+  end)
+end)

@@ -1,0 +1,115 @@
+#!/bin/sh
+# Installs what one set of work needs, and only what is missing: tools/setup.sh build|demo|test|check
+# A need is a package name, or several joined with | of which one is enough.
+# Each set includes those before it. Nothing is upgraded, removed or started.
+set -eu
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+known() { apt-cache show "$1" >/dev/null 2>&1; }
+alternatives() { printf '%s\n' "$1" | tr '|' ' '; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo "$@"
+    else
+        say "not root and no sudo: as root, run: $*"
+        exit 1
+    fi
+}
+
+# The two LuaJIT packages exclude each other, so the one that is there decides.
+luajit_needs() {
+    if installed luajit || installed libluajit-5.1-dev; then
+        echo luajit libluajit-5.1-dev
+    else
+        echo "luajit2|luajit" "libluajit2-5.1-dev|libluajit-5.1-dev"
+    fi
+}
+
+# The sanitizer runtimes for clang carry clang's version in their name.
+clang_version() {
+    if command -v clang >/dev/null 2>&1; then
+        clang -dumpversion | cut -d. -f1
+    else
+        apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9][0-9]*\)$/\1/p' | head -n 1
+    fi
+}
+
+# The lists are written once, in order of what builds on what.
+build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
+demo_needs() { echo redis-server; }
+test_needs() { echo redis-sentinel lua-busted lua-check; }
+check_needs() {
+    echo clang clang-tidy clang-format cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
+        "nginx-light|nginx-core|nginx" libnginx-mod-http-lua lua-resty-core spin wrk tmux
+}
+
+needs() {
+    case $1 in
+    build) build_needs ;;
+    demo) build_needs; demo_needs ;;
+    test) build_needs; demo_needs; test_needs ;;
+    check) build_needs; demo_needs; test_needs; check_needs ;;
+    esac
+}
+
+missing() {
+    for need in $(needs "$1"); do
+        found=
+        for package in $(alternatives "$need"); do
+            if installed "$package"; then found=yes; fi
+        done
+        [ -n "$found" ] || echo "$need"
+    done
+}
+
+choose() {
+    for need in "$@"; do
+        chosen=
+        for package in $(alternatives "$need"); do
+            if [ -z "$chosen" ] && known "$package"; then chosen=$package; fi
+        done
+        if [ -n "$chosen" ]; then
+            echo "$chosen"
+        else
+            say "no package here for $need"
+        fi
+    done
+}
+
+# redis-server and nginx start a system service when installed; the tests start their own.
+policy=/usr/sbin/policy-rc.d
+forbid_services() {
+    [ ! -e $policy ] || return 0
+    trap 'as_root rm -f $policy' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+    as_root chmod 755 $policy
+}
+
+install_packages() {
+    say "installing: $*"
+    forbid_services
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
+}
+
+case ${1:-} in
+build | demo | test | check) set_name=$1 ;;
+*) say "usage: tools/setup.sh build|demo|test|check"; exit 2 ;;
+esac
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    say "no apt-get here: install the packages named in tools/setup.sh by your own means"
+    exit 0
+fi
+
+absent=$(missing "$set_name")
+[ -n "$absent" ] || exit 0
+as_root apt-get update -q >&2
+packages=$(choose $(missing "$set_name"))
+[ -n "$packages" ] || exit 0
+install_packages $packages
