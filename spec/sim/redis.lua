@@ -13,6 +13,7 @@
 --
 -- server.faults: oom, readonly, loading, busy (booleans), deny = { get = true, ["client|list"] = true },
 --   deny_channels (boolean): from then on commands are refused as the real server would.
+-- server.defects[name] = function(run, client, args): takes the place of a command, to see who notices.
 
 local Keyspace = require "spec.sim.redis.keyspace"
 local admin = require "spec.sim.redis.admin"
@@ -71,7 +72,7 @@ local Redis = {}
 
 function Redis.new(options)
   local self = setmetatable({
-    clock = options.now, password = options.password, faults = { deny = {} },
+    clock = options.now, password = options.password, faults = { deny = {} }, defects = {},
     databases = {}, channels = {}, patterns = {}, scripts = {}, outbox = {},
     connected = {}, last_id = 0, runs = 1,
   }, Server)
@@ -147,7 +148,7 @@ local function quoted_arguments(args)
   local text = ""
   for i = 2, #args do
     if #text >= 128 then break end
-    text = text .. "'" .. args[i]:sub(1, 128 - #text) .. "' "
+    text = text .. "'" .. args[i]:sub(1, 128 - #text):match("^[^%z]*") .. "' "
   end
   return text
 end
@@ -212,7 +213,13 @@ end
 
 -- → reply, an error reply included
 local function perform(command, client, args)
-  local ok, reply = pcall(command.run, client, args)
+  local ok, reply
+  local defect = client.server.defects[command.name]
+  if defect then
+    ok, reply = pcall(defect, command.run, client, args)
+  else
+    ok, reply = pcall(command.run, client, args)
+  end
   if ok then return reply end
   if fail.is(reply) then return { err = reply.err } end
   error(reply, 0)
@@ -277,9 +284,14 @@ function Client:feed(bytes)
   local out = {}
   while not self.closed do
     local args, message = self.requests:next()
-    if not args and not message then break end
-    out[#out + 1] = resp.encode(args and execute(self, args) or { err = "ERR " .. message })
-    if message then self.ending = true end
+    if args then
+      out[#out + 1] = resp.encode(execute(self, args))
+    elseif message then
+      out[#out + 1] = resp.encode { err = "ERR " .. message }
+      self.ending = true
+    else
+      break
+    end
     send_messages(self.server)
     end_connections(self.server)
   end

@@ -1,5 +1,6 @@
 -- What the small Redis promises its callers beyond equal replies: time, faults, restarts, cuts, whose fault it is.
 
+local Prng = require "spec.sim.prng"
 local Redis = require "spec.sim.redis"
 local glob = require "spec.sim.redis.glob"
 local resp = require "spec.sim.resp"
@@ -165,5 +166,14 @@ describe("sha1", function()
     assert.equal("a9993e364706816aba3e25717850c26c9cd0d89d", sha1("abc"))
     assert.equal("84983e441c3bd26ebaae4aa1f95129e5e54670f1",
       sha1("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"))
+  end)
+end)
+
+describe("the random numbers", function()
+  it("are the same everywhere", function()
+    local prng, list = Prng.new(1), {}
+    for i = 1, 1000 do list[i] = ("%.0f"):format(prng:next()) end
+    assert.equal("913763278", list[1])
+    assert.equal("a2dea3572076b705ccb91fce521c1a292adca070", sha1(table.concat(list, " ")))
   end)
 end)

@@ -15,7 +15,7 @@ end
 local function double(text)
   if text:find("%s") or text == "" then return nil end
   local number = tonumber(text)
-  if number then return number end
+  if number then return number == number and number or nil end
   local sign, word = text:lower():match("^([+-]?)(%a+)$")
   return INFINITE[word] and (sign == "-" and -math.huge or math.huge) or nil
 end
@@ -24,10 +24,11 @@ function arguments.double(text, message)
   return double(text) or fail(message or "ERR value is not a valid float")
 end
 
--- A bound of a score range, "(" before it leaves it out. → { value =, open = }
+-- A bound of a score range, "(" before it leaves it out; nothing is zero. → { value =, open = }
 function arguments.bound(text)
   local open = text:sub(1, 1) == "("
-  return { value = double(open and text:sub(2) or text) or fail("ERR min or max is not a float"), open = open }
+  if open then text = text:sub(2) end
+  return { value = text == "" and 0 or double(text) or fail("ERR min or max is not a float"), open = open }
 end
 
 -- A double as replies show it.

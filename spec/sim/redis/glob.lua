@@ -1,5 +1,5 @@
 -- Redis's own patterns, for channels and keys: * ? [abc] [^abc] [a-c] and \ before a literal character.
--- They never fail: an open bracket ends with the pattern.
+-- They never fail: an open bracket ends with the pattern. No star fits a text that is empty from the start.
 
 local byte = string.byte
 local STAR, QUESTION, OPEN, CLOSE, BACKSLASH, CARET, DASH = byte("*?[]\\^-", 1, 7)
@@ -68,5 +68,6 @@ function match_from(pattern, p, text, t)
 end
 
 return function(pattern, text)
+  if text == "" then return pattern == "" end
   return match_from(pattern, 1, text, 1)
 end

@@ -97,10 +97,12 @@ commands.PUBLISH = { 3, "lc", function(client, args) return publish(client.serve
 local subcommands = {}
 
 subcommands.CHANNELS = { -2, "l", function(client, args)
-  if #args > 3 then fail("ERR wrong number of arguments for 'pubsub|channels' command") end
+  if #args > 3 then
+    fail(("ERR unknown subcommand or wrong number of arguments for '%s'. Try PUBSUB HELP."):format(args[2]))
+  end
   local list = {}
   for _, channel in ipairs(sorted_keys(client.server.channels)) do
-    if glob(args[3] or "*", channel) then list[#list + 1] = channel end
+    if not args[3] or glob(args[3], channel) then list[#list + 1] = channel end
   end
   return list
 end }

@@ -26,8 +26,9 @@ local function to_reply(value)
   if kind == "string" then return value end
   if kind == "number" then return lua51.truncate(value) end
   if kind ~= "table" then return value == true and 1 or false end
-  if type(value.err) == "string" then return { err = value.err } end
-  if type(value.ok) == "string" then return { ok = value.ok } end
+  -- the real one takes both for C strings
+  if type(value.err) == "string" then return { err = value.err:match("^[^%z]*") } end
+  if type(value.ok) == "string" then return { ok = value.ok:match("^[^%z]*") } end
   local list = {}
   for i = 1, math.huge do
     if value[i] == nil then return list end

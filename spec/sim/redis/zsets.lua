@@ -162,7 +162,7 @@ local function positive(text)
 end
 
 commands.ZPOPMIN = { -2, "w", function(client, args)
-  if #args > 3 then fail("ERR wrong number of arguments for 'zpopmin' command") end
+  if #args > 3 then fail("ERR syntax error") end
   local count = args[3] and positive(args[3]) or 1
   local zset = read(client, args[2])
   local last = math.min(count, zset.count)
