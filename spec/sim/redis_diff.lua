@@ -153,9 +153,9 @@ end
 local function same_number(a, b, loose)
   if a == b then return true end
   if not loose then return false end
-  local distance = math.abs(a - b)
-  if math.min(a, b) >= 1e15 then return distance <= TIME_SLACK.us end
-  return distance <= 1 or math.min(a, b) >= 10000 and distance <= TIME_SLACK.ms
+  local least, distance = math.min(a, b), math.abs(a - b)
+  if least >= 1e15 then return distance <= TIME_SLACK.us end
+  return least >= 15 and distance <= 1 or least >= 10000 and distance <= TIME_SLACK.ms
 end
 
 local function comparable(text)

@@ -63,7 +63,8 @@ end
 
 local SET_OPTIONS = one_of({}, {}, { "NX" }, { "xx" }, { "PX", "70000" }, { "EX", "100" }, { "KEEPTTL" }, { "GET" },
   { "NX", "GET" }, { "PX", "500000", "NX" }, { "EX" }, { "FOO" }, { "NX", "XX" }, { "KEEPTTL", "PX", "90000" },
-  { "EXAT", "99999999999" }, { "PXAT", "99999999999999" }, { "PX", "0" }, { "EX", "x" }, { "NX", "NX" }, { "PX", "1", "EX", "1" })
+  { "EXAT", "99999999999" }, { "PXAT", "99999999999999" }, { "PX", "0" }, { "EX", "x" }, { "NX", "NX" },
+  { "PX", "1", "EX", "1" })
 
 local STRINGS = {
   { "GET", KEYS }, { "SET", KEYS, VALUES, SET_OPTIONS }, { "SET", KEYS, VALUES, SET_OPTIONS },
