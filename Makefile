@@ -105,7 +105,11 @@ unit memerr:
 spec lint asan tsan valgrind clang analyse gc:
 	@tools/suites $@
 
-bench: build
+$(BUILD)/bench/baseline: bench/baseline.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $< -lhiredis -o $@
+
+bench: build $(BUILD)/bench/baseline
 	@bench/run
 
 install: build

@@ -3,7 +3,7 @@
 --
 -- ARGV[3] from      the count the owner knows of; the new one is from + 1
 -- ARGV[4] shared    1: other processes may use this owner, so a count it does not know of is theirs
--- ARGV[5] lease     ms
+-- ARGV[5] lease     ms; a re-entry never shortens the one that runs
 -- ARGV[6] token ttl ms, 0: no fencing
 -- ARGV[7] waiter    its place in the queue, "": do not wait
 --
@@ -24,7 +24,7 @@ end
 local function take()
   local token = token_of_hold()
   redis.call('HSET', LOCK, OWNER, FROM + 1)
-  redis.call('PEXPIRE', LOCK, LEASE)
+  if FROM == 0 or redis.call('PTTL', LOCK) < tonumber(LEASE) then redis.call('PEXPIRE', LOCK, LEASE) end
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token }
 end

@@ -2,7 +2,7 @@
 -- Lets go of one hold. The last one frees the lock and passes it on.
 --
 -- ARGV[3] to     the count that stays; 0: free it
--- ARGV[4] lease  ms, the TTL of a lock that is still held
+-- ARGV[4] lease  ms, the least TTL of a lock that is still held
 --
 -- 1 freed, 2 still held; not held by this owner: -1 the key is gone, -2 another owner has it
 local TO, LEASE = tonumber(ARGV[3]), ARGV[4]
@@ -12,7 +12,7 @@ if redis.call('HEXISTS', LOCK, OWNER) == 0 then
 end
 if TO > 0 then
   redis.call('HSET', LOCK, OWNER, TO)
-  redis.call('PEXPIRE', LOCK, LEASE)
+  if redis.call('PTTL', LOCK) < tonumber(LEASE) then redis.call('PEXPIRE', LOCK, LEASE) end
   return 2
 end
 redis.call('DEL', LOCK)

@@ -1,4 +1,4 @@
--- Renews many locks at once. Never re-creates one, never touches another owner's.
+-- Renews many locks at once. Never re-creates one, never shortens a lease, never touches another owner's lock.
 --
 -- KEYS[i] a lock; ARGV[2i - 1] its owner, ARGV[2i] its lease in ms
 --
@@ -7,7 +7,8 @@ local results = {}
 for i, lock in ipairs(KEYS) do
   local owned = redis.pcall('HEXISTS', lock, ARGV[2 * i - 1])
   if owned == 1 then
-    redis.call('PEXPIRE', lock, ARGV[2 * i])
+    local lease = ARGV[2 * i]
+    if redis.call('PTTL', lock) < tonumber(lease) then redis.call('PEXPIRE', lock, lease) end
     results[i] = 1
   else
     results[i] = redis.call('EXISTS', lock) == 0 and -1 or -2

@@ -10,7 +10,7 @@ end
 if os.getenv("HOLDFAST_GC") == "stress" then
   if flavour == "luajit" then
     collectgarbage("setpause", 0)
-    collectgarbage("setstepmul", 100000)
+    collectgarbage("setstepmul", 200)
   else
     collectgarbage("incremental", 0, 1000, 1)
     collectgarbage("setpause", 0)

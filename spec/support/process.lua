@@ -83,7 +83,7 @@ function process.directory()
 end
 
 function process.remove(path)
-  os.execute(("rm -rf '%s'"):format(path))
+  sys.remove(path)
   litter[path] = nil
 end
 

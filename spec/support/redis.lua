@@ -124,7 +124,7 @@ end
 
 local function forget(self)
   for _, name in ipairs { "dump.rdb", "appendonlydir" } do
-    os.execute(("rm -rf '%s/%s'"):format(self.directory, name))
+    sys.remove(self.directory .. "/" .. name)
   end
 end
 

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -395,6 +396,20 @@ static int sys_mkdtemp(lua_State *L)
     return 1;
 }
 
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *where)
+{
+    (void)status;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+/* remove(path): a file, or a directory with all that is in it */
+static int sys_remove(lua_State *L)
+{
+    return done(L, nftw(luaL_checkstring(L, 1), remove_entry, 16, FTW_DEPTH | FTW_PHYS));
+}
+
 static int sys_isatty(lua_State *L)
 {
     lua_pushboolean(L, isatty(fd_arg(L)));
@@ -514,6 +529,7 @@ static const luaL_Reg functions[] = {
     {"catch", sys_catch},
     {"caught", sys_caught},
     {"mkdtemp", sys_mkdtemp},
+    {"remove", sys_remove},
     {"isatty", sys_isatty},
     {"interpreter", sys_interpreter},
     {"run_threads", sys_run_threads},

@@ -1,0 +1,99 @@
+/*
+ * The bare cost of a cycle: sends two given commands by hiredis, one after the other, again and
+ * again.
+ *
+ *   baseline unix:PATH|tcp:PORT CYCLES FILE
+ *
+ * FILE holds the two commands, each as a line with the number of arguments, then for each argument
+ * a line with its length, its bytes and a newline. Prints the seconds that one cycle took. Fails if
+ * a reply is an error or its type changes: then it would not be measuring what it should.
+ */
+#include <hiredis/hiredis.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ARGUMENTS_MAX 64
+#define COMMANDS 2
+#define WARM_UP 200
+
+struct command {
+    int count;
+    char *text[ARGUMENTS_MAX];
+    size_t length[ARGUMENTS_MAX];
+    int reply_type;
+};
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "baseline: %s\n", what);
+    exit(1);
+}
+
+static void read_command(FILE *file, struct command *command)
+{
+    if (fscanf(file, "%d", &command->count) != 1 || command->count > ARGUMENTS_MAX)
+        fail("bad file");
+    for (int i = 0; i < command->count; i++) {
+        if (fscanf(file, "%zu", &command->length[i]) != 1 || fgetc(file) != '\n') fail("bad file");
+        command->text[i] = malloc(command->length[i] + 1);
+        if (!command->text[i]) fail("out of memory");
+        if (fread(command->text[i], 1, command->length[i], file) != command->length[i])
+            fail("bad file");
+    }
+}
+
+static redisContext *connect_to(const char *target)
+{
+    bool local = strncmp(target, "unix:", 5) == 0;
+    redisContext *redis =
+        local ? redisConnectUnix(target + 5) : redisConnect("127.0.0.1", atoi(target + 4));
+    if (!redis || redis->err) fail("cannot connect");
+    return redis;
+}
+
+static void run(redisContext *redis, struct command *command)
+{
+    redisReply *reply =
+        redisCommandArgv(redis, command->count, (const char **)command->text, command->length);
+    if (!reply) fail(redis->errstr);
+    if (reply->type == REDIS_REPLY_ERROR) fail(reply->str);
+    if (command->reply_type && command->reply_type != reply->type) fail("the reply changed");
+    command->reply_type = reply->type;
+    freeReplyObject(reply);
+}
+
+static void run_cycles(redisContext *redis, struct command *commands, long cycles)
+{
+    for (long i = 0; i < cycles; i++)
+        for (int j = 0; j < COMMANDS; j++)
+            run(redis, &commands[j]);
+}
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+int main(int argc, char **argv)
+{
+    struct command commands[COMMANDS] = {{0}};
+    if (argc != 4) fail("usage: baseline unix:PATH|tcp:PORT CYCLES FILE");
+    long cycles = atol(argv[2]);
+    FILE *file = fopen(argv[3], "rb");
+    if (!file) fail("cannot read the file");
+    for (int i = 0; i < COMMANDS; i++)
+        read_command(file, &commands[i]);
+    redisContext *redis = connect_to(argv[1]);
+    run_cycles(redis, commands, WARM_UP);
+    double start = now();
+    run_cycles(redis, commands, cycles);
+    printf("%.9f\n", (now() - start) / (double)cycles);
+    redisFree(redis);
+    fclose(file);
+    return 0;
+}

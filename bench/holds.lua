@@ -1,0 +1,51 @@
+-- Many held locks with a short lease, renewed in the background for longer than the lease, while the program sleeps.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local report = require "bench.report"
+local sys = require "spec.support.sys"
+
+local HOLDS, LEASE, SECONDS = 10000, 3, 30
+local CPU_BAR, BYTES_BAR = 0.25, 512
+
+local function c_memory()
+  collectgarbage()
+  collectgarbage()
+  local lua_heap = rawget(_G, "jit") and 0 or collectgarbage("count") * 1024
+  return (sys.allocated() or 0) - lua_heap
+end
+
+local function cpu()
+  local user, system = sys.cpu()
+  return user + system
+end
+
+local function held_of(locks)
+  local held = 0
+  for _, lock in ipairs(locks) do
+    if lock:is_held() and not lock:lost() then held = held + 1 end
+  end
+  return held
+end
+
+local server = redis.start()
+local client = holdfast.new { url = server:url(), lease = LEASE }
+local locks = {}
+for i = 1, HOLDS do locks[i] = client:lock("bench:hold:" .. i) end
+
+local memory = c_memory()
+for _, lock in ipairs(locks) do assert(lock:acquire(0)) end
+memory = c_memory() - memory
+
+local used, start = cpu(), process.now()
+process.sleep(SECONDS)
+used = (cpu() - used) / (process.now() - start)
+
+report.row(("%d locks, lease %d s, lost in %d s"):format(HOLDS, LEASE, SECONDS), HOLDS - held_of(locks), "%d", "<=", 0)
+report.row("their keys gone from the server", HOLDS - #server:cli("KEYS", "bench:hold:*"), "%d", "<=", 0)
+report.row("share of one core used by renewal", used, "%.3f", "<=", CPU_BAR)
+report.row("bytes of C memory for a hold", memory / HOLDS, "%.0f", "<=", BYTES_BAR)
+
+client:close()
+server:stop()

@@ -1,0 +1,22 @@
+-- What the benches share: medians, and one row for each figure, with its bar.
+
+local report = {}
+
+function report.median(values)
+  table.sort(values)
+  local middle = math.floor(#values / 2)
+  if #values % 2 == 1 then return values[middle + 1] end
+  return (values[middle] + values[middle + 1]) / 2
+end
+
+-- relation: "<=", ">=", or nil for a figure without a bar
+function report.row(name, value, format, relation, bar)
+  local verdict = ""
+  if relation == "<=" then verdict = value <= bar and "pass" or "miss" end
+  if relation == ">=" then verdict = value >= bar and "pass" or "miss" end
+  local limit = relation and relation .. " " .. bar or ""
+  print(("%-46s %12s  %-8s %s"):format(name, format:format(value), limit, verdict))
+  io.stdout:flush()
+end
+
+return report

@@ -1,0 +1,73 @@
+-- An uncontended acquire and release against the same two EVALSHA sent by a bare hiredis loop, in alternating rounds.
+-- The two commands are those that holdfast itself was seen to send.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local report = require "bench.report"
+
+local CYCLES, ROUNDS, BAR = 5000, 15, 1.15
+
+local function cycles(lock, count)
+  for _ = 1, count do
+    assert(lock:acquire(0))
+    assert(lock:release())
+  end
+end
+
+local function commands_of_a_cycle(server, lock)
+  cycles(lock, 10)
+  local monitor = server:monitor()
+  cycles(lock, 1)
+  local sent = {}
+  for _, entry in ipairs(monitor:commands()) do
+    if not entry.script then sent[#sent + 1] = entry.args end
+  end
+  monitor:close()
+  assert(#sent == 2, "a cycle is not two commands but " .. #sent)
+  return sent
+end
+
+local function write_commands(path, commands)
+  local file = assert(io.open(path, "wb"))
+  for _, args in ipairs(commands) do
+    file:write(#args, "\n")
+    for _, arg in ipairs(args) do file:write(#arg, "\n", arg, "\n") end
+  end
+  file:close()
+end
+
+local function baseline(target, path)
+  local run = process.start { "build/bench/baseline", target, tostring(CYCLES), path }
+  local how, code = run:wait(120)
+  assert(how == "exit" and code == 0, run:output())
+  return tonumber(run:output())
+end
+
+local function measure(lock)
+  cycles(lock, 200)
+  local start = process.now()
+  cycles(lock, CYCLES)
+  return (process.now() - start) / CYCLES
+end
+
+local function compare(server, name, url, target)
+  local client = holdfast.new(url)
+  local lock = client:lock("bench:uncontended")
+  local path = server.directory .. "/commands"
+  write_commands(path, commands_of_a_cycle(server, lock))
+  local ours, theirs, ratios = {}, {}, {}
+  for i = 1, ROUNDS do
+    ours[i], theirs[i] = measure(lock), baseline(target, path)
+    ratios[i] = ours[i] / theirs[i]
+  end
+  client:close()
+  report.row(("acquire + release, %s, µs"):format(name), report.median(ours) * 1e6, "%.1f")
+  report.row(("the same EVALSHA by bare hiredis, %s, µs"):format(name), report.median(theirs) * 1e6, "%.1f")
+  report.row(("ratio, %s"):format(name), report.median(ratios), "%.3f", "<=", BAR)
+end
+
+local server = redis.start { tcp = true }
+compare(server, "unix socket", server:url(), "unix:" .. server.path)
+compare(server, "TCP", server:tcp_url(), "tcp:" .. server.port)
+server:stop()

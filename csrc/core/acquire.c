@@ -1,0 +1,440 @@
+/* The acquire operation: ask, and while somebody else has the lock stand in its queue.
+ *
+ *   ASKING -> DONE                        it was free, or one attempt was all that was asked for
+ *   ASKING -> SUBSCRIBING -> ASKING       busy: no place in the queue before our channel is heard
+ *   ASKING -> WAITING                     in the queue
+ *   WAITING -> DONE                       a grant that is still good
+ *   WAITING -> ASKING                     a grant to be confirmed, a nudge, or time to look again
+ *   WAITING -> LEAVING -> DONE            the wait is over
+ *
+ * The hold exists from the start, so that nothing can fail between the server's yes and ours. It is HELD only with a
+ * yes that is still valid. Whatever the server may have given us beyond that goes to the keeper to be undone. */
+#include <stdlib.h>
+
+#include "client_internal.h"
+
+#define LEAST_PATIENCE (100 * HF_MS) /* a short wait still gives the server this long to answer */
+#define LEAST_LOOK (HF_MS)           /* between two looks */
+#define MOST_LOOK (30 * HF_SECOND)   /* a third of what a queue lives without a look */
+#define CROWD 100                    /* waiters ahead that look every grant lease; those behind look less often */
+#define MOST_JOINS 3
+
+static void ask(hf_op *op, hf_time now);
+static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
+static void on_left(hf_request *request, const hf_reply *reply, hf_time now);
+
+/* ---- the end ---- */
+
+static void finish(hf_op *op, hf_time now) {
+    op->state = HF_ACQUIRE_DONE;
+    op->blocked = false;
+    hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
+    hf_client_listen(op, false, now);
+}
+
+/* Nothing of this operation stands on the server. */
+static void forget(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (!hold || !hold->in_table) return;
+    if (hold->state == HF_HOLD_ACQUIRING) hf_holds_remove(&op->client->holds, hold);
+    else hf_client_hold_is_free(op->client, hold, now);
+}
+
+/* Something of this operation may stand on the server. A re-entry needs no undoing: the next command for this hold
+ * sets the count. */
+static void undo(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (!hold || !hold->in_table || hold->state != HF_HOLD_ACQUIRING) {
+        forget(op, now);
+        return;
+    }
+    hold->wait = op->queued ? op->wait : 0;
+    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    hold->busy = false;
+    hold->in_order = true;
+    hf_keeper_leave(op->client, hold, now);
+}
+
+/* The words for "somebody else has it". */
+static void fail_busy(hf_op *op) {
+    if (op->busy_ms > 0) {
+        hf_op_fail(op, HF_BUSY, "held by another owner, for up to %lld.%03lld s more unless renewed", op->busy_ms / 1000,
+                   op->busy_ms % 1000);
+    } else {
+        hf_op_fail(op, HF_BUSY, "held by another owner");
+    }
+}
+
+static void end_as(hf_op *op, hf_code code, hf_time now) {
+    if (code == HF_BUSY) fail_busy(op);
+    else hf_op_fail(op, code, "a signal ended the wait");
+    finish(op, now);
+}
+
+/* The lock is ours until `end`. Too late to be believed: then it is as good as lost. */
+static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
+    hf_client *client = op->client;
+    hf_hold *hold = op->hold;
+    if (now >= end) {
+        if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_EXPIRED);
+        op->queued = false;
+        undo(op, now);
+        hf_op_fail(op, HF_LOST, "the server answered after the lease had ended");
+        finish(op, now);
+        return;
+    }
+    bool first = hold->state == HF_HOLD_ACQUIRING;
+    hold->base = first ? op->from : hold->base;
+    hold->count = op->from + 1;
+    hold->shared = op->spec.shared;
+    hold->granted = granted;
+    hold->renewed = op->spec.renewed || (!first && hold->renewed);
+    hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
+    hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
+    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    hold->wait = 0;
+    if (first) hold->token = token;
+    hold->state = HF_HOLD_HELD;
+    hold->reason = HF_LOST_NOT;
+    hf_time next = hold->valid_until;
+    if (granted) next = now + (end - now) / 3;
+    else if (hold->renewed) next = hf_lease_renew_at(op->request.sent_at, hold->lease);
+    hf_holds_wake_at(&client->holds, hold, next);
+    if (first) client->stats.acquires++;
+    else client->stats.reentries++;
+    hf_op_succeed(op);
+    finish(op, now);
+    hf_client_hold_is_free(client, hold, now);
+}
+
+/* ---- asking ---- */
+
+static bool make_waiter(hf_op *op) {
+    if (op->waiter) return true;
+    size_t size = HF_UUID_SIZE + 64 + op->spec.owner.size;
+    op->waiter = malloc(size);
+    if (!op->waiter) return false;
+    op->wait = ++op->client->last_wait;
+    op->waiter_size = hf_waiter_format(op->waiter, size, op->client, op->wait, op->spec.token_ttl_ms, op->spec.owner);
+    return true;
+}
+
+static bool is_heard(const hf_op *op) {
+    return op->events && op->client->subscribed;
+}
+
+static bool encode_ask(hf_op *op, bool with_place) {
+    const hf_names *names = op->spec.names;
+    char grant[24], from[24], lease[24], ttl[24];
+    hf_slice waiter = with_place ? (hf_slice){op->waiter, op->waiter_size} : HF_NO_WAITER;
+    hf_slice args[] = {names->key,
+                       names->counter,
+                       names->queue,
+                       names->releases,
+                       op->spec.owner,
+                       hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
+                       hf_decimal(from, op->from),
+                       hf_slice_of(op->spec.shared ? "1" : "0"),
+                       hf_decimal(lease, hf_lease_ms(op->spec.lease)),
+                       hf_decimal(ttl, op->spec.token_ttl_ms),
+                       waiter};
+    return hf_request_call(&op->request, hf_program_acquire(), 4, sizeof args / sizeof *args, args);
+}
+
+static hf_time ask_deadline(const hf_op *op, hf_time now) {
+    hf_time timeout = op->client->config.session.command_timeout;
+    if (op->queued) return hf_time_max(op->wait_until, now + LEAST_PATIENCE);
+    if (op->spec.wait == 0) return op->begun_at + timeout;
+    return now + hf_time_min(timeout, hf_time_max(op->wait_until > now ? op->wait_until - now : 0, LEAST_PATIENCE));
+}
+
+static void fail_for_memory(hf_op *op, hf_time now) {
+    undo(op, now);
+    hf_op_fail(op, HF_NO_MEMORY, "out of memory");
+    finish(op, now);
+}
+
+static void ask(hf_op *op, hf_time now) {
+    bool with_place = op->queued || (op->spec.wait > 0 && is_heard(op));
+    if ((with_place && !make_waiter(op)) || !encode_ask(op, with_place)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    op->state = HF_ACQUIRE_ASKING;
+    bool patient = op->queued;
+    op->queued = op->queued || with_place;
+    hf_op_send(op, on_answer, ask_deadline(op, now), patient, now);
+}
+
+static void leave(hf_op *op, hf_code code, hf_time now) {
+    const hf_names *names = op->spec.names;
+    char grant[24], to[24];
+    op->ended = code;
+    if (!op->queued) {
+        forget(op, now);
+        end_as(op, code, now);
+        return;
+    }
+    hf_slice args[] = {names->key,     names->counter, names->queue,
+                       names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
+                       hf_decimal(to, op->from), {op->waiter, op->waiter_size}};
+    if (!hf_request_call(&op->request, hf_program_leave(), 4, sizeof args / sizeof *args, args)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    op->state = HF_ACQUIRE_LEAVING;
+    hf_op_send(op, on_left, now + hf_time_min(HF_SECOND, op->client->config.session.command_timeout), false, now);
+}
+
+static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (reply) forget(op, now);
+    else undo(op, now);
+    end_as(op, op->ended, now);
+}
+
+/* ---- answers ---- */
+
+/* When a waiter looks again without a message: when the holder's time is up, one after the other; and often enough to
+ * notice a head that looks alive but is not, at a cost that grows with the logarithm of the crowd. */
+static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time now) {
+    hf_client *client = op->client;
+    hf_time rank = (hf_time)(ahead < 0 ? 0 : ahead);
+    hf_time at_expiry = (hf_time)(ttl_ms < 0 ? 0 : ttl_ms) * HF_MS + HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
+    hf_time often = client->config.grant_lease * hf_time_max(1, rank / CROWD);
+    often = hf_time_min(often - often / 10, MOST_LOOK) + hf_jitter(&client->random, often / 10);
+    return hf_time_add(now, hf_time_min(at_expiry, often));
+}
+
+static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
+    long long ttl_ms = hf_reply_integer_at(reply, 1, 0), ahead = hf_reply_integer_at(reply, 2, 0);
+    op->busy_ms = ttl_ms;
+    op->known_waiting_at = op->request.sent_at;
+    if (op->interrupted) {
+        leave(op, HF_INTERRUPTED, now);
+    } else if (now >= op->wait_until) {
+        leave(op, HF_BUSY, now);
+    } else if (!op->queued || !is_heard(op)) {
+        if (!op->events) op->client->stats.waits++;
+        op->state = HF_ACQUIRE_SUBSCRIBING;
+        op->recheck_at = op->queued ? next_look(op, ttl_ms, ahead, now) : HF_NEVER;
+        hf_client_listen(op, true, now);
+        if (op->client->subscribed) ask(op, now);
+    } else {
+        op->state = HF_ACQUIRE_WAITING;
+        op->recheck_at = next_look(op, ttl_ms, ahead, now);
+        if (ahead == 0 && hf_reply_integer_at(reply, 3, 0) == 1) hf_client_listen_foreign(op, now);
+    }
+}
+
+/* Another process holds it under the same owner: this is one more hold of that. */
+static void on_shared(hf_op *op, long long count, hf_time now) {
+    if (count < 1 || count >= UINT32_MAX || ++op->joins > MOST_JOINS) {
+        forget(op, now);
+        hf_op_fail(op, HF_BUSY, "another process of this owner changes its holds at the same time");
+        finish(op, now);
+        return;
+    }
+    hf_hold *hold = op->hold;
+    if (hold->state == HF_HOLD_HELD) { /* what the others hold has changed */
+        uint32_t own = hold->count - hold->base;
+        hold->base = (uint32_t)count > own ? (uint32_t)count - own : 0;
+        hold->count = hold->base + own;
+    }
+    op->from = (uint32_t)count;
+    ask(op, now);
+}
+
+static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (hold->state == HF_HOLD_ACQUIRING) { /* the owner's other process let go in between */
+        op->from = 0;
+        ask(op, now);
+        return;
+    }
+    if (hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, reason);
+    forget(op, now);
+    hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)", hf_lost_reason_name(reason));
+    finish(op, now);
+}
+
+static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
+    if (failure->code != HF_UNREACHABLE && !op->queued) forget(op, now);
+    else if (op->request.sends == 0 && !op->queued) forget(op, now);
+    else undo(op, now);
+    hf_op_fail(op, failure->code, "%s", failure->text);
+    finish(op, now);
+}
+
+static void on_endless(hf_op *op, hf_time now) {
+    undo(op, now);
+    hf_op_fail(op, HF_CONFLICT, "the key is a hash without a TTL, which is not a lock");
+    finish(op, now);
+}
+
+static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    long long status = hf_reply_integer_at(reply, 0, 99), number = hf_reply_integer_at(reply, 1, 0);
+    if (!reply) {
+        hf_failure failure = request->failure;
+        on_failed(op, &failure, now);
+    } else if (status == 1) {
+        take(op, hf_lease_end(request->sent_at, op->spec.lease), (uint64_t)number, false, now);
+    } else if (status == 0) {
+        on_busy(op, reply, now);
+    } else if (status == 2) {
+        on_shared(op, number, now);
+    } else if (status == -1 || status == -2) {
+        on_gone(op, hf_lost_reason_of(status), now);
+    } else if (status == -3) {
+        on_endless(op, now);
+    } else {
+        undo(op, now);
+        hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
+        finish(op, now);
+    }
+}
+
+/* ---- beginning ---- */
+
+/* The hold this acquire is about: the owner's own, or a new one. False: the operation is done. */
+static bool choose_hold(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    hf_hold *hold = hf_holds_find(&client->holds, op->spec.names->key, op->spec.owner);
+    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+    }
+    if (hold && hold->state == HF_HOLD_LOST) {
+        hf_holds_remove(&client->holds, hold);
+        hold = NULL;
+    }
+    if (hold && (hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING)) {
+        hf_op_fail(op, HF_BUSY, "another call of this owner for this key is under way");
+        return false;
+    }
+    if (!hold) hold = hf_holds_add(&client->holds, op->spec.names->key, op->spec.owner);
+    if (!hold) {
+        hf_op_fail(op, HF_NO_MEMORY, "out of memory");
+        return false;
+    }
+    hf_hold_ref(hold);
+    op->hold = hold;
+    return true;
+}
+
+static void start(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (hold->state == HF_HOLD_LEAVING) hold->state = HF_HOLD_ACQUIRING; /* its leftover is adopted */
+    hold->in_order = false;
+    op->from = hold->state == HF_HOLD_HELD ? hold->count : 0;
+    hold->busy = true;
+    hf_holds_wake_at(&op->client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
+    if (op->spec.wait > 0 && op->client->subscribed) hf_client_listen(op, true, now);
+    ask(op, now);
+}
+
+void hf_acquire_begin(hf_op *op, hf_time now) {
+    op->wait_until = hf_time_add(now, op->spec.wait);
+    op->recheck_at = HF_NEVER;
+    if (!choose_hold(op, now)) {
+        op->state = HF_ACQUIRE_DONE;
+        return;
+    }
+    bool left_by_sharer = op->hold->state == HF_HOLD_LEAVING && op->spec.shared;
+    if (op->hold->busy || left_by_sharer) {
+        op->blocked = true;
+        op->state = HF_ACQUIRE_BLOCKED;
+    } else {
+        start(op, now);
+    }
+}
+
+void hf_acquire_unblock(hf_op *op, hf_time now) {
+    hf_hold_unref(op->hold);
+    op->hold = NULL;
+    if (choose_hold(op, now)) start(op, now);
+    else finish(op, now);
+}
+
+/* ---- events ---- */
+
+void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
+    if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
+}
+
+/* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then. */
+void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now) {
+    op->client->stats.grants++;
+    if (op->state != HF_ACQUIRE_WAITING) return; /* the answer under way tells */
+    hf_time lease = op->client->config.grant_lease;
+    hf_time end = hf_lease_end(op->known_waiting_at, lease);
+    bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
+    if (needs_token || now >= end || end - now < lease / 8) ask(op, now);
+    else take(op, end, token, true, now);
+}
+
+void hf_acquire_on_turn(hf_op *op, hf_time turn, hf_time now) {
+    if (op->state != HF_ACQUIRE_WAITING) return;
+    op->recheck_at = hf_time_min(op->recheck_at, now + turn + HF_MS);
+    hf_client_listen_foreign(op, now);
+}
+
+void hf_acquire_on_nudge(hf_op *op, hf_time now) {
+    if (op->state != HF_ACQUIRE_WAITING) return;
+    op->recheck_at = hf_time_min(op->recheck_at, hf_time_max(now, op->known_waiting_at + LEAST_LOOK));
+}
+
+void hf_acquire_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {
+    undo(op, now);
+    hf_op_fail(op, code, "%s", reason);
+    finish(op, now);
+}
+
+void hf_op_interrupt(hf_op *op, hf_time now) {
+    op->interrupted = true;
+    if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) leave(op, HF_INTERRUPTED, now);
+}
+
+/* ---- time ---- */
+
+hf_time hf_op_deadline(const hf_op *op) {
+    if (op->done || op->spec.kind != HF_OP_ACQUIRE) return HF_NEVER;
+    switch (op->state) {
+    case HF_ACQUIRE_BLOCKED: return hf_time_max(op->wait_until, op->begun_at + op->client->config.session.command_timeout);
+    case HF_ACQUIRE_SUBSCRIBING:
+    case HF_ACQUIRE_WAITING: return hf_time_min(op->wait_until, op->recheck_at);
+    default: return HF_NEVER;
+    }
+}
+
+static void end_wait(hf_op *op, hf_time now) {
+    const hf_session *calls = &op->client->links[HF_LINK_CALLS];
+    if (calls->state == HF_SESSION_READY || !calls->reason[0]) {
+        leave(op, HF_BUSY, now);
+        return;
+    }
+    undo(op, now);
+    hf_op_fail(op, HF_UNREACHABLE, "%s", calls->reason);
+    finish(op, now);
+}
+
+void hf_acquire_tick(hf_op *op, hf_time now) {
+    if (now < hf_op_deadline(op)) return;
+    if (op->state == HF_ACQUIRE_BLOCKED) {
+        op->blocked = false;
+        hf_op_fail(op, HF_UNREACHABLE, "an earlier command for this key got no reply");
+        finish(op, now);
+    } else if (now >= op->wait_until) {
+        end_wait(op, now);
+    } else {
+        op->client->stats.rechecks++;
+        ask(op, now);
+    }
+}
+
+void hf_acquire_give_up(hf_op *op, hf_time now) {
+    bool sent = op->state != HF_ACQUIRE_BLOCKED;
+    hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
+    if (sent) undo(op, now);
+    finish(op, now);
+}

@@ -1,0 +1,305 @@
+/* The operations of one command: release, extend, check, force, info, ttl, ping.
+ *
+ * A release, an extend or a check acts on a hold of ours; without one it fails without asking the server. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client_internal.h"
+
+static hf_time deadline_of(const hf_op *op) {
+    return op->begun_at + op->client->config.session.command_timeout;
+}
+
+static void fail_with_reply(hf_op *op, const hf_request *request) {
+    hf_op_fail(op, request->failure.code, "%s", request->failure.text);
+}
+
+static void fail_for_memory(hf_op *op, hf_time now) {
+    hf_op_fail(op, HF_NO_MEMORY, "out of memory");
+    if (op->hold && op->hold->in_table) hf_client_hold_is_free(op->client, op->hold, now);
+}
+
+static void fail_lost(hf_op *op, hf_lost_reason reason) {
+    static const char *const words[] = {
+        [HF_LOST_NOT] = "lost",
+        [HF_LOST_EXPIRED] = "its lease ended before this",
+        [HF_LOST_TAKEN] = "another owner has it",
+        [HF_LOST_DELETED] = "its key was deleted on the server",
+        [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
+    };
+    hf_op_fail(op, HF_LOST, "%s", words[reason]);
+}
+
+/* Takes note of a hold that the server does not know any more. */
+static void lose(hf_op *op, long long reply) {
+    if (op->hold->state == HF_HOLD_HELD || op->hold->state == HF_HOLD_RELEASING) {
+        hf_client_lose(op->client, op->hold, hf_lost_reason_of(reply));
+    }
+    fail_lost(op, hf_lost_reason_of(reply));
+}
+
+/* ---- release ---- */
+
+static void drop_from_table(hf_op *op) {
+    if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
+}
+
+static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
+    hf_hold *hold = op->hold;
+    hold->count--;
+    op->client->stats.releases++;
+    hf_op_succeed(op);
+    if (hold->count == hold->base) {
+        drop_from_table(op);
+        return;
+    }
+    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(request->sent_at, hold->lease));
+    hf_time next = hold->renewed ? hf_lease_renew_at(request->sent_at, hold->lease) : hold->valid_until;
+    hf_holds_wake_at(&op->client->holds, hold, next);
+    hf_client_hold_is_free(op->client, hold, now);
+}
+
+/* Not found by a release that was sent twice: the first one did it, its reply was lost. */
+static void on_not_found(hf_op *op, const hf_request *request, long long result) {
+    if (request->sends > 1) {
+        op->client->stats.releases++;
+        hf_op_succeed(op);
+    } else {
+        lose(op, result);
+    }
+    drop_from_table(op);
+}
+
+/* Behind the release that may still be under way. */
+static void leave_behind(hf_op *op, hf_time now) {
+    op->hold->busy = false;
+    op->hold->in_order = true;
+    hf_keeper_leave(op->client, op->hold, now);
+}
+
+/* The owner has let go in any case; the keeper goes on until the server knows it, or the lease has ended. */
+static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
+    hf_hold *hold = op->hold;
+    hf_failure failure = request->failure;
+    hold->count--;
+    if (hold->count > hold->base) hf_client_hold_is_free(op->client, hold, now);
+    else leave_behind(op, now);
+    hf_op_fail(op, failure.code, "%s; the release goes on in the background", failure.text);
+}
+
+static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) {
+        on_release_failed(op, request, now);
+    } else if (reply->integer == 1) {
+        op->client->stats.releases++;
+        hf_op_succeed(op);
+        drop_from_table(op);
+    } else if (reply->integer == 2) {
+        on_still_held(op, request, now);
+    } else {
+        on_not_found(op, request, reply->integer);
+    }
+}
+
+static void release(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    const hf_names *names = op->spec.names;
+    char grant[24], to[24], lease[24];
+    hf_slice args[] = {names->key,
+                       names->counter,
+                       names->queue,
+                       names->releases,
+                       hf_hold_owner(hold),
+                       hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
+                       hf_decimal(to, hold->count - 1),
+                       hf_decimal(lease, hf_lease_ms(hold->lease))};
+    bool last = hold->count == hold->base + 1;
+    if (!hf_request_call(&op->request, hf_program_release(), 4, sizeof args / sizeof *args, args)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    if (last) hold->state = HF_HOLD_RELEASING;
+    hf_holds_wake_at(&op->client->holds, hold, last ? HF_NEVER : hold->valid_until);
+    hf_op_send(op, on_released, deadline_of(op), false, now);
+}
+
+/* A hold that ended by its time may still stand on the server for a moment: the keeper sees to it. */
+static void release_lost(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
+    fail_lost(op, hold->reason);
+    if (by_time && !hold->shared) hf_keeper_leave(op->client, hold, now);
+    else drop_from_table(op);
+}
+
+/* ---- extend, check ---- */
+
+static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    hf_hold *hold = op->hold;
+    bool extends = op->spec.kind == HF_OP_EXTEND;
+    if (!reply) {
+        fail_with_reply(op, request);
+        /* the server may count the new lease or the old one */
+        if (extends) hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+    } else if (reply->integer != 1) {
+        lose(op, reply->integer);
+    } else {
+        hf_op_succeed(op);
+        if (extends) {
+            hold->lease = op->spec.lease;
+            hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
+            hold->granted = false;
+        }
+    }
+    if (!hold->in_table) return;
+    if (hold->state == HF_HOLD_HELD) {
+        hf_time next = hold->renewed || hold->granted ? hf_lease_renew_at(op->begun_at, hold->lease) : hold->valid_until;
+        hf_holds_wake_at(&op->client->holds, hold, hf_time_min(next, hold->valid_until));
+    }
+    hf_client_hold_is_free(op->client, hold, now);
+}
+
+static void extend(hf_op *op, hf_time now) {
+    const hf_names *names = op->spec.names;
+    char lease[24];
+    uint64_t ms = op->spec.kind == HF_OP_EXTEND ? hf_lease_ms(op->spec.lease) : 0;
+    hf_slice args[] = {names->key, names->queue, hf_hold_owner(op->hold), hf_decimal(lease, ms)};
+    if (!hf_request_call(&op->request, hf_program_extend(), 2, sizeof args / sizeof *args, args)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
+    hf_op_send(op, on_extended, deadline_of(op), false, now);
+}
+
+/* ---- on a hold ---- */
+
+static void begin_on_hold(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    hf_hold *hold = hf_holds_find(&client->holds, op->spec.names->key, op->spec.owner);
+    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+    }
+    bool ours = hold && (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LOST);
+    if (!ours) {
+        hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
+        return;
+    }
+    hf_hold_ref(hold);
+    op->hold = hold;
+    if (hold->state == HF_HOLD_LOST) {
+        if (op->spec.kind == HF_OP_RELEASE) release_lost(op, now);
+        else fail_lost(op, hold->reason);
+    } else if (hold->busy) {
+        op->blocked = true;
+    } else {
+        hold->busy = true;
+        if (op->spec.kind == HF_OP_RELEASE) release(op, now);
+        else extend(op, now);
+    }
+}
+
+void hf_call_unblock(hf_op *op, hf_time now) {
+    hf_hold_unref(op->hold);
+    op->hold = NULL;
+    begin_on_hold(op, now);
+}
+
+/* ---- without a hold ---- */
+
+static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    hf_client *client = op->client;
+    (void)now;
+    if (!reply) {
+        fail_with_reply(op, request);
+        return;
+    }
+    op->value = reply->integer;
+    hf_op_succeed(op);
+    hf_hold *hold = hf_holds_find(&client->holds, op->spec.names->key, op->spec.owner);
+    if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_DELETED);
+}
+
+static bool encode_force(hf_op *op) {
+    const hf_names *names = op->spec.names;
+    char grant[24];
+    hf_slice args[] = {names->key,     names->counter, names->queue,
+                       names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease))};
+    return hf_request_call(&op->request, hf_program_force(), 4, sizeof args / sizeof *args, args);
+}
+
+static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    (void)now;
+    if (!reply) {
+        fail_with_reply(op, request);
+        return;
+    }
+    hf_slice owner = hf_reply_string_at(reply, 0);
+    size_t size = owner.size < sizeof op->info.owner ? owner.size : sizeof op->info.owner - 1;
+    memcpy(op->info.owner, owner.data, size);
+    op->info.holds = hf_reply_integer_at(reply, 1, 0);
+    op->info.ttl_ms = hf_reply_integer_at(reply, 2, -2);
+    op->info.token = (uint64_t)hf_reply_integer_at(reply, 3, 0);
+    op->info.waiters = hf_reply_integer_at(reply, 4, 0);
+    op->info.ahead = hf_reply_integer_at(reply, 5, -1);
+    hf_op_succeed(op);
+}
+
+static bool encode_info(hf_op *op) {
+    const hf_names *names = op->spec.names;
+    hf_slice args[] = {names->key, names->counter, names->queue, HF_NO_WAITER};
+    return hf_request_call(&op->request, hf_program_info(), 3, sizeof args / sizeof *args, args);
+}
+
+static void on_value(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    (void)now;
+    if (!reply) {
+        fail_with_reply(op, request);
+        return;
+    }
+    op->value = reply->integer;
+    hf_op_succeed(op);
+}
+
+static bool encode_ttl(hf_op *op) {
+    hf_slice args[] = {{"PTTL", 4}, op->spec.names->key};
+    return hf_request_command(&op->request, 2, args);
+}
+
+static bool encode_ping(hf_op *op) {
+    hf_slice args[] = {{"PING", 4}};
+    return hf_request_command(&op->request, 1, args);
+}
+
+static void begin_plain(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
+    if (encoded) hf_op_send(op, done, deadline_of(op), false, now);
+    else fail_for_memory(op, now);
+}
+
+void hf_call_begin(hf_op *op, hf_time now) {
+    switch (op->spec.kind) {
+    case HF_OP_FORCE: begin_plain(op, encode_force(op), on_forced, now); break;
+    case HF_OP_INFO: begin_plain(op, encode_info(op), on_info, now); break;
+    case HF_OP_TTL: begin_plain(op, encode_ttl(op), on_value, now); break;
+    case HF_OP_PING: begin_plain(op, encode_ping(op), on_value, now); break;
+    default: begin_on_hold(op, now);
+    }
+}
+
+/* A release given up goes on in the background; anything else leaves the hold as it is. */
+void hf_call_give_up(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
+    if (!hold || !hold->in_table || op->blocked) return;
+    if (hold->state == HF_HOLD_RELEASING) {
+        leave_behind(op, now);
+    } else {
+        hf_holds_wake_at(&op->client->holds, hold, hold->valid_until);
+        hf_client_hold_is_free(op->client, hold, now);
+    }
+}

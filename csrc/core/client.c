@@ -1,0 +1,403 @@
+#include "client_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINGER (500 * HF_MS)
+#define PING_AFTER (5 * HF_SECOND)
+
+static void on_events_ready(void *context, hf_time now);
+static void on_events_closed(void *context, hf_time now);
+static void on_event(void *context, const hf_reply *event, hf_time now);
+
+void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
+    *client = (hf_client){.config = *config, .linger_until = 0, .ping_at = HF_NEVER};
+    memcpy(&client->random, entropy + 16, sizeof client->random);
+    client->random |= 1;
+    hf_uuid_format(client->uuid, entropy);
+    snprintf(client->grants, sizeof client->grants, "holdfast_grant:%s", client->uuid);
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session_init(&client->links[link], &client->config.session, &client->random);
+        client->links[link].context = client;
+    }
+    hf_session *events = &client->links[HF_LINK_EVENTS];
+    client->ops_end = &client->ops;
+    events->subscriber = true;
+    events->on_ready = on_events_ready;
+    events->on_closed = on_events_closed;
+    events->on_event = on_event;
+}
+
+void hf_client_free(hf_client *client) {
+    for (int link = 0; link < HF_LINKS; link++) hf_session_free(&client->links[link]);
+    hf_holds_free(&client->holds);
+}
+
+/* ---- the events link ---- */
+
+static bool is_waiting_acquire(const hf_op *op) {
+    return op->spec.kind == HF_OP_ACQUIRE && op->events && !op->done;
+}
+
+static bool same_releases(const hf_op *a, const hf_op *b) {
+    return hf_slice_equal(a->spec.names->releases, b->spec.names->releases);
+}
+
+static void say_pattern(hf_client *client, const char *command, const hf_names *names) {
+    hf_slice pattern;
+    if (!client->subscribed || !hf_names_pattern(names, &pattern)) return;
+    hf_slice args[] = {hf_slice_of(command), pattern};
+    hf_session_say(&client->links[HF_LINK_EVENTS], 2, args); /* unsaid: the next look comes by the clock */
+    free((char *)(uintptr_t)pattern.data);
+}
+
+static hf_op *other_foreign_listener(const hf_op *op) {
+    for (hf_op *other = op->client->ops; other; other = other->next) {
+        if (other != op && is_waiting_acquire(other) && other->foreign && same_releases(other, op)) return other;
+    }
+    return NULL;
+}
+
+static void stop_listening_foreign(hf_op *op) {
+    if (op->foreign && !other_foreign_listener(op)) say_pattern(op->client, "PUNSUBSCRIBE", op->spec.names);
+    op->foreign = false;
+}
+
+void hf_client_listen(hf_op *op, bool listen, hf_time now) {
+    hf_client *client = op->client;
+    if (op->events == listen) return;
+    if (!listen) stop_listening_foreign(op);
+    op->events = listen;
+    client->waiting += listen ? 1u : (size_t)-1;
+    hf_session *events = &client->links[HF_LINK_EVENTS];
+    if (listen) {
+        events->wanted = true;
+    } else if (client->waiting == 0) {
+        bool again = op->done && op->failure.code == HF_OK && !client->closed;
+        client->linger_until = again ? now + LINGER : now;
+        events->wanted = again;
+    }
+}
+
+void hf_client_listen_foreign(hf_op *op, hf_time now) {
+    if (op->foreign) return;
+    bool heard = other_foreign_listener(op) != NULL;
+    op->foreign = true;
+    if (!heard) {
+        say_pattern(op->client, "PSUBSCRIBE", op->spec.names);
+    } else {
+        hf_acquire_on_nudge(op, now);
+    }
+}
+
+static void on_events_ready(void *context, hf_time now) {
+    hf_client *client = context;
+    (void)now;
+    hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(client->grants)};
+    if (!hf_session_say(&client->links[HF_LINK_EVENTS], 2, args)) client->links[HF_LINK_EVENTS].closing = true;
+}
+
+static void on_events_closed(void *context, hf_time now) {
+    hf_client *client = context;
+    hf_session *events = &client->links[HF_LINK_EVENTS];
+    client->subscribed = false;
+    client->ping_at = HF_NEVER;
+    if (events->reason_code != HF_DENIED) return;
+    for (hf_op *op = client->ops, *next; op; op = next) {
+        next = op->next;
+        if (is_waiting_acquire(op)) hf_acquire_on_denied(op, HF_DENIED, events->reason, now);
+    }
+}
+
+/* Our channel is confirmed: from here on no grant is missed, so everybody looks once. */
+static void on_subscribed(hf_client *client, hf_time now) {
+    client->subscribed = true;
+    client->ping_at = now + PING_AFTER;
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (!is_waiting_acquire(op)) continue;
+        if (op->foreign) say_pattern(client, "PSUBSCRIBE", op->spec.names);
+        hf_acquire_on_subscribed(op, now);
+    }
+}
+
+static void on_pattern_subscribed(hf_client *client, hf_slice pattern, hf_time now) {
+    for (hf_op *op = client->ops; op; op = op->next) {
+        hf_slice own;
+        if (!is_waiting_acquire(op) || !op->foreign || !hf_names_pattern(op->spec.names, &own)) continue;
+        bool same = hf_slice_equal(own, pattern);
+        free((char *)(uintptr_t)own.data);
+        if (same) hf_acquire_on_nudge(op, now);
+    }
+}
+
+static void on_foreign_release(hf_client *client, hf_slice channel, hf_time now) {
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (is_waiting_acquire(op) && op->foreign && hf_slice_equal(op->spec.names->releases, channel)) {
+            hf_acquire_on_nudge(op, now);
+        }
+    }
+}
+
+static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (is_waiting_acquire(op) && op->wait == wait) return op;
+    }
+    return NULL;
+}
+
+static bool next_number(const char **at, uint64_t *value) {
+    char *end;
+    if (**at < '0' || **at > '9') return false;
+    *value = strtoull(*at, &end, 10);
+    if (*end == ' ') end++;
+    *at = end;
+    return true;
+}
+
+/* A grant for a wait that has ended here: the keeper passes the lock on. */
+static void on_stray_grant(hf_client *client, hf_slice rest, uint64_t owner_size, uint64_t wait, hf_time now) {
+    if (owner_size == 0 || owner_size >= rest.size) return;
+    hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
+    hf_hold *hold = hf_holds_find(&client->holds, key, owner);
+    if (hold) return; /* it is being left already, or acquired anew, which adopts the grant */
+    hold = hf_holds_add(&client->holds, key, owner);
+    if (!hold) return;
+    hold->wait = wait;
+    hf_keeper_leave(client, hold, now);
+}
+
+/* "grant <wait> <token> <owner size> <owner><key>" or "turn <wait> <ms>" */
+static void on_message(hf_client *client, hf_slice text, hf_time now) {
+    uint64_t wait, number, owner_size;
+    const char *at = text.data;
+    if (strncmp(at, "grant ", 6) == 0) {
+        at += 6;
+        if (!next_number(&at, &wait) || !next_number(&at, &number) || !next_number(&at, &owner_size)) return;
+        hf_op *op = waiter_of(client, wait);
+        hf_slice rest = {at, text.size - (size_t)(at - text.data)};
+        if (op) hf_acquire_on_grant(op, number, now);
+        else on_stray_grant(client, rest, owner_size, wait, now);
+    } else if (strncmp(at, "turn ", 5) == 0) {
+        at += 5;
+        if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
+        hf_op *op = waiter_of(client, wait);
+        if (op) hf_acquire_on_turn(op, hf_time_min(number * HF_MS, HF_SECOND), now);
+    }
+}
+
+static void on_refused(hf_client *client, const char *error, hf_time now) {
+    if (client->subscribed) return; /* a pattern: releases of others are then noticed by the clock */
+    for (hf_op *op = client->ops, *next; op; op = next) {
+        next = op->next;
+        if (is_waiting_acquire(op)) hf_acquire_on_denied(op, hf_code_of_error(error), error, now);
+    }
+}
+
+static void on_event(void *context, const hf_reply *event, hf_time now) {
+    hf_client *client = context;
+    client->ping_at = now + PING_AFTER;
+    if (event->type == HF_REPLY_ERROR) {
+        on_refused(client, event->string, now);
+        return;
+    }
+    hf_slice kind = hf_reply_string_at(event, 0);
+    if (hf_slice_equal(kind, hf_slice_of("message"))) on_message(client, hf_reply_string_at(event, 2), now);
+    else if (hf_slice_equal(kind, hf_slice_of("pmessage"))) on_foreign_release(client, hf_reply_string_at(event, 2), now);
+    else if (hf_slice_equal(kind, hf_slice_of("subscribe"))) on_subscribed(client, now);
+    else if (hf_slice_equal(kind, hf_slice_of("psubscribe"))) on_pattern_subscribed(client, hf_reply_string_at(event, 1), now);
+}
+
+/* A server that has gone without a word leaves the link open for ever: it is asked, and given up when it stays silent. */
+static void tick_events(hf_client *client, hf_time now) {
+    hf_session *events = &client->links[HF_LINK_EVENTS];
+    if (client->waiting == 0 && now >= client->linger_until) events->wanted = false;
+    if (now < client->ping_at) return;
+    if (now >= events->heard_at + PING_AFTER + client->config.session.command_timeout) {
+        events->closing = true;
+        snprintf(events->reason, sizeof events->reason, "no sign of life");
+        events->reason_code = HF_UNREACHABLE;
+        client->ping_at = HF_NEVER;
+        return;
+    }
+    hf_slice ping[] = {{"PING", 4}};
+    hf_session_say(events, 1, ping);
+    client->ping_at = now + client->config.session.command_timeout;
+}
+
+/* ---- time ---- */
+
+hf_time hf_client_deadline(const hf_client *client) {
+    hf_time soonest = HF_NEVER;
+    for (int link = 0; link < HF_LINKS; link++) soonest = hf_time_min(soonest, hf_session_deadline(&client->links[link]));
+    const hf_hold *first = hf_holds_first(&client->holds);
+    if (first) soonest = hf_time_min(soonest, first->wake_at);
+    for (const hf_op *op = client->ops; op; op = op->next) soonest = hf_time_min(soonest, hf_op_deadline(op));
+    if (client->links[HF_LINK_EVENTS].state != HF_SESSION_CLOSED) {
+        if (client->waiting == 0) soonest = hf_time_min(soonest, client->linger_until);
+        soonest = hf_time_min(soonest, client->ping_at);
+    }
+    return soonest;
+}
+
+void hf_client_tick_calls(hf_client *client, hf_time now) {
+    hf_session_tick(&client->links[HF_LINK_CALLS], now);
+    hf_session_tick(&client->links[HF_LINK_EVENTS], now);
+    tick_events(client, now);
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (op->spec.kind == HF_OP_ACQUIRE && !op->done) hf_acquire_tick(op, now);
+    }
+}
+
+void hf_client_tick_keeper(hf_client *client, hf_time now) {
+    hf_session_tick(&client->links[HF_LINK_KEEPER], now);
+    hf_keeper_tick(client, now);
+}
+
+void hf_client_tick(hf_client *client, hf_time now) {
+    hf_client_tick_calls(client, now);
+    hf_client_tick_keeper(client, now);
+}
+
+/* ---- holds ---- */
+
+void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason) {
+    client->stats.losses++;
+    hf_holds_lose(&client->holds, hold, reason);
+}
+
+hf_lost_reason hf_lost_reason_of(long long reply) {
+    return reply == -1 ? HF_LOST_DELETED : HF_LOST_TAKEN;
+}
+
+hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
+    return hold->renewed && hold->at_risk ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
+}
+
+void hf_client_notice(hf_client *client, hf_time now) {
+    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) {
+        if (hold->state != HF_HOLD_HELD || now < hold->valid_until) return; /* the keeper's */
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+    }
+}
+
+void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
+    hold->busy = false;
+    for (hf_op *op = client->ops, *next; op && !hold->busy; op = next) {
+        next = op->next;
+        if (op->done || !op->blocked || op->hold != hold) continue;
+        op->blocked = false;
+        if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_unblock(op, now);
+        else hf_call_unblock(op, now);
+    }
+}
+
+void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
+    if (!hold->in_table) return;
+    if (hold->state == HF_HOLD_LOST) {
+        hf_holds_remove(&client->holds, hold);
+        return;
+    }
+    if (hold->state != HF_HOLD_HELD) return;
+    if (hold->count - hold->base > count) {
+        hold->count -= count; /* the server learns it with the next release */
+        return;
+    }
+    hf_keeper_leave(client, hold, now);
+}
+
+/* Like hf_keeper_leave, for all of them at once: the heap is sorted afterwards. */
+static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
+    hold->in_table = false;
+    if (hold->state != HF_HOLD_LOST) hf_keeper_leave(client, hold, now);
+    hold->in_table = true;
+}
+
+void hf_client_close(hf_client *client, hf_time now) {
+    client->closed = true;
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (op->done) continue;
+        if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
+        else hf_call_give_up(op, now);
+        hf_op_fail(op, HF_CLOSED, "the client was closed");
+    }
+    for (size_t i = 0; i < client->holds.count; i++) leave_at_close(client, client->holds.heap[i], now);
+    hf_holds_resort(&client->holds);
+}
+
+bool hf_client_is_quiet(const hf_client *client) {
+    for (size_t i = 0; i < client->holds.count; i++) {
+        if (client->holds.heap[i]->state == HF_HOLD_LEAVING) return false;
+    }
+    return true;
+}
+
+size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64_t wait, uint64_t token_ttl_ms,
+                        hf_slice owner) {
+    int head = snprintf(text, size, "%s:%llu:%llu ", client->uuid, (unsigned long long)wait,
+                        (unsigned long long)token_ttl_ms);
+    memcpy(text + head, owner.data, owner.size);
+    return (size_t)head + owner.size;
+}
+
+/* ---- operations ---- */
+
+static const char *const VERBS[] = {
+    [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release",   [HF_OP_EXTEND] = "extend", [HF_OP_CHECK] = "check",
+    [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
+};
+
+void hf_op_succeed(hf_op *op) {
+    op->done = true;
+    op->failure.code = HF_OK;
+}
+
+void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
+    char text[HF_FAILURE_TEXT];
+    va_list args;
+    va_start(args, detail);
+    vsnprintf(text, sizeof text, detail, args);
+    va_end(args);
+    hf_slice key = op->spec.names ? op->spec.names->key : HF_NO_WAITER;
+    hf_failure_set(&op->failure, code, VERBS[op->spec.kind], key, op->client->config.session.server.label, "%s", text);
+    op->done = true;
+}
+
+void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now) {
+    op->request.done = done;
+    op->request.context = op;
+    op->request.deadline = deadline;
+    op->request.patient = patient;
+    hf_session_submit(&op->client->links[HF_LINK_CALLS], &op->request, now);
+}
+
+hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
+    hf_op *op = calloc(1, sizeof *op);
+    if (!op) return NULL;
+    op->client = client;
+    op->spec = *spec;
+    op->begun_at = now;
+    *client->ops_end = op;
+    client->ops_end = &op->next;
+    if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
+    else if (spec->kind == HF_OP_ACQUIRE) hf_acquire_begin(op, now);
+    else hf_call_begin(op, now);
+    return op;
+}
+
+void hf_op_end(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    if (!op->done && op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
+    if (!op->done && op->spec.kind != HF_OP_ACQUIRE) hf_call_give_up(op, now);
+    hf_client_listen(op, false, now);
+    hf_session_drop(&client->links[HF_LINK_CALLS], &op->request);
+    hf_op **at = &client->ops;
+    while (*at != op) at = &(*at)->next;
+    *at = op->next;
+    if (client->ops_end == &op->next) client->ops_end = at;
+    if (op->hold) hf_hold_unref(op->hold);
+    hf_request_clear(&op->request);
+    free(op->waiter);
+    free(op);
+}

@@ -1,0 +1,163 @@
+/* Everything one client of one server decides: its connections, its holds, its operations under way.
+ *
+ * The driver gives it bytes and times and does what it wants; the client never reads a clock, a socket or a random
+ * source. After any call that may change something the driver looks again at hf_session_wants and hf_session_output of
+ * each link, and at hf_client_deadline.
+ *
+ * Operations live from hf_client_begin to hf_op_end; what they point to (names, owner) must live as long. */
+#ifndef HF_CLIENT_H
+#define HF_CLIENT_H
+
+#include "holds.h"
+#include "names.h"
+#include "session.h"
+
+typedef enum hf_link {
+    HF_LINK_CALLS,  /* the callers' commands */
+    HF_LINK_EVENTS, /* grants and releases, while somebody waits */
+    HF_LINK_KEEPER, /* renewals and what was left behind; unused when config.keeper is HF_LINK_CALLS */
+    HF_LINKS
+} hf_link;
+
+typedef struct hf_client_config {
+    hf_session_config session;
+    hf_time grant_lease; /* a granted lock is ours for so long before it is confirmed */
+    hf_link keeper;      /* the link that renews */
+} hf_client_config;
+
+typedef struct hf_stats {
+    uint64_t acquires, reentries, releases, waits, grants, rechecks, renewals, renew_batches, late_renewals, losses, undone;
+} hf_stats;
+
+typedef struct hf_op hf_op;
+
+#define HF_OWNER_MAX 255 /* bytes */
+
+typedef struct hf_client {
+    hf_client_config config;
+    char uuid[HF_UUID_SIZE + 1];
+    char grants[HF_UUID_SIZE + 16]; /* the channel of our grants */
+    hf_session links[HF_LINKS];
+    hf_holds holds;
+    hf_op *ops, **ops_end; /* in the order they began */
+    size_t waiting;       /* operations that need the events link */
+    bool subscribed;      /* the server has confirmed our channel */
+    hf_time linger_until; /* the events link stays open so long without a waiter */
+    hf_time ping_at;      /* when a silent events link is asked for a sign of life */
+    uint64_t last_wait;
+    uint64_t random;
+    hf_stats stats;
+    bool closed;
+} hf_client;
+
+/* `entropy`: 24 bytes from the system's random source. */
+void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
+
+/* All operations must have ended. */
+void hf_client_free(hf_client *client);
+
+/* The next time at which hf_client_tick has something to do. */
+hf_time hf_client_deadline(const hf_client *client);
+void hf_client_tick(hf_client *client, hf_time now);
+
+/* Its two halves, for a driver with a thread for each. */
+void hf_client_tick_calls(hf_client *client, hf_time now);
+void hf_client_tick_keeper(hf_client *client, hf_time now);
+
+/* Marks the holds whose time is over as lost, without doing anything else. */
+void hf_client_notice(hf_client *client, hf_time now);
+
+/* Marks the hold lost and counts it. */
+void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason);
+
+/* Why a hold whose time is over ended. */
+hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
+
+/* Lets go of everything in the background: fails the operations under way with HF_CLOSED, leaves every hold.
+ * The driver goes on until hf_client_is_quiet, or as long as it likes. */
+void hf_client_close(hf_client *client, hf_time now);
+bool hf_client_is_quiet(const hf_client *client);
+
+/* A handle with `count` of the hold's holds is gone without a release. */
+void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
+
+/* ---- operations ---- */
+
+typedef enum hf_op_kind {
+    HF_OP_ACQUIRE,
+    HF_OP_RELEASE,
+    HF_OP_EXTEND,
+    HF_OP_CHECK,
+    HF_OP_FORCE,
+    HF_OP_INFO,
+    HF_OP_TTL,
+    HF_OP_PING
+} hf_op_kind;
+
+typedef enum hf_acquire_state {
+    HF_ACQUIRE_BLOCKED,   /* until a command of the keeper for this hold has landed */
+    HF_ACQUIRE_ASKING,    /* the program is under way, with our place in the queue or without */
+    HF_ACQUIRE_SUBSCRIBING,
+    HF_ACQUIRE_WAITING,   /* in the queue: for the grant, a nudge, the next look or the end of the wait */
+    HF_ACQUIRE_LEAVING,
+    HF_ACQUIRE_DONE
+} hf_acquire_state;
+
+typedef struct hf_op_spec {
+    hf_op_kind kind;
+    const hf_names *names; /* NULL: HF_OP_PING */
+    hf_slice owner;
+    hf_time lease;         /* acquire, extend */
+    hf_time wait;          /* acquire; 0: one attempt, HF_NEVER: no end */
+    uint64_t token_ttl_ms; /* acquire; 0: no fencing */
+    bool renewed;          /* acquire: the watchdog keeps it */
+    bool shared;           /* acquire: other processes may use this owner */
+} hf_op_spec;
+
+struct hf_op {
+    hf_op *next;
+    hf_client *client;
+    hf_op_spec spec;
+    bool done;
+    bool blocked; /* waits for a command that the keeper has in flight */
+    hf_failure failure; /* code HF_OK on success */
+    hf_hold *hold;      /* referenced while the operation lives; NULL: none */
+    hf_request request;
+    hf_time begun_at;
+    long long value; /* force: was locked; ttl: PTTL's result */
+    struct {
+        char owner[HF_OWNER_MAX + 1];
+        long long holds, ttl_ms, waiters, ahead;
+        uint64_t token;
+    } info;
+    /* acquire */
+    hf_acquire_state state;
+    hf_time wait_until, recheck_at;
+    hf_time known_waiting_at; /* sending time of the last look that found us not granted */
+    char *waiter; /* our place in the queue */
+    size_t waiter_size;
+    uint64_t wait;
+    uint32_t from;
+    uint64_t token;
+    long long busy_ms;
+    uint32_t joins;
+    bool queued;       /* the server may have us in its queue */
+    bool foreign;      /* listens for Redisson's releases */
+    bool interrupted;
+    bool events;       /* counted in client->waiting */
+    hf_code ended;     /* the code after leaving */
+};
+
+/* NULL when out of memory. It may be done at once. */
+hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
+
+/* When the operation itself has something to do; its commands have the deadlines of their links. */
+hf_time hf_op_deadline(const hf_op *op);
+
+/* Ends an acquire that waits, with HF_INTERRUPTED; one that just got the lock keeps it. */
+void hf_op_interrupt(hf_op *op, hf_time now);
+
+/* Frees the operation. One that is not done is given up: what it may have left on the server is undone. */
+void hf_op_end(hf_op *op, hf_time now);
+
+#endif

@@ -1,0 +1,50 @@
+/* Between the parts of the client: client.c (links, events), acquire.c, calls.c (the other operations), keeper.c. */
+#ifndef HF_CLIENT_INTERNAL_H
+#define HF_CLIENT_INTERNAL_H
+
+#include "client.h"
+#include "lease.h"
+
+#define HF_NO_WAITER ((hf_slice){"", 0})
+
+/* Writes a place in the queue, "<client uuid>:<wait>:<token ttl ms> <owner>"; its size. `size` must be enough:
+ * HF_UUID_SIZE + 64 + owner.size. */
+size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64_t wait, uint64_t token_ttl_ms,
+                        hf_slice owner);
+
+/* acquire.c */
+void hf_acquire_begin(hf_op *op, hf_time now);
+void hf_acquire_unblock(hf_op *op, hf_time now);
+void hf_acquire_on_subscribed(hf_op *op, hf_time now);
+void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now);
+void hf_acquire_on_turn(hf_op *op, hf_time turn, hf_time now);
+void hf_acquire_on_nudge(hf_op *op, hf_time now);
+void hf_acquire_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now);
+void hf_acquire_tick(hf_op *op, hf_time now);
+void hf_acquire_give_up(hf_op *op, hf_time now);
+
+/* calls.c */
+void hf_call_begin(hf_op *op, hf_time now);
+void hf_call_unblock(hf_op *op, hf_time now);
+void hf_call_give_up(hf_op *op, hf_time now);
+
+/* keeper.c */
+void hf_keeper_tick(hf_client *client, hf_time now);
+/* The hold goes to the keeper, which makes the server forget it. */
+void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now);
+
+/* client.c */
+/* Ends the operation; code HF_OK or a failure about the operation's key and server. */
+void hf_op_succeed(hf_op *op);
+void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) __attribute__((format(printf, 3, 4)));
+/* The command that used the hold has landed: whoever waited for that goes on. */
+void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now);
+/* The operation needs the events link, or no longer does. */
+void hf_client_listen(hf_op *op, bool listen, hf_time now);
+void hf_client_listen_foreign(hf_op *op, hf_time now);
+/* Sends the operation's request over the callers' link. */
+void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now);
+/* -1, -2 of the programs. */
+hf_lost_reason hf_lost_reason_of(long long reply);
+
+#endif

@@ -1,0 +1,45 @@
+/* How an operation failed: a code for programs, a text for people.
+ *
+ * The text is always terminated, at most HF_FAILURE_TEXT - 1 bytes, and printable whatever the key holds. */
+#ifndef HF_FAILURE_H
+#define HF_FAILURE_H
+
+#include "types.h"
+
+typedef enum hf_code {
+    HF_OK,
+    HF_BUSY,        /* somebody else has the lock, the wait is over */
+    HF_UNREACHABLE, /* no usable answer from the server in time */
+    HF_LOST,        /* it was held and is not any more */
+    HF_NOT_HELD,    /* this owner does not hold it */
+    HF_INTERRUPTED, /* a signal ended an interruptible wait */
+    HF_CONFLICT,    /* the key, its counter or its queue is not a lock's */
+    HF_DENIED,      /* password, ACL or a read-only server */
+    HF_NO_QUORUM,
+    HF_DUPLICATE,
+    HF_CLOSED,  /* the client was closed */
+    HF_SERVER,  /* any other error reply */
+    HF_NO_MEMORY
+} hf_code;
+
+/* The code's name in Lua, as "busy". */
+const char *hf_code_name(hf_code code);
+
+#define HF_FAILURE_TEXT 320
+
+typedef struct hf_failure {
+    hf_code code;
+    char text[HF_FAILURE_TEXT];
+} hf_failure;
+
+/* Sets `cannot <verb> "<key>" on <server>: <detail>`, with what to do about this code. `detail` is printf's. */
+void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slice key, const char *server,
+                    const char *detail, ...) __attribute__((format(printf, 6, 7)));
+
+/* What an error reply ("NOPERM this user …") means. */
+hf_code hf_code_of_error(const char *error);
+
+/* True for an error reply after which the same command may soon succeed: nothing of it was executed. */
+bool hf_error_is_passing(const char *error);
+
+#endif

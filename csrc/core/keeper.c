@@ -1,0 +1,253 @@
+/* Keeps what is held and clears what was left behind.
+ *
+ * A hold with a command of ours in flight is `busy`: nobody sends a second one, so a renewal never lands after the
+ * release. A batch holds a reference to each of its holds until its reply is there. */
+#include <stdlib.h>
+
+#include "client_internal.h"
+
+#define BATCH 100
+#define LEAVE_FOR (30 * HF_SECOND)
+
+typedef struct hf_task {
+    hf_request request;
+    hf_client *client;
+    size_t count;
+    hf_hold *holds[BATCH];
+} hf_task;
+
+static hf_session *keeper_link(hf_client *client) {
+    return &client->links[client->config.keeper];
+}
+
+static hf_task *new_task(hf_client *client) {
+    hf_task *task = calloc(1, sizeof *task);
+    if (task) task->client = client;
+    return task;
+}
+
+static void free_task(hf_task *task) {
+    for (size_t i = 0; i < task->count; i++) hf_hold_unref(task->holds[i]);
+    hf_request_clear(&task->request);
+    free(task);
+}
+
+/* The wake-up is set to the hold's end: a command that never lands must not hide the loss. */
+static void claim(hf_task *task, hf_hold *hold) {
+    hf_hold_ref(hold);
+    hold->busy = true;
+    hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
+    task->holds[task->count++] = hold;
+}
+
+static void submit(hf_task *task, hf_session *link, hf_request_done *done, hf_time deadline, hf_time now) {
+    task->request.done = done;
+    task->request.context = task;
+    task->request.deadline = deadline;
+    task->request.patient = true;
+    hf_session_submit(link, &task->request, now);
+}
+
+/* A server that does not answer the keeper is tried anew over a fresh connection. */
+static void distrust_link(hf_client *client, const hf_request *request) {
+    hf_session *link = keeper_link(client);
+    bool own = client->config.keeper == HF_LINK_KEEPER;
+    if (own && request->failure.code == HF_UNREACHABLE && link->state == HF_SESSION_READY) link->closing = true;
+}
+
+/* ---- renewing ---- */
+
+static void on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
+    client->stats.renewals++;
+    if (hold->state != HF_HOLD_HELD) {
+        client->stats.late_renewals++;
+        return;
+    }
+    hold->granted = hold->at_risk = false;
+    hold->failures = 0;
+    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hold->lease));
+    hf_time next = hold->renewed ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until;
+    hf_holds_wake_at(&client->holds, hold, hf_time_max(next, now));
+}
+
+static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->state != HF_HOLD_HELD) return;
+    hold->at_risk = true;
+    hold->failures++;
+    hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+}
+
+static void settle_renewal(hf_client *client, hf_hold *hold, long long result, hf_time sent_at, hf_time now) {
+    if (!hold->in_table) return;
+    if (result == 1) on_renewed(client, hold, sent_at, now);
+    else if (result == 0) on_not_renewed(client, hold, now);
+    else if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
+    hf_client_hold_is_free(client, hold, now);
+    if (hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
+}
+
+/* The reply of one hold's program is an integer, that of the batch an array of them. */
+static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    if (!reply) distrust_link(task->client, request);
+    for (size_t i = 0; i < task->count; i++) {
+        long long result = 0;
+        if (reply) result = reply->type == HF_REPLY_INTEGER ? reply->integer : hf_reply_integer_at(reply, i, 0);
+        settle_renewal(task->client, task->holds[i], result, request->sent_at, now);
+    }
+    free_task(task);
+}
+
+static hf_time renewal_deadline(const hf_task *task, hf_time now) {
+    hf_time deadline = now + task->client->config.session.command_timeout;
+    for (size_t i = 0; i < task->count; i++) {
+        hf_time left = task->holds[i]->valid_until > now ? task->holds[i]->valid_until - now : 0;
+        deadline = hf_time_min(deadline, now + hf_time_max(left / 2, 5 * HF_MS));
+    }
+    return deadline;
+}
+
+static bool encode_batch(hf_task *task) {
+    hf_slice args[3 * BATCH];
+    char numbers[BATCH][24];
+    for (size_t i = 0; i < task->count; i++) {
+        args[i] = hf_hold_key(task->holds[i]);
+        args[task->count + 2 * i] = hf_hold_owner(task->holds[i]);
+        args[task->count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(task->holds[i]->lease));
+    }
+    return hf_request_call(&task->request, hf_program_renew(), task->count, 3 * task->count, args);
+}
+
+static bool encode_confirmation(hf_task *task) {
+    const hf_hold *hold = task->holds[0];
+    hf_names names;
+    char number[24];
+    if (!hf_names_make(&names, hf_hold_key(hold))) return false;
+    hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease))};
+    bool encoded = hf_request_call(&task->request, hf_program_extend(), 2, 4, args);
+    hf_names_free(&names);
+    return encoded;
+}
+
+static void give_back(hf_task *task, hf_time now) {
+    for (size_t i = 0; i < task->count; i++) {
+        task->holds[i]->busy = false;
+        on_not_renewed(task->client, task->holds[i], now);
+    }
+    free_task(task);
+}
+
+static bool is_due_renewal(const hf_hold *hold, hf_time until) {
+    return hold && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy && !hold->granted && hold->renewed;
+}
+
+/* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
+static void renew_batch(hf_client *client, hf_time now) {
+    hf_task *task = new_task(client);
+    hf_hold *hold = hf_holds_first(&client->holds);
+    if (!task) {
+        on_not_renewed(client, hold, now);
+        return;
+    }
+    hf_time until = now + hold->lease / 30;
+    while (task->count < BATCH && is_due_renewal(hold, until) && now < hold->valid_until) {
+        claim(task, hold);
+        hold = hf_holds_first(&client->holds);
+    }
+    if (!encode_batch(task)) {
+        give_back(task, now);
+        return;
+    }
+    client->stats.renew_batches++;
+    submit(task, keeper_link(client), renewal_done, renewal_deadline(task, now), now);
+}
+
+static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_task *task = new_task(client);
+    if (!task) {
+        on_not_renewed(client, hold, now);
+        return;
+    }
+    claim(task, hold);
+    if (encode_confirmation(task)) submit(task, keeper_link(client), renewal_done, renewal_deadline(task, now), now);
+    else give_back(task, now);
+}
+
+/* ---- leaving ---- */
+
+void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
+    hold->state = HF_HOLD_LEAVING;
+    hold->valid_until = now + hf_time_max(hold->lease, LEAVE_FOR);
+    hf_holds_wake_at(&client->holds, hold, hold->busy ? hold->valid_until : now);
+}
+
+static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_client *client = task->client;
+    hf_hold *hold = task->holds[0];
+    if (!reply && !hold->in_order) distrust_link(client, request);
+    bool settled = reply != NULL || request->failure.code == HF_CONFLICT;
+    if (settled) client->stats.undone++;
+    bool leaves = hold->in_table && hold->state == HF_HOLD_LEAVING;
+    if (leaves && settled) hf_holds_remove(&client->holds, hold);
+    else if (leaves) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+    hf_client_hold_is_free(client, hold, now);
+    free_task(task);
+}
+
+static bool encode_leave(hf_task *task) {
+    const hf_client *client = task->client;
+    const hf_hold *hold = task->holds[0];
+    hf_slice owner = hf_hold_owner(hold);
+    hf_names names;
+    char grant[24], to[24], waiter[HF_UUID_SIZE + 64 + HF_OWNER_MAX];
+    size_t size = 0;
+    if (hold->wait > 0) size = hf_waiter_format(waiter, sizeof waiter, client, hold->wait, hold->token_ttl_ms, owner);
+    if (!hf_names_make(&names, hf_hold_key(hold))) return false;
+    hf_slice args[] = {names.key, names.counter, names.queue, names.releases, owner,
+                       hf_decimal(grant, hf_lease_ms(client->config.grant_lease)), hf_decimal(to, hold->base), {waiter, size}};
+    bool encoded = hf_request_call(&task->request, hf_program_leave(), 4, 8, args);
+    hf_names_free(&names);
+    return encoded;
+}
+
+static void leave(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_task *task = new_task(client);
+    if (!task) {
+        hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+        return;
+    }
+    claim(task, hold);
+    if (encode_leave(task)) {
+        hf_session *link = hold->in_order ? &client->links[HF_LINK_CALLS] : keeper_link(client);
+        submit(task, link, leave_done, now + client->config.session.command_timeout, now);
+        return;
+    }
+    hold->busy = false;
+    hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+    free_task(task);
+}
+
+/* ---- the clock ---- */
+
+static void attend(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) {
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+    } else if (hold->state == HF_HOLD_LEAVING && now >= hold->valid_until && !hold->busy) {
+        hf_holds_remove(&client->holds, hold);
+    } else if (hold->busy || (hold->state != HF_HOLD_LEAVING && hold->state != HF_HOLD_HELD)) {
+        hf_holds_wake_at(&client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
+    } else if (hold->state == HF_HOLD_LEAVING) {
+        leave(client, hold, now);
+    } else if (hold->granted) {
+        confirm(client, hold, now);
+    } else if (hold->renewed) {
+        renew_batch(client, now);
+    } else {
+        hf_holds_wake_at(&client->holds, hold, hold->valid_until);
+    }
+}
+
+void hf_keeper_tick(hf_client *client, hf_time now) {
+    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) attend(client, hold, now);
+}

@@ -1,0 +1,52 @@
+/* One command that gets one reply.
+ *
+ * Every command of ours may be sent twice: after a lost connection the session sends it again until its deadline. The
+ * bytes belong to the request; the request belongs to whoever submits it and stays where it is until it is done or
+ * dropped. */
+#ifndef HF_REQUEST_H
+#define HF_REQUEST_H
+
+#include "failure.h"
+#include "programs.h"
+#include "reply.h"
+
+typedef enum hf_request_state { HF_REQUEST_IDLE, HF_REQUEST_QUEUED, HF_REQUEST_SENT, HF_REQUEST_DONE } hf_request_state;
+
+typedef struct hf_request hf_request;
+
+/* The reply is NULL when the request failed; then `failure` says why. The request is no longer in use. */
+typedef void hf_request_done(hf_request *request, const hf_reply *reply, hf_time now);
+
+struct hf_request {
+    hf_request *next; /* in the session's queue */
+    hf_request_done *done;
+    void *context;
+    char *bytes;
+    size_t size;
+    const hf_program *program; /* NULL: a plain command */
+    hf_time deadline;
+    hf_time sent_at;  /* just before the last sending; a lease counts from here */
+    hf_time retry_at; /* after a passing error; 0: at once */
+    uint64_t slot;    /* place among the replies awaited, while sent */
+    uint32_t sends;
+    hf_request_state state;
+    bool patient; /* waits for a connection until its deadline instead of failing with the first refusal */
+    bool whole;   /* send the program's text: the server does not know it yet */
+    hf_failure failure; /* code and bare reason; the operation adds key and server */
+};
+
+#define HF_REQUEST_ARGS 16
+
+/* Encodes a plain command. False when out of memory. */
+bool hf_request_command(hf_request *request, size_t count, const hf_slice *args);
+
+/* Encodes a call of the program: `keys` of the `count` arguments are keys. False when out of memory. */
+bool hf_request_call(hf_request *request, const hf_program *program, size_t keys, size_t count, const hf_slice *args);
+
+/* Frees the bytes; the request must not be in a session. */
+void hf_request_clear(hf_request *request);
+
+/* Decimal digits of `value` in `text`, as an argument. */
+hf_slice hf_decimal(char text[24], uint64_t value);
+
+#endif

@@ -1,0 +1,434 @@
+#include "session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_FIRST (10 * HF_MS)
+#define RETRY_MOST HF_SECOND
+#define PASSING_RETRY (20 * HF_MS)
+
+void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
+    *session = (hf_session){.config = config, .random = random};
+    session->queue_end = &session->queue;
+}
+
+void hf_session_free(hf_session *session) {
+    hf_buffer_free(&session->output);
+    hf_reader_close(&session->reader);
+    free(session->replies);
+    session->replies = NULL;
+}
+
+/* ---- the queue and the replies awaited ---- */
+
+static void enqueue(hf_session *session, hf_request *request) {
+    request->state = HF_REQUEST_QUEUED;
+    request->next = NULL;
+    *session->queue_end = request;
+    session->queue_end = &request->next;
+}
+
+static void unlink_queued(hf_session *session, hf_request *request) {
+    for (hf_request **at = &session->queue; *at; at = &(*at)->next) {
+        if (*at != request) continue;
+        *at = request->next;
+        if (session->queue_end == &request->next) session->queue_end = at;
+        return;
+    }
+}
+
+static hf_request **slot_of(const hf_session *session, uint64_t slot) {
+    return &session->replies[slot & (session->replies_capacity - 1)];
+}
+
+static bool reserve_slot(hf_session *session) {
+    uint64_t used = session->next_slot - session->first_slot;
+    if (used < session->replies_capacity) return true;
+    size_t capacity = session->replies_capacity ? session->replies_capacity * 2 : 16;
+    hf_request **replies = calloc(capacity, sizeof *replies);
+    if (!replies) return false;
+    for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
+        replies[slot & (capacity - 1)] = *slot_of(session, slot);
+    }
+    free(session->replies);
+    session->replies = replies;
+    session->replies_capacity = capacity;
+    return true;
+}
+
+static void finish(hf_request *request, const hf_reply *reply, hf_time now) {
+    request->state = HF_REQUEST_DONE;
+    request->done(request, reply, now);
+}
+
+static void fail(hf_request *request, hf_code code, const char *reason, hf_time now) {
+    request->failure.code = code;
+    snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
+    finish(request, NULL, now);
+}
+
+/* ---- closing ---- */
+
+static void want_close(hf_session *session, hf_code code, const char *reason) {
+    if (session->closing) return;
+    session->closing = true;
+    session->reason_code = code;
+    snprintf(session->reason, sizeof session->reason, "%s", reason);
+}
+
+static void take_back_sent(hf_session *session) {
+    hf_request *head = NULL, **end = &head;
+    for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
+        hf_request *request = *slot_of(session, slot);
+        if (!request) continue;
+        request->state = HF_REQUEST_QUEUED;
+        *end = request;
+        end = &request->next;
+    }
+    session->first_slot = session->next_slot = 0;
+    if (!head) return;
+    *end = session->queue;
+    if (!session->queue) session->queue_end = end;
+    session->queue = head;
+}
+
+static void schedule_reopen(hf_session *session, bool was_ready, hf_time now) {
+    if (was_ready) {
+        session->failed_opens = 0;
+        session->retry_at = now;
+        return;
+    }
+    uint32_t doublings = session->failed_opens < 10 ? session->failed_opens : 10;
+    session->failed_opens++;
+    hf_time delay = hf_time_min(RETRY_FIRST << doublings, RETRY_MOST);
+    session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
+}
+
+static bool is_impatient(const hf_session *session, const hf_request *request) {
+    bool outcome_unknown = request->sends > 0 && session->reason_code == HF_UNREACHABLE;
+    return !request->patient && !outcome_unknown;
+}
+
+/* After a connection that could not be made: those that want an answer now get it. A `done` may change the queue. */
+static void fail_impatient(hf_session *session, hf_time now) {
+    hf_request *request = session->queue;
+    while (request) {
+        if (!is_impatient(session, request)) {
+            request = request->next;
+            continue;
+        }
+        unlink_queued(session, request);
+        fail(request, session->reason_code, session->reason, now);
+        request = session->queue;
+    }
+}
+
+void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
+    if (session->state == HF_SESSION_CLOSED) return;
+    want_close(session, HF_UNREACHABLE, reason);
+    bool was_ready = session->state == HF_SESSION_READY;
+    session->state = HF_SESSION_CLOSED;
+    session->closing = false;
+    hf_buffer_clear(&session->output);
+    hf_reader_close(&session->reader);
+    take_back_sent(session);
+    schedule_reopen(session, was_ready, now);
+    if (!was_ready) fail_impatient(session, now);
+    if (session->on_closed) session->on_closed(session->context, now);
+}
+
+/* ---- sending ---- */
+
+/* A program the server does not know goes out as EVAL with its text: the same arguments behind another head. */
+static bool append_whole(hf_session *session, const hf_request *request) {
+    static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
+    const char *head_end = memchr(request->bytes, '\n', request->size);
+    size_t count = (size_t)(head_end - request->bytes) + 1, skip = count + sizeof EVALSHA - 1 + 42;
+    char head[64];
+    int size = snprintf(head, sizeof head, "$4\r\nEVAL\r\n$%zu\r\n", request->program->length);
+    size_t before = session->output.end - session->output.start;
+    if (hf_buffer_append(&session->output, request->bytes, count) &&
+        hf_buffer_append(&session->output, head, (size_t)size) &&
+        hf_buffer_append(&session->output, request->program->source, request->program->length) &&
+        hf_buffer_append(&session->output, "\r\n", 2) &&
+        hf_buffer_append(&session->output, request->bytes + skip, request->size - skip)) {
+        return true;
+    }
+    session->output.end = session->output.start + before;
+    return false;
+}
+
+static bool append(hf_session *session, const hf_request *request) {
+    if (request->whole) return append_whole(session, request);
+    return hf_buffer_append(&session->output, request->bytes, request->size);
+}
+
+static void send(hf_session *session, hf_request *request, hf_time now) {
+    if (!reserve_slot(session) || !append(session, request)) {
+        fail(request, HF_NO_MEMORY, "out of memory", now);
+        return;
+    }
+    request->slot = session->next_slot++;
+    *slot_of(session, request->slot) = request;
+    request->state = HF_REQUEST_SENT;
+    request->sent_at = now;
+    request->retry_at = 0;
+    request->sends++;
+}
+
+/* Sends what may go; what waits after a passing error stays queued. A failing `done` may change the queue. */
+static void flush(hf_session *session, hf_time now) {
+    hf_request *request = session->queue;
+    while (request) {
+        if (request->retry_at > now) {
+            request = request->next;
+            continue;
+        }
+        unlink_queued(session, request);
+        send(session, request, now);
+        request = session->queue;
+    }
+}
+
+void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
+    request->sends = 0;
+    request->retry_at = 0;
+    if (session->state == HF_SESSION_READY && !session->closing) {
+        send(session, request, now);
+        return;
+    }
+    if (session->state == HF_SESSION_CLOSED && !request->patient) session->retry_at = now;
+    enqueue(session, request);
+}
+
+void hf_session_drop(hf_session *session, hf_request *request) {
+    if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);
+    if (request->state == HF_REQUEST_SENT) *slot_of(session, request->slot) = NULL;
+    request->state = HF_REQUEST_IDLE;
+}
+
+bool hf_session_say(hf_session *session, size_t count, const hf_slice *args) {
+    hf_request request = {0};
+    bool said = hf_request_command(&request, count, args) &&
+                hf_buffer_append(&session->output, request.bytes, request.size);
+    hf_request_clear(&request);
+    return said;
+}
+
+/* ---- opening ---- */
+
+hf_want hf_session_wants(const hf_session *session, hf_time now) {
+    if (session->state != HF_SESSION_CLOSED) {
+        bool idle = session->subscriber && !session->wanted;
+        return session->closing || idle ? HF_WANT_CLOSE : HF_WANT_NOTHING;
+    }
+    bool needed = session->wanted || session->queue;
+    return needed && now >= session->retry_at ? HF_WANT_OPEN : HF_WANT_NOTHING;
+}
+
+void hf_session_opening(hf_session *session, hf_time now) {
+    session->state = HF_SESSION_OPENING;
+    session->opened_at = now;
+}
+
+static void become_ready(hf_session *session, hf_time now) {
+    session->state = HF_SESSION_READY;
+    session->failed_opens = 0;
+    session->reason[0] = '\0';
+    flush(session, now);
+    if (session->on_ready) session->on_ready(session->context, now);
+}
+
+static bool say_login(hf_session *session) {
+    const hf_session_config *config = session->config;
+    const hf_server *server = &config->server;
+    size_t said = 0;
+    session->login_auth = session->login_select = SIZE_MAX;
+    if (server->password[0]) {
+        hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
+        session->login_auth = said++;
+        if (server->user[0] == '\0') auth[1] = auth[2];
+        if (!hf_session_say(session, server->user[0] ? 3 : 2, auth)) return false;
+    }
+    if (server->db > 0) {
+        char text[24];
+        hf_slice select[] = {{"SELECT", 6}, hf_decimal(text, server->db)};
+        session->login_select = said++;
+        if (!hf_session_say(session, 2, select)) return false;
+    }
+    if (config->name[0]) {
+        hf_slice setname[] = {{"CLIENT", 6}, {"SETNAME", 7}, hf_slice_of(config->name)};
+        said++;
+        if (!hf_session_say(session, 3, setname)) return false;
+    }
+    session->login_said = session->login_left = said;
+    return true;
+}
+
+void hf_session_opened(hf_session *session, hf_time now) {
+    session->state = HF_SESSION_LOGIN;
+    session->opened_at = session->heard_at = now;
+    session->opens++;
+    if (!hf_reader_open(&session->reader) || !say_login(session)) {
+        want_close(session, HF_NO_MEMORY, "out of memory");
+    } else if (session->login_left == 0) {
+        become_ready(session, now);
+    }
+}
+
+/* A refused AUTH or SELECT ends the connection; a refused CLIENT SETNAME is only a missing name, unless it says that
+ * nobody is served like this. */
+static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
+    if (index == session->login_auth || index == session->login_select) return true;
+    return strncmp(error, "NOAUTH", 6) == 0 || hf_code_of_error(error) == HF_UNREACHABLE;
+}
+
+static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time now) {
+    size_t index = session->login_said - session->login_left--;
+    if (reply->type == HF_REPLY_ERROR && is_fatal_at_login(session, index, reply->string)) {
+        hf_code code = hf_code_of_error(reply->string);
+        bool refused = index == session->login_auth && code == HF_SERVER;
+        want_close(session, refused ? HF_DENIED : code, reply->string);
+    } else if (session->login_left == 0) {
+        become_ready(session, now);
+    }
+}
+
+/* ---- replies ---- */
+
+static bool retry_later(hf_session *session, hf_request *request, hf_time now) {
+    hf_time delay = PASSING_RETRY / 2 + hf_jitter(session->random, PASSING_RETRY);
+    if (now + delay >= request->deadline) return false;
+    request->retry_at = now + delay;
+    enqueue(session, request);
+    return true;
+}
+
+static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply, hf_time now) {
+    bool unknown = request->program && !request->whole && strncmp(reply->string, "NOSCRIPT", 8) == 0;
+    if (unknown) {
+        request->whole = true;
+        send(session, request, now);
+        return;
+    }
+    if (hf_error_is_passing(reply->string) && retry_later(session, request, now)) return;
+    fail(request, hf_code_of_error(reply->string), reply->string, now);
+}
+
+static void on_reply(hf_session *session, const hf_reply *reply, hf_time now) {
+    if (session->first_slot == session->next_slot) {
+        want_close(session, HF_UNREACHABLE, reply->type == HF_REPLY_ERROR ? reply->string : "a reply to no command");
+        return;
+    }
+    hf_request *request = *slot_of(session, session->first_slot++);
+    if (!request) return;
+    if (reply->type == HF_REPLY_ERROR) {
+        on_error_reply(session, request, reply, now);
+    } else {
+        request->whole = false;
+        finish(request, reply, now);
+    }
+}
+
+static void dispatch(hf_session *session, const hf_reply *reply, hf_time now) {
+    if (session->state == HF_SESSION_LOGIN) {
+        on_login_reply(session, reply, now);
+    } else if (session->subscriber) {
+        session->on_event(session->context, reply, now);
+    } else {
+        on_reply(session, reply, now);
+    }
+}
+
+void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now) {
+    if (session->state != HF_SESSION_LOGIN && session->state != HF_SESSION_READY) return;
+    session->heard_at = now;
+    if (!hf_reader_feed(&session->reader, bytes, size)) want_close(session, HF_NO_MEMORY, "out of memory");
+    while (!session->closing) {
+        hf_reply *reply;
+        if (!hf_reader_next(&session->reader, &reply)) want_close(session, HF_UNREACHABLE, "the reply is not Redis protocol");
+        if (!reply) break;
+        dispatch(session, reply, now);
+        hf_reply_free(reply);
+    }
+}
+
+/* ---- output and time ---- */
+
+hf_slice hf_session_output(const hf_session *session) {
+    return hf_buffer_content(&session->output);
+}
+
+void hf_session_written(hf_session *session, size_t size) {
+    hf_buffer_consume(&session->output, size);
+}
+
+bool hf_session_has_work(const hf_session *session) {
+    for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
+        if (*slot_of(session, slot)) return true;
+    }
+    return session->queue != NULL;
+}
+
+/* When a silent server is given up, HF_NEVER while nothing is awaited. */
+static hf_time silence_deadline(const hf_session *session) {
+    const hf_session_config *config = session->config;
+    switch (session->state) {
+    case HF_SESSION_OPENING: return hf_time_add(session->opened_at, config->connect_timeout);
+    case HF_SESSION_LOGIN: return hf_time_add(session->opened_at, config->command_timeout);
+    case HF_SESSION_READY:
+        for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
+            const hf_request *request = *slot_of(session, slot);
+            if (request) return hf_time_add(hf_time_max(request->sent_at, session->heard_at), config->command_timeout);
+        }
+        return HF_NEVER;
+    default: return HF_NEVER;
+    }
+}
+
+static hf_time request_deadline(const hf_session *session) {
+    hf_time soonest = HF_NEVER;
+    for (const hf_request *request = session->queue; request; request = request->next) {
+        soonest = hf_time_min(soonest, request->deadline);
+        if (request->retry_at > 0) soonest = hf_time_min(soonest, request->retry_at);
+    }
+    for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
+        const hf_request *request = *slot_of(session, slot);
+        if (request) soonest = hf_time_min(soonest, request->deadline);
+    }
+    return soonest;
+}
+
+hf_time hf_session_deadline(const hf_session *session) {
+    hf_time soonest = hf_time_min(silence_deadline(session), request_deadline(session));
+    bool reopens = session->state == HF_SESSION_CLOSED && (session->wanted || session->queue);
+    return reopens ? hf_time_min(soonest, session->retry_at) : soonest;
+}
+
+static hf_request *first_expired(const hf_session *session, hf_time now) {
+    for (hf_request *request = session->queue; request; request = request->next) {
+        if (request->deadline <= now) return request;
+    }
+    for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
+        hf_request *request = *slot_of(session, slot);
+        if (request && request->deadline <= now) return request;
+    }
+    return NULL;
+}
+
+static void expire(hf_session *session, hf_request *request, hf_time now) {
+    bool known = request->state == HF_REQUEST_QUEUED && session->reason[0];
+    hf_session_drop(session, request);
+    fail(request, known ? session->reason_code : HF_UNREACHABLE, known ? session->reason : "no reply in time", now);
+}
+
+void hf_session_tick(hf_session *session, hf_time now) {
+    if (silence_deadline(session) <= now) {
+        want_close(session, HF_UNREACHABLE,
+                   session->state == HF_SESSION_OPENING ? "no connection in time" : "no reply in time");
+    }
+    if (request_deadline(session) > now) return;
+    for (hf_request *request; (request = first_expired(session, now));) expire(session, request, now);
+    if (session->state == HF_SESSION_READY && !session->closing) flush(session, now);
+}

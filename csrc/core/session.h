@@ -1,0 +1,90 @@
+/* One connection to one server: log in, send, match replies, connect again.
+ *
+ * The driver owns the socket: it opens one when the session wants it, writes what hf_session_output gives, feeds what it
+ * reads, and tells when the socket is gone. Replies come in the order of the commands: replies[first_slot ..] are the
+ * requests whose replies are awaited, in order; a dropped request leaves an empty place there.
+ *
+ * A subscriber session speaks pub/sub: after the log-in every reply is an event for `on_event`. */
+#ifndef HF_SESSION_H
+#define HF_SESSION_H
+
+#include "buffer.h"
+#include "request.h"
+#include "url.h"
+
+typedef enum hf_session_state {
+    HF_SESSION_CLOSED,  /* no socket */
+    HF_SESSION_OPENING, /* the driver connects */
+    HF_SESSION_LOGIN,   /* AUTH, SELECT, CLIENT SETNAME await their replies */
+    HF_SESSION_READY
+} hf_session_state;
+
+typedef enum hf_want { HF_WANT_NOTHING, HF_WANT_OPEN, HF_WANT_CLOSE } hf_want;
+
+typedef struct hf_session_config {
+    hf_server server;
+    char name[128]; /* for CLIENT SETNAME, "": none */
+    hf_time connect_timeout;
+    hf_time command_timeout; /* a server silent for so long is given up */
+} hf_session_config;
+
+typedef struct hf_session hf_session;
+
+struct hf_session {
+    const hf_session_config *config;
+    hf_session_state state;
+    bool subscriber;
+    bool wanted;  /* be connected even without requests */
+    bool closing; /* the driver is to close the socket; `reason` says why */
+    hf_buffer output;
+    hf_reader reader;
+    hf_request *queue, **queue_end; /* to be sent, in order */
+    hf_request **replies;
+    size_t replies_capacity; /* a power of two */
+    uint64_t first_slot, next_slot;
+    size_t login_said, login_left;      /* commands of the log-in; replies still to come */
+    size_t login_auth, login_select;    /* their places among them, SIZE_MAX: not said */
+    hf_time opened_at, retry_at, heard_at;
+    uint32_t failed_opens;
+    uint64_t *random;
+    hf_code reason_code;
+    char reason[160];
+    void (*on_ready)(void *context, hf_time now);
+    void (*on_event)(void *context, const hf_reply *event, hf_time now);
+    void (*on_closed)(void *context, hf_time now);
+    void *context;
+    uint64_t opens; /* connections made, for statistics */
+};
+
+void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random);
+void hf_session_free(hf_session *session);
+
+/* Takes the request; `done` is called from a later feed, closed or tick, or from here when memory is out. */
+void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
+
+/* Forgets the request without calling `done`; a reply that still comes is ignored. */
+void hf_session_drop(hf_session *session, hf_request *request);
+
+/* Appends bytes of a subscriber's command; only while ready. False when out of memory. */
+bool hf_session_say(hf_session *session, size_t count, const hf_slice *args);
+
+/* What the driver should do with its socket now. */
+hf_want hf_session_wants(const hf_session *session, hf_time now);
+
+/* The driver has begun to connect; is connected; has lost or closed the socket (reason: a short text). */
+void hf_session_opening(hf_session *session, hf_time now);
+void hf_session_opened(hf_session *session, hf_time now);
+void hf_session_closed(hf_session *session, const char *reason, hf_time now);
+
+/* True while a request waits to be sent or for its reply. */
+bool hf_session_has_work(const hf_session *session);
+
+hf_slice hf_session_output(const hf_session *session);
+void hf_session_written(hf_session *session, size_t size);
+void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now);
+
+/* The next time at which hf_session_tick has something to do, or the wants may change. */
+hf_time hf_session_deadline(const hf_session *session);
+void hf_session_tick(hf_session *session, hf_time now);
+
+#endif

@@ -1,0 +1,119 @@
+#include "url.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int hex(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* Copies a part of the URL, decoding escapes. False: too long, a bad escape or an encoded NUL. */
+static bool decode(char *out, size_t size, hf_slice part) {
+    size_t used = 0;
+    for (size_t i = 0; i < part.size; i++) {
+        char c = part.data[i];
+        if (c == '%') {
+            if (i + 2 >= part.size) return false;
+            int high = hex(part.data[i + 1]), low = hex(part.data[i + 2]);
+            if (high < 0 || low < 0) return false;
+            c = (char)(high * 16 + low);
+            i += 2;
+        }
+        if (c == '\0' || used + 1 >= size) return false;
+        out[used++] = c;
+    }
+    out[used] = '\0';
+    return true;
+}
+
+static bool number(hf_slice part, uint16_t *out) {
+    uint32_t value = 0;
+    if (part.size == 0 || part.size > 5) return false;
+    for (size_t i = 0; i < part.size; i++) {
+        if (part.data[i] < '0' || part.data[i] > '9') return false;
+        value = value * 10 + (uint32_t)(part.data[i] - '0');
+    }
+    *out = (uint16_t)value;
+    return value <= UINT16_MAX;
+}
+
+/* The part of *rest before the first (or last) `mark`, which is dropped; *rest keeps what follows. */
+static bool split(hf_slice *rest, char mark, bool last, hf_slice *before) {
+    size_t at = rest->size;
+    for (size_t i = 0; i < rest->size; i++) {
+        if (rest->data[i] != mark) continue;
+        at = i;
+        if (!last) break;
+    }
+    if (at == rest->size) return false;
+    *before = (hf_slice){rest->data, at};
+    rest->data += at + 1;
+    rest->size -= at + 1;
+    return true;
+}
+
+static bool skip(hf_slice *rest, const char *prefix) {
+    size_t size = strlen(prefix);
+    if (rest->size < size || memcmp(rest->data, prefix, size) != 0) return false;
+    rest->data += size;
+    rest->size -= size;
+    return true;
+}
+
+static const char *parse_login(hf_server *server, hf_slice login) {
+    hf_slice user = {"", 0};
+    split(&login, ':', false, &user);
+    if (!decode(server->user, sizeof server->user, user)) return "bad user";
+    if (!decode(server->password, sizeof server->password, login)) return "bad password";
+    return NULL;
+}
+
+static const char *parse_unix(hf_server *server, hf_slice rest) {
+    hf_slice path = rest;
+    if (split(&rest, '?', false, &path)) {
+        if (!skip(&rest, "db=")) return "unknown parameter; only ?db=N is known";
+        if (!number(rest, &server->db)) return "bad db";
+    }
+    if (path.size == 0 || path.data[0] != '/') return "the socket's path must be absolute";
+    if (!decode(server->host, sizeof server->host, path)) return "bad socket path";
+    if (strlen(server->host) > 107) return "socket path over 107 bytes";
+    snprintf(server->label, sizeof server->label, "unix:%s", server->host);
+    return NULL;
+}
+
+static const char *parse_tcp(hf_server *server, hf_slice rest) {
+    hf_slice host, address = rest;
+    if (split(&rest, '/', false, &address) && rest.size > 0 && !number(rest, &server->db)) return "bad db";
+    server->port = 6379;
+    if (skip(&address, "[")) {
+        if (!split(&address, ']', false, &host)) return "missing ] after the IPv6 address";
+        if (address.size > 0 && !skip(&address, ":")) return "bad port";
+        if (address.size > 0 && !number(address, &server->port)) return "bad port";
+    } else if (split(&address, ':', true, &host)) {
+        if (memchr(host.data, ':', host.size)) return "an IPv6 address stands in [ ]";
+        if (!number(address, &server->port)) return "bad port";
+    } else {
+        host = address;
+    }
+    if (server->port == 0) return "bad port";
+    if (host.size == 0) return "missing host";
+    if (!decode(server->host, sizeof server->host, host)) return "bad host";
+    snprintf(server->label, sizeof server->label, strchr(server->host, ':') ? "[%s]:%u" : "%s:%u", server->host,
+             (unsigned)server->port);
+    return NULL;
+}
+
+const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
+    hf_slice rest = {url, size}, login;
+    *server = (hf_server){0};
+    bool tcp = skip(&rest, "redis://");
+    if (!tcp && !skip(&rest, "unix://")) return "unknown scheme; known are redis:// and unix://";
+    if (split(&rest, '@', true, &login)) {
+        const char *wrong = parse_login(server, login);
+        if (wrong) return wrong;
+    }
+    return tcp ? parse_tcp(server, rest) : parse_unix(server, rest);
+}

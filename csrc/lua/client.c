@@ -1,0 +1,151 @@
+/* The client userdata. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "binding.h"
+
+static hf_lua_client *check_client(lua_State *L) {
+    return luaL_checkudata(L, 1, HF_CLIENT_TYPE);
+}
+
+hf_driver *hf_check_driver(lua_State *L, int index) {
+    return ((hf_lua_client *)luaL_checkudata(L, index, HF_CLIENT_TYPE))->driver;
+}
+
+static double field_number(lua_State *L, int index, const char *name) {
+    lua_getfield(L, index, name);
+    double value = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+/* new{ url, name, connect_timeout, command_timeout, grant_lease } -> client | nil, what is wrong with the URL */
+static int l_new(lua_State *L) {
+    hf_client_config config = {.keeper = HF_LINK_KEEPER};
+    size_t size;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_getfield(L, 1, "url");
+    const char *url = luaL_checklstring(L, -1, &size);
+    const char *wrong = hf_url_parse(&config.session.server, url, size);
+    if (wrong) {
+        lua_pushnil(L);
+        lua_pushstring(L, wrong);
+        return 2;
+    }
+    lua_getfield(L, 1, "name");
+    snprintf(config.session.name, sizeof config.session.name, "%s", luaL_optstring(L, -1, ""));
+    lua_pop(L, 2);
+    config.session.connect_timeout = hf_to_time(field_number(L, 1, "connect_timeout"));
+    config.session.command_timeout = hf_to_time(field_number(L, 1, "command_timeout"));
+    config.grant_lease = hf_to_time(field_number(L, 1, "grant_lease"));
+    hf_lua_client *client = hf_new_object(L, sizeof *client, HF_CLIENT_TYPE);
+    client->driver = hf_driver_new(&config);
+    if (!client->driver) return luaL_error(L, "cannot make a client: %s", strerror(errno));
+    return 1;
+}
+
+static int l_gc(lua_State *L) {
+    hf_lua_client *client = check_client(L);
+    if (client->driver) {
+        hf_driver_close(client->driver, HF_SECOND);
+        hf_driver_unref(client->driver);
+    }
+    client->driver = NULL;
+    return 0;
+}
+
+/* close(client, patience): releases what is held, waiting at most `patience` seconds for the server. */
+static int l_close(lua_State *L) {
+    hf_driver_close(hf_check_driver(L, 1), hf_to_time(luaL_checknumber(L, 2)));
+    return 0;
+}
+
+static int l_ping(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_op_spec spec = {.kind = HF_OP_PING};
+    hf_driver_enter(driver);
+    hf_op *op = hf_run_op(L, driver, &spec, false);
+    hf_failure failure = {.code = HF_NO_MEMORY};
+    double took = 0;
+    if (op) {
+        failure = op->failure;
+        took = hf_to_seconds(hf_now() - op->begun_at);
+        hf_op_end(op, hf_now());
+    }
+    hf_driver_leave(driver);
+    if (failure.code != HF_OK) return hf_push_failure(L, &failure);
+    lua_pushnumber(L, took);
+    return 1;
+}
+
+static void set_count(lua_State *L, const char *name, uint64_t value) {
+    lua_pushnumber(L, (lua_Number)value);
+    lua_setfield(L, -2, name);
+}
+
+/* Counters since the client was made. */
+static int l_stats(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_driver_enter(driver);
+    hf_stats stats = driver->client.stats;
+    uint64_t opens = 0, wakes = driver->wakes, holds = driver->client.holds.count;
+    for (int link = 0; link < HF_LINKS; link++) opens += driver->client.links[link].opens;
+    hf_driver_leave(driver);
+    lua_newtable(L);
+    set_count(L, "acquires", stats.acquires);
+    set_count(L, "reentries", stats.reentries);
+    set_count(L, "releases", stats.releases);
+    set_count(L, "waits", stats.waits);
+    set_count(L, "grants", stats.grants);
+    set_count(L, "rechecks", stats.rechecks);
+    set_count(L, "renewals", stats.renewals);
+    set_count(L, "renew_batches", stats.renew_batches);
+    set_count(L, "late_renewals", stats.late_renewals);
+    set_count(L, "losses", stats.losses);
+    set_count(L, "undone", stats.undone);
+    set_count(L, "connections", opens);
+    set_count(L, "watchdog_wakes", wakes);
+    set_count(L, "holds", holds);
+    return 1;
+}
+
+/* news(client) -> true when a hold was lost since the last call */
+static int l_news(lua_State *L) {
+    hf_lua_client *client = check_client(L);
+    hf_driver *driver = client->driver;
+    hf_driver_enter(driver);
+    hf_client_notice(&driver->client, hf_now());
+    bool news = driver->client.holds.news != client->news_seen;
+    client->news_seen = driver->client.holds.news;
+    hf_driver_leave(driver);
+    lua_pushboolean(L, news);
+    return 1;
+}
+
+static int l_uuid(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_driver_enter(driver);
+    hf_driver_leave(driver); /* a fork gives a new one */
+    lua_pushstring(L, driver->client.uuid);
+    return 1;
+}
+
+static int l_tostring(lua_State *L) {
+    hf_lua_client *client = check_client(L);
+    hf_driver *driver = client->driver;
+    if (!driver) lua_pushliteral(L, HF_CLIENT_TYPE ": (closed)");
+    else lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", driver->config.session.server.label, driver->closed ? " (closed)" : "");
+    return 1;
+}
+
+void hf_open_client(lua_State *L) {
+    static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"new", l_new},     {"close", l_close}, {"ping", l_ping}, {"stats", l_stats},
+                                         {"news", l_news}, {"uuid", l_uuid},   {NULL, NULL}};
+    hf_new_type(L, HF_CLIENT_TYPE, metamethods);
+    lua_setfield(L, -2, "client_type");
+    lua_newtable(L);
+    luaL_setfuncs(L, functions, 0);
+    lua_setfield(L, -2, "client");
+}

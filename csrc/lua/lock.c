@@ -1,0 +1,556 @@
+/* The lock userdata: one key of one client, with the options it was made with.
+ *
+ * Who owns is decided at each call: the given owner, or the coroutine that calls (main is 1). `taken` lists the holds
+ * that were acquired through this handle; they are what __gc lets go of. Its user value keeps the client alive. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "binding.h"
+
+typedef struct taken {
+    hf_hold *hold; /* referenced */
+    uint32_t count;
+    bool told; /* of its loss */
+} taken;
+
+typedef struct hf_lua_lock {
+    hf_driver *driver;
+    uint32_t generation; /* of the driver when `taken` was filled */
+    hf_names names;
+    char *owner; /* NULL: the calling coroutine */
+    size_t owner_size;
+    hf_time lease;
+    double wait; /* seconds, the default */
+    uint64_t token_ttl_ms;
+    bool renewed, interruptible, shared;
+    hf_lost_reason last_loss; /* of the hold released last; cleared by an acquire */
+    taken *taken;
+    size_t taken_count, taken_capacity;
+} hf_lua_lock;
+
+static hf_lua_lock *check_lock(lua_State *L) {
+    return luaL_checkudata(L, 1, HF_LOCK_TYPE);
+}
+
+/* ---- owners ---- */
+
+static const char COROUTINES = 0; /* its address: the registry key of a weak table, coroutine -> number */
+
+static void push_coroutines(lua_State *L) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&COROUTINES);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    if (!lua_isnil(L, -1)) return;
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_newtable(L);
+    lua_pushliteral(L, "k");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&COROUTINES);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+/* The calling coroutine's number: 1 for main, the next free one at a coroutine's first call. */
+static lua_Number coroutine_number(lua_State *L) {
+    if (lua_pushthread(L)) {
+        lua_pop(L, 1);
+        return 1;
+    }
+    push_coroutines(L);
+    lua_pushvalue(L, -2);
+    lua_rawget(L, -2);
+    lua_Number number = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    if (number == 0) {
+        lua_rawgeti(L, -1, 1);
+        number = lua_tonumber(L, -1) < 1 ? 2 : lua_tonumber(L, -1) + 1;
+        lua_pop(L, 1);
+        lua_pushnumber(L, number);
+        lua_rawseti(L, -2, 1);
+        lua_pushvalue(L, -2);
+        lua_pushnumber(L, number);
+        lua_rawset(L, -3);
+    }
+    lua_pop(L, 2);
+    return number;
+}
+
+typedef struct owner_text {
+    char bytes[HF_UUID_SIZE + 24];
+} owner_text;
+
+/* The owner that calls; only after hf_driver_enter, which may change the uuid. */
+static hf_slice owner_of(const hf_lua_lock *lock, lua_Number number, owner_text *text) {
+    if (lock->owner) return (hf_slice){lock->owner, lock->owner_size};
+    int size = snprintf(text->bytes, sizeof text->bytes, "%s:%.0f", lock->driver->client.uuid, number);
+    return (hf_slice){text->bytes, (size_t)size};
+}
+
+/* ---- what this handle has taken ---- */
+
+static void drop_taken(hf_lua_lock *lock, size_t i) {
+    hf_hold_unref(lock->taken[i].hold);
+    lock->taken[i] = lock->taken[--lock->taken_count];
+}
+
+/* After a fork the holds are the parent's: their memory is not touched again. */
+static void enter(hf_lua_lock *lock) {
+    hf_driver_enter(lock->driver);
+    if (lock->generation == lock->driver->generation) return;
+    lock->generation = lock->driver->generation;
+    lock->taken_count = 0;
+}
+
+static bool reserve_taken(hf_lua_lock *lock) {
+    if (lock->taken_count < lock->taken_capacity) return true;
+    size_t capacity = lock->taken_capacity ? lock->taken_capacity * 2 : 1;
+    taken *grown = realloc(lock->taken, capacity * sizeof *grown);
+    if (!grown) return false;
+    lock->taken = grown;
+    lock->taken_capacity = capacity;
+    return true;
+}
+
+static bool is_over(const hf_hold *hold) {
+    return !hold->in_table || hold->state == HF_HOLD_LOST || hold->state == HF_HOLD_LEAVING;
+}
+
+static void add_taken(hf_lua_lock *lock, hf_hold *hold) {
+    for (size_t i = lock->taken_count; i-- > 0;) {
+        if (lock->taken[i].hold == hold) {
+            lock->taken[i].count++;
+            return;
+        }
+    }
+    hf_hold_ref(hold);
+    lock->taken[lock->taken_count++] = (taken){hold, 1, false};
+}
+
+static void remove_taken(hf_lua_lock *lock, const hf_hold *hold) {
+    for (size_t i = lock->taken_count; i-- > 0;) {
+        if (lock->taken[i].hold != hold) continue;
+        if (--lock->taken[i].count == 0 || is_over(hold)) drop_taken(lock, i);
+    }
+}
+
+/* A lost hold of this owner that a newer one has replaced in the table: its holder is yet to be told. */
+static hf_hold *superseded(const hf_lua_lock *lock, hf_slice owner) {
+    for (size_t i = 0; i < lock->taken_count; i++) {
+        hf_hold *hold = lock->taken[i].hold;
+        if (!hold->in_table && hold->state == HF_HOLD_LOST && hf_slice_equal(hf_hold_owner(hold), owner)) return hold;
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static double number_field(lua_State *L, const char *name) {
+    lua_getfield(L, 2, name);
+    double value = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+static bool boolean_field(lua_State *L, const char *name) {
+    lua_getfield(L, 2, name);
+    bool value = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+/* new(client, { key, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the lock;
+ * it must hold the client. */
+static int l_new(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    size_t key_size, owner_size = 0;
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_getfield(L, 2, "key");
+    const char *key = luaL_checklstring(L, -1, &key_size);
+    lua_getfield(L, 2, "owner");
+    const char *owner = luaL_optlstring(L, -1, NULL, &owner_size);
+    hf_lua_lock *lock = hf_new_object(L, sizeof *lock, HF_LOCK_TYPE);
+    lua_pushvalue(L, 2);
+    hf_setuservalue(L, -2);
+    lock->driver = driver;
+    hf_driver_ref(driver);
+    lock->generation = driver->generation;
+    lock->lease = hf_to_time(number_field(L, "lease"));
+    lock->wait = number_field(L, "wait");
+    lock->token_ttl_ms = (uint64_t)ceil(number_field(L, "token_ttl") * 1000);
+    lock->renewed = boolean_field(L, "renewed");
+    lock->interruptible = boolean_field(L, "interruptible");
+    if (!hf_names_make(&lock->names, (hf_slice){key, key_size})) return luaL_error(L, "not enough memory");
+    if (!owner) return 1;
+    lock->shared = true;
+    lock->owner = malloc(owner_size);
+    if (!lock->owner) return luaL_error(L, "not enough memory");
+    memcpy(lock->owner, owner, owner_size);
+    lock->owner_size = owner_size;
+    return 1;
+}
+
+/* Does no I/O: what is still held goes to the watchdog. */
+static int l_gc(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    if (!lock->driver) return 0;
+    enter(lock);
+    hf_time now = hf_now();
+    while (lock->taken_count > 0) {
+        hf_client_abandon(&lock->driver->client, lock->taken[0].hold, lock->taken[0].count, now);
+        drop_taken(lock, 0);
+    }
+    hf_driver_nudge(lock->driver);
+    hf_driver_leave(lock->driver);
+    hf_names_free(&lock->names);
+    free(lock->taken);
+    free(lock->owner);
+    hf_driver_unref(lock->driver);
+    lock->driver = NULL;
+    return 0;
+}
+
+/* ---- with the server ---- */
+
+typedef struct outcome {
+    hf_failure failure;
+    long long value;
+} outcome;
+
+static int push_outcome(lua_State *L, const outcome *result) {
+    if (result->failure.code != HF_OK) return hf_push_failure(L, &result->failure);
+    lua_pushboolean(L, true);
+    return 1;
+}
+
+static hf_op *run(lua_State *L, hf_lua_lock *lock, hf_op_spec *spec, outcome *result) {
+    hf_op *op = hf_run_op(L, lock->driver, spec, lock->interruptible);
+    result->failure.code = HF_NO_MEMORY;
+    if (op) {
+        result->failure = op->failure;
+        result->value = op->value;
+    }
+    return op;
+}
+
+static void end(hf_op *op) {
+    if (op) hf_op_end(op, hf_now());
+}
+
+static bool prepare_acquire(hf_lua_lock *lock, outcome *result) {
+    if (!reserve_taken(lock)) {
+        result->failure.code = HF_NO_MEMORY;
+        return false;
+    }
+    if (lock->driver->closed || hf_driver_watch(lock->driver)) return true;
+    hf_failure_set(&result->failure, HF_SERVER, "acquire", lock->names.key, lock->driver->config.session.server.label,
+                   "no thread for the watchdog: %s", strerror(errno));
+    return false;
+}
+
+/* acquire(lock [, wait]) -> lock | nil, message, code */
+static int l_acquire(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    double wait = lua_isnoneornil(L, 2) ? lock->wait : lua_tonumber(L, 2);
+    lua_Number number = lock->owner ? 0 : coroutine_number(L);
+    outcome result = {{HF_OK, ""}, 0};
+    owner_text text;
+    enter(lock);
+    if (prepare_acquire(lock, &result)) {
+        hf_op_spec spec = {.kind = HF_OP_ACQUIRE,
+                           .names = &lock->names,
+                           .owner = owner_of(lock, number, &text),
+                           .lease = lock->lease,
+                           .wait = hf_to_time(wait),
+                           .token_ttl_ms = lock->token_ttl_ms,
+                           .renewed = lock->renewed,
+                           .shared = lock->shared};
+        hf_op *op = run(L, lock, &spec, &result);
+        if (op && result.failure.code == HF_OK) add_taken(lock, op->hold);
+        if (op && result.failure.code == HF_OK) lock->last_loss = HF_LOST_NOT;
+        end(op);
+    }
+    hf_driver_leave(lock->driver);
+    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
+    lua_settop(L, 1);
+    return 1;
+}
+
+static int run_on_hold(lua_State *L, hf_op_kind kind, hf_time lease) {
+    hf_lua_lock *lock = check_lock(L);
+    lua_Number number = lock->owner ? 0 : coroutine_number(L);
+    outcome result;
+    owner_text text;
+    enter(lock);
+    hf_op_spec spec = {.kind = kind, .names = &lock->names, .owner = owner_of(lock, number, &text), .lease = lease};
+    hf_op *op = run(L, lock, &spec, &result);
+    hf_hold *hold = op ? op->hold : NULL;
+    if (hold && hold->state == HF_HOLD_LOST) lock->last_loss = hold->reason;
+    if (hold && kind == HF_OP_RELEASE) remove_taken(lock, hold);
+    hf_hold *older = result.failure.code == HF_NOT_HELD ? superseded(lock, spec.owner) : NULL;
+    if (older) {
+        hf_failure_set(&result.failure, HF_LOST, "use", lock->names.key, lock->driver->config.session.server.label,
+                       "it was lost: %s", hf_lost_reason_name(older->reason));
+        lock->last_loss = older->reason;
+        if (kind == HF_OP_RELEASE) remove_taken(lock, older);
+    }
+    end(op);
+    hf_driver_leave(lock->driver);
+    return push_outcome(L, &result);
+}
+
+/* release(lock) -> true | nil, message, code */
+static int l_release(lua_State *L) {
+    return run_on_hold(L, HF_OP_RELEASE, 0);
+}
+
+/* extend(lock, seconds) -> true | nil, message, code */
+static int l_extend(lua_State *L) {
+    return run_on_hold(L, HF_OP_EXTEND, hf_to_time(luaL_checknumber(L, 2)));
+}
+
+static int l_check(lua_State *L) {
+    return run_on_hold(L, HF_OP_CHECK, 0);
+}
+
+static hf_op_spec plain_spec(hf_lua_lock *lock, hf_op_kind kind, lua_Number number, owner_text *text) {
+    return (hf_op_spec){.kind = kind, .names = &lock->names, .owner = owner_of(lock, number, text)};
+}
+
+static outcome run_plain(lua_State *L, hf_lua_lock *lock, hf_op_kind kind) {
+    lua_Number number = lock->owner ? 0 : coroutine_number(L);
+    outcome result;
+    owner_text text;
+    enter(lock);
+    hf_op_spec spec = plain_spec(lock, kind, number, &text);
+    end(run(L, lock, &spec, &result));
+    hf_driver_leave(lock->driver);
+    return result;
+}
+
+/* force_release(lock) -> whether it was locked | nil, message, code */
+static int l_force_release(lua_State *L) {
+    outcome result = run_plain(L, check_lock(L), HF_OP_FORCE);
+    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
+    lua_pushboolean(L, result.value > 0);
+    return 1;
+}
+
+/* ttl(lock) -> seconds; math.huge for a key without TTL; nil when free | nil, message, code */
+static int l_ttl(lua_State *L) {
+    outcome result = run_plain(L, check_lock(L), HF_OP_TTL);
+    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
+    if (result.value == -2) lua_pushnil(L);
+    else lua_pushnumber(L, result.value == -1 ? HUGE_VAL : (double)result.value / 1e3);
+    return 1;
+}
+
+/* Below 2^53: exact in LuaJIT's numbers too. */
+static void push_token(lua_State *L, uint64_t token) {
+#if LUA_VERSION_NUM >= 503
+    lua_pushinteger(L, (lua_Integer)token);
+#else
+    lua_pushnumber(L, (lua_Number)token);
+#endif
+}
+
+static void set_number(lua_State *L, const char *name, double value) {
+    lua_pushnumber(L, value);
+    lua_setfield(L, -2, name);
+}
+
+static void set_integer(lua_State *L, const char *name, long long value) {
+    lua_pushinteger(L, (lua_Integer)value);
+    lua_setfield(L, -2, name);
+}
+
+/* info(lock) -> { owner, holds, ttl, token, waiters } as the server has it | nil, message, code */
+static int l_info(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    lua_Number number = lock->owner ? 0 : coroutine_number(L);
+    outcome result;
+    owner_text text;
+    enter(lock);
+    hf_op_spec spec = plain_spec(lock, HF_OP_INFO, number, &text);
+    hf_op *op = run(L, lock, &spec, &result);
+    char owner[HF_OWNER_MAX + 1] = "";
+    long long holds = 0, ttl_ms = -2, waiters = 0;
+    uint64_t token = 0;
+    if (op) {
+        memcpy(owner, op->info.owner, sizeof owner);
+        holds = op->info.holds, ttl_ms = op->info.ttl_ms, waiters = op->info.waiters, token = op->info.token;
+    }
+    end(op);
+    hf_driver_leave(lock->driver);
+    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
+    lua_newtable(L);
+    if (owner[0]) {
+        lua_pushstring(L, owner);
+        lua_setfield(L, -2, "owner");
+    }
+    set_integer(L, "holds", holds);
+    set_integer(L, "waiters", waiters);
+    if (ttl_ms >= -1) set_number(L, "ttl", ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
+    if (token > 0) {
+        push_token(L, token);
+        lua_setfield(L, -2, "token");
+    }
+    return 1;
+}
+
+/* ---- without the server ---- */
+
+/* The calling owner's hold, NULL when it has none; a hold whose time is over is marked lost. */
+static hf_hold *own_hold(hf_lua_lock *lock, lua_Number number) {
+    owner_text text;
+    hf_client *client = &lock->driver->client;
+    hf_hold *hold = hf_holds_find(&client->holds, lock->names.key, owner_of(lock, number, &text));
+    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, hf_now())) {
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+    }
+    return hold;
+}
+
+typedef struct view {
+    bool held;
+    uint32_t holds;
+    hf_time left;
+    uint64_t token;
+    hf_lost_reason loss;
+} view;
+
+static view look(lua_State *L, hf_lua_lock *lock) {
+    lua_Number number = lock->owner ? 0 : coroutine_number(L);
+    view seen = {0};
+    if (!lock->driver) return seen;
+    enter(lock);
+    const hf_hold *hold = own_hold(lock, number);
+    hf_time now = hf_now();
+    if (hold && hf_hold_is_valid(hold, now)) {
+        seen = (view){true, hold->count, hold->valid_until - now, hold->token, HF_LOST_NOT};
+    } else if (hold && hold->state == HF_HOLD_LOST) {
+        seen.loss = hold->reason;
+    } else {
+        seen.loss = lock->last_loss;
+    }
+    if (!seen.held) {
+        owner_text text;
+        const hf_hold *older = superseded(lock, owner_of(lock, number, &text));
+        if (older && seen.loss == HF_LOST_NOT) seen.loss = older->reason;
+    }
+    hf_driver_leave(lock->driver);
+    return seen;
+}
+
+static int l_is_held(lua_State *L) {
+    lua_pushboolean(L, look(L, check_lock(L)).held);
+    return 1;
+}
+
+static int l_holds(lua_State *L) {
+    lua_pushinteger(L, (lua_Integer)look(L, check_lock(L)).holds);
+    return 1;
+}
+
+static int l_remaining(lua_State *L) {
+    lua_pushnumber(L, hf_to_seconds(look(L, check_lock(L)).left));
+    return 1;
+}
+
+static int l_token(lua_State *L) {
+    uint64_t token = look(L, check_lock(L)).token;
+    if (token == 0) lua_pushnil(L);
+    else push_token(L, token);
+    return 1;
+}
+
+static int l_lost(lua_State *L) {
+    lua_pushstring(L, hf_lost_reason_name(look(L, check_lock(L)).loss)); /* NULL is nil */
+    return 1;
+}
+
+/* untold(lock) -> the reason of a loss that was not told yet, of whichever owner acquired through this handle */
+static int l_untold(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    hf_lost_reason reason = HF_LOST_NOT;
+    enter(lock);
+    for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
+        if (lock->taken[i].told || lock->taken[i].hold->state != HF_HOLD_LOST) continue;
+        lock->taken[i].told = true;
+        reason = lock->taken[i].hold->reason;
+    }
+    hf_driver_leave(lock->driver);
+    lua_pushstring(L, hf_lost_reason_name(reason));
+    return 1;
+}
+
+static int l_key(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    lua_pushlstring(L, lock->names.key.data, lock->names.key.size);
+    return 1;
+}
+
+static int l_owner(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    lua_Number number = lock->owner ? 0 : coroutine_number(L);
+    owner_text text;
+    enter(lock);
+    hf_driver_leave(lock->driver); /* a fork gives a new uuid */
+    hf_slice owner = owner_of(lock, number, &text);
+    lua_pushlstring(L, owner.data, owner.size);
+    return 1;
+}
+
+static int l_tostring(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    view seen = look(L, lock);
+    char state[64] = "not held";
+    if (seen.held) snprintf(state, sizeof state, "held, %.1f s left", hf_to_seconds(seen.left));
+    else if (seen.loss) snprintf(state, sizeof state, "lost: %s", hf_lost_reason_name(seen.loss));
+    luaL_Buffer buffer;
+    luaL_buffinit(L, &buffer);
+    luaL_addstring(&buffer, HF_LOCK_TYPE ": ");
+    luaL_addlstring(&buffer, lock->names.key.data ? lock->names.key.data : "", lock->names.key.size);
+    luaL_addstring(&buffer, " (");
+    luaL_addstring(&buffer, state);
+    luaL_addstring(&buffer, ")");
+    luaL_pushresult(&buffer);
+    return 1;
+}
+
+/* data(lock) -> the table it was made with */
+static int l_data(lua_State *L) {
+    luaL_checkudata(L, 1, HF_LOCK_TYPE);
+    hf_getuservalue(L, 1);
+    return 1;
+}
+
+void hf_open_lock(lua_State *L) {
+    static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"new", l_new},
+                                         {"acquire", l_acquire},
+                                         {"release", l_release},
+                                         {"force_release", l_force_release},
+                                         {"extend", l_extend},
+                                         {"check", l_check},
+                                         {"is_held", l_is_held},
+                                         {"holds", l_holds},
+                                         {"remaining", l_remaining},
+                                         {"ttl", l_ttl},
+                                         {"token", l_token},
+                                         {"lost", l_lost},
+                                         {"untold", l_untold},
+                                         {"info", l_info},
+                                         {"key", l_key},
+                                         {"owner", l_owner},
+                                         {"data", l_data},
+                                         {NULL, NULL}};
+    hf_new_type(L, HF_LOCK_TYPE, metamethods);
+    lua_setfield(L, -2, "lock_type");
+    lua_newtable(L);
+    luaL_setfuncs(L, functions, 0);
+    lua_setfield(L, -2, "lock");
+}

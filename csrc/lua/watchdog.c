@@ -1,0 +1,97 @@
+/* The watchdog userdata: a view of a client's renewals. It keeps the client alive through its user value. */
+#include "binding.h"
+
+typedef struct hf_lua_watchdog {
+    hf_driver *driver;
+} hf_lua_watchdog;
+
+static hf_driver *check_watchdog(lua_State *L) {
+    hf_lua_watchdog *watchdog = luaL_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    return watchdog->driver;
+}
+
+/* new(client) -> watchdog */
+static int l_new(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_lua_watchdog *watchdog = hf_new_object(L, sizeof *watchdog, HF_WATCHDOG_TYPE);
+    lua_newtable(L);
+    lua_pushvalue(L, 1);
+    lua_setfield(L, -2, "client");
+    hf_setuservalue(L, -2);
+    watchdog->driver = driver;
+    hf_driver_ref(driver);
+    return 1;
+}
+
+static int l_gc(lua_State *L) {
+    hf_lua_watchdog *watchdog = luaL_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    if (watchdog->driver) hf_driver_unref(watchdog->driver);
+    watchdog->driver = NULL;
+    return 0;
+}
+
+static size_t count_renewed(const hf_holds *holds) {
+    size_t renewed = 0;
+    for (size_t i = 0; i < holds->count; i++) {
+        renewed += holds->heap[i]->renewed && holds->heap[i]->state == HF_HOLD_HELD;
+    }
+    return renewed;
+}
+
+/* holds(watchdog) -> how many locks it renews */
+static int l_holds(lua_State *L) {
+    hf_driver *driver = check_watchdog(L);
+    hf_driver_enter(driver);
+    size_t renewed = count_renewed(&driver->client.holds);
+    hf_driver_leave(driver);
+    lua_pushinteger(L, (lua_Integer)renewed);
+    return 1;
+}
+
+static int l_is_running(lua_State *L) {
+    lua_pushboolean(L, check_watchdog(L)->running);
+    return 1;
+}
+
+static int l_stop(lua_State *L) {
+    hf_driver *driver = check_watchdog(L);
+    hf_driver_enter(driver);
+    hf_driver_unwatch(driver);
+    hf_driver_leave(driver);
+    return 0;
+}
+
+static int l_start(lua_State *L) {
+    hf_driver *driver = check_watchdog(L);
+    hf_driver_enter(driver);
+    driver->unwatched = false;
+    bool started = !driver->closed && hf_driver_watch(driver);
+    hf_driver_leave(driver);
+    lua_pushboolean(L, started);
+    return 1;
+}
+
+/* client(watchdog) -> the client it belongs to */
+static int l_client(lua_State *L) {
+    check_watchdog(L);
+    hf_getuservalue(L, 1);
+    lua_getfield(L, -1, "client");
+    return 1;
+}
+
+static int l_tostring(lua_State *L) {
+    hf_driver *driver = check_watchdog(L);
+    lua_pushfstring(L, HF_WATCHDOG_TYPE ": %s", driver && driver->running ? "running" : "not running");
+    return 1;
+}
+
+void hf_open_watchdog(lua_State *L) {
+    static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"new", l_new},   {"holds", l_holds}, {"is_running", l_is_running},
+                                         {"stop", l_stop}, {"start", l_start}, {"client", l_client}, {NULL, NULL}};
+    hf_new_type(L, HF_WATCHDOG_TYPE, metamethods);
+    lua_setfield(L, -2, "watchdog_type");
+    lua_newtable(L);
+    luaL_setfuncs(L, functions, 0);
+    lua_setfield(L, -2, "watchdog");
+}

@@ -1,0 +1,414 @@
+#include "driver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLICE (50 * HF_MS) /* how soon a wait notices a signal that came between two polls */
+#define READ_SIZE 16384
+
+#ifdef CLOCK_BOOTTIME
+#define CLOCK CLOCK_BOOTTIME /* a suspended host must not believe in its old lease */
+#else
+#define CLOCK CLOCK_MONOTONIC
+#endif
+
+hf_time hf_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK, &time);
+    return (hf_time)time.tv_sec * HF_SECOND + (hf_time)time.tv_nsec;
+}
+
+/* ---- life ---- */
+
+static bool init_client(hf_driver *driver) {
+    unsigned char entropy[24];
+    if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) return false;
+    hf_client_init(&driver->client, &driver->config, entropy);
+    for (int link = 0; link < HF_LINKS; link++) driver->connections[link] = (hf_connection){.fd = -1, .dial = HF_DIAL_IDLE};
+    driver->wake[0] = driver->wake[1] = -1;
+    driver->pid = getpid();
+    return true;
+}
+
+static void init_locks(hf_driver *driver) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&driver->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&driver->mutex, NULL);
+}
+
+hf_driver *hf_driver_new(const hf_client_config *config) {
+    hf_driver *driver = calloc(1, sizeof *driver);
+    if (!driver) return NULL;
+    driver->config = *config;
+    driver->refs = 1;
+    if (!init_client(driver)) {
+        free(driver);
+        return NULL;
+    }
+    init_locks(driver);
+    return driver;
+}
+
+/* The parent's memory may have been copied in the middle of a change: it is left alone, not freed. */
+static void begin_anew_after_fork(hf_driver *driver) {
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_connection *connection = &driver->connections[link];
+        if (connection->fd >= 0) close(connection->fd);
+        if (connection->dialing && connection->dial.fd >= 0) close(connection->dial.fd);
+    }
+    if (driver->wake[0] >= 0) close(driver->wake[0]);
+    if (driver->wake[1] >= 0) close(driver->wake[1]);
+    driver->generation++;
+    driver->running = driver->stopping = driver->calling = false;
+    driver->sleeps_until = 0;
+    init_locks(driver);
+    if (!init_client(driver)) driver->closed = true;
+    driver->client.closed = driver->closed;
+}
+
+static bool is_forked(const hf_driver *driver) {
+    return driver->pid != getpid();
+}
+
+void hf_driver_ref(hf_driver *driver) {
+    driver->refs++; /* handles and client belong to one Lua state */
+}
+
+void hf_driver_unref(hf_driver *driver) {
+    if (--driver->refs > 0) return;
+    hf_driver_close(driver, HF_SECOND);
+    hf_client_free(&driver->client);
+    pthread_mutex_destroy(&driver->mutex);
+    pthread_cond_destroy(&driver->changed);
+    free(driver);
+}
+
+void hf_driver_enter(hf_driver *driver) {
+    if (is_forked(driver)) begin_anew_after_fork(driver);
+    pthread_mutex_lock(&driver->mutex);
+}
+
+void hf_driver_leave(hf_driver *driver) {
+    pthread_mutex_unlock(&driver->mutex);
+}
+
+/* ---- links ---- */
+
+/* With a command still unanswered the kernel must not deliver it later: the reset throws it away. */
+static void shut(hf_driver *driver, int link) {
+    hf_connection *connection = &driver->connections[link];
+    const hf_session *session = &driver->client.links[link];
+    if (connection->dialing) hf_dial_cancel(&connection->dial);
+    if (connection->fd >= 0) {
+        struct linger reset = {.l_onoff = 1, .l_linger = 0};
+        if (session->first_slot != session->next_slot) setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        close(connection->fd);
+    }
+    connection->fd = -1;
+    connection->dialing = false;
+}
+
+static void lose_link(hf_driver *driver, int link, const char *reason) {
+    shut(driver, link);
+    hf_session_closed(&driver->client.links[link], reason, hf_now());
+}
+
+static void on_dial(hf_driver *driver, int link, hf_dial_state state, const char *reason) {
+    hf_connection *connection = &driver->connections[link];
+    if (state == HF_DIAL_PENDING) return;
+    if (state == HF_DIAL_FAILED) {
+        connection->dialing = false;
+        lose_link(driver, link, reason);
+        return;
+    }
+    connection->fd = connection->dial.fd;
+    connection->dial.fd = -1;
+    connection->dialing = false;
+    hf_dial_cancel(&connection->dial);
+    hf_session_opened(&driver->client.links[link], hf_now());
+}
+
+static void open_link(hf_driver *driver, int link) {
+    hf_connection *connection = &driver->connections[link];
+    char reason[128] = "";
+    hf_session_opening(&driver->client.links[link], hf_now());
+    connection->dialing = true;
+    on_dial(driver, link, hf_dial_start(&connection->dial, &driver->config.session.server, reason, sizeof reason), reason);
+}
+
+static const char *errno_text(char *text, size_t size) {
+    return strerror_r(errno, text, size);
+}
+
+static void write_link(hf_driver *driver, int link) {
+    hf_connection *connection = &driver->connections[link];
+    hf_session *session = &driver->client.links[link];
+    char text[96];
+    while (connection->fd >= 0) {
+        hf_slice output = hf_session_output(session);
+        if (output.size == 0) return;
+        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL);
+        if (written >= 0) hf_session_written(session, (size_t)written);
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+        else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
+    }
+}
+
+static void read_link(hf_driver *driver, int link) {
+    hf_connection *connection = &driver->connections[link];
+    char bytes[READ_SIZE], text[96];
+    while (connection->fd >= 0) {
+        ssize_t size = recv(connection->fd, bytes, sizeof bytes, 0);
+        if (size > 0) hf_session_feed(&driver->client.links[link], bytes, (size_t)size, hf_now());
+        else if (size == 0) lose_link(driver, link, "the server closed the connection");
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+        else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
+        if (size > 0 && (size_t)size < sizeof bytes) return;
+    }
+}
+
+/* Does what the link wants and can do without waiting. */
+static void serve_link(hf_driver *driver, int link) {
+    hf_session *session = &driver->client.links[link];
+    hf_want want = hf_session_wants(session, hf_now());
+    if (want == HF_WANT_CLOSE) lose_link(driver, link, "not needed any more");
+    if (hf_session_wants(session, hf_now()) == HF_WANT_OPEN) open_link(driver, link);
+    write_link(driver, link);
+}
+
+static void serve_calls(hf_driver *driver) {
+    hf_client_tick_calls(&driver->client, hf_now());
+    serve_link(driver, HF_LINK_CALLS);
+    serve_link(driver, HF_LINK_EVENTS);
+}
+
+static void serve_keeper(hf_driver *driver) {
+    hf_client_tick_keeper(&driver->client, hf_now());
+    serve_link(driver, HF_LINK_KEEPER);
+    write_link(driver, HF_LINK_CALLS); /* the keeper leaves there too */
+}
+
+static short poll_events(const hf_driver *driver, int link) {
+    const hf_connection *connection = &driver->connections[link];
+    if (connection->dialing) return connection->dial.events;
+    bool output = hf_session_output(&driver->client.links[link]).size > 0;
+    return (short)(POLLIN | (output ? POLLOUT : 0));
+}
+
+static int poll_fd(const hf_driver *driver, int link) {
+    const hf_connection *connection = &driver->connections[link];
+    return connection->dialing ? connection->dial.fd : connection->fd;
+}
+
+/* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing is taken for granted. */
+static void on_polled(hf_driver *driver, int link, short revents) {
+    hf_connection *connection = &driver->connections[link];
+    char reason[128] = "";
+    if (revents == 0) return;
+    if (connection->dialing) on_dial(driver, link, hf_dial_step(&connection->dial, reason, sizeof reason), reason);
+    else if (revents & (POLLIN | POLLHUP | POLLERR)) read_link(driver, link);
+}
+
+static struct timespec timespec_of(hf_time span) {
+    hf_time capped = hf_time_min(span, 3600 * HF_SECOND);
+    return (struct timespec){(time_t)(capped / HF_SECOND), (long)(capped % HF_SECOND)};
+}
+
+#define LINK(link) (1u << (link))
+
+/* Sleeps until one of the links or the extra descriptor has something, or `until`. Releases the mutex meanwhile; reads
+ * only what `mine` still allows after that. False after a signal. */
+static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(const hf_driver *), int extra, hf_time until) {
+    struct pollfd fds[HF_LINKS + 1];
+    for (int i = 0; i < HF_LINKS; i++) {
+        int fd = links & LINK(i) ? poll_fd(driver, i) : -1;
+        fds[i] = (struct pollfd){.fd = fd, .events = poll_events(driver, i)};
+    }
+    fds[HF_LINKS] = (struct pollfd){.fd = extra, .events = POLLIN};
+    hf_time now = hf_now();
+    struct timespec timeout = timespec_of(until > now ? until - now : 0);
+    pthread_mutex_unlock(&driver->mutex);
+    int ready = ppoll(fds, HF_LINKS + 1, &timeout, NULL);
+    bool signalled = ready < 0 && errno == EINTR;
+    pthread_mutex_lock(&driver->mutex);
+    unsigned allowed = mine(driver);
+    for (int i = 0; ready > 0 && i < HF_LINKS; i++) {
+        bool same = fds[i].fd >= 0 && poll_fd(driver, i) == fds[i].fd;
+        if (same && allowed & LINK(i)) on_polled(driver, i, fds[i].revents);
+    }
+    return !signalled;
+}
+
+/* The caller's thread reads the links of its calls, and all of them while no watchdog runs. */
+static unsigned caller_links(const hf_driver *driver) {
+    return LINK(HF_LINK_CALLS) | LINK(HF_LINK_EVENTS) | (driver->running ? 0 : LINK(HF_LINK_KEEPER));
+}
+
+/* The watchdog reads its own link, and what calls have left behind while none runs. */
+static unsigned watchdog_links(const hf_driver *driver) {
+    bool left_behind = !driver->calling && hf_session_has_work(&driver->client.links[HF_LINK_CALLS]);
+    return LINK(HF_LINK_KEEPER) | (left_behind ? LINK(HF_LINK_CALLS) : 0);
+}
+
+/* ---- operations ---- */
+
+/* What needs the caller's thread; the watchdog sees to the rest. */
+static hf_time call_deadline(const hf_driver *driver, const hf_op *op) {
+    hf_time until = driver->running ? HF_NEVER : hf_client_deadline(&driver->client);
+    for (int link = HF_LINK_CALLS; link <= HF_LINK_EVENTS; link++) {
+        until = hf_time_min(until, hf_session_deadline(&driver->client.links[link]));
+    }
+    return hf_time_min(until, hf_op_deadline(op));
+}
+
+static void wait_for_change(hf_driver *driver, hf_time until) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    hf_time now = hf_now(), span = hf_time_min(until > now ? until - now : 0, SLICE);
+    hf_time end = (hf_time)at.tv_sec * HF_SECOND + (hf_time)at.tv_nsec + span;
+    at = (struct timespec){(time_t)(end / HF_SECOND), (long)(end % HF_SECOND)};
+    pthread_cond_timedwait(&driver->changed, &driver->mutex, &at);
+}
+
+static bool sleep_for_op(hf_driver *driver, hf_op *op) {
+    hf_time until = call_deadline(driver, op);
+    if (op->blocked && driver->running) {
+        wait_for_change(driver, until);
+        return true;
+    }
+    if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
+    return sleep_on_links(driver, caller_links(driver), caller_links, -1, until);
+}
+
+hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check, void *context) {
+    hf_op *op = hf_client_begin(&driver->client, spec, hf_now());
+    if (!op) return NULL;
+    driver->calling = true;
+    while (!op->done) {
+        serve_calls(driver);
+        if (!driver->running) serve_keeper(driver);
+        if (op->done) break;
+        bool signalled = !sleep_for_op(driver, op);
+        if (!op->done && check(context, signalled)) hf_op_interrupt(op, hf_now());
+    }
+    driver->calling = false;
+    serve_link(driver, HF_LINK_CALLS);
+    serve_link(driver, HF_LINK_EVENTS);
+    hf_driver_nudge(driver);
+    return op;
+}
+
+/* ---- the watchdog ---- */
+
+static hf_time watch_deadline(const hf_driver *driver) {
+    if (!driver->calling) return hf_client_deadline(&driver->client);
+    const hf_hold *first = hf_holds_first(&driver->client.holds);
+    hf_time until = hf_session_deadline(&driver->client.links[HF_LINK_KEEPER]);
+    return first ? hf_time_min(until, first->wake_at) : until;
+}
+
+static bool must_go_on(const hf_driver *driver) {
+    if (!driver->stopping) return true;
+    return hf_now() < driver->stop_by && !hf_client_is_quiet(&driver->client);
+}
+
+static void drain(int fd) {
+    char bytes[64];
+    while (read(fd, bytes, sizeof bytes) > 0) continue;
+}
+
+static void *watch(void *context) {
+    hf_driver *driver = context;
+    pthread_mutex_lock(&driver->mutex);
+    while (must_go_on(driver)) {
+        driver->sleeps_until = 0;
+        if (!driver->calling) serve_calls(driver);
+        serve_keeper(driver);
+        pthread_cond_broadcast(&driver->changed);
+        if (!must_go_on(driver)) break;
+        hf_time until = watch_deadline(driver);
+        if (driver->stopping) until = hf_time_min(until, driver->stop_by);
+        driver->sleeps_until = until;
+        sleep_on_links(driver, watchdog_links(driver), watchdog_links, driver->wake[0], until);
+        drain(driver->wake[0]);
+        driver->wakes++;
+        pthread_cond_broadcast(&driver->changed);
+    }
+    pthread_mutex_unlock(&driver->mutex);
+    return NULL;
+}
+
+bool hf_driver_watch(hf_driver *driver) {
+    if (driver->running || driver->unwatched) return true;
+    if (driver->wake[0] < 0 && pipe2(driver->wake, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int result = pthread_create(&driver->thread, NULL, watch, driver);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = result;
+    driver->running = result == 0;
+    driver->stopping = false;
+    return driver->running;
+}
+
+static void wake_watchdog(hf_driver *driver) {
+    ssize_t written = write(driver->wake[1], "", 1);
+    (void)written; /* a full pipe wakes as well */
+}
+
+void hf_driver_nudge(hf_driver *driver) {
+    if (!driver->running || driver->sleeps_until == 0) return;
+    bool left_behind = watchdog_links(driver) != LINK(HF_LINK_KEEPER);
+    if (left_behind || watch_deadline(driver) < driver->sleeps_until) {
+        driver->sleeps_until = 0;
+        wake_watchdog(driver);
+    }
+}
+
+static void join_watchdog(hf_driver *driver, hf_time patience) {
+    if (!driver->running) return;
+    driver->stopping = true;
+    driver->stop_by = hf_time_add(hf_now(), patience);
+    wake_watchdog(driver);
+    pthread_mutex_unlock(&driver->mutex);
+    pthread_join(driver->thread, NULL);
+    pthread_mutex_lock(&driver->mutex);
+    driver->running = false;
+}
+
+void hf_driver_unwatch(hf_driver *driver) {
+    driver->unwatched = true;
+    join_watchdog(driver, 0);
+}
+
+/* ---- closing ---- */
+
+void hf_driver_close(hf_driver *driver, hf_time patience) {
+    hf_driver_enter(driver);
+    if (!driver->closed) {
+        driver->closed = true;
+        hf_client_close(&driver->client, hf_now());
+        driver->unwatched = false;
+        if (!hf_client_is_quiet(&driver->client)) hf_driver_watch(driver);
+        join_watchdog(driver, patience);
+    }
+    for (int link = 0; link < HF_LINKS; link++) lose_link(driver, link, "the client was closed");
+    for (int end = 0; end < 2; end++) {
+        if (driver->wake[end] >= 0) close(driver->wake[end]);
+        driver->wake[end] = -1;
+    }
+    hf_driver_leave(driver);
+}

@@ -1,0 +1,171 @@
+-- The methods of a client. See docs/api.md.
+
+local core = require "holdfast.core"
+local locks = require "holdfast.lock"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+local templates = require "holdfast.with_lock"
+
+local raw, meta, watchdog_meta = core.client, core.client_type, core.watchdog_type
+local argument, check_self, tell = options.argument, options.self, loss.tell
+
+---@class holdfast.client
+local Client = {}
+
+meta.__index = Client
+meta.__metatable = meta.__name
+
+---@class holdfast.client_options
+---@field url? string redis://[user:password@]host[:port][/db] or unix:///path?db=0
+---@field name? string for CLIENT SETNAME; "holdfast"
+---@field lease? number seconds, 0.001 to 1e9; 30
+---@field wait? number seconds; 10
+---@field prefix? string before every key
+---@field connect_timeout? number seconds; 1
+---@field command_timeout? number seconds; 3
+---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
+---@field driver? string "posix"
+
+local known = {
+  url = options.text,
+  name = options.name,
+  lease = options.lease,
+  wait = options.wait,
+  prefix = options.text,
+  connect_timeout = options.timeout,
+  command_timeout = options.timeout,
+  grant_lease = options.timeout,
+  driver = options.one_of("posix"),
+}
+
+local DEFAULT_URL = "redis://127.0.0.1:6379"
+
+local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
+
+local function new(given, level)
+  if type(given) == "string" then given = { url = given } end
+  given = options.table(given, known, "holdfast.new", level + 1)
+  local client, wrong = raw.new {
+    url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
+    name = given.name or "holdfast",
+    connect_timeout = given.connect_timeout or 1,
+    command_timeout = given.command_timeout or 3,
+    grant_lease = given.grant_lease or 2,
+  }
+  if not client then error("holdfast.new: url: " .. wrong, level + 1) end
+  defaults[client] = {
+    lease = given.lease or 30,
+    wait = given.wait or 10,
+    prefix = given.prefix or "",
+    patience = given.command_timeout or 3,
+  }
+  return client
+end
+
+-- A lock on `key`; does no I/O.
+---@param key string 1 to 1048576 bytes
+---@param opts? holdfast.lock_options
+---@return holdfast.lock
+function Client:lock(key, opts)
+  check_self(self, meta, "client:lock", 2)
+  argument(key, options.key, "client:lock", "key", 2)
+  return locks.new(self, key, options.table(opts, locks.options, "client:lock", 2), defaults[self])
+end
+
+-- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.
+---@param key string
+---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
+---@param fn? fun(lock: holdfast.lock, ...): ...
+---@return any ... fn's results; nil, message, code when fn did not run; nil, message, "lost", results when the lock was lost
+function Client:with_lock(key, opts, fn, ...)
+  check_self(self, meta, "client:with_lock", 2)
+  argument(key, options.key, "client:with_lock", "key", 2)
+  if options.callable(opts) == nil then return Client.with_lock(self, key, {}, opts, fn, ...) end
+  options.table(opts, templates.options, "client:with_lock", 2)
+  argument(fn, options.callable, "client:with_lock", "fn", 2)
+  opts = opts or {}
+  return templates.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
+end
+
+-- Counters since the client was made: acquires, releases, grants, renewals, losses, connections, …
+---@return table<string, number>
+function Client:stats()
+  check_self(self, meta, "client:stats", 2)
+  tell()
+  return raw.stats(self)
+end
+
+-- Asks the server for a sign of life.
+---@return number? seconds that it took
+---@return string? message
+---@return string? code
+function Client:ping()
+  check_self(self, meta, "client:ping", 2)
+  tell()
+  return raw.ping(self)
+end
+
+-- Releases what this client holds and ends its watchdog; later calls fail with "closed".
+function Client:close()
+  check_self(self, meta, "client:close", 2)
+  tell()
+  raw.close(self, defaults[self].patience)
+end
+
+-- ---- the watchdog ----
+
+---@class holdfast.watchdog
+local Watchdog = {}
+
+watchdog_meta.__index = Watchdog
+watchdog_meta.__metatable = watchdog_meta.__name
+
+-- The thread that renews this client's locks.
+---@return holdfast.watchdog
+function Client:watchdog()
+  check_self(self, meta, "client:watchdog", 2)
+  return core.watchdog.new(self)
+end
+
+-- How many locks it renews.
+---@return integer
+function Watchdog:holds()
+  check_self(self, watchdog_meta, "watchdog:holds", 2)
+  return core.watchdog.holds(self)
+end
+
+-- Whether its thread runs; it starts with the first acquire.
+---@return boolean
+function Watchdog:is_running()
+  check_self(self, watchdog_meta, "watchdog:is_running", 2)
+  return core.watchdog.is_running(self)
+end
+
+-- Ends the thread until start: nothing is renewed meanwhile.
+function Watchdog:stop()
+  check_self(self, watchdog_meta, "watchdog:stop", 2)
+  core.watchdog.stop(self)
+end
+
+---@return boolean started
+function Watchdog:start()
+  check_self(self, watchdog_meta, "watchdog:start", 2)
+  return core.watchdog.start(self)
+end
+
+-- The client's counters that concern renewing.
+---@return table<string, number>
+function Watchdog:stats()
+  check_self(self, watchdog_meta, "watchdog:stats", 2)
+  local all = raw.stats(core.watchdog.client(self))
+  return {
+    renewals = all.renewals,
+    batches = all.renew_batches,
+    late_renewals = all.late_renewals,
+    losses = all.losses,
+    undone = all.undone,
+    wakes = all.watchdog_wakes,
+  }
+end
+
+return { new = new }

@@ -1,0 +1,34 @@
+-- holdfast: distributed locks on Redis. See docs/api.md.
+
+local client = require "holdfast.client"
+local traceback = require "holdfast.traceback"
+
+---@class holdfast
+local holdfast = { _VERSION = "scm" }
+
+-- A client of the server at `url`; does no I/O.
+---@param url_or_opts? string | holdfast.client_options
+---@return holdfast.client
+function holdfast.new(url_or_opts)
+  return client.new(url_or_opts, 2)
+end
+
+local default
+
+-- client:with_lock on a client of $HOLDFAST_URL, or of redis://127.0.0.1:6379.
+---@param key string
+---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
+---@param fn? fun(lock: holdfast.lock, ...): ...
+---@return any ...
+function holdfast.with_lock(key, opts, fn, ...)
+  default = default or client.new(nil, 2)
+  return default:with_lock(key, opts, fn, ...)
+end
+
+-- The traceback of the last error that with_lock passed on in this coroutine, from where it was raised.
+---@return string?
+function holdfast.traceback()
+  return traceback.last()
+end
+
+return holdfast

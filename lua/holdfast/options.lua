@@ -1,0 +1,135 @@
+-- Checks what callers pass in. Each misuse raises at the caller's level and names the argument.
+--
+-- A check is a function (value) -> nil when it is fine, or what it must be.
+
+local options = {}
+
+local LEASE_MIN, LEASE_MAX = 0.001, 1e9
+local KEY_MAX = 1048576
+
+local function is_number(value)
+  return type(value) == "number" and value == value
+end
+
+function options.lease(value)
+  if not is_number(value) or value < LEASE_MIN or value > LEASE_MAX then
+    return "a number of seconds from 0.001 to 1e9"
+  end
+end
+
+function options.wait(value)
+  if not is_number(value) or value < 0 then return "a number of seconds, 0 or more, or math.huge" end
+end
+
+function options.timeout(value)
+  if not is_number(value) or value < 0.001 or value > 3600 then return "a number of seconds from 0.001 to 3600" end
+end
+
+function options.key(value)
+  if type(value) ~= "string" or value == "" or #value > KEY_MAX then return "a string of 1 to 1048576 bytes" end
+end
+
+function options.owner(value)
+  if type(value) ~= "string" or value == "" or #value > 255 or value == "mode" then
+    return 'a string of 1 to 255 bytes other than "mode"'
+  end
+end
+
+function options.text(value)
+  if type(value) ~= "string" then return "a string" end
+end
+
+-- CLIENT SETNAME takes no spaces and no control characters.
+function options.name(value)
+  if type(value) ~= "string" or #value > 127 or value:find("[^\33-\126]") then
+    return "a string of at most 127 printable characters without spaces"
+  end
+end
+
+function options.boolean(value)
+  if type(value) ~= "boolean" then return "a boolean" end
+end
+
+function options.callable(value)
+  if type(value) == "function" then return end
+  local meta = getmetatable(value)
+  if type(meta) ~= "table" or not meta.__call then return "a function" end
+end
+
+function options.one_of(...)
+  local known = { ... }
+  return function(value)
+    for _, name in ipairs(known) do
+      if value == name then return end
+    end
+    return 'one of "' .. table.concat(known, '", "') .. '"'
+  end
+end
+
+local function shown(value)
+  if type(value) == "string" then
+    if #value > 40 then return "a string of " .. #value .. " bytes" end
+    return string.format("%q", value)
+  end
+  if type(value) == "number" or type(value) == "boolean" then return tostring(value) end
+  return value == nil and "nothing" or "a " .. type(value)
+end
+
+-- Levenshtein's distance, by rows.
+local function distance(a, b)
+  local row = {}
+  for j = 0, #b do row[j] = j end
+  for i = 1, #a do
+    local diagonal = row[0]
+    row[0] = i
+    for j = 1, #b do
+      local replace = diagonal + (a:byte(i) == b:byte(j) and 0 or 1)
+      diagonal = row[j]
+      row[j] = math.min(replace, row[j] + 1, row[j - 1] + 1)
+    end
+  end
+  return row[#b]
+end
+
+local function nearest(name, known)
+  local best, best_distance
+  for candidate in pairs(known) do
+    local d = distance(name, candidate)
+    if not best or d < best_distance or (d == best_distance and candidate < best) then
+      best, best_distance = candidate, d
+    end
+  end
+  return best
+end
+
+-- Raises unless `value` passes; `what` names the function, `name` the argument; `level` as error's, counted from the caller.
+function options.argument(value, check, what, name, level)
+  local wrong = check(value)
+  if wrong then error(("%s: %s must be %s, not %s"):format(what, name, wrong, shown(value)), level + 1) end
+  return value
+end
+
+-- Raises unless `given` is nil or a table of known options that pass. Returns a table.
+function options.table(given, known, what, level)
+  if given == nil then return {} end
+  if type(given) ~= "table" then
+    error(("%s: options must be a table, not %s"):format(what, shown(given)), level + 1)
+  end
+  for name, value in pairs(given) do
+    local check = known[name]
+    if not check then
+      local hint = type(name) == "string" and (', did you mean "%s"?'):format(nearest(name, known)) or ""
+      error(("%s: unknown option %s%s"):format(what, shown(name), hint), level + 1)
+    end
+    options.argument(value, check, what, name, level + 1)
+  end
+  return given
+end
+
+-- Raises unless `self` is userdata of this type: a method called with `.` for `:`.
+function options.self(self, type_table, what, level)
+  if type(self) == "userdata" and getmetatable(self) == type_table.__metatable then return end
+  error(("%s: call it with a colon on a %s, not on %s"):format(what, type_table.__name, shown(self)), level + 1)
+end
+
+return options

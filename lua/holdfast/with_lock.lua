@@ -1,0 +1,51 @@
+-- Runs a function under a lock: acquire, call, release, whatever happens in between.
+
+local core = require "holdfast.core"
+local locks = require "holdfast.lock"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+local traceback = require "holdfast.traceback"
+
+local raw = core.lock
+
+local with_lock = {}
+
+---@class holdfast.with_lock_options : holdfast.lock_options
+---@field abort_on_loss? boolean fn gets an error soon after the lock is lost
+
+with_lock.options = { abort_on_loss = options.boolean }
+for name, check in pairs(locks.options) do
+  with_lock.options[name] = check
+end
+
+local function lost(message, ...)
+  return nil, message, "lost", { n = select("#", ...), ... }
+end
+
+-- After fn: its error goes on as it is, its results only if the lock was held to the end.
+local function finish(lock, ran, ...)
+  local reason = raw.lost(lock)
+  local _, message, code = raw.release(lock)
+  if not ran then
+    local err = ...
+    if loss.is_abort(err, lock) then return nil, message or tostring(err), "lost" end
+    error(err, 0)
+  end
+  if reason or code == "lost" then return lost(message or "lost: " .. reason, ...) end
+  return ...
+end
+
+local function call(fn, lock, ...)
+  return xpcall(fn, traceback.keep, lock, ...)
+end
+
+-- The lock is fresh, `opts` and `fn` are checked.
+function with_lock.run(lock, opts, fn, ...)
+  loss.tell()
+  local acquired, message, code = raw.acquire(lock)
+  if not acquired then return nil, message, code end
+  if opts.abort_on_loss then return finish(lock, loss.abort_on(lock, call, fn, lock, ...)) end
+  return finish(lock, call(fn, lock, ...))
+end
+
+return with_lock
