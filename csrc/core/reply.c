@@ -73,6 +73,18 @@ static void *create_nil(const redisReadTask *task) {
     return attach(task, new_reply(HF_REPLY_NIL));
 }
 
+#if HIREDIS_MAJOR >= 1 /* types that were never asked for; without these the reader hands out no object but a number */
+static void *create_double(const redisReadTask *task, double value, char *digits, size_t size) {
+    (void)value, (void)digits, (void)size;
+    return create_nil(task);
+}
+
+static void *create_bool(const redisReadTask *task, int value) {
+    (void)value;
+    return create_nil(task);
+}
+#endif
+
 static void free_object(void *reply) {
     hf_reply_free(reply);
 }
@@ -82,6 +94,10 @@ static redisReplyObjectFunctions FUNCTIONS = {
     .createArray = create_array,
     .createInteger = create_integer,
     .createNil = create_nil,
+#if HIREDIS_MAJOR >= 1
+    .createDouble = create_double,
+    .createBool = create_bool,
+#endif
     .freeObject = free_object,
 };
 
