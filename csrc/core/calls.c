@@ -16,7 +16,7 @@ static void fail_with_reply(hf_op *op, const hf_request *request) {
 
 static void fail_for_memory(hf_op *op, hf_time now) {
     hf_op_fail(op, HF_NO_MEMORY, "out of memory");
-    if (op->hold && op->hold->in_table) hf_client_hold_is_free(op->client, op->hold, now);
+    if (op->hold) hf_client_hold_as_before(op, now);
 }
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
@@ -40,34 +40,9 @@ static void lose(hf_op *op, long long reply) {
 
 /* ---- release ---- */
 
-static void drop_from_table(hf_op *op) {
+static void drop_from_table(hf_op *op, hf_time now) {
     if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
-}
-
-static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
-    hf_hold *hold = op->hold;
-    hold->count--;
-    op->client->stats.releases++;
-    hf_op_succeed(op);
-    if (hold->count == hold->base) {
-        drop_from_table(op);
-        return;
-    }
-    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(request->sent_at, hold->lease));
-    hf_time next = hold->renewed ? hf_lease_renew_at(request->sent_at, hold->lease) : hold->valid_until;
-    hf_holds_wake_at(&op->client->holds, hold, next);
-    hf_client_hold_is_free(op->client, hold, now);
-}
-
-/* Not found by a release that was sent twice: the first one did it, its reply was lost. */
-static void on_not_found(hf_op *op, const hf_request *request, long long result) {
-    if (request->sends > 1) {
-        op->client->stats.releases++;
-        hf_op_succeed(op);
-    } else {
-        lose(op, result);
-    }
-    drop_from_table(op);
+    hf_client_hold_is_free(op->client, op->hold, now);
 }
 
 /* Behind the release that may still be under way. */
@@ -77,13 +52,49 @@ static void leave_behind(hf_op *op, hf_time now) {
     hf_keeper_leave(op->client, op->hold, now);
 }
 
-/* The owner has let go in any case; the keeper goes on until the server knows it, or the lease has ended. */
-static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
+static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
-    hf_failure failure = request->failure;
+    bool last = hold->state == HF_HOLD_RELEASING;
     hold->count--;
-    if (hold->count > hold->base) hf_client_hold_is_free(op->client, hold, now);
-    else leave_behind(op, now);
+    op->client->stats.releases++;
+    hf_op_succeed(op);
+    if (last) {
+        drop_from_table(op, now);
+        return;
+    }
+    if (hold->state == HF_HOLD_HELD && hold->count == hold->base) { /* the rest was abandoned meanwhile */
+        leave_behind(op, now);
+        return;
+    }
+    if (hold->state == HF_HOLD_HELD) {
+        hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(request->sent_at, hold->lease));
+        op->wake_before = hold->renewed ? hf_lease_renew_at(request->sent_at, hold->lease) : hold->valid_until;
+    }
+    hf_client_hold_as_before(op, now);
+}
+
+/* Not found by a release that was sent twice: the first one did it, its reply was lost. */
+static void on_not_found(hf_op *op, const hf_request *request, long long result, hf_time now) {
+    if (request->sends > 1) {
+        op->client->stats.releases++;
+        hf_op_succeed(op);
+    } else {
+        lose(op, result);
+    }
+    drop_from_table(op, now);
+}
+
+/* The owner has let go in any case; the keeper goes on until the server knows it, or the lease has ended. */
+static void let_go(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    hold->count--;
+    if (hold->in_table && hold->count <= hold->base && hold->state != HF_HOLD_LOST) leave_behind(op, now);
+    else hf_client_hold_as_before(op, now);
+}
+
+static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
+    hf_failure failure = request->failure;
+    let_go(op, now);
     hf_op_fail(op, failure.code, "%s; the release goes on in the background", failure.text);
 }
 
@@ -94,11 +105,11 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     } else if (reply->integer == 1) {
         op->client->stats.releases++;
         hf_op_succeed(op);
-        drop_from_table(op);
+        drop_from_table(op, now);
     } else if (reply->integer == 2) {
         on_still_held(op, request, now);
     } else {
-        on_not_found(op, request, reply->integer);
+        on_not_found(op, request, reply->integer, now);
     }
 }
 
@@ -130,35 +141,46 @@ static void release_lost(hf_op *op, hf_time now) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
     fail_lost(op, hold->reason);
     if (by_time && !hold->shared) hf_keeper_leave(op->client, hold, now);
-    else drop_from_table(op);
+    else drop_from_table(op, now);
 }
 
 /* ---- extend, check ---- */
 
+/* The server may count the new lease or the old one; a renewal settles it. */
+static void doubt_lease(hf_op *op) {
+    hf_hold *hold = op->hold;
+    if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD || op->request.sends == 0) return;
+    hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+    if (hold->renewed || hold->granted) op->wake_before = op->begun_at;
+}
+
+static void set_lease(hf_op *op, hf_time sent_at) {
+    hf_hold *hold = op->hold;
+    hold->lease = op->spec.lease;
+    hold->valid_until = hf_lease_end(sent_at, hold->lease);
+    hold->granted = false;
+    op->wake_before = hold->renewed ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until;
+}
+
+static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (op->spec.kind == HF_OP_EXTEND && hold->state == HF_HOLD_HELD) set_lease(op, request->sent_at);
+    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) hf_client_lose(op->client, hold, HF_LOST_EXPIRED);
+    if (hold->state == HF_HOLD_LOST) fail_lost(op, hold->reason);
+    else hf_op_succeed(op);
+}
+
 static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    hf_hold *hold = op->hold;
-    bool extends = op->spec.kind == HF_OP_EXTEND;
     if (!reply) {
         fail_with_reply(op, request);
-        /* the server may count the new lease or the old one */
-        if (extends) hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+        doubt_lease(op);
     } else if (reply->integer != 1) {
         lose(op, reply->integer);
     } else {
-        hf_op_succeed(op);
-        if (extends) {
-            hold->lease = op->spec.lease;
-            hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
-            hold->granted = false;
-        }
+        on_yes(op, request, now);
     }
-    if (!hold->in_table) return;
-    if (hold->state == HF_HOLD_HELD) {
-        hf_time next = hold->renewed || hold->granted ? hf_lease_renew_at(op->begun_at, hold->lease) : hold->valid_until;
-        hf_holds_wake_at(&op->client->holds, hold, hf_time_min(next, hold->valid_until));
-    }
-    hf_client_hold_is_free(op->client, hold, now);
+    hf_client_hold_as_before(op, now);
 }
 
 static void extend(hf_op *op, hf_time now) {
@@ -196,6 +218,7 @@ static void begin_on_hold(hf_op *op, hf_time now) {
         op->blocked = true;
     } else {
         hold->busy = true;
+        op->wake_before = hold->wake_at;
         if (op->spec.kind == HF_OP_RELEASE) release(op, now);
         else extend(op, now);
     }
@@ -293,13 +316,15 @@ void hf_call_begin(hf_op *op, hf_time now) {
 
 /* A release given up goes on in the background; anything else leaves the hold as it is. */
 void hf_call_give_up(hf_op *op, hf_time now) {
-    hf_hold *hold = op->hold;
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
-    if (!hold || !hold->in_table || op->blocked) return;
-    if (hold->state == HF_HOLD_RELEASING) {
-        leave_behind(op, now);
+    if (!op->hold) return;
+    bool releases = op->spec.kind == HF_OP_RELEASE;
+    if (op->blocked) {
+        if (releases) hf_client_abandon(op->client, op->hold, 1, now);
+    } else if (releases) {
+        let_go(op, now);
     } else {
-        hf_holds_wake_at(&op->client->holds, hold, hold->valid_until);
-        hf_client_hold_is_free(op->client, hold, now);
+        doubt_lease(op);
+        hf_client_hold_as_before(op, now);
     }
 }

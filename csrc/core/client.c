@@ -94,7 +94,7 @@ void hf_client_listen_foreign(hf_op *op, hf_time now) {
 
 static void on_events_ready(void *context, hf_time now) {
     hf_client *client = context;
-    (void)now;
+    client->ping_at = now + PING_AFTER;
     hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(client->grants)};
     if (!hf_session_say(&client->links[HF_LINK_EVENTS], 2, args)) client->links[HF_LINK_EVENTS].closing = true;
 }
@@ -159,7 +159,7 @@ static bool next_number(const char **at, uint64_t *value) {
 /* A grant for a wait that has ended here: the keeper passes the lock on. */
 static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
                            hf_time now) {
-    if (owner_size == 0 || owner_size >= rest.size) return;
+    if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
     if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
@@ -277,8 +277,7 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
 }
 
 void hf_client_notice(hf_client *client, hf_time now) {
-    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) {
-        if (hold->state != HF_HOLD_HELD || now < hold->valid_until) return; /* the keeper's */
+    for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
 }
@@ -292,6 +291,15 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
         if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_unblock(op, now);
         else hf_call_unblock(op, now);
     }
+    if (hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
+}
+
+void hf_client_hold_as_before(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (hold->in_table && hold->state == HF_HOLD_HELD) {
+        hf_holds_wake_at(&op->client->holds, hold, hf_time_min(op->wake_before, hold->valid_until));
+    }
+    hf_client_hold_is_free(op->client, hold, now);
 }
 
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {

@@ -125,6 +125,7 @@ struct hf_op {
     hf_hold *hold;      /* referenced while the operation lives; NULL: none */
     hf_request request;
     hf_time begun_at;
+    hf_time wake_before; /* when the hold needed attention before this operation took it */
     long long value; /* force: was locked; ttl: PTTL's result */
     struct {
         char owner[HF_OWNER_MAX + 1];
@@ -145,6 +146,7 @@ struct hf_op {
     bool queued;       /* the server may have us in its queue */
     bool foreign;      /* listens for Redisson's releases */
     bool interrupted;
+    bool overtaken;    /* a grant came while the answer to a look was under way */
     bool events;       /* counted in client->waiting */
     hf_code ended;     /* the code after leaving */
 };
@@ -155,7 +157,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 /* When the operation itself has something to do; its commands have the deadlines of their links. */
 hf_time hf_op_deadline(const hf_op *op);
 
-/* Ends an acquire that waits, with HF_INTERRUPTED; one that just got the lock keeps it. */
+/* Ends an acquire that waits, with HF_INTERRUPTED: soon, as an answer under way is given a moment. One that just got
+ * the lock keeps it. */
 void hf_op_interrupt(hf_op *op, hf_time now);
 
 /* Ends an operation that is not done with HF_INTERRUPTED: what it may have left on the server is undone. */

@@ -78,12 +78,10 @@ static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void settle_renewal(hf_client *client, hf_hold *hold, long long result, hf_time sent_at, hf_time now) {
-    if (!hold->in_table) return;
-    if (result == 1) on_renewed(client, hold, sent_at, now);
-    else if (result == 0) on_not_renewed(client, hold, now);
-    else if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
+    if (hold->in_table && result == 1) on_renewed(client, hold, sent_at, now);
+    else if (hold->in_table && result == 0) on_not_renewed(client, hold, now);
+    else if (hold->in_table && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
     hf_client_hold_is_free(client, hold, now);
-    if (hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
 }
 
 /* The reply of one hold's program is an integer, that of the batch an array of them. */
@@ -182,6 +180,10 @@ void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
     hf_holds_wake_at(&client->holds, hold, hold->busy ? hold->valid_until : now);
 }
 
+static bool is_leaving(const hf_hold *hold) {
+    return hold->in_table && hold->state == HF_HOLD_LEAVING;
+}
+
 static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
@@ -189,10 +191,9 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     if (!reply && !hold->in_order) distrust_link(client, request);
     bool settled = reply != NULL || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
-    bool leaves = hold->in_table && hold->state == HF_HOLD_LEAVING;
-    if (leaves && settled) hf_holds_remove(&client->holds, hold);
-    else if (leaves) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+    if (settled && is_leaving(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_hold_is_free(client, hold, now);
+    if (is_leaving(hold) && !hold->busy) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
     free_task(task);
 }
 
