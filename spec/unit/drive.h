@@ -224,13 +224,70 @@ static UNUSED hf_hold *hold_of(struct rig *rig)
     return hf_holds_find(&rig->client.holds, HF_LAYOUT_LOCK, hf_slice_of("k"), hf_slice_of("me"));
 }
 
+/* The hold's state, -1: there is none. */
+static UNUSED int state_of(struct rig *rig)
+{
+    const hf_hold *hold = hold_of(rig);
+    return hold ? (int)hold->state : -1;
+}
+
 /* What the programs are called with, for key k, owner me and a grant lease of 2 s. */
 #define KEYS_OF_K "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me 2000 "
 #define ASK_OF_K(from, shared, waiter) "EVALSHA acquire " KEYS_OF_K from " " shared " 30000 1000 " waiter
 #define PLACE(wait) DRIVE_UUID ":" wait ":1000 me"
 
+#define LEAVE_OF_K(to, waiter) "EVALSHA leave " KEYS_OF_K to " " waiter
+
+#define ACQUIRED "*2\r\n:1\r\n:77\r\n"
+#define GONE "*1\r\n:-1\r\n"
+#define TAKEN "*1\r\n:-2\r\n"
+
+/* The answer "somebody else has it". */
+static UNUSED const char *busy(int ttl_ms, int ahead, int foreign)
+{
+    static char text[64];
+    snprintf(text, sizeof text, "*4\r\n:0\r\n:%d\r\n:%d\r\n:%d\r\n", ttl_ms, ahead, foreign);
+    return text;
+}
+
+static UNUSED void hear_calls(struct rig *rig, const char *text, hf_time now)
+{
+    hear(link_of(rig, HF_LINK_CALLS), text, now);
+    rig_serve(rig, now);
+}
+
+static UNUSED void hear_event(struct rig *rig, const char *kind, const char *channel, const char *text, hf_time now)
+{
+    char bytes[2048];
+    snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind), kind,
+             strlen(channel), channel, strlen(text), text);
+    hear(link_of(rig, HF_LINK_EVENTS), bytes, now);
+    rig_serve(rig, now);
+}
+
+static UNUSED void hear_message(struct rig *rig, const char *text, hf_time now)
+{
+    hear_event(rig, "message", DRIVE_GRANTS, text, now);
+}
+
+static UNUSED void hear_subscribed(struct rig *rig, hf_time now)
+{
+    hear_event(rig, "subscribe", DRIVE_GRANTS, "1", now);
+}
+
 #define OUTCOME(op) ((op)->done ? hf_code_name((op)->failure.code) : "under way")
 #define CHECK_OUTCOME(op, want) CHECK_STR(OUTCOME(op), want)
+
+/* An acquire in the queue: it asked at `now`, was heard 2 ms later and is known to wait since then. */
+static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now)
+{
+    hf_op *op = begin_acquire(rig, wait, now);
+    hear_calls(rig, busy(20000, 0, 0), now + HF_MS);
+    hear_subscribed(rig, now + 2 * HF_MS);
+    hear_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
+    for (int link = 0; link < HF_LINKS; link++) said(&rig->client.links[link]);
+    return op;
+}
 
 /* A held lock, with its acquire ended. */
 static UNUSED hf_hold *hold_lock(struct rig *rig, hf_time now)
