@@ -168,7 +168,7 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     hf_keeper_leave(client, hold, now);
 }
 
-/* "grant <wait> <token> <layout> <owner size> <owner><key>" or "turn <wait> <ms>" */
+/* "grant <wait> <token> <layout> <owner size> <owner><key>", "turn <wait> <ms>" or "look <wait>" */
 static void on_message(hf_client *client, hf_slice text, hf_time now) {
     uint64_t wait, number, mutex, owner_size;
     const char *at = text.data;
@@ -185,6 +185,10 @@ static void on_message(hf_client *client, hf_slice text, hf_time now) {
         if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
         hf_op *op = waiter_of(client, wait);
         if (op) hf_acquire_on_turn(op, hf_time_min(number * HF_MS, HF_SECOND), now);
+    } else if (strncmp(at, "look ", 5) == 0) {
+        at += 5;
+        hf_op *op = next_number(&at, &wait) ? waiter_of(client, wait) : NULL;
+        if (op) hf_acquire_on_nudge(op, now);
     }
 }
 
@@ -347,7 +351,7 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
 /* ---- operations ---- */
 
 static const char *const VERBS[] = {
-    [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release",   [HF_OP_EXTEND] = "extend", [HF_OP_CHECK] = "check",
+    [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release", [HF_OP_COMPLETE] = "complete",   [HF_OP_EXTEND] = "extend", [HF_OP_CHECK] = "check",
     [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
 };
 
@@ -405,5 +409,6 @@ void hf_op_end(hf_op *op, hf_time now) {
     if (op->hold) hf_hold_unref(op->hold);
     hf_request_clear(&op->request);
     free(op->waiter);
+    free(op->record);
     free(op);
 }

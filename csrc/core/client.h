@@ -86,6 +86,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 typedef enum hf_op_kind {
     HF_OP_ACQUIRE,
     HF_OP_RELEASE,
+    HF_OP_COMPLETE, /* a guard's release that leaves a record */
     HF_OP_EXTEND,
     HF_OP_CHECK,
     HF_OP_FORCE,
@@ -113,6 +114,9 @@ typedef struct hf_op_spec {
     uint64_t token_ttl_ms; /* acquire; 0: no fencing */
     bool renewed;          /* acquire: the watchdog keeps it */
     bool shared;           /* acquire: other processes may use this owner */
+    hf_slice print;        /* of a guard: the request's fingerprint */
+    hf_slice result;       /* complete */
+    hf_time keep;          /* complete: how long the record stays; 0: free the key */
 } hf_op_spec;
 
 struct hf_op {
@@ -126,6 +130,8 @@ struct hf_op {
     hf_request request;
     hf_time begun_at;
     long long value; /* force: was locked; ttl: PTTL's result */
+    char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
+    size_t record_size;
     struct {
         char owner[HF_OWNER_MAX + 1];
         long long holds, ttl_ms, waiters, ahead;
