@@ -32,19 +32,6 @@ local function granted()
   return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0
 end
 
--- A free lock whose queue starts with another's grant: its holder died, or was paused for longer than the grant.
-local function settle_missed_grant()
-  local member, score = first()
-  if score ~= 0 then return end
-  if member:sub(1, 36) == WAITER:sub(1, 36) then redis.call('ZREM', QUEUE, member) else bury(member) end
-end
-
-local function foreign_ms()
-  local _, score = first()
-  if not score or score >= 0 then return 0 end
-  return math.max(0, -score - math.floor(server_us() / 1000))
-end
-
 -- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before the others.
 local function enqueue()
   local score = redis.call('ZSCORE', QUEUE, WAITER)
@@ -77,7 +64,7 @@ local function acquire()
   if ttl_ms == -1 and KIND == 'hash' then return { -3 } end
   if ttl_ms == -2 then
     if granted() then return take() end
-    settle_missed_grant()
+    settle_missed_grant(WAITER:sub(1, 36))
     local left = foreign_ms()
     if left > 0 then return busy(left, true) end
     if not hand_over(WAITER) then return take() end
