@@ -38,6 +38,7 @@ build = {
         "csrc/core/reply.c",
         "csrc/core/request.c",
         "csrc/core/session.c",
+        "csrc/core/several.c",
         "csrc/core/types.c",
         "csrc/core/url.c",
         "csrc/lua/client.c",

@@ -88,8 +88,12 @@ typedef struct owner_text {
 /* The owner that calls; only after hf_driver_enter, which may change the uuid. */
 static hf_slice owner_of(const hf_lua_lock *lock, lua_Number number, owner_text *text) {
     if (lock->owner) return (hf_slice){lock->owner, lock->owner_size};
-    int size = snprintf(text->bytes, sizeof text->bytes, "%s:%.0f", lock->driver->client.uuid, number);
-    return (hf_slice){text->bytes, (size_t)size};
+    char digits[24];
+    hf_slice decimal = hf_decimal(digits, (uint64_t)number);
+    memcpy(text->bytes, lock->driver->client.uuid, HF_UUID_SIZE);
+    text->bytes[HF_UUID_SIZE] = ':';
+    memcpy(text->bytes + HF_UUID_SIZE + 1, decimal.data, decimal.size);
+    return (hf_slice){text->bytes, HF_UUID_SIZE + 1 + decimal.size};
 }
 
 /* ---- what this handle has taken ---- */
