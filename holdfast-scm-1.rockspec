@@ -60,6 +60,7 @@ build = {
     holdfast = "lua/holdfast/init.lua",
     ["holdfast.lock"] = "lua/holdfast/lock.lua",
     ["holdfast.loss"] = "lua/holdfast/loss.lua",
+    ["holdfast.multi_lock"] = "lua/holdfast/multi_lock.lua",
     ["holdfast.one_by_one"] = "lua/holdfast/one_by_one.lua",
     ["holdfast.options"] = "lua/holdfast/options.lua",
     ["holdfast.record"] = "lua/holdfast/record.lua",

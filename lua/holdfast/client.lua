@@ -4,6 +4,7 @@ local core = require "holdfast.core"
 local idempotent = require "holdfast.idempotent"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
+local multi_lock = require "holdfast.multi_lock"
 local one_by_one = require "holdfast.one_by_one"
 local options = require "holdfast.options"
 local templates = require "holdfast.with_lock"
@@ -83,6 +84,21 @@ function Client:mutex(key, opts)
   check_self(self, meta, "client:mutex", 2)
   argument(key, options.key, "client:mutex", "key", 2)
   return locks.new(self, key, options.table(opts, locks.options, "client:mutex", 2), defaults[self], "mutex")
+end
+
+-- One lock over several keys of this server: all or none. Does no I/O.
+---@param keys string[] no key twice
+---@param opts? holdfast.lock_options `wait` is 1.5 seconds for each key by default
+---@return holdfast.multi_lock
+function Client:multi_lock(keys, opts)
+  check_self(self, meta, "client:multi_lock", 2)
+  argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
+  opts = options.table(opts, locks.options, "client:multi_lock", 2)
+  local members = {}
+  for i, key in ipairs(keys) do
+    members[i] = locks.new(self, key, opts, defaults[self])
+  end
+  return multi_lock.new(members, opts.wait, "client:multi_lock", 2)
 end
 
 -- A template that runs functions one by one for each business type and id.
