@@ -378,7 +378,7 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     va_start(args, detail);
     vsnprintf(text, sizeof text, detail, args);
     va_end(args);
-    const hf_names *names = is_several(op) ? op->spec.all[0] : op->spec.names;
+    const hf_names *names = op->spec.names ? op->spec.names : is_several(op) ? op->spec.all[0] : NULL;
     hf_slice key = names ? names->key : HF_NO_WAITER;
     hf_failure_set(&op->failure, code, VERBS[op->spec.kind], key, op->client->config.session.server.label, "%s", text);
     op->done = true;

@@ -134,6 +134,11 @@ static bool encode(hf_op *op) {
     return hf_request_call(&op->request, program, 4 * count, n, args);
 }
 
+/* The failure is about lock i, counted from 1. */
+static void name_key(hf_op *op, long long i) {
+    if (i >= 1 && (size_t)i <= op->spec.all_count) op->spec.names = op->spec.all[i - 1];
+}
+
 /* ---- acquiring ---- */
 
 static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
@@ -169,8 +174,8 @@ static void on_gone(hf_op *op, size_t i, long long status, hf_time now) {
     hf_hold *hold = i < op->spec.all_count ? op->holds[i] : NULL;
     if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, hf_lost_reason_of(status));
     for_each(op, free_hold, now);
-    hf_op_fail(op, HF_LOST, "this owner's hold of one of the keys is gone (%s)",
-               hf_lost_reason_name(hf_lost_reason_of(status)));
+    name_key(op, (long long)i + 1);
+    hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)", hf_lost_reason_name(hf_lost_reason_of(status)));
 }
 
 static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -184,7 +189,8 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         take_all(op, reply, now);
     } else if (status == 0) {
         for_each(op, free_hold, now);
-        hf_op_fail(op, HF_BUSY, "key %lld of them is held by another owner", i);
+        name_key(op, i);
+        hf_op_fail(op, HF_BUSY, "held by another owner");
     } else {
         on_gone(op, (size_t)(i - 1), status, now);
     }
@@ -244,9 +250,20 @@ static void forget_blocker(hf_op *op) {
     op->hold = NULL;
 }
 
+static bool has_any(const hf_op *op) {
+    for (size_t i = 0; i < op->spec.all_count; i++) {
+        if (op->holds[i]) return true;
+    }
+    return false;
+}
+
 void hf_several_begin(hf_op *op, hf_time now) {
     forget_blocker(op);
     if (!all_are_idle(op, now) || !claim_all(op, now)) return;
+    if (!has_any(op)) {
+        hf_op_fail(op, HF_NOT_HELD, "this owner holds none of the keys");
+        return;
+    }
     if (!encode(op)) {
         fail_for_memory(op, now);
         return;

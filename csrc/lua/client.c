@@ -96,7 +96,7 @@ static int l_ping(lua_State *L) {
 }
 
 static void set_count(lua_State *L, const char *name, uint64_t value) {
-    lua_pushnumber(L, (lua_Number)value);
+    lua_pushinteger(L, (lua_Integer)value);
     lua_setfield(L, -2, name);
 }
 
