@@ -113,7 +113,7 @@ end
 ---@param key string
 ---@param opts? holdfast.idempotent_options | fun(...): ...
 ---@param fn? fun(...): ...
----@return any ... fn's results; nil, info, "duplicate"; nil, message, code; with fn's results behind these when the end of
+---@return any ... fn's results; nil, info, "duplicate"; nil, message, code; fn's results behind these when the end of
 --- the run could not be recorded
 function Client:idempotent(key, opts, fn, ...)
   check_self(self, meta, "client:idempotent", 2)

@@ -167,7 +167,7 @@ end
 meta.__close = raw.release
 
 ---@class holdfast.lock_options
----@field lease? number seconds, 0.001 to 1e9: the lock ends by itself; without it the watchdog renews the client's lease
+---@field lease? number seconds, 0.001 to 1e9: the lock ends by itself; without: the watchdog renews the client's lease
 ---@field wait? number seconds that acquire waits by default; the client's
 ---@field watchdog? boolean renew although a lease is given, or do not although none is
 ---@field owner? string 1 to 255 bytes; the calling coroutine of this client
