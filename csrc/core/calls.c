@@ -16,7 +16,7 @@ static void fail_with_reply(hf_op *op, const hf_request *request) {
 
 static void fail_for_memory(hf_op *op, hf_time now) {
     hf_op_fail(op, HF_NO_MEMORY, "out of memory");
-    if (op->hold) hf_client_hold_as_before(op, now);
+    if (op->hold) hf_client_hold_is_free(op->client, op->hold, now);
 }
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
@@ -66,11 +66,8 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
         leave_behind(op, now);
         return;
     }
-    if (hold->state == HF_HOLD_HELD) {
-        hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(request->sent_at, hold->lease));
-        op->wake_before = hold->renewed ? hf_lease_renew_at(request->sent_at, hold->lease) : hold->valid_until;
-    }
-    hf_client_hold_as_before(op, now);
+    if (hold->state == HF_HOLD_HELD) hf_client_keep(op->client, hold, request->sent_at);
+    hf_client_hold_is_free(op->client, hold, now);
 }
 
 /* Not found by a release that was sent twice: the first one did it, its reply was lost. */
@@ -89,7 +86,7 @@ static void let_go(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hold->count--;
     if (hold->in_table && hold->count <= hold->base && hold->state != HF_HOLD_LOST) leave_behind(op, now);
-    else hf_client_hold_as_before(op, now);
+    else hf_client_hold_is_free(op->client, hold, now);
 }
 
 static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
@@ -130,9 +127,45 @@ static void release(hf_op *op, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
-    if (last) hold->state = HF_HOLD_RELEASING;
-    hf_holds_wake_at(&op->client->holds, hold, last ? HF_NEVER : hold->valid_until);
+    if (last) {
+        hold->state = HF_HOLD_RELEASING;
+        hf_holds_wake_at(&op->client->holds, hold, HF_NEVER);
+    }
     hf_op_send(op, on_released, deadline_of(op), false, now);
+}
+
+/* A guard's hold ends with a record of the run instead. One that could not be written is not undone: the key stays taken
+ * until its lease ends, because the run has happened. */
+static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) {
+        fail_with_reply(op, request);
+    } else if (reply->integer == 1 || request->sends > 1) {
+        op->client->stats.releases++;
+        hf_op_succeed(op);
+    } else {
+        lose(op, reply->integer);
+    }
+    drop_from_table(op, now);
+}
+
+static void complete(hf_op *op, hf_time now) {
+    const hf_names *names = op->spec.names;
+    char grant[24], keep[24];
+    hf_slice args[] = {names->key,
+                       names->counter,
+                       names->queue,
+                       names->releases,
+                       hf_hold_owner(op->hold),
+                       hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
+                       hf_decimal(keep, hf_lease_ms(op->spec.keep)),
+                       op->spec.print,
+                       op->spec.result};
+    if (!hf_request_call(&op->request, hf_program_complete(), 4, sizeof args / sizeof *args, args)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    hf_op_send(op, on_completed, deadline_of(op), false, now);
 }
 
 /* A hold that ended by its time may still stand on the server for a moment: the keeper sees to it. */
@@ -151,7 +184,6 @@ static void doubt_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD || op->request.sends == 0) return;
     hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
-    if (hold->renewed || hold->granted) op->wake_before = op->begun_at;
 }
 
 static void set_lease(hf_op *op, hf_time sent_at) {
@@ -159,7 +191,7 @@ static void set_lease(hf_op *op, hf_time sent_at) {
     hold->lease = op->spec.lease;
     hold->valid_until = hf_lease_end(sent_at, hold->lease);
     hold->granted = false;
-    op->wake_before = hold->renewed ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until;
+    hf_client_keep(op->client, hold, sent_at);
 }
 
 static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
@@ -180,7 +212,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
     } else {
         on_yes(op, request, now);
     }
-    hf_client_hold_as_before(op, now);
+    hf_client_hold_is_free(op->client, op->hold, now);
 }
 
 static void extend(hf_op *op, hf_time now) {
@@ -192,7 +224,6 @@ static void extend(hf_op *op, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
-    hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);
 }
 
@@ -212,14 +243,14 @@ static void begin_on_hold(hf_op *op, hf_time now) {
     hf_hold_ref(hold);
     op->hold = hold;
     if (hold->state == HF_HOLD_LOST) {
-        if (op->spec.kind == HF_OP_RELEASE) release_lost(op, now);
+        if (op->spec.kind == HF_OP_RELEASE || op->spec.kind == HF_OP_COMPLETE) release_lost(op, now);
         else fail_lost(op, hold->reason);
     } else if (hold->busy) {
         op->blocked = true;
     } else {
         hold->busy = true;
-        op->wake_before = hold->wake_at;
         if (op->spec.kind == HF_OP_RELEASE) release(op, now);
+        else if (op->spec.kind == HF_OP_COMPLETE) complete(op, now);
         else extend(op, now);
     }
 }
@@ -314,17 +345,25 @@ void hf_call_begin(hf_op *op, hf_time now) {
     }
 }
 
-/* A release given up goes on in the background; anything else leaves the hold as it is. */
+static void give_up_blocked(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (op->spec.kind == HF_OP_RELEASE) hf_client_abandon(op->client, hold, 1, now);
+    if (op->spec.kind == HF_OP_COMPLETE && hold->in_table) hf_holds_remove(&op->client->holds, hold);
+}
+
+/* A release given up goes on in the background, a record given up leaves the key taken until its lease ends; anything
+ * else leaves the hold as it is. */
 void hf_call_give_up(hf_op *op, hf_time now) {
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
     if (!op->hold) return;
-    bool releases = op->spec.kind == HF_OP_RELEASE;
     if (op->blocked) {
-        if (releases) hf_client_abandon(op->client, op->hold, 1, now);
-    } else if (releases) {
+        give_up_blocked(op, now);
+    } else if (op->spec.kind == HF_OP_RELEASE) {
         let_go(op, now);
+    } else if (op->spec.kind == HF_OP_COMPLETE) {
+        drop_from_table(op, now);
     } else {
         doubt_lease(op);
-        hf_client_hold_as_before(op, now);
+        hf_client_hold_is_free(op->client, op->hold, now);
     }
 }

@@ -28,6 +28,14 @@ void hf_call_begin(hf_op *op, hf_time now);
 void hf_call_unblock(hf_op *op, hf_time now);
 void hf_call_give_up(hf_op *op, hf_time now);
 
+/* several.c */
+void hf_several_begin(hf_op *op, hf_time now);
+void hf_several_give_up(hf_op *op, hf_time now);
+void hf_several_end(hf_op *op);
+
+/* What the server has settled for a hold that stays held: when to look at it next. */
+void hf_client_keep(hf_client *client, hf_hold *hold, hf_time sent_at);
+
 /* keeper.c */
 void hf_keeper_tick(hf_client *client, hf_time now);
 /* The hold goes to the keeper, which makes the server forget it. */
@@ -39,8 +47,6 @@ void hf_op_succeed(hf_op *op);
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) __attribute__((format(printf, 3, 4)));
 /* The command that used the hold has landed: whoever waited for that goes on. */
 void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now);
-/* The same for an operation that left the hold as it was: it needs attention when it did before (op->wake_before). */
-void hf_client_hold_as_before(hf_op *op, hf_time now);
 /* The operation needs the events link, or no longer does. */
 void hf_client_listen(hf_op *op, bool listen, hf_time now);
 void hf_client_listen_foreign(hf_op *op, hf_time now);

@@ -48,6 +48,7 @@ struct hf_hold {
     bool shared;  /* other processes may use its owner */
     bool in_order; /* leaves behind a command of unknown outcome, over the same link */
     bool at_risk;  /* the last renewal failed */
+    bool adopted;  /* ACQUIRING what it had left behind, which may still stand on the server */
     uint32_t key_size, owner_size;
     char bytes[]; /* key, owner */
 };

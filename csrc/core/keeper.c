@@ -78,10 +78,11 @@ static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void settle_renewal(hf_client *client, hf_hold *hold, long long result, hf_time sent_at, hf_time now) {
-    if (hold->in_table && result == 1) on_renewed(client, hold, sent_at, now);
-    else if (hold->in_table && result == 0) on_not_renewed(client, hold, now);
-    else if (hold->in_table && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
+    bool counts = hold->in_table;
+    if (counts && result == 1) on_renewed(client, hold, sent_at, now);
+    else if (counts && result != 0 && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
     hf_client_hold_is_free(client, hold, now);
+    if (counts && result == 0 && !hold->busy) on_not_renewed(client, hold, now);
 }
 
 /* The reply of one hold's program is an integer, that of the batch an array of them. */
@@ -232,11 +233,19 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- the clock ---- */
 
+/* Its lease is over: nothing of it can stand on the server any more. */
+static void forget(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_hold_ref(hold);
+    hf_holds_remove(&client->holds, hold);
+    hf_client_hold_is_free(client, hold, now);
+    hf_hold_unref(hold);
+}
+
 static void attend(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     } else if (hold->state == HF_HOLD_LEAVING && now >= hold->valid_until && !hold->busy) {
-        hf_holds_remove(&client->holds, hold);
+        forget(client, hold, now);
     } else if (hold->busy || (hold->state != HF_HOLD_LEAVING && hold->state != HF_HOLD_HELD)) {
         hf_holds_wake_at(&client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     } else if (hold->state == HF_HOLD_LEAVING) {

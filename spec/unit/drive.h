@@ -39,11 +39,13 @@ static UNUSED const char *said_program(const char *bytes, size_t size)
     static const hf_program *(*const programs[])(hf_layout) = {
         hf_program_acquire, hf_program_release, hf_program_leave, hf_program_force,
         hf_program_extend,  hf_program_renew,   hf_program_info};
-    for (size_t i = 0; i < 2 * sizeof programs / sizeof *programs; i++) {
-        const hf_program *program = programs[i / 2](i % 2 ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK);
+    const hf_program *known[3 * sizeof programs / sizeof *programs + 3] = {
+        hf_program_complete(), hf_program_acquire_all(), hf_program_release_all()};
+    for (size_t i = 0; i + 3 < sizeof known / sizeof *known; i++) known[i + 3] = programs[i / 3]((hf_layout)(i % 3));
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         hf_slice given = {bytes, size};
-        if (hf_slice_equal(given, hf_slice_of(program->sha1))) return program->name;
-        if (hf_slice_equal(given, hf_slice_of(program->source))) return program->name;
+        if (hf_slice_equal(given, hf_slice_of(known[i]->sha1))) return known[i]->name;
+        if (hf_slice_equal(given, hf_slice_of(known[i]->source))) return known[i]->name;
     }
     return NULL;
 }
