@@ -180,10 +180,11 @@ static void release_lost(hf_op *op, hf_time now) {
 /* ---- extend, check ---- */
 
 /* The server may count the new lease or the old one; a renewal settles it. */
-static void doubt_lease(hf_op *op) {
+static void doubt_lease(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD || op->request.sends == 0) return;
     hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+    hf_holds_wake_at(&op->client->holds, hold, hold->renewed || hold->granted ? now : hold->valid_until);
 }
 
 static void set_lease(hf_op *op, hf_time sent_at) {
@@ -206,7 +207,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     if (!reply) {
         fail_with_reply(op, request);
-        doubt_lease(op);
+        doubt_lease(op, now);
     } else if (reply->integer != 1) {
         lose(op, reply->integer);
     } else {
@@ -363,7 +364,7 @@ void hf_call_give_up(hf_op *op, hf_time now) {
     } else if (op->spec.kind == HF_OP_COMPLETE) {
         drop_from_table(op, now);
     } else {
-        doubt_lease(op);
+        doubt_lease(op, now);
         hf_client_hold_is_free(op->client, op->hold, now);
     }
 }
