@@ -348,7 +348,8 @@ static void dispatch(hf_session *session, const hf_reply *reply, hf_time now) {
 }
 
 void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now) {
-    if (session->state != HF_SESSION_LOGIN && session->state != HF_SESSION_READY) return;
+    bool open = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
+    if (!open || session->closing) return;
     session->heard_at = now;
     if (!hf_reader_feed(&session->reader, bytes, size)) want_close(session, HF_NO_MEMORY, "out of memory");
     while (!session->closing) {

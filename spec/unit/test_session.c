@@ -1057,6 +1057,21 @@ TEST(freed_with_requests_under_way_it_fails_them)
 
 /* ---- memory ---- */
 
+TEST(without_memory_for_a_reader_nothing_is_read)
+{
+    start();
+    session.wanted = true;
+    hf_session_opening(&session, AT(0));
+    memerr_fail(1);
+    hf_session_opened(&session, AT(0));
+    memerr_fail(0);
+    CHECK_WANTS(CLOSE, AT(0));
+    hear(&session, "-ERR max number of clients reached\r\n", AT(1));
+    hf_session_closed(&session, "closed by us", AT(1));
+    CHECK_STR(session.reason, "out of memory");
+    hf_session_free(&session);
+}
+
 static bool whole_conversation(void *context)
 {
     struct call calls[20];
