@@ -119,7 +119,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hold->reason = HF_LOST_NOT;
     hf_time next = hold->valid_until;
     if (granted) next = now + (end - now) / 3;
-    else if (hold->renewed) next = hf_lease_renew_at(op->request.sent_at, hold->lease);
+    else if (hold->renewed) next = hf_lease_renew_at(op->request.sent_at, op->spec.lease); /* not its own, if longer */
     hf_holds_wake_at(&client->holds, hold, next);
     if (first) client->stats.acquires++;
     else client->stats.reentries++;

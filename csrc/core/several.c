@@ -176,7 +176,8 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     if (first) hold->token = token;
     hold->state = HF_HOLD_HELD;
     hold->reason = HF_LOST_NOT;
-    hf_client_keep(op->client, hold, op->request.sent_at);
+    hf_time next = hold->renewed ? hf_lease_renew_at(op->request.sent_at, op->spec.lease) : hold->valid_until;
+    hf_holds_wake_at(&op->client->holds, hold, next);
     op->client->stats.acquires++;
 }
 

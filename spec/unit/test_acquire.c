@@ -935,6 +935,30 @@ TEST(entered_again_for_a_shorter_time)
     rig_end(&rig, AT(2000));
 }
 
+/* A short lease does not refresh a longer TTL; so it must not put off the renewal either. */
+TEST(entered_again_and_again_for_a_shorter_time_it_is_still_renewed)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    for (int ms = 500; ms < 60000; ms += 500) {
+        rig_sleep(&rig, AT(ms - 500), AT(ms));
+        if (said(link_of(&rig, KEEPER))[0] != '\0') hear(link_of(&rig, KEEPER), "*1\r\n:1\r\n", AT(ms));
+        CHECK(hf_hold_is_valid(hold, AT(ms)));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.lease = HF_SECOND;
+        spec.renewed = false;
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(ms));
+        hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(ms));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(ms));
+        op = begin(&rig, HF_OP_RELEASE, AT(ms));
+        hear_calls(&rig, "-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
+        hf_op_end(op, AT(ms));
+    }
+    CHECK(rig.client.stats.renewals >= 5);
+    rig_end(&rig, AT(60000));
+}
+
 TEST(entered_again_but_gone)
 {
     static const struct {

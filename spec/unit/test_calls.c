@@ -260,18 +260,17 @@ TEST(all_who_wait_for_a_hold_go_on_when_it_is_gone)
     rig_end(&rig, AT(11000));
 }
 
-/* The same, when the hold was lost by the clock and let go before the renewal's answer came. */
+/* The same, when the hold was lost and let go before the renewal's answer came. */
 TEST(who_waits_for_a_hold_goes_on_although_it_left_the_table)
 {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
-    hold->shared = true;
     hf_op *waiting = begin_extend(HF_SECOND, AT(10001));
     CHECK_OUTCOME(waiting, "under way");
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-    hf_op *release = begin(&rig, HF_OP_RELEASE, AT(10002));
-    CHECK_OUTCOME(release, "lost");
+    hf_client_abandon(&rig.client, hold, 1, AT(10002));
     CHECK(!hold_of(&rig));
+    CHECK_OUTCOME(waiting, "under way");
     hear_keeper("*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "not_held");
     rig_end(&rig, AT(11000));

@@ -174,6 +174,26 @@ TEST(entered_again)
     finish(AT(2000));
 }
 
+/* A shorter lease refreshes nothing: what is believed must not be longer than what the server has. */
+TEST(entered_again_for_a_shorter_time)
+{
+    start();
+    hold_all(AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.all = all;
+    spec.all_count = COUNT;
+    spec.lease = HF_SECOND;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(5000));
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(5001));
+    CHECK_OUTCOME(op, "ok");
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_EQ_U64(hold_at(i)->valid_until, AT(29698));
+        CHECK(hold_at(i)->wake_at <= AT(10000));
+    }
+    finish(AT(6000));
+}
+
 TEST(after_a_failed_second_entry_they_are_still_renewed)
 {
     static const char *const replies[] = {"-OOM no\r\n", "*3\r\n:0\r\n:1\r\n:500\r\n", "*1\r\n:7\r\n"};
