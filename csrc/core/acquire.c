@@ -90,15 +90,16 @@ static void fail_unreachable(hf_op *op, const char *reason, hf_time now) {
     finish(op, now);
 }
 
-/* The lock is ours until `end`. Too late to be believed: then it is as good as lost. */
+/* The lock is ours until `end`; unless that is over already, or the hold that was to be entered again has been lost, and
+ * told so, in the meantime. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
-    if (now >= end) {
-        if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_EXPIRED);
+    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+    if (now >= end || !usable) {
         op->queued = false;
         undo(op, now);
-        hf_op_fail(op, HF_LOST, "the server answered after the lease had ended");
+        hf_op_fail(op, HF_LOST, usable ? "the server answered after the lease had ended" : "it was lost meanwhile");
         finish(op, now);
         return;
     }

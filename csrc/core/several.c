@@ -162,7 +162,7 @@ static void name_key(hf_op *op, long long i) {
 
 static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     bool first = hold->state == HF_HOLD_ACQUIRING;
-    hold->count = count_of(hold) + 1;
+    hold->count = first ? 1 : hold->count + 1;
     hold->base = first ? 0 : hold->base;
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
@@ -181,11 +181,21 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     op->client->stats.acquires++;
 }
 
+/* False: one that was to be entered again has been lost, and told so, in the meantime. */
+static bool all_are_usable(const hf_op *op) {
+    for (size_t i = 0; i < op->spec.all_count; i++) {
+        hf_hold_state state = op->holds[i]->state;
+        if (state != HF_HOLD_ACQUIRING && state != HF_HOLD_HELD) return false;
+    }
+    return true;
+}
+
 static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_time end = hf_lease_end(op->request.sent_at, op->spec.lease);
-    if (now >= end) {
+    bool usable = all_are_usable(op);
+    if (now >= end || !usable) {
         for_each(op, undo_hold, now);
-        hf_op_fail(op, HF_LOST, "the server answered after the lease had ended");
+        hf_op_fail(op, HF_LOST, usable ? "the server answered after the lease had ended" : "one was lost meanwhile");
         return;
     }
     for (size_t i = 0; i < op->spec.all_count; i++) {

@@ -277,8 +277,13 @@ static UNUSED void hear_subscribed(struct rig *rig, hf_time now)
     hear_event(rig, "subscribe", DRIVE_GRANTS, "1", now);
 }
 
-#define OUTCOME(op) ((op)->done ? hf_code_name((op)->failure.code) : "under way")
-#define CHECK_OUTCOME(op, want) CHECK_STR(OUTCOME(op), want)
+/* The code of an operation that is done. */
+static UNUSED const char *outcome(const hf_op *op)
+{
+    return op->done ? hf_code_name(op->failure.code) : "under way";
+}
+
+#define CHECK_OUTCOME(op, want) CHECK_STR(outcome(op), want)
 
 /* An acquire in the queue: it asked at `now`, was heard 2 ms later and is known to wait since then. */
 static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now)

@@ -979,6 +979,51 @@ TEST(entered_again_but_gone)
     }
 }
 
+TEST(lost_while_it_is_entered_again_it_stays_lost)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(29000));
+    rig_sleep(&rig, AT(29000), AT(29700));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->count, 1);
+    CHECK(!hold->busy);
+    rig_end(&rig, AT(30000));
+}
+
+TEST(let_go_while_it_is_entered_again_it_is_left)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(29000));
+    said(link_of(&rig, CALLS));
+    rig_sleep(&rig, AT(29000), AT(29700));
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29701)), "lost");
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(hold->state, HF_HOLD_LEAVING);
+    rig_tick(&rig, AT(29800));
+    CHECK(strstr(said(link_of(&rig, KEEPER)), "EVALSHA leave"));
+    rig_end(&rig, AT(30000));
+}
+
+TEST(a_second_entry_answered_too_late_does_not_end_the_first)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = 100 * HF_MS;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1200));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(hf_hold_is_valid(hold, AT(1200)));
+    CHECK_EQ_INT(hold->count, 1);
+    rig_end(&rig, AT(2000));
+}
+
 /* Whatever became of the second entry, the first one goes on being kept. */
 static void check_still_kept(const char *reply, const char *code, bool undone)
 {

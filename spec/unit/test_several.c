@@ -347,6 +347,20 @@ TEST(whoever_waits_for_one_of_them_goes_on)
     finish(AT(11000));
 }
 
+TEST(one_is_lost_while_they_are_entered_again)
+{
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
+    hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(11));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_at(0)->count, 1);
+    CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
+    finish(AT(12));
+}
+
 /* What stood there before is not forgotten because another lock was busy. */
 TEST(a_leftover_adopted_in_vain_goes_on_being_left)
 {
