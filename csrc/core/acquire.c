@@ -38,8 +38,12 @@ static void finish(hf_op *op, hf_time now) {
 static void forget(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     if (!hold || !hold->in_table) return;
-    if (hold->state == HF_HOLD_ACQUIRING) hf_holds_remove(&op->client->holds, hold);
-    else hf_client_hold_is_free(op->client, hold, now);
+    if (hold->state == HF_HOLD_ACQUIRING) {
+        hf_holds_remove(&op->client->holds, hold);
+        return;
+    }
+    hf_keeper_resume(op->client, hold, now);
+    hf_client_hold_is_free(op->client, hold, now);
 }
 
 /* Something of this operation may stand on the server. A re-entry needs no undoing: the next command for this hold
@@ -98,10 +102,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     if (first) hold->token = token;
     hold->state = HF_HOLD_HELD;
     hold->reason = HF_LOST_NOT;
-    hf_time next = hold->valid_until;
-    if (granted) next = now + (end - now) / 3;
-    else if (hold->renewed) next = hf_lease_renew_at(op->request.sent_at, hold->lease);
-    hf_holds_wake_at(&client->holds, hold, next);
+    hf_keeper_resume(client, hold, now);
     if (first) client->stats.acquires++;
     else client->stats.reentries++;
     hf_op_succeed(op);

@@ -82,8 +82,12 @@ static void on_release_failed(hf_op *op, const hf_request *request, hf_time now)
     hf_hold *hold = op->hold;
     hf_failure failure = request->failure;
     hold->count--;
-    if (hold->count > hold->base) hf_client_hold_is_free(op->client, hold, now);
-    else leave_behind(op, now);
+    if (hold->count > hold->base) {
+        hf_keeper_resume(op->client, hold, now);
+        hf_client_hold_is_free(op->client, hold, now);
+    } else {
+        leave_behind(op, now);
+    }
     hf_op_fail(op, failure.code, "%s; the release goes on in the background", failure.text);
 }
 
@@ -190,10 +194,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
         }
     }
     if (!hold->in_table) return;
-    if (hold->state == HF_HOLD_HELD) {
-        hf_time next = hold->renewed || hold->granted ? hf_lease_renew_at(op->begun_at, hold->lease) : hold->valid_until;
-        hf_holds_wake_at(&op->client->holds, hold, hf_time_min(next, hold->valid_until));
-    }
+    hf_keeper_resume(op->client, hold, now);
     hf_client_hold_is_free(op->client, hold, now);
 }
 
@@ -336,7 +337,7 @@ void hf_call_give_up(hf_op *op, hf_time now) {
     if (hold->state == HF_HOLD_RELEASING) {
         leave_behind(op, now);
     } else {
-        hf_holds_wake_at(&op->client->holds, hold, hold->valid_until);
+        hf_keeper_resume(op->client, hold, now);
         hf_client_hold_is_free(op->client, hold, now);
     }
 }

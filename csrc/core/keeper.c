@@ -174,6 +174,14 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
     else give_back(task, now);
 }
 
+void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
+    hf_time next = hold->valid_until;
+    if (hold->granted) next = now + (next > now ? (next - now) / 3 : 0);
+    else if (hold->renewed) next = hf_lease_renew_before(next, hold->lease);
+    hf_holds_wake_at(&client->holds, hold, hf_time_min(hf_time_max(next, now), hold->valid_until));
+}
+
 /* ---- leaving ---- */
 
 void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
