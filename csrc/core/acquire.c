@@ -426,7 +426,7 @@ void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now) {
     op->client->stats.grants++;
     if (op->state != HF_ACQUIRE_WAITING) return; /* the answer under way tells */
     hf_time lease = op->client->config.grant_lease;
-    hf_time end = hf_lease_end(op->known_waiting_at, lease);
+    hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
     if (needs_token || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);

@@ -123,8 +123,9 @@ static bool encode_confirmation(hf_task *task) {
     hf_names names;
     char number[24];
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
-    hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease))};
-    bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, 4, args);
+    hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease)),
+                       hf_slice_of("1")};
+    bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
     hf_names_free(&names);
     return encoded;
 }

@@ -479,7 +479,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      3438},
-    {"extend", "ce1cd3c30fdab0a259ccb63d9462823befe963b8",
+    {"extend", "c0b258dd0653f3740e86e22f38942b0a52d16360",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -501,11 +501,12 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
+     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     749},
+     855},
     {"force", "55d3c8f3cbaabf5f2b91b32a56f02822096eb224",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -910,7 +911,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return acquire()\n",
      5087},
-    {"mutex_extend", "bb67edd624b7f9ce9152b8babdbd8d33b93b3f67",
+    {"mutex_extend", "28648f0f5539abf3884950b545abc63637b14a62",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -930,11 +931,12 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
+     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     571},
+     677},
     {"mutex_force", "e38220a25ba1380c88741182370488547c106ac6",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
