@@ -166,6 +166,7 @@ static void ask(hf_op *op, hf_time now) {
         return;
     }
     op->state = HF_ACQUIRE_ASKING;
+    op->nudged = false;
     bool patient = op->queued;
     op->queued = op->queued || with_place;
     hf_op_send(op, on_answer, ask_deadline(op, now), patient, now);
@@ -221,10 +222,19 @@ static void watch_foreign(hf_op *op, hf_time now) {
     }
 }
 
+/* A grant whose lease ended before this look cost us our place; its message may still be on its way. */
+static void note_place(hf_op *op, bool kept) {
+    if (!op->queued) return;
+    bool looked_before = op->stood || op->request.sends > 1;
+    if (looked_before && !kept) op->displaced = true;
+    op->stood = true;
+}
+
 static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
     long long ttl_ms = hf_reply_integer_at(reply, 1, 0), ahead = hf_reply_integer_at(reply, 2, 0);
     op->busy_ms = ttl_ms;
     op->known_waiting_at = op->request.sent_at;
+    note_place(op, hf_reply_integer_at(reply, 4, 0) == 1);
     if (op->interrupted) {
         leave(op, HF_INTERRUPTED, now);
     } else if (now >= op->wait_until) {
@@ -239,6 +249,7 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
         op->state = HF_ACQUIRE_WAITING;
         op->recheck_at = next_look(op, ttl_ms, ahead, now);
         if (ahead == 0 && hf_reply_integer_at(reply, 3, 0) == 1) watch_foreign(op, now);
+        if (op->nudged) hf_acquire_on_nudge(op, now);
     }
 }
 
@@ -424,21 +435,24 @@ void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
 /* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then. */
 void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now) {
     op->client->stats.grants++;
-    if (op->state != HF_ACQUIRE_WAITING) return; /* the answer under way tells */
+    op->nudged = true; /* the answer under way may be older than the grant */
+    if (op->state != HF_ACQUIRE_WAITING) return;
     hf_time lease = op->client->config.grant_lease;
     hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
-    if (needs_token || now >= end || end - now < lease / 8) ask(op, now);
+    if (needs_token || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);
 }
 
 void hf_acquire_on_turn(hf_op *op, hf_time turn, hf_time now) {
+    op->nudged = true;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->recheck_at = hf_time_min(op->recheck_at, now + turn + HF_MS);
     hf_client_listen_foreign(op, now);
 }
 
 void hf_acquire_on_nudge(hf_op *op, hf_time now) {
+    op->nudged = true;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->recheck_at = hf_time_min(op->recheck_at, hf_time_max(now, op->known_waiting_at + LEAST_LOOK));
 }

@@ -24,7 +24,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "ecadf2800819140b915949caebccc29d145f87bf",
+    {"acquire", "1d3117a6b5f8ddd6a28e0df3c461b08bf21f41f1",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -149,7 +149,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
-     "if score and tonumber(score) == 0 then\n"
+     "local kept = score and tonumber(score) > 0\n"
+     "if score and not kept then\n"
      "score = 0.5\n"
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "elseif not score then\n"
@@ -158,11 +159,12 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "end\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)\n"
+     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0\n"
      "end\n"
      "local function busy(ttl_ms, foreign)\n"
-     "local ahead = WAITER ~= '' and enqueue() or 0\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0 }\n"
+     "local ahead, kept = 0, 0\n"
+     "if WAITER ~= '' then ahead, kept = enqueue() end\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }\n"
      "end\n"
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
@@ -187,8 +189,8 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5265},
-    {"begin", "dc754591d7708b560ad4f6f74dfb8877da0d2e18",
+     5347},
+    {"begin", "7bad850b63d67d4486545408769e88b5958649ff",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -313,7 +315,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
-     "if score and tonumber(score) == 0 then\n"
+     "local kept = score and tonumber(score) > 0\n"
+     "if score and not kept then\n"
      "score = 0.5\n"
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "elseif not score then\n"
@@ -322,11 +325,12 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "end\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)\n"
+     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0\n"
      "end\n"
      "local function busy(ttl_ms, foreign)\n"
-     "local ahead = WAITER ~= '' and enqueue() or 0\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0 }\n"
+     "local ahead, kept = 0, 0\n"
+     "if WAITER ~= '' then ahead, kept = enqueue() end\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }\n"
      "end\n"
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
@@ -360,7 +364,7 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     5622},
+     5704},
     {"complete", "f9f44671dbf1d3068c786d3541dd7074819d8cbb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -749,7 +753,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      3156},
-    {"mutex_acquire", "15e827470ba910181986ddebad1d8f9c245cbba5",
+    {"mutex_acquire", "7de98f91ca7fc6a4f564ce1bc1b999322462afc4",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -872,7 +876,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
-     "if score and tonumber(score) == 0 then\n"
+     "local kept = score and tonumber(score) > 0\n"
+     "if score and not kept then\n"
      "score = 0.5\n"
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "elseif not score then\n"
@@ -881,11 +886,12 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "end\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)\n"
+     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0\n"
      "end\n"
      "local function busy(ttl_ms, foreign)\n"
-     "local ahead = WAITER ~= '' and enqueue() or 0\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0 }\n"
+     "local ahead, kept = 0, 0\n"
+     "if WAITER ~= '' then ahead, kept = enqueue() end\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }\n"
      "end\n"
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
@@ -910,7 +916,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5087},
+     5169},
     {"mutex_extend", "28648f0f5539abf3884950b545abc63637b14a62",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"

@@ -8,7 +8,8 @@
 -- ARGV[7] waiter    its place in the queue, "": do not wait
 --
 -- { 1, token }                   acquired; token 0: unchanged, or no fencing
--- { 0, ttl ms, ahead, foreign }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will not hand over
+-- { 0, ttl ms, ahead, foreign, kept }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will
+--                                not hand over; kept 1: the waiter stood in the queue before, and has not missed a grant
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
@@ -48,7 +49,8 @@ end
 -- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before the others.
 local function enqueue()
   local score = redis.call('ZSCORE', QUEUE, WAITER)
-  if score and tonumber(score) == 0 then
+  local kept = score and tonumber(score) > 0
+  if score and not kept then
     score = 0.5
     redis.call('ZADD', QUEUE, score, WAITER)
   elseif not score then
@@ -57,12 +59,13 @@ local function enqueue()
     redis.call('ZADD', QUEUE, score, WAITER)
   end
   redis.call('PEXPIRE', QUEUE, QUEUE_MS)
-  return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)
+  return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0
 end
 
 local function busy(ttl_ms, foreign)
-  local ahead = WAITER ~= '' and enqueue() or 0
-  return { 0, ttl_ms, ahead, foreign and 1 or 0 }
+  local ahead, kept = 0, 0
+  if WAITER ~= '' then ahead, kept = enqueue() end
+  return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }
 end
 
 local function acquire()
