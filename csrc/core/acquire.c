@@ -34,10 +34,20 @@ static void finish(hf_op *op, hf_time now) {
     hf_client_listen(op, false, now);
 }
 
+static void leave_to_keeper(hf_op *op, hf_time now) {
+    op->hold->busy = false;
+    op->hold->in_order = true;
+    hf_keeper_leave(op->client, op->hold, now);
+}
+
 /* Nothing of this operation stands on the server. */
 static void forget(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     if (!hold || !hold->in_table) return;
+    if (hold->state == HF_HOLD_ACQUIRING && hold->leftover) {
+        leave_to_keeper(op, now);
+        return;
+    }
     if (hold->state == HF_HOLD_ACQUIRING) {
         hf_holds_remove(&op->client->holds, hold);
         return;
@@ -56,9 +66,7 @@ static void undo(hf_op *op, hf_time now) {
     }
     hold->wait = op->queued ? op->wait : 0;
     hold->token_ttl_ms = op->spec.token_ttl_ms;
-    hold->busy = false;
-    hold->in_order = true;
-    hf_keeper_leave(op->client, hold, now);
+    leave_to_keeper(op, now);
 }
 
 /* The words for "somebody else has it". */
@@ -99,6 +107,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
     hold->wait = 0;
+    hold->leftover = false;
     if (first) hold->token = token;
     hold->state = HF_HOLD_HELD;
     hold->reason = HF_LOST_NOT;
@@ -296,9 +305,15 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     finish(op, now);
 }
 
+/* The server has refused the only sending. */
+static bool is_refusal(const hf_op *op, const hf_failure *failure) {
+    bool answered = failure->code != HF_UNREACHABLE && failure->code != HF_NO_MEMORY && !hf_error_is_passing(failure->text);
+    return answered && op->request.sends == 1;
+}
+
 static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
-    if (failure->code != HF_UNREACHABLE && !op->queued) forget(op, now);
-    else if (op->request.sends == 0 && !op->queued) forget(op, now);
+    bool nothing_done = op->request.sends == 0 || is_refusal(op, failure);
+    if (nothing_done && !op->queued) forget(op, now);
     else undo(op, now);
     hf_op_fail(op, failure->code, "%s", failure->text);
     finish(op, now);
@@ -394,7 +409,10 @@ static bool choose_hold(hf_op *op, hf_time now) {
 
 static void start(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_LEAVING) hold->state = HF_HOLD_ACQUIRING; /* its leftover is adopted */
+    if (hold->state == HF_HOLD_LEAVING) { /* its leftover is adopted */
+        hold->state = HF_HOLD_ACQUIRING;
+        hold->leftover = true;
+    }
     hold->in_order = false;
     op->from = hold->state == HF_HOLD_HELD ? hold->count : 0;
     hold->busy = true;

@@ -46,6 +46,7 @@ struct hf_hold {
     bool granted; /* came by a grant that is not confirmed yet */
     bool busy;    /* a command that sets its TTL or its owner is in flight; no second one is sent */
     bool shared;  /* other processes may use its owner */
+    bool leftover; /* an earlier acquire of unknown outcome may stand on the server */
     bool in_order; /* leaves behind a command of unknown outcome, over the same link */
     bool at_risk;  /* the last renewal failed */
     uint32_t key_size, owner_size;
