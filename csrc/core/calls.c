@@ -267,6 +267,7 @@ static bool encode_force(hf_op *op) {
     char grant[24];
     hf_slice args[] = {names->key,     names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease))};
+    op->request.once = true; /* the second time it would take it from the next owner */
     return hf_request_call(&op->request, hf_program_force(op->spec.layout), 4, sizeof args / sizeof *args, args);
 }
 

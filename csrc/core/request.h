@@ -1,6 +1,7 @@
 /* One command that gets one reply.
  *
- * Every command of ours may be sent twice: after a lost connection the session sends it again until its deadline. The
+ * Every command of ours may be sent twice, but for those that say `once`: after a lost connection the session sends it
+ * again until its deadline. The
  * bytes belong to the request; the request belongs to whoever submits it and stays where it is until it is done or
  * dropped. */
 #ifndef HF_REQUEST_H
@@ -31,6 +32,7 @@ struct hf_request {
     uint32_t sends; /* that the server may have carried out */
     hf_request_state state;
     bool patient; /* waits for a connection until its deadline instead of failing with the first refusal */
+    bool once;    /* fails with the connection it was sent over */
     bool whole;   /* send the program's text: the server does not know it yet */
     hf_failure failure; /* code and bare reason; the operation adds key and server */
 };

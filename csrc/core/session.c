@@ -110,11 +110,13 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
     return !request->patient && !outcome_unknown;
 }
 
-/* After a connection that could not be made: those that want an answer now get it. A `done` may change the queue. */
-static void fail_impatient(hf_session *session, hf_time now) {
+/* After a lost connection: those that must not be sent again fail; after one that could not be made also those that want
+ * an answer now. A `done` may change the queue. */
+static void fail_waiting(hf_session *session, bool was_ready, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
-        if (!is_impatient(session, request)) {
+        bool spent = request->once && request->sends > 0;
+        if (!spent && (was_ready || !is_impatient(session, request))) {
             request = request->next;
             continue;
         }
@@ -134,7 +136,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_reader_close(&session->reader);
     take_back_sent(session);
     schedule_reopen(session, was_ready, now);
-    if (!was_ready) fail_impatient(session, now);
+    fail_waiting(session, was_ready, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
 
