@@ -395,7 +395,8 @@ static hf_time request_deadline(const hf_session *session) {
     hf_time soonest = HF_NEVER;
     for (const hf_request *request = session->queue; request; request = request->next) {
         soonest = hf_time_min(soonest, request->deadline);
-        if (request->retry_at > 0) soonest = hf_time_min(soonest, request->retry_at);
+        bool retries = request->retry_at > 0 && session->state == HF_SESSION_READY;
+        if (retries) soonest = hf_time_min(soonest, request->retry_at);
     }
     for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
         const hf_request *request = *slot_of(session, slot);
