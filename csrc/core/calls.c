@@ -175,16 +175,25 @@ static void release_lost(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
+/* The server may count the new lease or the old one. A shorter one must not arrive behind the keeper's next renewal. */
+static void on_extend_unknown(hf_op *op, const hf_request *request) {
+    hf_client *client = op->client;
+    op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+    bool overtaken = client->config.keeper != HF_LINK_CALLS && request->sends > 0;
+    if (overtaken) hf_session_distrust(&client->links[HF_LINK_CALLS]);
+}
+
 static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     hf_hold *hold = op->hold;
     bool extends = op->spec.kind == HF_OP_EXTEND;
     if (!reply) {
         fail_with_reply(op, request);
-        /* the server may count the new lease or the old one */
-        if (extends) hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+        if (extends) on_extend_unknown(op, request);
     } else if (reply->integer != 1) {
         lose(op, reply->integer);
+    } else if (hold->state != HF_HOLD_HELD) {
+        fail_lost(op, hold->reason);
     } else {
         hf_op_succeed(op);
         if (extends) {

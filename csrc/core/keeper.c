@@ -50,9 +50,8 @@ static void submit(hf_task *task, hf_session *link, hf_request_done *done, hf_ti
 
 /* A server that does not answer the keeper is tried anew over a fresh connection. */
 static void distrust_link(hf_client *client, const hf_request *request) {
-    hf_session *link = keeper_link(client);
     bool own = client->config.keeper == HF_LINK_KEEPER;
-    if (own && request->failure.code == HF_UNREACHABLE && link->state == HF_SESSION_READY) link->closing = true;
+    if (own && request->failure.code == HF_UNREACHABLE) hf_session_distrust(keeper_link(client));
 }
 
 /* ---- renewing ---- */

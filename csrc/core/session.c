@@ -77,6 +77,10 @@ static void want_close(hf_session *session, hf_code code, const char *reason) {
     snprintf(session->reason, sizeof session->reason, "%s", reason);
 }
 
+void hf_session_distrust(hf_session *session) {
+    if (session->state == HF_SESSION_READY) want_close(session, HF_UNREACHABLE, "no reply in time");
+}
+
 static void take_back_sent(hf_session *session) {
     hf_request *head = NULL, **end = &head;
     for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
