@@ -31,7 +31,10 @@ void hf_client_init(hf_client *client, const hf_client_config *config, const uns
 }
 
 void hf_client_free(hf_client *client) {
-    for (int link = 0; link < HF_LINKS; link++) hf_session_free(&client->links[link]);
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session_fail_all(&client->links[link], HF_CLOSED, "the client was closed", 0); /* the keeper's tasks */
+        hf_session_free(&client->links[link]);
+    }
     hf_holds_free(&client->holds);
 }
 

@@ -144,6 +144,14 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     if (session->on_closed) session->on_closed(session->context, now);
 }
 
+void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now) {
+    take_back_sent(session);
+    for (hf_request *request; (request = session->queue);) {
+        unlink_queued(session, request);
+        fail(request, code, reason, now);
+    }
+}
+
 /* ---- sending ---- */
 
 /* A program the server does not know goes out as EVAL with its text: the same arguments behind another head. */
