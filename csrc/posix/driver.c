@@ -223,7 +223,7 @@ static void on_polled(hf_driver *driver, int link, short revents) {
     char reason[128] = "";
     if (revents == 0) return;
     if (connection->dialing) on_dial(driver, link, hf_dial_step(&connection->dial, reason, sizeof reason), reason);
-    else if (revents & (POLLIN | POLLHUP | POLLERR)) read_link(driver, link);
+    else if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) read_link(driver, link);
 }
 
 static struct timespec timespec_of(hf_time span) {
@@ -305,6 +305,7 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_che
         serve_calls(driver);
         if (!driver->running) serve_keeper(driver);
         if (op->done) break;
+        hf_driver_nudge(driver);
         bool signalled = !sleep_for_op(driver, op);
         if (!op->done && check(context, signalled)) hf_op_interrupt(op, hf_now());
     }
