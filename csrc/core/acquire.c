@@ -19,7 +19,7 @@
 #define MOST_LOOK (30 * HF_SECOND)   /* a third of what a queue lives without a look */
 #define CROWD 100                    /* waiters ahead that look every grant lease; those behind look less often */
 #define MOST_FOREIGN_LOOK (200 * HF_MS)
-#define MOST_JOINS 3
+#define MOST_JOINS 3                 /* tries to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -66,7 +66,14 @@ static void undo(hf_op *op, hf_time now) {
     }
     hold->wait = op->queued ? op->wait : 0;
     hold->token_ttl_ms = op->spec.token_ttl_ms;
+    hold->shared = op->spec.shared;
     leave_to_keeper(op, now);
+}
+
+/* Nothing but a place in the queue may stand on the server. */
+static void give_back(hf_op *op, hf_time now) {
+    if (op->queued) undo(op, now);
+    else forget(op, now);
 }
 
 /* The words for "somebody else has it". */
@@ -99,6 +106,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     }
     bool first = hold->state == HF_HOLD_ACQUIRING;
     hold->base = first ? op->from : hold->base;
+    if (hold->owed > hold->base) hold->owed = hold->base;
     hold->count = op->from + 1;
     hold->shared = op->spec.shared;
     hold->granted = granted;
@@ -177,6 +185,7 @@ static void ask(hf_op *op, hf_time now) {
     op->state = HF_ACQUIRE_ASKING;
     op->nudged = false;
     bool patient = op->queued;
+    op->request.once = op->spec.shared && op->from > 0;
     op->queued = op->queued || with_place;
     hf_op_send(op, on_answer, ask_deadline(op, now), patient, now);
 }
@@ -192,12 +201,14 @@ static void leave(hf_op *op, hf_code code, hf_time now) {
     }
     hf_slice args[] = {names->key,     names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
-                       hf_decimal(to, op->from), {op->waiter, op->waiter_size}};
+                       hf_decimal(to, op->from), {op->waiter, op->waiter_size},
+                       hf_slice_of(op->spec.shared ? "0" : "")};
     if (!hf_request_call(&op->request, hf_program_leave(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
     }
     op->state = HF_ACQUIRE_LEAVING;
+    op->request.once = false;
     hf_op_send(op, on_left, now + hf_time_min(HF_SECOND, op->client->config.session.command_timeout), false, now);
 }
 
@@ -262,14 +273,9 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
     }
 }
 
-/* A lock that cannot be entered twice stands under this owner's name. After a lost reply it is ours; else another process has it. */
+/* A lock that cannot be entered twice stands under this owner's name: another process has it, as far as can be told. */
 static void on_same_name(hf_op *op, hf_time now) {
-    if (op->request.sends > 1) {
-        op->spec.shared = false;
-        ask(op, now);
-        return;
-    }
-    forget(op, now);
+    give_back(op, now);
     hf_op_fail(op, HF_BUSY, "another process holds it under this owner's name, and it cannot be entered twice");
     finish(op, now);
 }
@@ -277,17 +283,13 @@ static void on_same_name(hf_op *op, hf_time now) {
 /* Another process holds it under the same owner: this is one more hold of that. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= UINT32_MAX || ++op->joins > MOST_JOINS) {
-        forget(op, now);
+        give_back(op, now);
         hf_op_fail(op, HF_BUSY, "another process of this owner changes its holds at the same time");
         finish(op, now);
         return;
     }
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_HELD) { /* what the others hold has changed */
-        uint32_t own = hold->count - hold->base;
-        hold->base = (uint32_t)count > own ? (uint32_t)count - own : 0;
-        hold->count = hold->base + own;
-    }
+    if (hold->state == HF_HOLD_HELD) hf_hold_rebase(hold, (uint32_t)count);
     op->from = (uint32_t)count;
     ask(op, now);
 }
@@ -341,8 +343,7 @@ static void on_done_before(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static void on_mismatch(hf_op *op, hf_time now) {
-    if (op->queued) undo(op, now);
-    else forget(op, now);
+    give_back(op, now);
     hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with another fingerprint");
     finish(op, now);
 }
@@ -354,6 +355,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_failure failure = request->failure;
         on_failed(op, &failure, now);
     } else if (status == 1) {
+        op->from += (uint32_t)hf_reply_integer_at(reply, 2, 0);
         take(op, hf_lease_end(request->sent_at, op->spec.lease), (uint64_t)number, false, now);
     } else if (status == 0) {
         on_busy(op, reply, now);
@@ -414,6 +416,10 @@ static void start(hf_op *op, hf_time now) {
         hold->leftover = true;
     }
     hold->in_order = false;
+    if (hold->state == HF_HOLD_ACQUIRING) {
+        hold->owed = hf_hold_own(hold);
+        hold->count = hold->base = 0;
+    }
     op->from = hold->state == HF_HOLD_HELD ? hold->count : 0;
     hold->busy = true;
     hf_holds_wake_at(&op->client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);

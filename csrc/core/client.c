@@ -310,6 +310,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     if (hold->state != HF_HOLD_HELD) return;
     if (hold->count - hold->base > count) {
         hold->count -= count; /* the server learns it with the next release */
+        if (hold->shared) hold->owed += count;
         return;
     }
     hf_keeper_leave(client, hold, now);

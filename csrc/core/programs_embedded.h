@@ -24,7 +24,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "1d3117a6b5f8ddd6a28e0df3c461b08bf21f41f1",
+    {"acquire", "43371d27be6b52714ee46ae30a0bd4f3ce2fab56",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -128,11 +128,11 @@ static const hf_program hf_program_table[] = {
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
-     "local function take()\n"
+     "local function take(others)\n"
      "local token = token_of_hold()\n"
-     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { 1, token }\n"
+     "return { 1, token, others }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -169,19 +169,19 @@ static const hf_program hf_program_table[] = {
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if count then\n"
-     "local known = FROM > 0 and (count == FROM or count == FROM + 1)\n"
-     "if SHARED and not known and not granted() then return { 2, count } end\n"
-     "return take()\n"
+     "if not SHARED or (FROM > 0 and count == FROM) then return take(0) end\n"
+     "if FROM == 0 and granted() then return take(count - 1) end\n"
+     "return { 2, count }\n"
      "end\n"
      "local ttl_ms = redis.call('PTTL', LOCK)\n"
      "if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end\n"
      "if ttl_ms == -1 and KIND == 'hash' then return { -3 } end\n"
      "if ttl_ms == -2 then\n"
-     "if granted() then return take() end\n"
+     "if granted() then return take(0) end\n"
      "settle_missed_grant()\n"
      "local left = foreign_ms()\n"
      "if left > 0 then return busy(left, true) end\n"
-     "if not hand_over(WAITER) then return take() end\n"
+     "if not hand_over(WAITER) then return take(0) end\n"
      "return busy(tonumber(GRANT_MS), false)\n"
      "end\n"
      "local foreign = not holder_of(LOCK):find(OURS)\n"
@@ -189,8 +189,8 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5347},
-    {"begin", "7bad850b63d67d4486545408769e88b5958649ff",
+     5372},
+    {"begin", "aafd8685ca0fcc22920dc1163bd919a7b58adbda",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -294,11 +294,11 @@ static const hf_program hf_program_table[] = {
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
-     "local function take()\n"
+     "local function take(others)\n"
      "local token = token_of_hold()\n"
-     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { 1, token }\n"
+     "return { 1, token, others }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -335,19 +335,19 @@ static const hf_program hf_program_table[] = {
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if count then\n"
-     "local known = FROM > 0 and (count == FROM or count == FROM + 1)\n"
-     "if SHARED and not known and not granted() then return { 2, count } end\n"
-     "return take()\n"
+     "if not SHARED or (FROM > 0 and count == FROM) then return take(0) end\n"
+     "if FROM == 0 and granted() then return take(count - 1) end\n"
+     "return { 2, count }\n"
      "end\n"
      "local ttl_ms = redis.call('PTTL', LOCK)\n"
      "if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end\n"
      "if ttl_ms == -1 and KIND == 'hash' then return { -3 } end\n"
      "if ttl_ms == -2 then\n"
-     "if granted() then return take() end\n"
+     "if granted() then return take(0) end\n"
      "settle_missed_grant()\n"
      "local left = foreign_ms()\n"
      "if left > 0 then return busy(left, true) end\n"
-     "if not hand_over(WAITER) then return take() end\n"
+     "if not hand_over(WAITER) then return take(0) end\n"
      "return busy(tonumber(GRANT_MS), false)\n"
      "end\n"
      "local foreign = not holder_of(LOCK):find(OURS)\n"
@@ -364,7 +364,7 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     5704},
+     5729},
     {"complete", "f9f44671dbf1d3068c786d3541dd7074819d8cbb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -644,7 +644,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      877},
-    {"leave", "d3ce0fffa4be0b1796a7a284fb1c9b7d18dcde3c",
+    {"leave", "036cb446558649471bf73c2a7e77d4175d7506ec",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -742,18 +742,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
+     "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local granted = WAITER ~= '' and tonumber(redis.pcall('ZSCORE', QUEUE, WAITER)) == 0\n"
      "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
      "local count = holds_of(LOCK, OWNER)\n"
-     "if not count or count <= TO then return 0 end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, 0)\n"
+     "if OWN == 0 and granted then OWN = 1 end\n"
+     "local to = OWN and count and count - OWN or TO\n"
+     "if not count or count <= to then return 0 end\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, 0)\n"
      "else\n"
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     3156},
-    {"mutex_acquire", "7de98f91ca7fc6a4f564ce1bc1b999322462afc4",
+     3353},
+    {"mutex_acquire", "700b7bc2754942b3ccafcb81a7b319c3fde1bbba",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -855,11 +858,11 @@ static const hf_program hf_program_table[] = {
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
-     "local function take()\n"
+     "local function take(others)\n"
      "local token = token_of_hold()\n"
-     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { 1, token }\n"
+     "return { 1, token, others }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -896,19 +899,19 @@ static const hf_program hf_program_table[] = {
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if count then\n"
-     "local known = FROM > 0 and (count == FROM or count == FROM + 1)\n"
-     "if SHARED and not known and not granted() then return { 2, count } end\n"
-     "return take()\n"
+     "if not SHARED or (FROM > 0 and count == FROM) then return take(0) end\n"
+     "if FROM == 0 and granted() then return take(count - 1) end\n"
+     "return { 2, count }\n"
      "end\n"
      "local ttl_ms = redis.call('PTTL', LOCK)\n"
      "if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end\n"
      "if ttl_ms == -1 and KIND == 'hash' then return { -3 } end\n"
      "if ttl_ms == -2 then\n"
-     "if granted() then return take() end\n"
+     "if granted() then return take(0) end\n"
      "settle_missed_grant()\n"
      "local left = foreign_ms()\n"
      "if left > 0 then return busy(left, true) end\n"
-     "if not hand_over(WAITER) then return take() end\n"
+     "if not hand_over(WAITER) then return take(0) end\n"
      "return busy(tonumber(GRANT_MS), false)\n"
      "end\n"
      "local foreign = not holder_of(LOCK):find(OURS)\n"
@@ -916,7 +919,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5169},
+     5194},
     {"mutex_extend", "28648f0f5539abf3884950b545abc63637b14a62",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1072,7 +1075,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      699},
-    {"mutex_leave", "e90260dd47c2f569c58453da4c45d9de7ca39a2d",
+    {"mutex_leave", "675749e3f296d1b19dd4382ff38fef4ed89972fd",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1168,18 +1171,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
+     "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local granted = WAITER ~= '' and tonumber(redis.pcall('ZSCORE', QUEUE, WAITER)) == 0\n"
      "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
      "local count = holds_of(LOCK, OWNER)\n"
-     "if not count or count <= TO then return 0 end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, 0)\n"
+     "if OWN == 0 and granted then OWN = 1 end\n"
+     "local to = OWN and count and count - OWN or TO\n"
+     "if not count or count <= to then return 0 end\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, 0)\n"
      "else\n"
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     2978},
-    {"mutex_release", "e9cba26b8efa84be7dbe4c8e6df6802e2ef168e8",
+     3175},
+    {"mutex_release", "4e5bb7ebffef51e4b11c47ab1d29720b3128bc66",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1275,17 +1281,19 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, LEASE = tonumber(ARGV[3]), ARGV[4]\n"
-     "if not holds_of(LOCK, OWNER) then\n"
+     "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local count = holds_of(LOCK, OWNER)\n"
+     "if not count then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, LEASE)\n"
+     "local to = OWN and count - OWN or TO\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, LEASE)\n"
      "return 2\n"
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     2933},
+     3014},
     {"mutex_renew", "d7a1c8a5ec6186786ebf1884c042b7d18d4cd22a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1315,7 +1323,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      707},
-    {"release", "17bb2fc788ba59e1210b25958abe75f8dd3e9ff6",
+    {"release", "e7105f02a8aea8c5d7a939256177d9de2233be8e",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1413,17 +1421,19 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, LEASE = tonumber(ARGV[3]), ARGV[4]\n"
-     "if not holds_of(LOCK, OWNER) then\n"
+     "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local count = holds_of(LOCK, OWNER)\n"
+     "if not count then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, LEASE)\n"
+     "local to = OWN and count - OWN or TO\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, LEASE)\n"
      "return 2\n"
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     3111},
+     3192},
     {"renew", "355f6c06d3807a111b72eec34fb90c7522b9ea59",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -7,7 +7,8 @@
 -- ARGV[6] token ttl ms, 0: no fencing
 -- ARGV[7] waiter    its place in the queue, "": do not wait
 --
--- { 1, token }                   acquired; token 0: unchanged, or no fencing
+-- { 1, token, others }           acquired; token 0: unchanged, or no fencing; `others`: holds of other processes that came
+--                                along with a grant
 -- { 0, ttl ms, ahead, foreign, kept }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will
 --                                not hand over; kept 1: the waiter stood in the queue before, and has not missed a grant
 -- { 2, count }                   another process of this shared owner holds it
@@ -22,11 +23,11 @@ local function token_of_hold()
   return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0
 end
 
-local function take()
+local function take(others)
   local token = token_of_hold()
-  set_holds(LOCK, OWNER, FROM + 1, LEASE)
+  set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
-  return { 1, token }
+  return { 1, token, others }
 end
 
 local function granted()
@@ -71,19 +72,19 @@ end
 local function acquire()
   local count = holds_of(LOCK, OWNER)
   if count then
-    local known = FROM > 0 and (count == FROM or count == FROM + 1)
-    if SHARED and not known and not granted() then return { 2, count } end
-    return take()
+    if not SHARED or (FROM > 0 and count == FROM) then return take(0) end
+    if FROM == 0 and granted() then return take(count - 1) end
+    return { 2, count }
   end
   local ttl_ms = redis.call('PTTL', LOCK)
   if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end
   if ttl_ms == -1 and KIND == 'hash' then return { -3 } end
   if ttl_ms == -2 then
-    if granted() then return take() end
+    if granted() then return take(0) end
     settle_missed_grant()
     local left = foreign_ms()
     if left > 0 then return busy(left, true) end
-    if not hand_over(WAITER) then return take() end
+    if not hand_over(WAITER) then return take(0) end
     return busy(tonumber(GRANT_MS), false)
   end
   local foreign = not holder_of(LOCK):find(OURS)
