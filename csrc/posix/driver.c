@@ -297,7 +297,14 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op) {
     return sleep_on_links(driver, caller_links(driver), caller_links, -1, until);
 }
 
+/* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. */
+static void notice_end(hf_driver *driver) {
+    const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
+    if (calls->state == HF_SESSION_READY && !hf_session_has_work(calls)) read_link(driver, HF_LINK_CALLS);
+}
+
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check, void *context) {
+    notice_end(driver);
     hf_op *op = hf_client_begin(&driver->client, spec, hf_now());
     if (!op) return NULL;
     driver->calling = true;
