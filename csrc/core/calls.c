@@ -54,9 +54,7 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
         drop_from_table(op);
         return;
     }
-    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(request->sent_at, hold->lease));
-    hf_time next = hold->renewed ? hf_lease_renew_at(request->sent_at, hold->lease) : hold->valid_until;
-    hf_holds_wake_at(&op->client->holds, hold, next);
+    hf_client_keep(op->client, hold, request->sent_at);
     hf_client_hold_is_free(op->client, hold, now);
 }
 

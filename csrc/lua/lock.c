@@ -88,8 +88,12 @@ typedef struct owner_text {
 /* The owner that calls; only after hf_driver_enter, which may change the uuid. */
 static hf_slice owner_of(const hf_lua_lock *lock, lua_Number number, owner_text *text) {
     if (lock->owner) return (hf_slice){lock->owner, lock->owner_size};
-    int size = snprintf(text->bytes, sizeof text->bytes, "%s:%.0f", lock->driver->client.uuid, number);
-    return (hf_slice){text->bytes, (size_t)size};
+    char digits[24];
+    hf_slice decimal = hf_decimal(digits, (uint64_t)number);
+    memcpy(text->bytes, lock->driver->client.uuid, HF_UUID_SIZE);
+    text->bytes[HF_UUID_SIZE] = ':';
+    memcpy(text->bytes + HF_UUID_SIZE + 1, decimal.data, decimal.size);
+    return (hf_slice){text->bytes, HF_UUID_SIZE + 1 + decimal.size};
 }
 
 /* ---- what this handle has taken ---- */
@@ -100,11 +104,15 @@ static void drop_taken(hf_lua_lock *lock, size_t i) {
 }
 
 /* After a fork the holds are the parent's: their memory is not touched again. */
-static void enter(hf_lua_lock *lock) {
-    hf_driver_enter(lock->driver);
+static void notice_fork(hf_lua_lock *lock) {
     if (lock->generation == lock->driver->generation) return;
     lock->generation = lock->driver->generation;
     lock->taken_count = 0;
+}
+
+static void enter(hf_lua_lock *lock) {
+    hf_driver_enter(lock->driver);
+    notice_fork(lock);
 }
 
 static bool reserve_taken(hf_lua_lock *lock) {
@@ -454,6 +462,89 @@ static int l_info(lua_State *L) {
     return run(L, HF_OP_INFO, 0);
 }
 
+/* ---- several locks at once ---- */
+
+/* The locks in the list at index 1: of one client with a blocking driver, of the reentrant layout, no key twice. */
+static size_t check_locks(lua_State *L, hf_lua_lock *locks[HF_ALL_MAX]) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    size_t count = 0;
+    for (;;) {
+        lua_rawgeti(L, 1, (int)count + 1);
+        if (lua_isnil(L, -1)) break;
+        luaL_argcheck(L, count < HF_ALL_MAX, 1, "too many locks");
+        locks[count] = luaL_checkudata(L, -1, HF_LOCK_TYPE);
+        luaL_argcheck(L, locks[count]->driver == locks[0]->driver, 1, "locks of different clients");
+        lua_pop(L, 1);
+        count++;
+    }
+    lua_pop(L, 1);
+    luaL_argcheck(L, count > 0, 1, "no locks");
+    return count;
+}
+
+static hf_op_spec spec_of_all(lua_State *L, hf_op_kind kind, hf_lua_lock *const *locks, size_t count,
+                              const hf_names **names, owner_text *text) {
+    const hf_lua_lock *first = locks[0];
+    lua_Number number = first->owner ? 0 : coroutine_number(L);
+    for (size_t i = 0; i < count; i++) names[i] = &locks[i]->names;
+    return (hf_op_spec){.kind = kind,
+                        .owner = owner_of(first, number, text),
+                        .lease = first->lease,
+                        .token_ttl_ms = first->token_ttl_ms,
+                        .renewed = first->renewed,
+                        .all = names,
+                        .all_count = count};
+}
+
+static void settle_all(const hf_op *op, hf_lua_lock *const *locks) {
+    for (size_t i = 0; op->holds && i < op->spec.all_count; i++) {
+        hf_hold *hold = op->holds[i];
+        if (!hold) continue;
+        if (hold->state == HF_HOLD_LOST) locks[i]->last_loss = hold->reason;
+        if (op->spec.kind == HF_OP_RELEASE_ALL) {
+            remove_taken(locks[i], hold);
+        } else if (op->failure.code == HF_OK) {
+            add_taken(locks[i], hold);
+            locks[i]->last_loss = HF_LOST_NOT;
+        }
+    }
+}
+
+static int run_all(lua_State *L, hf_op_kind kind) {
+    hf_lua_lock *locks[HF_ALL_MAX];
+    const hf_names *names[HF_ALL_MAX];
+    size_t count = check_locks(L, locks);
+    outcome result = {.kind = HF_OP_CHECK, .failure = {.code = HF_OK}};
+    owner_text text;
+    hf_driver *driver = locks[0]->driver;
+    coroutine_number(L); /* may raise: not with the mutex held */
+    hf_driver_enter(driver);
+    for (size_t i = 0; i < count; i++) notice_fork(locks[i]);
+    for (size_t i = 0; i < count && result.failure.code == HF_OK; i++) prepare_acquire(locks[i], &result.failure);
+    if (result.failure.code == HF_OK) {
+        hf_op_spec spec = spec_of_all(L, kind, locks, count, names, &text);
+        hf_op *op = hf_run_op(L, driver, &spec, false);
+        result.failure.code = HF_NO_MEMORY;
+        if (op) {
+            result.failure = op->failure;
+            settle_all(op, locks);
+            hf_op_end(op, hf_driver_now(driver));
+        }
+    }
+    hf_driver_leave(driver);
+    return push_outcome(L, &result);
+}
+
+/* acquire_all{ lock, … } -> true | nil, message, code: one attempt at all of them or none */
+static int l_acquire_all(lua_State *L) {
+    return run_all(L, HF_OP_ACQUIRE_ALL);
+}
+
+/* release_all{ lock, … } -> true | nil, message, code: lets go of one hold of each */
+static int l_release_all(lua_State *L) {
+    return run_all(L, HF_OP_RELEASE_ALL);
+}
+
 /* ---- operations of an external driver ---- */
 
 static const char *const KINDS[] = {"acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", NULL};
@@ -669,6 +760,8 @@ void hf_open_lock(lua_State *L) {
                                          {"acquire", l_acquire},
                                          {"release", l_release},
                                          {"complete", l_complete},
+                                         {"acquire_all", l_acquire_all},
+                                         {"release_all", l_release_all},
                                          {"force_release", l_force_release},
                                          {"extend", l_extend},
                                          {"check", l_check},

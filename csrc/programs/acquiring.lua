@@ -9,8 +9,9 @@
 --
 -- { 1, token, others }           acquired; token 0: unchanged, or no fencing; `others`: holds of other processes that came
 --                                along with a grant
--- { 0, ttl ms, ahead, foreign, kept }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will
---                                not hand over; kept 1: the waiter stood in the queue before, and has not missed a grant
+-- { 0, ttl ms, ahead, foreign, kept }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder
+--                                will not hand over; kept 1: the waiter stood in the queue before, and has not missed a
+--                                grant
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
@@ -32,19 +33,6 @@ end
 
 local function granted()
   return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0
-end
-
--- A free lock whose queue starts with another's grant: its holder died, or was paused for longer than the grant.
-local function settle_missed_grant()
-  local member, score = first()
-  if score ~= 0 then return end
-  if member:sub(1, 36) == WAITER:sub(1, 36) then redis.call('ZREM', QUEUE, member) else bury(member) end
-end
-
-local function foreign_ms()
-  local _, score = first()
-  if not score or score >= 0 then return 0 end
-  return math.max(0, -score - math.floor(server_us() / 1000))
 end
 
 -- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before the others.
@@ -81,7 +69,7 @@ local function acquire()
   if ttl_ms == -1 and KIND == 'hash' then return { -3 } end
   if ttl_ms == -2 then
     if granted() then return take(0) end
-    settle_missed_grant()
+    settle_missed_grant(WAITER:sub(1, 36))
     local left = foreign_ms()
     if left > 0 then return busy(left, true) end
     if not hand_over(WAITER) then return take(0) end
