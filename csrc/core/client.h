@@ -156,6 +156,9 @@ struct hf_op {
     long long busy_ms;
     uint32_t joins;
     bool queued;       /* the server may have us in its queue */
+    bool stood;        /* a look has put or found us there: grants may be made */
+    bool displaced;    /* our place was lost since: a grant that is heard may be one that was missed */
+    bool nudged;       /* something was heard that the look under way may not know of */
     bool foreign;      /* listens for Redisson's releases */
     bool interrupted;
     bool events;       /* counted in client->waiting */

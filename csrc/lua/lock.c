@@ -231,6 +231,7 @@ static int l_gc(lua_State *L) {
     hf_names_free(&lock->names);
     free(lock->taken);
     free(lock->owner);
+    lock->owner = NULL;
     hf_driver_unref(lock->driver);
     lock->driver = NULL;
     return 0;
@@ -390,11 +391,20 @@ static void add_record(lua_State *L, hf_op_spec *spec, double seconds) {
     spec->result = (hf_slice){record, size};
 }
 
+/* Finalizers of others may still use a lock whose own finalizer has run. */
+static int push_collected(lua_State *L) {
+    lua_pushnil(L);
+    lua_pushliteral(L, "the lock was collected and has let go");
+    lua_pushstring(L, hf_code_name(HF_CLOSED));
+    return 3;
+}
+
 /* Runs one operation with the blocking driver. */
 static int run(lua_State *L, hf_op_kind kind, double seconds) {
     hf_lua_op self = {.lock = check_lock(L)};
     outcome result = {.kind = kind, .failure = {.code = HF_OK}};
     hf_driver *driver = self.lock->driver;
+    if (!driver) return push_collected(L);
     if (driver->external) return luaL_error(L, "this client's operations are begun and finished");
     coroutine_number(L); /* may raise: not with the mutex held */
     enter(self.lock);
@@ -542,6 +552,7 @@ static const char *const KINDS[] = {"acquire", "release", "complete", "extend", 
 /* begin(lock, kind [, seconds [, record]]) -> operation. To be finished once it is done; collecting it gives it up. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
+    if (!lock->driver) return luaL_error(L, "the lock was collected");
     hf_op_kind kind = (hf_op_kind)luaL_checkoption(L, 2, NULL, KINDS);
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
     lua_settop(L, 4);
@@ -677,6 +688,7 @@ static int l_lost(lua_State *L) {
 static int l_untold(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
     hf_lost_reason reason = HF_LOST_NOT;
+    if (!lock->driver) return 0;
     enter(lock);
     for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
         if (lock->taken[i].told || lock->taken[i].hold->state != HF_HOLD_LOST) continue;
@@ -698,6 +710,7 @@ static int l_owner(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
     lua_Number number = lock->owner ? 0 : coroutine_number(L);
     owner_text text;
+    if (!lock->driver) return 0;
     enter(lock);
     hf_driver_leave(lock->driver); /* a fork gives a new uuid */
     hf_slice owner = owner_of(lock, number, &text);
