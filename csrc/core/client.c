@@ -346,6 +346,7 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
 static const char *const VERBS[] = {
     [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release",   [HF_OP_EXTEND] = "extend", [HF_OP_CHECK] = "check",
     [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
+    [HF_OP_COMMAND] = "run a command",
 };
 
 void hf_op_succeed(hf_op *op) {
@@ -398,6 +399,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     if (client->ops_end == &op->next) client->ops_end = at;
     if (op->hold) hf_hold_unref(op->hold);
     hf_request_clear(&op->request);
+    hf_reply_free(op->reply);
     free(op->waiter);
     free(op);
 }

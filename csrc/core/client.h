@@ -91,7 +91,8 @@ typedef enum hf_op_kind {
     HF_OP_FORCE,
     HF_OP_INFO,
     HF_OP_TTL,
-    HF_OP_PING
+    HF_OP_PING,
+    HF_OP_COMMAND
 } hf_op_kind;
 
 typedef enum hf_acquire_state {
@@ -105,13 +106,15 @@ typedef enum hf_acquire_state {
 
 typedef struct hf_op_spec {
     hf_op_kind kind;
-    const hf_names *names; /* NULL: HF_OP_PING */
+    const hf_names *names; /* NULL: HF_OP_PING, HF_OP_COMMAND */
     hf_slice owner;
     hf_time lease;         /* acquire, extend */
     hf_time wait;          /* acquire; 0: one attempt, HF_NEVER: no end */
     uint64_t token_ttl_ms; /* acquire; 0: no fencing */
     bool renewed;          /* acquire: the watchdog keeps it */
     bool shared;           /* acquire: other processes may use this owner */
+    const hf_slice *args;  /* command: one that may be sent twice, and does not touch a lock */
+    size_t arg_count;
 } hf_op_spec;
 
 struct hf_op {
@@ -125,6 +128,7 @@ struct hf_op {
     hf_request request;
     hf_time begun_at;
     long long value; /* force: was locked; ttl: PTTL's result */
+    hf_reply *reply; /* command: belongs to the operation */
     struct {
         char owner[HF_OWNER_MAX + 1];
         long long holds, ttl_ms, waiters, ahead;
