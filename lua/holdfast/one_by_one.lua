@@ -37,6 +37,12 @@ one_by_one.options = {
   interruptible = options.boolean,
 }
 
+---@class holdfast.execute_options
+---@field wait? number
+---@field lease? number
+---@field queue? boolean
+---@field abort_on_loss? boolean
+
 local execute_options = {
   wait = options.number_or_default,
   lease = options.number_or_default,
@@ -81,7 +87,7 @@ local function run(self, biz_type, biz_id, opts, fn, ...)
     watchdog = lease == nil,
     wait = queue and positive(opts.wait, given.wait, WAIT) or 0,
     interruptible = given.interruptible,
-  }, data.defaults, true)
+  }, data.defaults, "mutex")
   loss.tell()
   local acquired, message, code = core.lock.acquire(lock)
   if not acquired then return not_acquired(biz_type, biz_id, message, code) end
@@ -91,7 +97,7 @@ end
 -- Calls fn(lock, ...) once no other runs for this type and id, by anybody; releases in any case.
 ---@param biz_type string | number
 ---@param biz_id string | number
----@param opts? { wait: number?, lease: number?, queue: boolean?, abort_on_loss: boolean? } | fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.execute_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
 ---@return any ... fn's results; nil, message, code as client:with_lock
 function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
