@@ -51,10 +51,11 @@ local function myself(...)
 end
 
 local function start_workers(key, given, chosen)
-  local pids, servers = {}, chosen.url and "--url" or "--servers"
+  local pids, cycles = {}, ("%d"):format(given.cycles)
+  local words = myself("bench", "--worker", key, "--cycles", cycles, chosen.url and "--url" or "--servers",
+    chosen.url or table.concat(chosen.servers, ","))
   for i = 1, given.workers do
-    local pid, message = process.spawn(myself("bench", "--worker", key, "--cycles", ("%d"):format(given.cycles), servers,
-      chosen.url or table.concat(chosen.servers, ",")), {}, false)
+    local pid, message = process.spawn(words, {}, false)
     if not pid then return nil, "cannot start a worker: " .. message, "server" end
     pids[i] = pid
   end

@@ -10,7 +10,8 @@ local verb = require "holdfast.command.verb"
 local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
-break_lock.summary = "Takes the lock KEY from its holder, after asking, and passes it on. Exit code 1 when nothing was broken."
+break_lock.summary =
+  "Takes the lock KEY from its holder, after asking, and passes it on. Exit code 1 when nothing was broken."
 
 break_lock.options = {
   { "yes", short = "y", help = "do not ask" },
@@ -20,7 +21,7 @@ break_lock.options = {
 
 local function asks(entry, who)
   local holder = identity.text(who) or entry.owner
-  io.stderr:write(("The lock %q is held by %s; whatever it protects goes on unprotected. Break it? [y/N] "):format(
+  io.stderr:write(('The lock "%s" is held by %s; whatever it protects goes on unprotected. Break it? [y/N] '):format(
     output.printable(entry.key), output.printable(holder)))
   local answer = io.stdin:read("*l")
   return answer ~= nil and answer:lower():find("^%s*ye?s?%s*$") ~= nil

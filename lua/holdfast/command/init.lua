@@ -2,6 +2,7 @@
 -- main(args) → exit code, where args[1] is the verb.
 
 local exits = require "holdfast.command.exits"
+local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 
 local command = {}
@@ -27,15 +28,7 @@ local function overview()
 end
 
 local function help_of(verb)
-  local options = require "holdfast.command.options"
   return ("Usage: %s\n\n%s\n\n%s"):format(verb.usage, verb.summary, options.help(verb.options))
-end
-
-local function asks_for_help(args)
-  for i = 2, #args do
-    if args[i] == "--" then return false end
-    if args[i] == "--help" then return true end
-  end
 end
 
 local function say(text)
@@ -49,11 +42,11 @@ function command.main(args)
   if name == "--help" or name == "help" then return say(overview()) end
   if name == "--version" then return say("holdfast " .. require("holdfast")._VERSION) end
   if name == nil or not is_verb(name) then
-    local message = name and ("no verb %q; holdfast --help lists them"):format(name) or "no verb; holdfast --help lists them"
+    local message = (name and ('no verb "%s"'):format(name) or "no verb") .. "; holdfast --help lists them"
     return output.new("holdfast", {}):fail(exits.USAGE, "usage", message)
   end
   local verb = load(name)
-  if asks_for_help(args) then return say(help_of(verb)) end
+  if options.asks_for(args, "--help") then return say(help_of(verb)) end
   return verb.main(args)
 end
 

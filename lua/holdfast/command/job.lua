@@ -1,11 +1,13 @@
--- Runs a job under a lock that is held: starts it in a process group of its own, passes signals on, and ends it before the
--- lock can end.
+-- Runs a job under a lock that is held: starts it in a process group of its own, passes signals on, and ends it before
+-- the lock can end.
 --
 -- The library's watchdog renews the lock in a thread of its own. Nothing here waits for the server while the job runs,
 -- but for telling who we are, and that only while the lock was renewed a moment ago.
 
 local core = require "holdfast.core"
 local process = require "holdfast.process"
+
+local unpack = table.unpack or unpack
 
 local job = {}
 
@@ -23,8 +25,8 @@ end
 
 -- ---- the terminal ----
 
--- A job that a shell has started alone in the foreground gets the terminal with its start; in a script or a pipe it gets it
--- when it asks for it, so that the others keep theirs.
+-- A job that a shell has started alone in the foreground gets the terminal with its start; in a script or a pipe it
+-- gets it when it asks for it, so that the others keep theirs.
 local function wants_terminal()
   return process.leads_group() and process.is_terminal(0) and process.is_terminal(1)
 end
@@ -141,7 +143,7 @@ function job.run(lock, plan)
   if not confirmed then return { unconfirmed = message, code = code } end
   local early = process.wait(0)
   if early then return { signal = early } end
-  assert(process.catch((table.unpack or unpack)(WATCHED)))
+  assert(process.catch(unpack(WATCHED)))
   local terminal = process.open_terminal()
   local wanted = terminal and wants_terminal()
   local pid, failure, errno = process.spawn(plan.argv, plan.environment, wanted)

@@ -1,7 +1,8 @@
 -- Reads the locks of a server from outside. SCAN finds them; nothing here changes one.
 --
 -- A lock is a hash of one field, owner -> count. Another program's hash may look so too: an owner that is not of the
--- form <uuid>:<n> counts only if a fencing counter or a queue stands beside it. A mutex (SET NX PX) is a string <uuid>:<n>.
+-- form <uuid>:<n> counts only if a fencing counter or a queue stands beside it. A mutex (SET NX PX) is a string
+-- <uuid>:<n>.
 
 local core = require "holdfast.core"
 local identity = require "holdfast.command.identity"

@@ -1,7 +1,9 @@
 -- Reads the arguments of a verb by its list of options, and writes its help from the same list.
 --
--- An option: { "name", short = "n", value = "SECONDS", check = text → value | nil, what it must be, help = "…" }; without
--- `value` it is a switch.
+-- An option: { "name", short = "n", value = "SECONDS", check = text → value | nil, what it must be, help = "…" };
+-- without `value` it is a switch.
+
+local unpack = table.unpack or unpack
 
 local options = {}
 
@@ -54,7 +56,7 @@ local function set(values, option, text, shown)
   end
   if not text then return nil, shown .. " needs a value: " .. option.value end
   local value, wrong = (option.check or options.text)(text)
-  if value == nil then return nil, ("%s must be %s, not %q"):format(shown, wrong, text) end
+  if value == nil then return nil, ('%s must be %s, not "%s"'):format(shown, wrong, text) end
   values[option[1]] = value
   return true
 end
@@ -103,12 +105,21 @@ function options.read(known, args, from)
   local self = setmetatable({ known = known, args = args, at = from - 1, values = {}, words = {} }, Reader)
   for argument in self.next, self do
     if argument == "--" then
-      return self.values, self.words, { (table.unpack or unpack)(args, self.at + 1) }
+      return self.values, self.words, { unpack(args, self.at + 1) }
     end
     local ok, message = self:one(argument)
     if not ok then return nil, message end
   end
   return self.values, self.words
+end
+
+-- Whether the switch stands among args, however wrong the rest is.
+function options.asks_for(args, switch)
+  for i = 2, #args do
+    if args[i] == "--" then return false end
+    if args[i] == switch then return true end
+  end
+  return false
 end
 
 local function left_side(option)

@@ -3,6 +3,8 @@
 
 local json = require "holdfast.command.json"
 
+local unpack = table.unpack or unpack
+
 local output = {}
 
 local Output = {}
@@ -26,7 +28,7 @@ end
 -- Told with --json, and with --verbose as `text`.
 function Output:event(event, fields, text)
   if self.json then
-    write(json.object { { "event", event }, (table.unpack or unpack)(fields) })
+    write(json.object { { "event", event }, unpack(fields) })
   elseif self.verbose then
     write(self.name .. ": " .. printable(text))
   end
@@ -36,7 +38,7 @@ end
 function Output:problem(event, fields, text)
   local verbose = self.verbose
   self.verbose = true
-  self:event(event, { { "message", text }, (table.unpack or unpack)(fields) }, text)
+  self:event(event, { { "message", text }, unpack(fields) }, text)
   self.verbose = verbose
 end
 

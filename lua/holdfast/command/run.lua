@@ -9,6 +9,8 @@ local output = require "holdfast.command.output"
 local process = require "holdfast.process"
 local settings = require "holdfast.command.settings"
 
+local unpack = table.unpack or unpack
+
 local run = {}
 
 run.usage = "holdfast run [options] KEY -- command [argument…]\n       holdfast run [options] KEY -c 'shell command'"
@@ -55,13 +57,13 @@ local function target_of(given, words)
   local name = given["one-by-one"]
   if name then
     local biz_type, biz_id = name:match("^([^:]+):(.+)$")
-    if not biz_type then return nil, ("--one-by-one must be TYPE:ID, not %q"):format(name) end
-    if #words > 0 then return nil, ("%q: no KEY with --one-by-one, and -- before the command"):format(words[1]) end
+    if not biz_type then return nil, ('--one-by-one must be TYPE:ID, not "%s"'):format(name) end
+    if #words > 0 then return nil, ('"%s": no KEY with --one-by-one, and -- before the command'):format(words[1]) end
     return { key = biz_type .. "_" .. biz_id, biz_type = biz_type, biz_id = biz_id }
   end
   if #words == 0 then return nil, "no KEY" end
   if words[1] == "" then return nil, "KEY is empty" end
-  if #words > 1 then return nil, ("%q: one KEY only, and -- before the command"):format(words[2]) end
+  if #words > 1 then return nil, ('"%s": one KEY only, and -- before the command'):format(words[2]) end
   return { key = words[1] }
 end
 
@@ -106,7 +108,6 @@ local function new_client(plan)
     lease = plan.lease,
   })
   if not client then return nil, message end
-  if plan.given.idempotent and not client.idempotent then return nil, "--idempotent is not in this build" end
   return client
 end
 
@@ -131,7 +132,7 @@ end
 
 function Run:on_lost(reason, left)
   self.told_loss = true
-  local text = ("lost the lock %q: %s; ending the job"):format(self.plan.target.key, REASONS[reason] or reason)
+  local text = ('lost the lock "%s": %s; ending the job'):format(self.plan.target.key, REASONS[reason] or reason)
   self.out:problem("lost", { { "key", self.plan.target.key }, { "reason", reason }, { "left", left } }, text)
 end
 
@@ -157,15 +158,32 @@ function Run:tell_acquired(lock)
   local waited = core.now() - self.began
   self.out:event("acquired", {
     { "key", lock:key() }, { "owner", lock:owner() }, { "token", lock:token() }, { "waited", waited },
-  }, ("acquired %q after %.3f s"):format(lock:key(), waited))
+  }, ('acquired "%s" after %.3f s'):format(lock:key(), waited))
 end
 
+local function succeeded(result)
+  return result.how == "exit" and result.number == 0 and not result.lost
+end
+
+-- A job that fails leaves no record: it may run again at once.
 function Run:once(lock)
-  if not self.plan.given.idempotent then return job.run(lock, self:job_plan(lock)) end
-  local name = "holdfast_once:" .. self.plan.target.key
-  return self.client:idempotent(name, { expire = self.plan.given.idempotent }, function()
-    return job.run(lock, self:job_plan(lock))
-  end)
+  local name, failed = "holdfast_once:" .. self.plan.target.key, nil
+  local function guarded()
+    local result = job.run(lock, self:job_plan(lock))
+    failed = not succeeded(result) and result or nil
+    if failed then error(failed, 0) end
+    return result
+  end
+  local opts = { expire = self.plan.given.idempotent, info = "done less than the given time ago, or runs already" }
+  local results = { pcall(self.client.idempotent, self.client, name, opts, guarded) }
+  if results[1] then return unpack(results, 2, 5) end
+  if failed then return failed end
+  error(results[2], 0)
+end
+
+function Run:job(lock)
+  if self.plan.given.idempotent then return self:once(lock) end
+  return job.run(lock, self:job_plan(lock))
 end
 
 -- → the job's result | nil, message, code
@@ -173,7 +191,7 @@ function Run:hold(wait)
   local plan, client = self.plan, self.client
   local function held(lock)
     self:tell_acquired(lock)
-    return self:once(lock)
+    return self:job(lock)
   end
   if plan.target.biz_type then
     local template = client:one_by_one { wait = wait > 0 and wait or nil, queue = wait > 0, lease = plan.given.lease,
@@ -221,9 +239,13 @@ function Run:failed(message, code)
   return self.out:fail(exits.of(code), code, message)
 end
 
+-- What went wrong after the job is no reason to hide how it ended, unless the lock was lost.
 function Run:finish(result, message, code, results)
-  local early = code == "lost" and results and results[1]
-  if early and not early.how then return self:ended(early) end
+  local late = code and results and results[1]
+  if late and (code ~= "lost" or not late.how) then
+    self.out:problem("warning", { { "code", code } }, message)
+    return self:ended(late)
+  end
   if code == "signal" then return self:ended { signal = message } end
   if code then return self:failed(message, code) end
   self.out:event("released", { { "key", self.plan.target.key } }, "released")
@@ -231,7 +253,7 @@ function Run:finish(result, message, code, results)
 end
 
 function Run:main()
-  assert(process.catch((table.unpack or unpack)(TERMINATING)))
+  assert(process.catch(unpack(TERMINATING)))
   self.began = core.now()
   if self.plan.chosen.url then
     self.who = identity.new(self.client, process.host(), process.pid(), self.plan.chosen.name)
@@ -245,7 +267,7 @@ end
 
 function run.main(args)
   local plan, message = read(args)
-  local out = output.new("holdfast run", plan and plan.given or {})
+  local out = output.new("holdfast run", plan and plan.given or { json = options.asks_for(args, "--json") })
   if not plan then return out:fail(exits.USAGE, "usage", message) end
   if plan.inside and plan.target.biz_type then
     return out:fail(plan.given["busy-exit"] or exits.BUSY, "busy", "this runs inside the same --one-by-one already")

@@ -43,7 +43,7 @@ local function read_line(line)
   if not line:find("%S") then return true end
   local name, text = line:match("^%s*([%w_]+)%s*=%s*(.-)%s*$")
   if not name then return nil, "not `name = value`" end
-  if not known[name] then return nil, ("unknown setting %q"):format(name) end
+  if not known[name] then return nil, ('unknown setting "%s"'):format(name) end
   local value, wrong = known[name](text)
   if value == nil then return nil, name .. " must be " .. wrong end
   return name, value
@@ -98,7 +98,8 @@ function settings.load(given)
   if not file then return nil, message end
   local result = {}
   for _, name in ipairs { "name", "lease", "grace" } do result[name] = given[name] or file[name] end
-  choose_servers(result, { given, { url = environment("HOLDFAST_URL"), servers = environment("HOLDFAST_SERVERS") }, file })
+  local from_environment = { url = environment("HOLDFAST_URL"), servers = environment("HOLDFAST_SERVERS") }
+  choose_servers(result, { given, from_environment, file })
   return result
 end
 
@@ -110,7 +111,8 @@ function settings.client(chosen, more)
   local made, client = pcall(holdfast.new, given)
   if made then return client end
   local message = tostring(client):gsub("^.-holdfast%.new: ", "")
-  if chosen.servers and message:find('unknown option "', 1, true) then return nil, "--servers is not in this build" end
+  local absent = chosen.servers and message:find('unknown option "', 1, true)
+  if absent then return nil, "--servers is not in this build" end
   return nil, message
 end
 

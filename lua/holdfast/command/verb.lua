@@ -10,8 +10,8 @@ local verb = {}
 verb.url = settings.options[1]
 verb.servers = settings.options[2]
 
--- Reads args by self.options, checks that there are so many words, and calls body(client, given, words, out, chosen) on a
--- client of the server. → the exit code
+-- Reads args by self.options, checks that there are so many words, and calls
+-- body(client, given, words, out, chosen) on a client of the server. → the exit code
 function verb.run(self, name, args, least, most, body)
   local given, words, rest = options.read(self.options, args, 2)
   local out = output.new("holdfast " .. name, given or {})
@@ -19,7 +19,7 @@ function verb.run(self, name, args, least, most, body)
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
   if #words < least then return out:fail(exits.USAGE, "usage", "usage: " .. self.usage) end
   if #words > most then
-    return out:fail(exits.USAGE, "usage", ("%q is too much; usage: %s"):format(words[most + 1], self.usage))
+    return out:fail(exits.USAGE, "usage", ('"%s" is too much; usage: %s'):format(words[most + 1], self.usage))
   end
   local chosen, client, message
   chosen, message = settings.load(given)
