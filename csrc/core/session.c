@@ -305,14 +305,17 @@ static bool retry_later(hf_session *session, hf_request *request, hf_time now) {
     return true;
 }
 
+/* What a server refuses without running it has not been sent, as far as its outcome goes. */
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply, hf_time now) {
     bool unknown = request->program && !request->whole && strncmp(reply->string, "NOSCRIPT", 8) == 0;
+    bool passing = hf_error_is_passing(reply->string);
+    if (unknown || passing) request->sends--;
     if (unknown) {
         request->whole = true;
         send(session, request, now);
         return;
     }
-    if (hf_error_is_passing(reply->string) && retry_later(session, request, now)) return;
+    if (passing && retry_later(session, request, now)) return;
     fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
