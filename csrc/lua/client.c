@@ -10,7 +10,9 @@ static hf_lua_client *check_client(lua_State *L) {
 }
 
 hf_driver *hf_check_driver(lua_State *L, int index) {
-    return ((hf_lua_client *)luaL_checkudata(L, index, HF_CLIENT_TYPE))->driver;
+    hf_lua_client *client = luaL_checkudata(L, index, HF_CLIENT_TYPE);
+    if (!client->driver) luaL_error(L, "this client was collected");
+    return client->driver;
 }
 
 static double field_number(lua_State *L, int index, const char *name) {
@@ -130,6 +132,7 @@ static int l_stats(lua_State *L) {
 static int l_news(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
+    if (!driver) return 0; /* a weak table may still show it */
     hf_driver_enter(driver);
     hf_client_notice(&driver->client, hf_driver_now(driver));
     bool news = driver->client.holds.news != client->news_seen;
