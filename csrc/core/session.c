@@ -319,7 +319,6 @@ static bool retry_later(hf_session *session, hf_request *request, hf_time now) {
     return true;
 }
 
-/* What a server refuses without running it has not been sent, as far as its outcome goes. */
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply, hf_time now) {
     bool unknown = request->program && !request->whole && strncmp(reply->string, "NOSCRIPT", 8) == 0;
     bool passing = hf_error_is_passing(reply->string);

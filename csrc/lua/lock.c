@@ -38,13 +38,6 @@ static hf_lua_lock *check_lock(lua_State *L) {
     return luaL_checkudata(L, 1, HF_LOCK_TYPE);
 }
 
-/* Another object's finalizer may still reach a lock that was finalized before it. */
-static hf_lua_lock *check_live(lua_State *L) {
-    hf_lua_lock *lock = check_lock(L);
-    if (!lock->driver) luaL_error(L, "this lock was collected");
-    return lock;
-}
-
 /* ---- owners ---- */
 
 static const char COROUTINES = 0; /* its address: the registry key of a weak table, coroutine -> number */
@@ -238,7 +231,6 @@ static int l_gc(lua_State *L) {
     hf_driver_nudge(lock->driver);
     hf_driver_leave(lock->driver);
     hf_names_free(&lock->names);
-    lock->names = (hf_names){0};
     free(lock->taken);
     free(lock->owner);
     lock->owner = NULL;
@@ -411,7 +403,7 @@ static int push_collected(lua_State *L) {
 
 /* Runs one operation with the blocking driver. */
 static int run(lua_State *L, hf_op_kind kind, double seconds) {
-    hf_lua_op self = {.lock = check_live(L)};
+    hf_lua_op self = {.lock = check_lock(L)};
     outcome result = {.kind = kind, .failure = {.code = HF_OK}};
     hf_driver *driver = self.lock->driver;
     if (!driver) return push_collected(L);
@@ -431,7 +423,7 @@ static int run(lua_State *L, hf_op_kind kind, double seconds) {
 
 /* acquire(lock [, wait]) -> lock | nil, message, code */
 static int l_acquire(lua_State *L) {
-    hf_lua_lock *lock = check_live(L);
+    hf_lua_lock *lock = check_lock(L);
     return run(L, HF_OP_ACQUIRE, lua_isnoneornil(L, 2) ? lock->wait : lua_tonumber(L, 2));
 }
 
@@ -712,13 +704,13 @@ static int l_untold(lua_State *L) {
 }
 
 static int l_key(lua_State *L) {
-    hf_lua_lock *lock = check_live(L);
+    hf_lua_lock *lock = check_lock(L);
     lua_pushlstring(L, lock->names.key.data, lock->names.key.size);
     return 1;
 }
 
 static int l_owner(lua_State *L) {
-    hf_lua_lock *lock = check_live(L);
+    hf_lua_lock *lock = check_lock(L);
     lua_Number number = lock->owner ? 0 : coroutine_number(L);
     owner_text text;
     if (!lock->driver) return 0;
