@@ -76,9 +76,7 @@ static bool is_spent(const hf_request *request) {
 
 /* Behind the release that may still be under way. */
 static void leave_behind(hf_op *op, hf_time now) {
-    op->hold->busy = false;
-    op->hold->in_order = true;
-    hf_keeper_leave(op->client, op->hold, now);
+    hf_keeper_leave_in_order(op->client, op->hold, now);
 }
 
 /* The owner has let go in any case; the keeper goes on until the server knows it, or the lease has ended. */

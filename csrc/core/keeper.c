@@ -190,6 +190,24 @@ void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
     hf_holds_wake_at(&client->holds, hold, hold->busy ? hold->valid_until : now);
 }
 
+void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
+    hold->busy = false;
+    hold->in_order = true;
+    hf_keeper_leave(client, hold, now);
+}
+
+void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table) return;
+    if (hold->state != HF_HOLD_ACQUIRING) {
+        hf_keeper_resume(client, hold, now);
+        hf_client_hold_is_free(client, hold, now);
+    } else if (hold->leftover) {
+        hf_keeper_leave_in_order(client, hold, now);
+    } else {
+        hf_holds_remove(&client->holds, hold);
+    }
+}
+
 static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
