@@ -35,7 +35,7 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so))
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo test check bench lint unit spec memerr asan tsan valgrind clang analyse gc \
+.PHONY: build unit-programs demo test check bench lint docs unit spec memerr asan tsan valgrind clang analyse gc \
         format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
@@ -102,7 +102,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint asan tsan valgrind clang analyse gc:
+spec lint docs asan tsan valgrind clang analyse gc:
 	@tools/suites $@
 
 $(BUILD)/bench/baseline: bench/baseline.c

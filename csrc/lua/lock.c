@@ -256,6 +256,7 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
     hf_lua_lock *lock = self->lock;
     lua_Number number = lock->owner ? 0 : coroutine_number(L);
     hf_op_spec spec = {.kind = kind, .layout = lock->layout, .names = &lock->names, .owner = owner_of(lock, number, &self->text)};
+    spec.print = lock->print;
     if (kind == HF_OP_EXTEND) spec.lease = hf_to_time(seconds);
     if (kind != HF_OP_ACQUIRE) return spec;
     spec.wait = hf_to_time(seconds);
@@ -263,7 +264,6 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
     spec.token_ttl_ms = lock->token_ttl_ms;
     spec.renewed = lock->renewed;
     spec.shared = lock->shared;
-    spec.print = lock->print;
     return spec;
 }
 

@@ -140,7 +140,7 @@ function Lock:lost()
 end
 
 -- The lock as the server has it; owner, ttl and token are absent when there is none.
----@return {owner: string?, holds: integer, ttl: number?, token: number?, waiters: integer}? info
+---@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer}? info
 ---@return string? message
 ---@return string? code
 function Lock:info()

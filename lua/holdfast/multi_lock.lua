@@ -14,6 +14,7 @@ local argument, tell = options.argument, loss.tell
 local WAIT_EACH = 1.5
 local MOST = 1024
 
+---@class holdfast.multi_lock
 local MultiLock = {}
 MultiLock.__index = MultiLock
 MultiLock.__name = "holdfast.multi_lock"
@@ -82,7 +83,6 @@ local function are_alike(members)
   return true
 end
 
----@class holdfast.multi_lock
 -- `members` are checked; `wait` is the total, nil: 1.5 s for each.
 function multi_lock.new(members, wait, what, level)
   local sorted = in_order(members, what, level + 1)
