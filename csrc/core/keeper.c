@@ -120,10 +120,11 @@ static bool encode_batch(hf_task *task) {
 static bool encode_confirmation(hf_task *task) {
     const hf_hold *hold = task->holds[0];
     hf_names names;
-    char number[24];
+    char number[24], most[24];
+    uint64_t granted_ms = hold->shared ? 0 : hf_lease_ms(task->client->config.grant_lease);
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
     hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease)),
-                       hf_slice_of("1")};
+                       hf_decimal(most, granted_ms)};
     bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
     hf_names_free(&names);
     return encoded;
