@@ -1,4 +1,4 @@
-/* The operations of one command: release, extend, check, force, info, ttl, ping.
+/* The operations of one command: release, extend, check, force, info, ttl, ping, command.
  *
  * A release, an extend or a check acts on a hold of ours; without one it fails without asking the server. */
 #include <stdio.h>
@@ -334,6 +334,21 @@ static bool encode_ping(hf_op *op) {
     return hf_request_command(&op->request, 1, args);
 }
 
+static void on_command(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) {
+        fail_with_reply(op, request);
+        return;
+    }
+    op->reply = hf_reply_copy(reply);
+    if (op->reply) hf_op_succeed(op);
+    else fail_for_memory(op, now);
+}
+
+static bool encode_command(hf_op *op) {
+    return hf_request_command(&op->request, op->spec.arg_count, op->spec.args);
+}
+
 static void begin_plain(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
     if (encoded) hf_op_send(op, done, deadline_of(op), false, now);
     else fail_for_memory(op, now);
@@ -345,6 +360,7 @@ void hf_call_begin(hf_op *op, hf_time now) {
     case HF_OP_INFO: begin_plain(op, encode_info(op), on_info, now); break;
     case HF_OP_TTL: begin_plain(op, encode_ttl(op), on_value, now); break;
     case HF_OP_PING: begin_plain(op, encode_ping(op), on_value, now); break;
+    case HF_OP_COMMAND: begin_plain(op, encode_command(op), on_command, now); break;
     default: begin_on_hold(op, now);
     }
 }

@@ -369,6 +369,7 @@ static const char *const VERBS[] = {
     [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release", [HF_OP_COMPLETE] = "complete",   [HF_OP_EXTEND] = "extend",
     [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release", [HF_OP_CHECK] = "check",
     [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
+    [HF_OP_COMMAND] = "run a command",
 };
 
 void hf_op_succeed(hf_op *op) {
@@ -433,6 +434,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     if (op->hold) hf_hold_unref(op->hold);
     hf_several_end(op);
     hf_request_clear(&op->request);
+    hf_reply_free(op->reply);
     free(op->waiter);
     free(op->record);
     free(op);

@@ -95,6 +95,7 @@ typedef enum hf_op_kind {
     HF_OP_INFO,
     HF_OP_TTL,
     HF_OP_PING,
+    HF_OP_COMMAND,
     HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
     HF_OP_RELEASE_ALL
 } hf_op_kind;
@@ -111,7 +112,7 @@ typedef enum hf_acquire_state {
 typedef struct hf_op_spec {
     hf_op_kind kind;
     hf_layout layout;
-    const hf_names *names; /* NULL: HF_OP_PING */
+    const hf_names *names; /* NULL: HF_OP_PING, HF_OP_COMMAND */
     hf_slice owner;
     hf_time lease;         /* acquire, extend */
     hf_time wait;          /* acquire; 0: one attempt, HF_NEVER: no end */
@@ -123,6 +124,8 @@ typedef struct hf_op_spec {
     hf_slice print;        /* of a guard: the request's fingerprint */
     hf_slice result;       /* complete */
     hf_time keep;          /* complete: how long the record stays; 0: free the key */
+    const hf_slice *args;  /* command: one that may be sent twice, and does not touch a lock */
+    size_t arg_count;
 } hf_op_spec;
 
 struct hf_op {
@@ -139,6 +142,7 @@ struct hf_op {
     long long value; /* force: was locked; ttl: PTTL's result */
     char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
     size_t record_size;
+    hf_reply *reply; /* command: belongs to the operation */
     struct {
         char owner[HF_OWNER_MAX + 1];
         long long holds, ttl_ms, waiters, ahead;

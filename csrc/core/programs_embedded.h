@@ -325,7 +325,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      4027},
-    {"begin", "ee974e6ef15b773400fbf13179a4bc232144141f",
+    {"begin", "fd139d2af0f15ef81bfc58f9d6fa29f2a984d85b",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -491,7 +491,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local PRINT = ARGV[8]\n"
      "local known = redis.call('HMGET', LOCK, 'print', 'done')\n"
-     "if known[1] and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end\n"
+     "if (known[1] or '') ~= '' and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end\n"
      "if known[2] then\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "return { 3, known[2] }\n"
@@ -499,7 +499,7 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     5741},
+     5755},
     {"complete", "8b0800474b34090039b74da310c2a89ab16da13f",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -143,6 +143,36 @@ void hf_reply_free(hf_reply *reply) {
     free(reply);
 }
 
+static bool copy_string(hf_reply *copy, const hf_reply *reply) {
+    copy->string = malloc(reply->size + 1);
+    if (!copy->string) return false;
+    memcpy(copy->string, reply->string, reply->size + 1);
+    copy->size = reply->size;
+    return true;
+}
+
+static bool copy_elements(hf_reply *copy, const hf_reply *reply) {
+    copy->elements = calloc(reply->size ? reply->size : 1, sizeof *copy->elements);
+    if (!copy->elements) return false;
+    for (; copy->size < reply->size; copy->size++) {
+        copy->elements[copy->size] = hf_reply_copy(reply->elements[copy->size]);
+        if (!copy->elements[copy->size]) return false;
+    }
+    return true;
+}
+
+hf_reply *hf_reply_copy(const hf_reply *reply) {
+    hf_reply *copy = new_reply(reply->type);
+    if (!copy) return NULL;
+    copy->integer = reply->integer;
+    bool whole = true;
+    if (reply->string) whole = copy_string(copy, reply);
+    if (reply->type == HF_REPLY_ARRAY) whole = copy_elements(copy, reply);
+    if (whole) return copy;
+    hf_reply_free(copy);
+    return NULL;
+}
+
 static const hf_reply *element(const hf_reply *reply, size_t i) {
     if (!reply || reply->type != HF_REPLY_ARRAY || i >= reply->size) return NULL;
     return reply->elements[i];

@@ -28,6 +28,7 @@ typedef struct hf_lua_lock {
     uint64_t token_ttl_ms;
     hf_layout layout;
     bool renewed, interruptible, shared;
+    hf_lost_reason untold;    /* of a loss that a release found and nobody has told yet */
     hf_lost_reason last_loss; /* of the hold released last; cleared by an acquire */
     taken *taken;
     size_t taken_count, taken_capacity;
@@ -143,6 +144,7 @@ static void add_taken(hf_lua_lock *lock, hf_hold *hold) {
 static void remove_taken(hf_lua_lock *lock, const hf_hold *hold) {
     for (size_t i = lock->taken_count; i-- > 0;) {
         if (lock->taken[i].hold != hold) continue;
+        if (hold->reason != HF_LOST_NOT && !lock->taken[i].told) lock->untold = hold->reason;
         if (--lock->taken[i].count == 0 || is_over(hold)) drop_taken(lock, i);
     }
 }
@@ -276,7 +278,7 @@ static void settle_acquire(hf_lua_lock *lock, hf_op *op) {
 /* Notes what the operation says about the holds this handle has taken. */
 static void settle_on_hold(hf_lua_lock *lock, hf_op *op) {
     bool releases = op->spec.kind == HF_OP_RELEASE || op->spec.kind == HF_OP_COMPLETE;
-    if (op->hold && op->hold->state == HF_HOLD_LOST) lock->last_loss = op->hold->reason;
+    if (op->hold && op->failure.code == HF_LOST) lock->last_loss = op->hold->reason;
     if (op->hold && releases) remove_taken(lock, op->hold);
     hf_hold *older = op->failure.code == HF_NOT_HELD ? superseded(lock, op->spec.owner) : NULL;
     if (!older) return;
@@ -688,9 +690,10 @@ static int l_lost(lua_State *L) {
 /* untold(lock) -> the reason of a loss that was not told yet, of whichever owner acquired through this handle */
 static int l_untold(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
-    hf_lost_reason reason = HF_LOST_NOT;
     if (!lock->driver) return 0;
     enter(lock);
+    hf_lost_reason reason = lock->untold;
+    lock->untold = HF_LOST_NOT;
     for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
         if (lock->taken[i].told || lock->taken[i].hold->state != HF_HOLD_LOST) continue;
         lock->taken[i].told = true;

@@ -14,6 +14,11 @@ local argument, tell = options.argument, loss.tell
 local WAIT_EACH = 1.5
 local MOST = 1024
 
+local function tell_after(...)
+  tell()
+  return ...
+end
+
 ---@class holdfast.multi_lock
 local MultiLock = {}
 MultiLock.__index = MultiLock
@@ -184,8 +189,7 @@ end
 ---@return string? code
 function MultiLock:release()
   check_self(self, "multi_lock:release")
-  tell()
-  return release(self)
+  return tell_after(release(self))
 end
 
 -- A new lease of `seconds` from now for each.
