@@ -628,7 +628,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      3799},
-    {"extend", "c0b258dd0653f3740e86e22f38942b0a52d16360",
+    {"extend", "f00f129e4c6da526c477df68ba4d3eaa700b3c5b",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -650,12 +650,13 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
-     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
+     "local ttl_ms, most = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])\n"
+     "local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])\n"
+     "if not stays then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     855},
+     908},
     {"force", "4d57af1633174d86a47940ebdc494be77d4b00cd",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -1085,7 +1086,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return acquire()\n",
      5206},
-    {"mutex_extend", "28648f0f5539abf3884950b545abc63637b14a62",
+    {"mutex_extend", "522058fe2b0b9f30dd322056224f18362521c2a0",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1105,12 +1106,13 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
-     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
+     "local ttl_ms, most = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])\n"
+     "local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])\n"
+     "if not stays then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     677},
+     730},
     {"mutex_force", "81fcde9d7dd9a8682d19dc88f795863284c0adff",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"

@@ -165,20 +165,6 @@ static const char *errno_text(char *text, size_t size) {
     return strerror_r(errno, text, size);
 }
 
-static void write_link(hf_driver *driver, int link) {
-    hf_connection *connection = &driver->connections[link];
-    hf_session *session = &driver->client.links[link];
-    char text[96];
-    while (connection->fd >= 0) {
-        hf_slice output = hf_session_output(session);
-        if (output.size == 0) return;
-        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (written >= 0) hf_session_written(session, (size_t)written);
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
-    }
-}
-
 /* What recv returned, with its errno. True when there may be more. */
 static bool on_received(hf_driver *driver, int link, const char *bytes, ssize_t size) {
     char text[96];
@@ -196,6 +182,24 @@ static void read_link(hf_driver *driver, int link) {
     while (more && connection->fd >= 0) {
         more = on_received(driver, link, bytes, recv(connection->fd, bytes, sizeof bytes, MSG_DONTWAIT));
     }
+}
+
+static void write_link(hf_driver *driver, int link) {
+    hf_connection *connection = &driver->connections[link];
+    hf_session *session = &driver->client.links[link];
+    char text[96];
+    while (connection->fd >= 0) {
+        hf_slice output = hf_session_output(session);
+        if (output.size == 0) return;
+        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (written >= 0) hf_session_written(session, (size_t)written);
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+        else if (errno != EINTR) break;
+    }
+    if (connection->fd < 0) return;
+    const char *reason = errno_text(text, sizeof text);
+    read_link(driver, link); /* why the server has closed it */
+    lose_link(driver, link, reason);
 }
 
 /* Does what the link wants and can do without waiting. */
