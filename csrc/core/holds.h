@@ -1,11 +1,12 @@
 /* What this client holds, and when each hold needs attention next.
  *
- * A hold is one owner's lock on one key. It is found by (key, owner) while it is in the table, and lives until the
+ * A hold is one owner's lock on one key. It is found by (layout, key, owner) while it is in the table, and lives until the
  * table and every handle have let go of it (refs). heap[0] needs attention first; equal times are served in the order
  * of their numbers. The table has room in its heap for each hold it has, so that nothing but hf_holds_add allocates. */
 #ifndef HF_HOLDS_H
 #define HF_HOLDS_H
 
+#include "programs.h"
 #include "types.h"
 
 typedef enum hf_hold_state {
@@ -34,16 +35,19 @@ struct hf_hold {
     uint64_t token_ttl_ms;
     size_t heap_index;
     uint32_t count; /* the owner's holds as the server has them */
+    uint32_t owed;  /* of a shared owner: holds let go of here that the server still counts */
     uint32_t base;  /* those of them that belong to other processes of a shared owner */
     uint32_t refs;
     uint32_t failures; /* of renewals in a row */
     hf_hold_state state;
+    hf_layout layout;
     hf_lost_reason reason;
     bool in_table;
     bool renewed; /* by the watchdog */
     bool granted; /* came by a grant that is not confirmed yet */
     bool busy;    /* a command that sets its TTL or its owner is in flight; no second one is sent */
     bool shared;  /* other processes may use its owner */
+    bool leftover; /* an earlier acquire of unknown outcome may stand on the server */
     bool in_order; /* leaves behind a command of unknown outcome, over the same link */
     bool at_risk;  /* the last renewal failed */
     uint32_t key_size, owner_size;
@@ -62,10 +66,10 @@ typedef struct hf_holds {
 hf_slice hf_hold_key(const hf_hold *hold);
 hf_slice hf_hold_owner(const hf_hold *hold);
 
-hf_hold *hf_holds_find(const hf_holds *holds, hf_slice key, hf_slice owner);
+hf_hold *hf_holds_find(const hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner);
 
 /* A new hold in the state ACQUIRING, with one reference for the table. NULL when out of memory. */
-hf_hold *hf_holds_add(hf_holds *holds, hf_slice key, hf_slice owner);
+hf_hold *hf_holds_add(hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner);
 
 /* Takes it out of the table, which drops the table's reference. */
 void hf_holds_remove(hf_holds *holds, hf_hold *hold);
@@ -82,6 +86,12 @@ void hf_holds_resort(hf_holds *holds);
 hf_hold *hf_holds_first(const hf_holds *holds);
 
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
+
+/* Of a shared owner: how many holds of this client the server counts. */
+uint32_t hf_hold_own(const hf_hold *hold);
+
+/* The server's count has become `count`: what is not this client's own belongs to the owner's other processes. */
+void hf_hold_rebase(hf_hold *hold, uint32_t count);
 
 /* True while the owner may believe in it. */
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now);

@@ -1,8 +1,11 @@
 -- The methods of a client. See docs/api.md.
 
 local core = require "holdfast.core"
+local idempotent = require "holdfast.idempotent"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
+local multi_lock = require "holdfast.multi_lock"
+local one_by_one = require "holdfast.one_by_one"
 local options = require "holdfast.options"
 local templates = require "holdfast.with_lock"
 
@@ -16,10 +19,10 @@ meta.__index = Client
 meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
----@field url? string redis://[user:password@]host[:port][/db] or unix:///path?db=0
+---@field url? string redis://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
----@field wait? number seconds; 10
+---@field wait? number seconds that acquire waits, math.huge: no end; 10
 ---@field prefix? string before every key
 ---@field connect_timeout? number seconds; 1
 ---@field command_timeout? number seconds; 3
@@ -72,11 +75,61 @@ function Client:lock(key, opts)
   return locks.new(self, key, options.table(opts, locks.options, "client:lock", 2), defaults[self])
 end
 
+-- A lock in the layout of SET key owner NX PX, which excludes whoever else uses that; its owner cannot enter it twice.
+-- Does no I/O.
+---@param key string 1 to 1048576 bytes
+---@param opts? holdfast.lock_options
+---@return holdfast.lock
+function Client:mutex(key, opts)
+  check_self(self, meta, "client:mutex", 2)
+  argument(key, options.key, "client:mutex", "key", 2)
+  return locks.new(self, key, options.table(opts, locks.options, "client:mutex", 2), defaults[self], "mutex")
+end
+
+-- One lock over several keys of this server: all or none. Does no I/O.
+---@param keys string[] no key twice
+---@param opts? holdfast.lock_options `wait` is 1.5 seconds for each key by default
+---@return holdfast.multi_lock
+function Client:multi_lock(keys, opts)
+  check_self(self, meta, "client:multi_lock", 2)
+  argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
+  opts = options.table(opts, locks.options, "client:multi_lock", 2)
+  local members = {}
+  for i, key in ipairs(keys) do
+    members[i] = locks.new(self, key, opts, defaults[self])
+  end
+  return multi_lock.new(members, opts.wait, "client:multi_lock", 2)
+end
+
+-- A template that runs functions one by one for each business type and id.
+---@param opts? holdfast.one_by_one_options
+---@return holdfast.one_by_one
+function Client:one_by_one(opts)
+  check_self(self, meta, "client:one_by_one", 2)
+  return one_by_one.new(self, options.table(opts, one_by_one.options, "client:one_by_one", 2), defaults[self])
+end
+
+-- Calls fn(...) unless it runs or has run for this key.
+---@param key string
+---@param opts? holdfast.idempotent_options | fun(...): ...
+---@param fn? fun(...): ...
+---@return any ... fn's results; nil, info, "duplicate"; nil, message, code; fn's results behind these when the end of
+--- the run could not be recorded
+function Client:idempotent(key, opts, fn, ...)
+  check_self(self, meta, "client:idempotent", 2)
+  argument(key, options.key, "client:idempotent", "key", 2)
+  if options.callable(opts) == nil then return idempotent.run(self, key, defaults[self], {}, opts, fn, ...) end
+  options.table(opts, idempotent.options, "client:idempotent", 2)
+  argument(fn, options.callable, "client:idempotent", "fn", 2)
+  return idempotent.run(self, key, defaults[self], opts or {}, fn, ...)
+end
+
 -- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.
 ---@param key string
 ---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
----@return any ... fn's results; nil, message, code when fn did not run; nil, message, "lost", results when the lock was lost
+---@return any ... fn's results; nil, message, code when fn did not run; nil, message, "lost", results when the lock was
+--- lost meanwhile
 function Client:with_lock(key, opts, fn, ...)
   check_self(self, meta, "client:with_lock", 2)
   argument(key, options.key, "client:with_lock", "key", 2)
@@ -141,7 +194,7 @@ function Watchdog:is_running()
   return core.watchdog.is_running(self)
 end
 
--- Ends the thread until start: nothing is renewed meanwhile.
+-- Ends the thread until start: meanwhile nothing is renewed but while another call of the client runs.
 function Watchdog:stop()
   check_self(self, watchdog_meta, "watchdog:stop", 2)
   core.watchdog.stop(self)
