@@ -49,7 +49,8 @@ byte granted = NOBODY; /* score 0 in the queue: has it by a grant that is not co
 byte queue[CLIENTS];
 byte waiters;          /* in queue[0 ..] */
 bool heard[CLIENTS];   /* the subscription to the client's grants stands */
-chan grants[CLIENTS] = [UNDER_WAY] of { byte, byte }; /* under way: round; no look was answered "busy" since */
+bool kept[CLIENTS];    /* goes with the reply BUSY: the client stood in the queue before, and has missed no grant */
+chan grants[CLIENTS] = [UNDER_WAY] of { byte }; /* under way: the round that is meant */
 
 /* ---- the clients ---- */
 
@@ -59,6 +60,9 @@ mtype reply[CLIENTS];
 byte rounds[CLIENTS];
 bool believes[CLIENTS]; /* it would do its protected work now */
 bool fresh[CLIENTS];    /* a lease that began when the last look was sent would still run */
+bool queued[CLIENTS];   /* asks for a place */
+bool stood[CLIENTS];    /* has been told that it is in the queue */
+bool displaced[CLIENTS]; /* may have missed a grant: from now on it asks before it believes one */
 bool crashed[CLIENTS];
 
 /* ---- what only the properties need ---- */
@@ -68,12 +72,12 @@ byte arrival[CLIENTS]; /* the order in which waiters came, 0: not waiting */
 byte arrivals;
 bool short_of_memory; /* once */
 
-byte i, head, place, about, current; /* zero between steps */
+byte i, head, place, about; /* zero between steps */
 
 #define holders (believes[0] + believes[1] + believes[CLIENTS - 1] * (CLIENTS - 2))
 
 inline clean() {
-    i = 0; head = 0; place = 0; about = 0; current = 0
+    i = 0; head = 0; place = 0; about = 0
 }
 
 /* ---- the queue ---- */
@@ -152,7 +156,7 @@ inline enter(who) {
 
 inline tell(who) {
     if
-    :: heard[who] && len(grants[who]) < UNDER_WAY -> grants[who] ! rounds[who], 1
+    :: heard[who] && len(grants[who]) < UNDER_WAY -> grants[who] ! rounds[who]
     :: else
     fi
 }
@@ -198,9 +202,10 @@ inline hand_over(me, stops) {
 
 inline enqueue(who) {
     if
-    :: granted == who -> granted = NOBODY; prepend(who)
+    :: granted == who -> granted = NOBODY; kept[who] = false; prepend(who)
     :: else ->
         find(who);
+        kept[who] = (place < waiters);
         if
         :: place == waiters ->
             append(who);
@@ -221,14 +226,9 @@ inline take(who) {
 
 inline busy(who) {
     if
-    :: heard[who] || !PLACE_NEEDS_EAR -> enqueue(who)
+    :: queued[who] -> enqueue(who)
     :: else
     fi;
-    i = len(grants[who]);
-    do
-    :: i > 0 -> grants[who] ? place, head; grants[who] ! place, 0; i--
-    :: else -> break
-    od;
     reply[who] = BUSY
 }
 
@@ -300,17 +300,24 @@ inline serve(who) {
 
 #define heard_reply(kind) atomic { reply[me] == kind -> reply[me] = 0; fresh[me] = (fresh[me] || FROM_REPLY) }
 
-/* Whether a grant may be believed without asking: it is for this wait, its lease still runs for sure, and it was made
- * after the last look, for an older one may have ended since. */
+/* Whether a grant may be believed without asking: it is for this wait, its lease still runs for sure, and there is no
+ * older one for the same wait that it could be. */
 #ifdef DEFECT_STALE_GRANT
 #define ACCEPTED (about == rounds[me] && fresh[me])
 #else
 #ifdef DEFECT_NO_BOUND
-#define ACCEPTED (about == rounds[me] && current == 1)
+#define ACCEPTED (about == rounds[me] && !displaced[me])
 #else
-#define ACCEPTED (about == rounds[me] && fresh[me] && current == 1)
+#define ACCEPTED (about == rounds[me] && fresh[me] && !displaced[me])
 #endif
 #endif
+
+/* After the answer "busy" to a client that had asked for a place. */
+inline note_place() {
+    displaced[me] = (displaced[me] || (stood[me] && !kept[me]));
+    stood[me] = queued[me];
+    kept[me] = false
+}
 
 inline hold() {
     believes[me] = true;
@@ -326,14 +333,17 @@ begin:
         rounds[me]++;
 
 again:  /* a look; its lease counts from here */
-        atomic { state[me] = ASKING; command[me] = LOOK; fresh[me] = true; after[me] = false; early = false };
+        atomic {
+            state[me] = ASKING; command[me] = LOOK; fresh[me] = true; after[me] = false; early = false;
+            queued[me] = (queued[me] || heard[me] || !PLACE_NEEDS_EAR)
+        };
         serve(me);
         do
         :: atomic { /* a grant overtook the reply */
-                grants[me] ? about, current -> early = REMEMBERED && (early || about == rounds[me]); clean()
+                grants[me] ? about -> early = REMEMBERED && (early || about == rounds[me]); clean()
             }
         :: heard_reply(TAKEN) -> goto taken
-        :: heard_reply(BUSY) -> break
+        :: atomic { reply[me] == BUSY -> heard_reply(BUSY); note_place() }; break
         od;
         if
         :: early -> goto again
@@ -343,7 +353,7 @@ again:  /* a look; its lease counts from here */
         fi;
 
         if
-        :: atomic { grants[me] ? about, current ->
+        :: atomic { grants[me] ? about ->
             if
             :: ACCEPTED -> clean(); hold(); goto confirming
             :: else -> clean(); goto again
@@ -387,14 +397,17 @@ leaving:
         assert(owner != me);
 
 ended:
-        atomic { state[me] = IDLE; reply[me] = 0 };
+        atomic {
+            state[me] = IDLE; reply[me] = 0;
+            queued[me] = false; stood[me] = false; displaced[me] = false; kept[me] = false
+        };
         if
         :: rounds[me] < ROUNDS -> goto begin
         :: rounds[me] == ROUNDS -> heard[me] = false
         fi;
 end_of_it:
         do
-        :: atomic { grants[me] ? about, current -> clean(); command[me] = LEAVE }; /* a wait that has ended: it is passed on */
+        :: atomic { grants[me] ? about -> clean(); command[me] = LEAVE }; /* a wait that has ended: it is passed on */
             serve(me);
             reply[me] = 0
         od
@@ -440,7 +453,7 @@ inline break_off(who) {
     d_step {
         heard[who] = false;
         do
-        :: nempty(grants[who]) -> grants[who] ? about, current
+        :: nempty(grants[who]) -> grants[who] ? about
         :: empty(grants[who]) -> break
         od;
         clean()
