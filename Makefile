@@ -37,7 +37,7 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo test check bench lint docs unit spec memerr asan tsan valgrind clang analyse gc \
+.PHONY: build unit-programs demo test check bench lint docs unit spec memerr asan tsan valgrind clang analyse gc model \
         format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
@@ -108,7 +108,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs asan tsan valgrind clang analyse gc:
+spec lint docs asan tsan valgrind clang analyse gc model:
 	@tools/suites $@
 
 $(BUILD)/bench/baseline: bench/baseline.c
