@@ -5,6 +5,9 @@
 --   lua5.4 tools/embed.lua --check       exit 1 if the committed header is stale
 --   lua5.4 tools/embed.lua --expand DIR  write each program with its fragments in place, for luacheck
 --
+-- A program that includes "layout.lua" is made once for each layout of a lock: with hash.lua under its own name, with
+-- string.lua as mutex_<name>.
+--
 -- A line `--#include "queue.lua"` stands for that file's text. A file whose first line is `--#fragment` is
 -- only included, never a program. Comment lines, blank lines and indentation are not sent to the server.
 
@@ -42,13 +45,16 @@ local function lines_of(text)
   return text:gsub("\r\n", "\n"):gsub("([^\n])$", "%1\n"):gmatch("([^\n]*)\n")
 end
 
-local function expand(name, out, open)
+local LAYOUTS = { { prefix = "", file = "hash.lua" }, { prefix = "mutex_", file = "string.lua" } }
+
+local function expand(name, out, open, layout)
+  if name == "layout.lua" then name = layout.file end
   if open[name] then fail("%s includes itself", name) end
   open[name] = true
   for line in lines_of(read(SOURCES .. "/" .. name)) do
     local included = line:match('^%s*%-%-#include%s+"([^"]+)"%s*$')
     if included then
-      expand(included, out, open)
+      expand(included, out, open, layout)
     elseif line:find("^%s*%-%-#include") then
       fail('%s: write --#include "file.lua", not: %s', name, line)
     else
@@ -91,8 +97,12 @@ local function programs()
     local file = path:match("[^/]+$")
     local name = file:gsub("%.lua$", "")
     if not name:find("^[a-z][a-z0-9_]*$") then fail("%s: a name is lower case letters, digits and _", file) end
-    if not read(path):find("^%-%-#fragment") then
-      list[#list + 1] = { name = name, file = file, lines = expand(file, {}, {}) }
+    local text = read(path)
+    local variants = text:find('--#include "layout.lua"', 1, true) and #LAYOUTS or 1
+    for i = 1, text:find("^%-%-#fragment") and 0 or variants do
+      local layout = LAYOUTS[i]
+      local variant = layout.prefix .. name
+      list[#list + 1] = { name = variant, file = variant .. ".lua", lines = expand(file, {}, {}, layout) }
     end
   end
   if #list == 0 then fail("no program in %s", SOURCES) end

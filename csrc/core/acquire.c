@@ -17,6 +17,7 @@
 #define LEAST_LOOK (HF_MS)           /* between two looks */
 #define MOST_LOOK (30 * HF_SECOND)   /* a third of what a queue lives without a look */
 #define CROWD 100                    /* waiters ahead that look every grant lease; those behind look less often */
+#define MOST_FOREIGN_LOOK (200 * HF_MS)
 #define MOST_JOINS 3
 
 static void ask(hf_op *op, hf_time now);
@@ -138,7 +139,7 @@ static bool encode_ask(hf_op *op, bool with_place) {
                        hf_decimal(lease, hf_lease_ms(op->spec.lease)),
                        hf_decimal(ttl, op->spec.token_ttl_ms),
                        waiter};
-    return hf_request_call(&op->request, hf_program_acquire(), 4, sizeof args / sizeof *args, args);
+    return hf_request_call(&op->request, hf_program_acquire(op->spec.layout), 4, sizeof args / sizeof *args, args);
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
@@ -178,7 +179,7 @@ static void leave(hf_op *op, hf_code code, hf_time now) {
     hf_slice args[] = {names->key,     names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
                        hf_decimal(to, op->from), {op->waiter, op->waiter_size}};
-    if (!hf_request_call(&op->request, hf_program_leave(), 4, sizeof args / sizeof *args, args)) {
+    if (!hf_request_call(&op->request, hf_program_leave(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
     }
@@ -200,10 +201,20 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
 static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = (hf_time)(ahead < 0 ? 0 : ahead);
-    hf_time at_expiry = (hf_time)(ttl_ms < 0 ? 0 : ttl_ms) * HF_MS + HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
+    hf_time at_expiry = ttl_ms < 0 ? HF_NEVER : (hf_time)ttl_ms * HF_MS + HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
     hf_time often = client->config.grant_lease * hf_time_max(1, rank / CROWD);
     often = hf_time_min(often - often / 10, MOST_LOOK) + hf_jitter(&client->random, often / 10);
     return hf_time_add(now, hf_time_min(at_expiry, often));
+}
+
+/* First in line behind a holder that does not hand over: Redisson announces its release, the owner of a mutex does not. */
+static void watch_foreign(hf_op *op, hf_time now) {
+    if (op->spec.layout == HF_LAYOUT_LOCK) {
+        hf_client_listen_foreign(op, now);
+    } else {
+        hf_time random = HF_MS + hf_jitter(&op->client->random, MOST_FOREIGN_LOOK);
+        op->recheck_at = hf_time_min(op->recheck_at, now + random);
+    }
 }
 
 static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
@@ -223,8 +234,20 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
     } else {
         op->state = HF_ACQUIRE_WAITING;
         op->recheck_at = next_look(op, ttl_ms, ahead, now);
-        if (ahead == 0 && hf_reply_integer_at(reply, 3, 0) == 1) hf_client_listen_foreign(op, now);
+        if (ahead == 0 && hf_reply_integer_at(reply, 3, 0) == 1) watch_foreign(op, now);
     }
+}
+
+/* A mutex that stands under this owner's name. After a lost reply it is ours; else another process has it. */
+static void on_same_name(hf_op *op, hf_time now) {
+    if (op->request.sends > 1) {
+        op->spec.shared = false;
+        ask(op, now);
+        return;
+    }
+    forget(op, now);
+    hf_op_fail(op, HF_BUSY, "another process holds it under this owner's name, and a mutex cannot be entered twice");
+    finish(op, now);
 }
 
 /* Another process holds it under the same owner: this is one more hold of that. */
@@ -282,6 +305,8 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         take(op, hf_lease_end(request->sent_at, op->spec.lease), (uint64_t)number, false, now);
     } else if (status == 0) {
         on_busy(op, reply, now);
+    } else if (status == 2 && op->spec.layout == HF_LAYOUT_MUTEX) {
+        on_same_name(op, now);
     } else if (status == 2) {
         on_shared(op, number, now);
     } else if (status == -1 || status == -2) {
@@ -300,7 +325,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 /* The hold this acquire is about: the owner's own, or a new one. False: the operation is done. */
 static bool choose_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
-    hf_hold *hold = hf_holds_find(&client->holds, op->spec.names->key, op->spec.owner);
+    hf_hold *hold = hf_holds_find(&client->holds, op->spec.layout, op->spec.names->key, op->spec.owner);
     if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
@@ -308,11 +333,15 @@ static bool choose_hold(hf_op *op, hf_time now) {
         hf_holds_remove(&client->holds, hold);
         hold = NULL;
     }
+    if (hold && hold->state == HF_HOLD_HELD && op->spec.layout == HF_LAYOUT_MUTEX) {
+        hf_op_fail(op, HF_BUSY, "this owner holds it already, and a mutex cannot be entered twice");
+        return false;
+    }
     if (hold && (hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING)) {
         hf_op_fail(op, HF_BUSY, "another call of this owner for this key is under way");
         return false;
     }
-    if (!hold) hold = hf_holds_add(&client->holds, op->spec.names->key, op->spec.owner);
+    if (!hold) hold = hf_holds_add(&client->holds, op->spec.layout, op->spec.names->key, op->spec.owner);
     if (!hold) {
         hf_op_fail(op, HF_NO_MEMORY, "out of memory");
         return false;

@@ -115,7 +115,7 @@ static void release(hf_op *op, hf_time now) {
                        hf_decimal(to, hold->count - 1),
                        hf_decimal(lease, hf_lease_ms(hold->lease))};
     bool last = hold->count == hold->base + 1;
-    if (!hf_request_call(&op->request, hf_program_release(), 4, sizeof args / sizeof *args, args)) {
+    if (!hf_request_call(&op->request, hf_program_release(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
     }
@@ -166,7 +166,7 @@ static void extend(hf_op *op, hf_time now) {
     char lease[24];
     uint64_t ms = op->spec.kind == HF_OP_EXTEND ? hf_lease_ms(op->spec.lease) : 0;
     hf_slice args[] = {names->key, names->queue, hf_hold_owner(op->hold), hf_decimal(lease, ms)};
-    if (!hf_request_call(&op->request, hf_program_extend(), 2, sizeof args / sizeof *args, args)) {
+    if (!hf_request_call(&op->request, hf_program_extend(op->spec.layout), 2, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
     }
@@ -178,7 +178,7 @@ static void extend(hf_op *op, hf_time now) {
 
 static void begin_on_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
-    hf_hold *hold = hf_holds_find(&client->holds, op->spec.names->key, op->spec.owner);
+    hf_hold *hold = hf_holds_find(&client->holds, op->spec.layout, op->spec.names->key, op->spec.owner);
     if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
@@ -219,7 +219,7 @@ static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
     }
     op->value = reply->integer;
     hf_op_succeed(op);
-    hf_hold *hold = hf_holds_find(&client->holds, op->spec.names->key, op->spec.owner);
+    hf_hold *hold = hf_holds_find(&client->holds, op->spec.layout, op->spec.names->key, op->spec.owner);
     if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_DELETED);
 }
 
@@ -228,7 +228,7 @@ static bool encode_force(hf_op *op) {
     char grant[24];
     hf_slice args[] = {names->key,     names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease))};
-    return hf_request_call(&op->request, hf_program_force(), 4, sizeof args / sizeof *args, args);
+    return hf_request_call(&op->request, hf_program_force(op->spec.layout), 4, sizeof args / sizeof *args, args);
 }
 
 static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -252,7 +252,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
 static bool encode_info(hf_op *op) {
     const hf_names *names = op->spec.names;
     hf_slice args[] = {names->key, names->counter, names->queue, HF_NO_WAITER};
-    return hf_request_call(&op->request, hf_program_info(), 3, sizeof args / sizeof *args, args);
+    return hf_request_call(&op->request, hf_program_info(op->spec.layout), 3, sizeof args / sizeof *args, args);
 }
 
 static void on_value(hf_request *request, const hf_reply *reply, hf_time now) {

@@ -157,28 +157,29 @@ static bool next_number(const char **at, uint64_t *value) {
 }
 
 /* A grant for a wait that has ended here: the keeper passes the lock on. */
-static void on_stray_grant(hf_client *client, hf_slice rest, uint64_t owner_size, uint64_t wait, hf_time now) {
+static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
+                           hf_time now) {
     if (owner_size == 0 || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
-    hf_hold *hold = hf_holds_find(&client->holds, key, owner);
-    if (hold) return; /* it is being left already, or acquired anew, which adopts the grant */
-    hold = hf_holds_add(&client->holds, key, owner);
+    if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
+    hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;
     hold->wait = wait;
     hf_keeper_leave(client, hold, now);
 }
 
-/* "grant <wait> <token> <owner size> <owner><key>" or "turn <wait> <ms>" */
+/* "grant <wait> <token> <layout> <owner size> <owner><key>" or "turn <wait> <ms>" */
 static void on_message(hf_client *client, hf_slice text, hf_time now) {
-    uint64_t wait, number, owner_size;
+    uint64_t wait, number, mutex, owner_size;
     const char *at = text.data;
     if (strncmp(at, "grant ", 6) == 0) {
         at += 6;
-        if (!next_number(&at, &wait) || !next_number(&at, &number) || !next_number(&at, &owner_size)) return;
+        if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
+        if (!next_number(&at, &mutex) || !next_number(&at, &owner_size)) return;
         hf_op *op = waiter_of(client, wait);
         hf_slice rest = {at, text.size - (size_t)(at - text.data)};
         if (op) hf_acquire_on_grant(op, number, now);
-        else on_stray_grant(client, rest, owner_size, wait, now);
+        else on_stray_grant(client, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
     } else if (strncmp(at, "turn ", 5) == 0) {
         at += 5;
         if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
@@ -307,6 +308,13 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     hf_keeper_leave(client, hold, now);
 }
 
+static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
+    if (op->done) return;
+    if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
+    else hf_call_give_up(op, now);
+    hf_op_fail(op, code, "%s", reason);
+}
+
 /* Like hf_keeper_leave, for all of them at once: the heap is sorted afterwards. */
 static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
     hold->in_table = false;
@@ -316,12 +324,7 @@ static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_client_close(hf_client *client, hf_time now) {
     client->closed = true;
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (op->done) continue;
-        if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
-        else hf_call_give_up(op, now);
-        hf_op_fail(op, HF_CLOSED, "the client was closed");
-    }
+    for (hf_op *op = client->ops; op; op = op->next) give_up(op, HF_CLOSED, "the client was closed", now);
     for (size_t i = 0; i < client->holds.count; i++) leave_at_close(client, client->holds.heap[i], now);
     hf_holds_resort(&client->holds);
 }
@@ -386,10 +389,13 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     return op;
 }
 
+void hf_op_give_up(hf_op *op, hf_time now) {
+    give_up(op, HF_INTERRUPTED, "the operation was given up", now);
+}
+
 void hf_op_end(hf_op *op, hf_time now) {
     hf_client *client = op->client;
-    if (!op->done && op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
-    if (!op->done && op->spec.kind != HF_OP_ACQUIRE) hf_call_give_up(op, now);
+    hf_op_give_up(op, now);
     hf_client_listen(op, false, now);
     hf_session_drop(&client->links[HF_LINK_CALLS], &op->request);
     hf_op **at = &client->ops;

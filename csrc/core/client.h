@@ -105,6 +105,7 @@ typedef enum hf_acquire_state {
 
 typedef struct hf_op_spec {
     hf_op_kind kind;
+    hf_layout layout;
     const hf_names *names; /* NULL: HF_OP_PING */
     hf_slice owner;
     hf_time lease;         /* acquire, extend */
@@ -156,6 +157,9 @@ hf_time hf_op_deadline(const hf_op *op);
 
 /* Ends an acquire that waits, with HF_INTERRUPTED; one that just got the lock keeps it. */
 void hf_op_interrupt(hf_op *op, hf_time now);
+
+/* Ends an operation that is not done with HF_INTERRUPTED: what it may have left on the server is undone. */
+void hf_op_give_up(hf_op *op, hf_time now);
 
 /* Frees the operation. One that is not done is given up: what it may have left on the server is undone. */
 void hf_op_end(hf_op *op, hf_time now);

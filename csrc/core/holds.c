@@ -34,13 +34,15 @@ static hf_hold **bucket_of(const hf_holds *holds, uint64_t hash) {
     return &holds->buckets[(hash ^ hash >> 32) & (holds->bucket_count - 1)];
 }
 
-hf_hold *hf_holds_find(const hf_holds *holds, hf_slice key, hf_slice owner) {
+static bool is_for(const hf_hold *hold, hf_layout layout, hf_slice key, hf_slice owner) {
+    return hold->layout == layout && hf_slice_equal(hf_hold_key(hold), key) && hf_slice_equal(hf_hold_owner(hold), owner);
+}
+
+hf_hold *hf_holds_find(const hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner) {
     if (holds->bucket_count == 0) return NULL;
     uint64_t hash = hash_of(key, owner);
     hf_hold *hold = *bucket_of(holds, hash);
-    while (hold && !(hold->hash == hash && hf_slice_equal(hf_hold_key(hold), key) && hf_slice_equal(hf_hold_owner(hold), owner))) {
-        hold = hold->next_in_bucket;
-    }
+    while (hold && !(hold->hash == hash && is_for(hold, layout, key, owner))) hold = hold->next_in_bucket;
     return hold;
 }
 
@@ -123,7 +125,7 @@ hf_hold *hf_holds_first(const hf_holds *holds) {
 
 /* ---- life ---- */
 
-hf_hold *hf_holds_add(hf_holds *holds, hf_slice key, hf_slice owner) {
+hf_hold *hf_holds_add(hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner) {
     if (!grow_heap(holds) || !grow_buckets(holds)) return NULL;
     hf_hold *hold = calloc(1, sizeof *hold + key.size + owner.size);
     if (!hold) return NULL;
@@ -132,6 +134,7 @@ hf_hold *hf_holds_add(hf_holds *holds, hf_slice key, hf_slice owner) {
     hold->key_size = (uint32_t)key.size;
     hold->owner_size = (uint32_t)owner.size;
     hold->hash = hash_of(key, owner);
+    hold->layout = layout;
     hold->number = ++holds->last_number;
     hold->wake_at = HF_NEVER;
     hold->refs = 1;

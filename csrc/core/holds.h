@@ -1,11 +1,12 @@
 /* What this client holds, and when each hold needs attention next.
  *
- * A hold is one owner's lock on one key. It is found by (key, owner) while it is in the table, and lives until the
+ * A hold is one owner's lock on one key. It is found by (layout, key, owner) while it is in the table, and lives until the
  * table and every handle have let go of it (refs). heap[0] needs attention first; equal times are served in the order
  * of their numbers. The table has room in its heap for each hold it has, so that nothing but hf_holds_add allocates. */
 #ifndef HF_HOLDS_H
 #define HF_HOLDS_H
 
+#include "programs.h"
 #include "types.h"
 
 typedef enum hf_hold_state {
@@ -38,6 +39,7 @@ struct hf_hold {
     uint32_t refs;
     uint32_t failures; /* of renewals in a row */
     hf_hold_state state;
+    hf_layout layout;
     hf_lost_reason reason;
     bool in_table;
     bool renewed; /* by the watchdog */
@@ -62,10 +64,10 @@ typedef struct hf_holds {
 hf_slice hf_hold_key(const hf_hold *hold);
 hf_slice hf_hold_owner(const hf_hold *hold);
 
-hf_hold *hf_holds_find(const hf_holds *holds, hf_slice key, hf_slice owner);
+hf_hold *hf_holds_find(const hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner);
 
 /* A new hold in the state ACQUIRING, with one reference for the table. NULL when out of memory. */
-hf_hold *hf_holds_add(hf_holds *holds, hf_slice key, hf_slice owner);
+hf_hold *hf_holds_add(hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner);
 
 /* Takes it out of the table, which drops the table's reference. */
 void hf_holds_remove(hf_holds *holds, hf_hold *hold);

@@ -115,7 +115,7 @@ static bool encode_batch(hf_task *task) {
         args[task->count + 2 * i] = hf_hold_owner(task->holds[i]);
         args[task->count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(task->holds[i]->lease));
     }
-    return hf_request_call(&task->request, hf_program_renew(), task->count, 3 * task->count, args);
+    return hf_request_call(&task->request, hf_program_renew(task->holds[0]->layout), task->count, 3 * task->count, args);
 }
 
 static bool encode_confirmation(hf_task *task) {
@@ -124,7 +124,7 @@ static bool encode_confirmation(hf_task *task) {
     char number[24];
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
     hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease))};
-    bool encoded = hf_request_call(&task->request, hf_program_extend(), 2, 4, args);
+    bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, 4, args);
     hf_names_free(&names);
     return encoded;
 }
@@ -137,8 +137,8 @@ static void give_back(hf_task *task, hf_time now) {
     free_task(task);
 }
 
-static bool is_due_renewal(const hf_hold *hold, hf_time until) {
-    return hold && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy && !hold->granted && hold->renewed;
+static bool is_due_renewal(const hf_hold *hold, hf_layout layout, hf_time until) {
+    return hold && hold->layout == layout && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy && !hold->granted && hold->renewed;
 }
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
@@ -149,8 +149,9 @@ static void renew_batch(hf_client *client, hf_time now) {
         on_not_renewed(client, hold, now);
         return;
     }
+    hf_layout layout = hold->layout;
     hf_time until = now + hold->lease / 30;
-    while (task->count < BATCH && is_due_renewal(hold, until) && now < hold->valid_until) {
+    while (task->count < BATCH && is_due_renewal(hold, layout, until) && now < hold->valid_until) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
     }
@@ -206,7 +207,7 @@ static bool encode_leave(hf_task *task) {
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
     hf_slice args[] = {names.key, names.counter, names.queue, names.releases, owner,
                        hf_decimal(grant, hf_lease_ms(client->config.grant_lease)), hf_decimal(to, hold->base), {waiter, size}};
-    bool encoded = hf_request_call(&task->request, hf_program_leave(), 4, 8, args);
+    bool encoded = hf_request_call(&task->request, hf_program_leave(hold->layout), 4, 8, args);
     hf_names_free(&names);
     return encoded;
 }

@@ -3,8 +3,8 @@
 #include "programs_embedded.h"
 
 #define HF_PROGRAM(name, ID)                                                                                           \
-    const hf_program *hf_program_##name(void) {                                                                        \
-        return &hf_program_table[HF_PROGRAM_##ID];                                                                     \
+    const hf_program *hf_program_##name(hf_layout layout) {                                                            \
+        return &hf_program_table[layout == HF_LAYOUT_LOCK ? HF_PROGRAM_##ID : HF_PROGRAM_MUTEX_##ID];                  \
     }
 
 HF_PROGRAM(acquire, ACQUIRE)

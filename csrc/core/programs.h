@@ -11,12 +11,15 @@ typedef struct hf_program {
     size_t length;
 } hf_program;
 
-const hf_program *hf_program_acquire(void);
-const hf_program *hf_program_release(void);
-const hf_program *hf_program_leave(void);
-const hf_program *hf_program_force(void);
-const hf_program *hf_program_extend(void);
-const hf_program *hf_program_renew(void);
-const hf_program *hf_program_info(void);
+/* How a lock stands on the server: the reentrant hash, or the string of SET NX PX. */
+typedef enum hf_layout { HF_LAYOUT_LOCK, HF_LAYOUT_MUTEX } hf_layout;
+
+const hf_program *hf_program_acquire(hf_layout layout);
+const hf_program *hf_program_release(hf_layout layout);
+const hf_program *hf_program_leave(hf_layout layout);
+const hf_program *hf_program_force(hf_layout layout);
+const hf_program *hf_program_extend(hf_layout layout);
+const hf_program *hf_program_renew(hf_layout layout);
+const hf_program *hf_program_info(hf_layout layout);
 
 #endif

@@ -10,6 +10,8 @@
 
 #define HF_CLIENT_TYPE "holdfast.client"
 #define HF_LOCK_TYPE "holdfast.lock"
+#define HF_OP_TYPE "holdfast.operation"
+#define HF_TEMPLATE_TYPE "holdfast.one_by_one"
 #define HF_WATCHDOG_TYPE "holdfast.watchdog"
 
 typedef struct hf_lua_client {
@@ -39,5 +41,7 @@ void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods);
 void hf_open_client(lua_State *L);   /* adds to the module table on top */
 void hf_open_lock(lua_State *L);
 void hf_open_watchdog(lua_State *L);
+void hf_open_engine(lua_State *L);
+void hf_open_template(lua_State *L);
 
 #endif

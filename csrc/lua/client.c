@@ -20,9 +20,20 @@ static double field_number(lua_State *L, int index, const char *name) {
     return value;
 }
 
-/* new{ url, name, connect_timeout, command_timeout, grant_lease } -> client | nil, what is wrong with the URL */
+static const unsigned char *entropy_field(lua_State *L) {
+    size_t size;
+    lua_getfield(L, 1, "entropy");
+    const char *entropy = lua_tolstring(L, -1, &size);
+    lua_pop(L, 1); /* the table keeps it */
+    if (entropy && size != 24) luaL_error(L, "entropy: 24 bytes");
+    return (const unsigned char *)entropy;
+}
+
+/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, entropy } -> client | nil, what is wrong with
+ * the URL. An external client is driven through core.engine. */
 static int l_new(lua_State *L) {
-    hf_client_config config = {.keeper = HF_LINK_KEEPER};
+    hf_client_config config;
+    memset(&config, 0, sizeof config);
     size_t size;
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_getfield(L, 1, "url");
@@ -39,9 +50,14 @@ static int l_new(lua_State *L) {
     config.session.connect_timeout = hf_to_time(field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(field_number(L, 1, "command_timeout"));
     config.grant_lease = hf_to_time(field_number(L, 1, "grant_lease"));
+    lua_getfield(L, 1, "external");
+    bool external = lua_toboolean(L, -1);
+    config.keeper = external ? HF_LINK_CALLS : HF_LINK_KEEPER;
+    const unsigned char *entropy = entropy_field(L);
     hf_lua_client *client = hf_new_object(L, sizeof *client, HF_CLIENT_TYPE);
-    client->driver = hf_driver_new(&config);
+    client->driver = hf_driver_new(&config, entropy);
     if (!client->driver) return luaL_error(L, "cannot make a client: %s", strerror(errno));
+    client->driver->external = external;
     return 1;
 }
 
@@ -115,7 +131,7 @@ static int l_news(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
     hf_driver_enter(driver);
-    hf_client_notice(&driver->client, hf_now());
+    hf_client_notice(&driver->client, hf_driver_now(driver));
     bool news = driver->client.holds.news != client->news_seen;
     client->news_seen = driver->client.holds.news;
     hf_driver_leave(driver);

@@ -25,6 +25,7 @@ typedef struct hf_lua_lock {
     hf_time lease;
     double wait; /* seconds, the default */
     uint64_t token_ttl_ms;
+    hf_layout layout;
     bool renewed, interruptible, shared;
     hf_lost_reason last_loss; /* of the hold released last; cleared by an acquire */
     taken *taken;
@@ -162,7 +163,7 @@ static bool boolean_field(lua_State *L, const char *name) {
     return value;
 }
 
-/* new(client, { key, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the lock;
+/* new(client, { key, mutex, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the lock;
  * it must hold the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
@@ -181,6 +182,7 @@ static int l_new(lua_State *L) {
     lock->lease = hf_to_time(number_field(L, "lease"));
     lock->wait = number_field(L, "wait");
     lock->token_ttl_ms = (uint64_t)ceil(number_field(L, "token_ttl") * 1000);
+    lock->layout = boolean_field(L, "mutex") ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK;
     lock->renewed = boolean_field(L, "renewed");
     lock->interruptible = boolean_field(L, "interruptible");
     if (!hf_names_make(&lock->names, (hf_slice){key, key_size})) return luaL_error(L, "not enough memory");
@@ -198,7 +200,7 @@ static int l_gc(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
     if (!lock->driver) return 0;
     enter(lock);
-    hf_time now = hf_now();
+    hf_time now = hf_driver_now(lock->driver);
     while (lock->taken_count > 0) {
         hf_client_abandon(&lock->driver->client, lock->taken[0].hold, lock->taken[0].count, now);
         drop_taken(lock, 0);
@@ -215,137 +217,74 @@ static int l_gc(lua_State *L) {
 
 /* ---- with the server ---- */
 
+/* An operation under way, as Lua sees it. Its user value keeps the lock alive; with a blocking driver it begins and ends
+ * within one call. */
+typedef struct hf_lua_op {
+    hf_lua_lock *lock;
+    hf_op *op;
+    owner_text text; /* the operation's owner points here */
+} hf_lua_op;
+
+static void end_op(hf_lua_op *self) {
+    if (self->op) hf_op_end(self->op, hf_driver_now(self->lock->driver));
+    self->op = NULL;
+}
+
+static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double seconds) {
+    hf_lua_lock *lock = self->lock;
+    lua_Number number = lock->owner ? 0 : coroutine_number(L);
+    hf_op_spec spec = {.kind = kind, .layout = lock->layout, .names = &lock->names, .owner = owner_of(lock, number, &self->text)};
+    if (kind == HF_OP_EXTEND) spec.lease = hf_to_time(seconds);
+    if (kind != HF_OP_ACQUIRE) return spec;
+    spec.wait = hf_to_time(seconds);
+    spec.lease = lock->lease;
+    spec.token_ttl_ms = lock->token_ttl_ms;
+    spec.renewed = lock->renewed;
+    spec.shared = lock->shared;
+    return spec;
+}
+
+static void settle_acquire(hf_lua_lock *lock, hf_op *op) {
+    if (op->failure.code != HF_OK) return;
+    add_taken(lock, op->hold);
+    lock->last_loss = HF_LOST_NOT;
+}
+
+/* Notes what the operation says about the holds this handle has taken. */
+static void settle_on_hold(hf_lua_lock *lock, hf_op *op) {
+    bool releases = op->spec.kind == HF_OP_RELEASE;
+    if (op->hold && op->hold->state == HF_HOLD_LOST) lock->last_loss = op->hold->reason;
+    if (op->hold && releases) remove_taken(lock, op->hold);
+    hf_hold *older = op->failure.code == HF_NOT_HELD ? superseded(lock, op->spec.owner) : NULL;
+    if (!older) return;
+    hf_failure_set(&op->failure, HF_LOST, "use", lock->names.key, lock->driver->config.session.server.label,
+                   "it was lost: %s", hf_lost_reason_name(older->reason));
+    lock->last_loss = older->reason;
+    if (releases) remove_taken(lock, older);
+}
+
+/* What the operation has to tell, kept while the mutex is let go of. */
 typedef struct outcome {
+    hf_op_kind kind;
     hf_failure failure;
-    long long value;
+    long long value, holds, ttl_ms, waiters;
+    uint64_t token;
+    char owner[HF_OWNER_MAX + 1];
 } outcome;
 
-static int push_outcome(lua_State *L, const outcome *result) {
-    if (result->failure.code != HF_OK) return hf_push_failure(L, &result->failure);
-    lua_pushboolean(L, true);
-    return 1;
-}
-
-static hf_op *run(lua_State *L, hf_lua_lock *lock, hf_op_spec *spec, outcome *result) {
-    hf_op *op = hf_run_op(L, lock->driver, spec, lock->interruptible);
-    result->failure.code = HF_NO_MEMORY;
-    if (op) {
-        result->failure = op->failure;
-        result->value = op->value;
-    }
-    return op;
-}
-
-static void end(hf_op *op) {
-    if (op) hf_op_end(op, hf_now());
-}
-
-static bool prepare_acquire(hf_lua_lock *lock, outcome *result) {
-    if (!reserve_taken(lock)) {
-        result->failure.code = HF_NO_MEMORY;
-        return false;
-    }
-    if (lock->driver->closed || hf_driver_watch(lock->driver)) return true;
-    hf_failure_set(&result->failure, HF_SERVER, "acquire", lock->names.key, lock->driver->config.session.server.label,
-                   "no thread for the watchdog: %s", strerror(errno));
-    return false;
-}
-
-/* acquire(lock [, wait]) -> lock | nil, message, code */
-static int l_acquire(lua_State *L) {
-    hf_lua_lock *lock = check_lock(L);
-    double wait = lua_isnoneornil(L, 2) ? lock->wait : lua_tonumber(L, 2);
-    lua_Number number = lock->owner ? 0 : coroutine_number(L);
-    outcome result = {{HF_OK, ""}, 0};
-    owner_text text;
-    enter(lock);
-    if (prepare_acquire(lock, &result)) {
-        hf_op_spec spec = {.kind = HF_OP_ACQUIRE,
-                           .names = &lock->names,
-                           .owner = owner_of(lock, number, &text),
-                           .lease = lock->lease,
-                           .wait = hf_to_time(wait),
-                           .token_ttl_ms = lock->token_ttl_ms,
-                           .renewed = lock->renewed,
-                           .shared = lock->shared};
-        hf_op *op = run(L, lock, &spec, &result);
-        if (op && result.failure.code == HF_OK) add_taken(lock, op->hold);
-        if (op && result.failure.code == HF_OK) lock->last_loss = HF_LOST_NOT;
-        end(op);
-    }
-    hf_driver_leave(lock->driver);
-    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
-    lua_settop(L, 1);
-    return 1;
-}
-
-static int run_on_hold(lua_State *L, hf_op_kind kind, hf_time lease) {
-    hf_lua_lock *lock = check_lock(L);
-    lua_Number number = lock->owner ? 0 : coroutine_number(L);
-    outcome result;
-    owner_text text;
-    enter(lock);
-    hf_op_spec spec = {.kind = kind, .names = &lock->names, .owner = owner_of(lock, number, &text), .lease = lease};
-    hf_op *op = run(L, lock, &spec, &result);
-    hf_hold *hold = op ? op->hold : NULL;
-    if (hold && hold->state == HF_HOLD_LOST) lock->last_loss = hold->reason;
-    if (hold && kind == HF_OP_RELEASE) remove_taken(lock, hold);
-    hf_hold *older = result.failure.code == HF_NOT_HELD ? superseded(lock, spec.owner) : NULL;
-    if (older) {
-        hf_failure_set(&result.failure, HF_LOST, "use", lock->names.key, lock->driver->config.session.server.label,
-                       "it was lost: %s", hf_lost_reason_name(older->reason));
-        lock->last_loss = older->reason;
-        if (kind == HF_OP_RELEASE) remove_taken(lock, older);
-    }
-    end(op);
-    hf_driver_leave(lock->driver);
-    return push_outcome(L, &result);
-}
-
-/* release(lock) -> true | nil, message, code */
-static int l_release(lua_State *L) {
-    return run_on_hold(L, HF_OP_RELEASE, 0);
-}
-
-/* extend(lock, seconds) -> true | nil, message, code */
-static int l_extend(lua_State *L) {
-    return run_on_hold(L, HF_OP_EXTEND, hf_to_time(luaL_checknumber(L, 2)));
-}
-
-static int l_check(lua_State *L) {
-    return run_on_hold(L, HF_OP_CHECK, 0);
-}
-
-static hf_op_spec plain_spec(hf_lua_lock *lock, hf_op_kind kind, lua_Number number, owner_text *text) {
-    return (hf_op_spec){.kind = kind, .names = &lock->names, .owner = owner_of(lock, number, text)};
-}
-
-static outcome run_plain(lua_State *L, hf_lua_lock *lock, hf_op_kind kind) {
-    lua_Number number = lock->owner ? 0 : coroutine_number(L);
-    outcome result;
-    owner_text text;
-    enter(lock);
-    hf_op_spec spec = plain_spec(lock, kind, number, &text);
-    end(run(L, lock, &spec, &result));
-    hf_driver_leave(lock->driver);
-    return result;
-}
-
-/* force_release(lock) -> whether it was locked | nil, message, code */
-static int l_force_release(lua_State *L) {
-    outcome result = run_plain(L, check_lock(L), HF_OP_FORCE);
-    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
-    lua_pushboolean(L, result.value > 0);
-    return 1;
-}
-
-/* ttl(lock) -> seconds; math.huge for a key without TTL; nil when free | nil, message, code */
-static int l_ttl(lua_State *L) {
-    outcome result = run_plain(L, check_lock(L), HF_OP_TTL);
-    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
-    if (result.value == -2) lua_pushnil(L);
-    else lua_pushnumber(L, result.value == -1 ? HUGE_VAL : (double)result.value / 1e3);
-    return 1;
+static void settle(hf_lua_op *self, outcome *result) {
+    hf_op *op = self->op;
+    if (op->spec.kind == HF_OP_ACQUIRE) settle_acquire(self->lock, op);
+    else settle_on_hold(self->lock, op);
+    result->kind = op->spec.kind;
+    result->failure = op->failure;
+    result->value = op->value;
+    result->holds = op->info.holds;
+    result->ttl_ms = op->info.ttl_ms;
+    result->waiters = op->info.waiters;
+    result->token = op->info.token;
+    memcpy(result->owner, op->info.owner, sizeof result->owner);
+    end_op(self);
 }
 
 /* Below 2^53: exact in LuaJIT's numbers too. */
@@ -357,48 +296,169 @@ static void push_token(lua_State *L, uint64_t token) {
 #endif
 }
 
-static void set_number(lua_State *L, const char *name, double value) {
-    lua_pushnumber(L, value);
-    lua_setfield(L, -2, name);
-}
-
 static void set_integer(lua_State *L, const char *name, long long value) {
     lua_pushinteger(L, (lua_Integer)value);
     lua_setfield(L, -2, name);
 }
 
-/* info(lock) -> { owner, holds, ttl, token, waiters } as the server has it | nil, message, code */
-static int l_info(lua_State *L) {
-    hf_lua_lock *lock = check_lock(L);
-    lua_Number number = lock->owner ? 0 : coroutine_number(L);
-    outcome result;
-    owner_text text;
-    enter(lock);
-    hf_op_spec spec = plain_spec(lock, HF_OP_INFO, number, &text);
-    hf_op *op = run(L, lock, &spec, &result);
-    char owner[HF_OWNER_MAX + 1] = "";
-    long long holds = 0, ttl_ms = -2, waiters = 0;
-    uint64_t token = 0;
-    if (op) {
-        memcpy(owner, op->info.owner, sizeof owner);
-        holds = op->info.holds, ttl_ms = op->info.ttl_ms, waiters = op->info.waiters, token = op->info.token;
-    }
-    end(op);
-    hf_driver_leave(lock->driver);
-    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
+/* PTTL in seconds, math.huge without a TTL, nil without a key. */
+static void push_ttl(lua_State *L, long long ttl_ms) {
+    if (ttl_ms == -2) lua_pushnil(L);
+    else lua_pushnumber(L, ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
+}
+
+static void push_info(lua_State *L, const outcome *result) {
     lua_newtable(L);
-    if (owner[0]) {
-        lua_pushstring(L, owner);
+    if (result->owner[0]) {
+        lua_pushstring(L, result->owner);
         lua_setfield(L, -2, "owner");
     }
-    set_integer(L, "holds", holds);
-    set_integer(L, "waiters", waiters);
-    if (ttl_ms >= -1) set_number(L, "ttl", ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
-    if (token > 0) {
-        push_token(L, token);
-        lua_setfield(L, -2, "token");
+    set_integer(L, "holds", result->holds);
+    set_integer(L, "waiters", result->waiters);
+    push_ttl(L, result->ttl_ms);
+    lua_setfield(L, -2, "ttl");
+    if (result->token == 0) return;
+    push_token(L, result->token);
+    lua_setfield(L, -2, "token");
+}
+
+/* The lock is at stack index 1. */
+static int push_outcome(lua_State *L, const outcome *result) {
+    if (result->failure.code != HF_OK) return hf_push_failure(L, &result->failure);
+    switch (result->kind) {
+    case HF_OP_ACQUIRE: lua_pushvalue(L, 1); break;
+    case HF_OP_FORCE: lua_pushboolean(L, result->value > 0); break;
+    case HF_OP_TTL: push_ttl(L, result->value); break;
+    case HF_OP_INFO: push_info(L, result); break;
+    default: lua_pushboolean(L, true);
     }
     return 1;
+}
+
+static bool prepare_acquire(hf_lua_lock *lock, hf_failure *failure) {
+    if (!reserve_taken(lock)) {
+        failure->code = HF_NO_MEMORY;
+        return false;
+    }
+    if (lock->driver->closed || hf_driver_watch(lock->driver)) return true;
+    hf_failure_set(failure, HF_SERVER, "acquire", lock->names.key, lock->driver->config.session.server.label,
+                   "no thread for the watchdog: %s", strerror(errno));
+    return false;
+}
+
+/* Runs one operation with the blocking driver. */
+static int run(lua_State *L, hf_op_kind kind, double seconds) {
+    hf_lua_op self = {.lock = check_lock(L)};
+    outcome result = {.kind = kind, .failure = {.code = HF_OK}};
+    hf_driver *driver = self.lock->driver;
+    if (driver->external) return luaL_error(L, "this client's operations are begun and finished");
+    coroutine_number(L); /* may raise: not with the mutex held */
+    enter(self.lock);
+    if (kind != HF_OP_ACQUIRE || prepare_acquire(self.lock, &result.failure)) {
+        hf_op_spec spec = spec_of(L, &self, kind, seconds);
+        self.op = hf_run_op(L, driver, &spec, self.lock->interruptible);
+        if (self.op) settle(&self, &result);
+        else result.failure.code = HF_NO_MEMORY;
+    }
+    hf_driver_leave(driver);
+    return push_outcome(L, &result);
+}
+
+/* acquire(lock [, wait]) -> lock | nil, message, code */
+static int l_acquire(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    return run(L, HF_OP_ACQUIRE, lua_isnoneornil(L, 2) ? lock->wait : lua_tonumber(L, 2));
+}
+
+/* release(lock) -> true | nil, message, code */
+static int l_release(lua_State *L) {
+    return run(L, HF_OP_RELEASE, 0);
+}
+
+/* extend(lock, seconds) -> true | nil, message, code */
+static int l_extend(lua_State *L) {
+    return run(L, HF_OP_EXTEND, luaL_checknumber(L, 2));
+}
+
+/* check(lock) -> true | nil, message, code */
+static int l_check(lua_State *L) {
+    return run(L, HF_OP_CHECK, 0);
+}
+
+/* force_release(lock) -> whether it was locked | nil, message, code */
+static int l_force_release(lua_State *L) {
+    return run(L, HF_OP_FORCE, 0);
+}
+
+/* ttl(lock) -> seconds; math.huge for a key without TTL; nil when free | nil, message, code */
+static int l_ttl(lua_State *L) {
+    return run(L, HF_OP_TTL, 0);
+}
+
+/* info(lock) -> { owner, holds, ttl, token, waiters } as the server has it | nil, message, code */
+static int l_info(lua_State *L) {
+    return run(L, HF_OP_INFO, 0);
+}
+
+/* ---- operations of an external driver ---- */
+
+static const char *const KINDS[] = {"acquire", "release", "extend", "check", "force_release", "info", "ttl", NULL};
+
+/* begin(lock, kind [, seconds]) -> operation. To be finished once it is done; collecting it gives it up. */
+static int l_begin(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    hf_op_kind kind = (hf_op_kind)luaL_checkoption(L, 2, NULL, KINDS);
+    double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
+    hf_lua_op *self = hf_new_object(L, sizeof *self, HF_OP_TYPE);
+    lua_newtable(L);
+    lua_pushvalue(L, 1);
+    lua_rawseti(L, -2, 1);
+    hf_setuservalue(L, -2);
+    self->lock = lock;
+    coroutine_number(L);
+    enter(lock);
+    hf_failure failure = {.code = HF_OK};
+    if (kind != HF_OP_ACQUIRE || prepare_acquire(lock, &failure)) {
+        hf_op_spec spec = spec_of(L, self, kind, seconds);
+        self->op = hf_client_begin(&lock->driver->client, &spec, hf_driver_now(lock->driver));
+    }
+    hf_driver_leave(lock->driver);
+    return self->op ? 1 : luaL_error(L, "not enough memory");
+}
+
+static hf_lua_op *check_op(lua_State *L) {
+    return luaL_checkudata(L, 1, HF_OP_TYPE);
+}
+
+/* is_done(operation) */
+static int l_op_is_done(lua_State *L) {
+    const hf_lua_op *self = check_op(L);
+    lua_pushboolean(L, !self->op || self->op->done);
+    return 1;
+}
+
+/* finish(operation) -> what the blocking call returns; one that is not done is given up and "interrupted" */
+static int l_op_finish(lua_State *L) {
+    hf_lua_op *self = check_op(L);
+    outcome result;
+    if (!self->op) return luaL_error(L, "the operation is finished");
+    hf_getuservalue(L, 1);
+    lua_rawgeti(L, -1, 1);
+    lua_replace(L, 1);
+    enter(self->lock);
+    if (!self->op->done) hf_op_give_up(self->op, hf_driver_now(self->lock->driver));
+    settle(self, &result);
+    hf_driver_leave(self->lock->driver);
+    return push_outcome(L, &result);
+}
+
+static int l_op_gc(lua_State *L) {
+    hf_lua_op *self = check_op(L);
+    if (!self->op || !self->lock->driver) return 0;
+    hf_driver_enter(self->lock->driver);
+    end_op(self);
+    hf_driver_leave(self->lock->driver);
+    return 0;
 }
 
 /* ---- without the server ---- */
@@ -407,8 +467,8 @@ static int l_info(lua_State *L) {
 static hf_hold *own_hold(hf_lua_lock *lock, lua_Number number) {
     owner_text text;
     hf_client *client = &lock->driver->client;
-    hf_hold *hold = hf_holds_find(&client->holds, lock->names.key, owner_of(lock, number, &text));
-    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, hf_now())) {
+    hf_hold *hold = hf_holds_find(&client->holds, lock->layout, lock->names.key, owner_of(lock, number, &text));
+    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, hf_driver_now(lock->driver))) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
     return hold;
@@ -428,7 +488,7 @@ static view look(lua_State *L, hf_lua_lock *lock) {
     if (!lock->driver) return seen;
     enter(lock);
     const hf_hold *hold = own_hold(lock, number);
-    hf_time now = hf_now();
+    hf_time now = hf_driver_now(lock->driver);
     if (hold && hf_hold_is_valid(hold, now)) {
         seen = (view){true, hold->count, hold->valid_until - now, hold->token, HF_LOST_NOT};
     } else if (hold && hold->state == HF_HOLD_LOST) {
@@ -528,9 +588,21 @@ static int l_data(lua_State *L) {
     return 1;
 }
 
+static void open_operations(lua_State *L) {
+    static const luaL_Reg metamethods[] = {{"__gc", l_op_gc}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"is_done", l_op_is_done}, {"finish", l_op_finish}, {NULL, NULL}};
+    hf_new_type(L, HF_OP_TYPE, metamethods);
+    lua_pop(L, 1);
+    lua_newtable(L);
+    luaL_setfuncs(L, functions, 0);
+    lua_setfield(L, -2, "operation");
+}
+
 void hf_open_lock(lua_State *L) {
+    open_operations(L);
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},
+                                         {"begin", l_begin},
                                          {"acquire", l_acquire},
                                          {"release", l_release},
                                          {"force_release", l_force_release},

@@ -27,11 +27,16 @@ hf_time hf_now(void) {
     return (hf_time)time.tv_sec * HF_SECOND + (hf_time)time.tv_nsec;
 }
 
+hf_time hf_driver_now(const hf_driver *driver) {
+    return driver->set_now ? driver->set_now : hf_now();
+}
+
 /* ---- life ---- */
 
-static bool init_client(hf_driver *driver) {
+static bool init_client(hf_driver *driver, const unsigned char *given) {
     unsigned char entropy[24];
-    if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) return false;
+    if (given) memcpy(entropy, given, sizeof entropy);
+    else if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) return false;
     hf_client_init(&driver->client, &driver->config, entropy);
     for (int link = 0; link < HF_LINKS; link++) driver->connections[link] = (hf_connection){.fd = -1, .dial = HF_DIAL_IDLE};
     driver->wake[0] = driver->wake[1] = -1;
@@ -48,12 +53,12 @@ static void init_locks(hf_driver *driver) {
     pthread_mutex_init(&driver->mutex, NULL);
 }
 
-hf_driver *hf_driver_new(const hf_client_config *config) {
+hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *entropy) {
     hf_driver *driver = calloc(1, sizeof *driver);
     if (!driver) return NULL;
     driver->config = *config;
     driver->refs = 1;
-    if (!init_client(driver)) {
+    if (!init_client(driver, entropy)) {
         free(driver);
         return NULL;
     }
@@ -74,7 +79,7 @@ static void begin_anew_after_fork(hf_driver *driver) {
     driver->running = driver->stopping = driver->calling = false;
     driver->sleeps_until = 0;
     init_locks(driver);
-    if (!init_client(driver)) driver->closed = true;
+    if (!init_client(driver, NULL)) driver->closed = true;
     driver->client.closed = driver->closed;
 }
 
@@ -351,7 +356,7 @@ static void *watch(void *context) {
 }
 
 bool hf_driver_watch(hf_driver *driver) {
-    if (driver->running || driver->unwatched) return true;
+    if (driver->running || driver->unwatched || driver->external) return true;
     if (driver->wake[0] < 0 && pipe2(driver->wake, O_CLOEXEC | O_NONBLOCK) != 0) return false;
     sigset_t all, before;
     sigfillset(&all);
@@ -400,12 +405,12 @@ void hf_driver_close(hf_driver *driver, hf_time patience) {
     hf_driver_enter(driver);
     if (!driver->closed) {
         driver->closed = true;
-        hf_client_close(&driver->client, hf_now());
+        hf_client_close(&driver->client, hf_driver_now(driver));
         driver->unwatched = false;
         if (!hf_client_is_quiet(&driver->client)) hf_driver_watch(driver);
         join_watchdog(driver, patience);
     }
-    for (int link = 0; link < HF_LINKS; link++) lose_link(driver, link, "the client was closed");
+    for (int link = 0; link < HF_LINKS && !driver->external; link++) lose_link(driver, link, "the client was closed");
     for (int end = 0; end < 2; end++) {
         if (driver->wake[end] >= 0) close(driver->wake[end]);
         driver->wake[end] = -1;

@@ -21,6 +21,8 @@ typedef struct hf_connection {
     hf_dial dial;
 } hf_connection;
 
+/* An external driver does no I/O of its own: Lua code moves the bytes and gives the time (lua/engine.c). It has no
+ * watchdog thread and is used by one thread alone. */
 typedef struct hf_driver {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* broadcast when the watchdog has fed bytes */
@@ -38,12 +40,18 @@ typedef struct hf_driver {
     pid_t pid;
     uint32_t refs;          /* handles and the client's own */
     bool closed;
+    bool external;
+    hf_time set_now;        /* an external driver's time; 0: the system's */
 } hf_driver;
 
 hf_time hf_now(void);
 
-/* NULL when out of memory or without random bytes (errno). Does no I/O. One reference. */
-hf_driver *hf_driver_new(const hf_client_config *config);
+/* The driver's own time. */
+hf_time hf_driver_now(const hf_driver *driver);
+
+/* NULL when out of memory or without random bytes (errno). Does no I/O. One reference. `entropy`: 24 bytes, NULL: from
+ * the system. */
+hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *entropy);
 
 void hf_driver_ref(hf_driver *driver);
 /* The last one closes the client, waits at most `patience` for it to be quiet, and frees it. */

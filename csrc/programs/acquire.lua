@@ -1,3 +1,4 @@
+--#include "layout.lua"
 --#include "queue.lua"
 -- Takes the lock, enters it again, or tells how long it is taken. Safe to send twice.
 --
@@ -8,7 +9,7 @@
 -- ARGV[7] waiter    its place in the queue, "": do not wait
 --
 -- { 1, token }                   acquired; token 0: unchanged, or no fencing
--- { 0, ttl ms, ahead, foreign }  busy; `ahead` waiters come first; foreign 1: the holder will not hand over
+-- { 0, ttl ms, ahead, foreign }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will not hand over
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
@@ -23,8 +24,7 @@ end
 
 local function take()
   local token = token_of_hold()
-  redis.call('HSET', LOCK, OWNER, FROM + 1)
-  if FROM == 0 or redis.call('PTTL', LOCK) < tonumber(LEASE) then redis.call('PEXPIRE', LOCK, LEASE) end
+  set_holds(LOCK, OWNER, FROM + 1, LEASE)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token }
 end
@@ -66,7 +66,7 @@ local function busy(ttl_ms, foreign)
   return { 0, ttl_ms, ahead, foreign and 1 or 0 }
 end
 
-local count = tonumber(redis.call('HGET', LOCK, OWNER))
+local count = holds_of(LOCK, OWNER)
 if count then
   local known = FROM > 0 and (count == FROM or count == FROM + 1)
   if SHARED and not known and not granted() then return { 2, count } end
@@ -74,7 +74,7 @@ if count then
 end
 local ttl_ms = redis.call('PTTL', LOCK)
 if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end
-if ttl_ms == -1 then return { -3 } end
+if ttl_ms == -1 and KIND == 'hash' then return { -3 } end
 if ttl_ms == -2 then
   if granted() then return take() end
   settle_missed_grant()
@@ -83,7 +83,6 @@ if ttl_ms == -2 then
   if not hand_over(WAITER) then return take() end
   return busy(tonumber(GRANT_MS), false)
 end
-local holder = redis.call('HKEYS', LOCK)[1]
-local foreign = not holder:find(OURS)
+local foreign = not holder_of(LOCK):find(OURS)
 if foreign then redis.call('ZREM', QUEUE, 'foreign') end
 return busy(ttl_ms, foreign)

@@ -1,10 +1,11 @@
+--#include "layout.lua"
 -- Sets a new lease, which also confirms a lock that came by a grant. Changes nothing for anyone but the owner.
 --
 -- KEYS[1] the lock, KEYS[2] its queue
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only look
 --
 -- 1 held by this owner; -1 the key is gone, -2 another owner has it
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+if not holds_of(KEYS[1], ARGV[1]) then
   return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2
 end
 if ARGV[2] ~= '0' then

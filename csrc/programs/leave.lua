@@ -1,3 +1,4 @@
+--#include "layout.lua"
 --#include "queue.lua"
 -- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile goes to the next one.
 --
@@ -8,12 +9,11 @@
 local TO, WAITER = tonumber(ARGV[3]), ARGV[4]
 
 if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end
-local count = tonumber(redis.call('HGET', LOCK, OWNER))
+local count = holds_of(LOCK, OWNER)
 if not count or count <= TO then return 0 end
 if TO > 0 then
-  redis.call('HSET', LOCK, OWNER, TO)
+  set_holds(LOCK, OWNER, TO, 0)
 else
-  redis.call('DEL', LOCK)
   pass_on()
 end
 return 1

@@ -1,7 +1,7 @@
 --#fragment
 -- Shared by the programs that take, pass on or leave a lock.
 --
--- KEYS[1] the lock: a hash, owner -> hold count, that always has a TTL
+-- KEYS[1] the lock
 -- KEYS[2] its fencing counter
 -- KEYS[3] its queue: a sorted set whose lowest score is served first
 --           score >  0   a waiter, "<client uuid>:<wait>:<token ttl ms> <owner>"
@@ -69,9 +69,8 @@ local function hand_over(me)
     local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')
     local counted, token = pcall(next_token, ttl_ms)
     local text = counted and string.format('%.0f', token) or '0'
-    if tell(member, table.concat({ 'grant', wait, text, #owner, owner .. LOCK }, ' ')) then
-      redis.call('HSET', LOCK, owner, 1)
-      redis.call('PEXPIRE', LOCK, GRANT_MS)
+    if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then
+      set_holds(LOCK, owner, 1, GRANT_MS)
       redis.call('ZADD', QUEUE, 0, member)
       redis.call('PEXPIRE', QUEUE, QUEUE_MS)
       return true
@@ -95,14 +94,15 @@ local function foreign_turn()
   end
 end
 
--- After the lock was deleted: it goes to the next one, of ours and of Redisson's in turns.
+-- Frees the lock. It goes to the next one, of ours and of Redisson's in turns.
 local function pass_on()
+  redis.call('DEL', LOCK)
   if redis.pcall('ZCARD', QUEUE) ~= 0 and redis.call('TYPE', QUEUE).ok == 'zset' then
-    if redis.call('PUBSUB', 'NUMSUB', RELEASES)[2] > 0 then
+    if foreign_waiters(RELEASES) > 0 then
       foreign_turn()
     elseif hand_over() then
       return
     end
   end
-  redis.call('PUBLISH', RELEASES, '0')
+  announce(RELEASES)
 end

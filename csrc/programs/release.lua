@@ -1,3 +1,4 @@
+--#include "layout.lua"
 --#include "queue.lua"
 -- Lets go of one hold. The last one frees the lock and passes it on.
 --
@@ -7,14 +8,12 @@
 -- 1 freed, 2 still held; not held by this owner: -1 the key is gone, -2 another owner has it
 local TO, LEASE = tonumber(ARGV[3]), ARGV[4]
 
-if redis.call('HEXISTS', LOCK, OWNER) == 0 then
+if not holds_of(LOCK, OWNER) then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
 if TO > 0 then
-  redis.call('HSET', LOCK, OWNER, TO)
-  if redis.call('PTTL', LOCK) < tonumber(LEASE) then redis.call('PEXPIRE', LOCK, LEASE) end
+  set_holds(LOCK, OWNER, TO, LEASE)
   return 2
 end
-redis.call('DEL', LOCK)
 pass_on()
 return 1

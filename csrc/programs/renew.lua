@@ -1,3 +1,4 @@
+--#include "layout.lua"
 -- Renews many locks at once. Never re-creates one, never shortens a lease, never touches another owner's lock.
 --
 -- KEYS[i] a lock; ARGV[2i - 1] its owner, ARGV[2i] its lease in ms
@@ -5,8 +6,8 @@
 -- for each lock: 1 renewed; -1 the key is gone, -2 another owner (or another type) has it
 local results = {}
 for i, lock in ipairs(KEYS) do
-  local owned = redis.pcall('HEXISTS', lock, ARGV[2 * i - 1])
-  if owned == 1 then
+  local readable, count = pcall(holds_of, lock, ARGV[2 * i - 1])
+  if readable and count then
     local lease = ARGV[2 * i]
     if redis.call('PTTL', lock) < tonumber(lease) then redis.call('PEXPIRE', lock, lease) end
     results[i] = 1

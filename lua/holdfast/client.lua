@@ -3,6 +3,7 @@
 local core = require "holdfast.core"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
+local one_by_one = require "holdfast.one_by_one"
 local options = require "holdfast.options"
 local templates = require "holdfast.with_lock"
 
@@ -70,6 +71,25 @@ function Client:lock(key, opts)
   check_self(self, meta, "client:lock", 2)
   argument(key, options.key, "client:lock", "key", 2)
   return locks.new(self, key, options.table(opts, locks.options, "client:lock", 2), defaults[self])
+end
+
+-- A lock in the layout of SET key owner NX PX, which excludes whoever else uses that; its owner cannot enter it twice.
+-- Does no I/O.
+---@param key string 1 to 1048576 bytes
+---@param opts? holdfast.lock_options
+---@return holdfast.lock
+function Client:mutex(key, opts)
+  check_self(self, meta, "client:mutex", 2)
+  argument(key, options.key, "client:mutex", "key", 2)
+  return locks.new(self, key, options.table(opts, locks.options, "client:mutex", 2), defaults[self], true)
+end
+
+-- A template that runs functions one by one for each business type and id.
+---@param opts? holdfast.one_by_one_options
+---@return holdfast.one_by_one
+function Client:one_by_one(opts)
+  check_self(self, meta, "client:one_by_one", 2)
+  return one_by_one.new(self, options.table(opts, one_by_one.options, "client:one_by_one", 2), defaults[self])
 end
 
 -- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.

@@ -21,6 +21,11 @@ function options.wait(value)
   if not is_number(value) or value < 0 then return "a number of seconds, 0 or more, or math.huge" end
 end
 
+-- Any number; what is 0 or less stands for the default.
+function options.number_or_default(value)
+  if not is_number(value) then return "a number of seconds; 0 or less means the default" end
+end
+
 function options.timeout(value)
   if not is_number(value) or value < 0.001 or value > 3600 then return "a number of seconds from 0.001 to 3600" end
 end
@@ -44,6 +49,11 @@ function options.name(value)
   if type(value) ~= "string" or #value > 127 or value:find("[^\33-\126]") then
     return "a string of at most 127 printable characters without spaces"
   end
+end
+
+-- What can stand in a key: a string or a number.
+function options.name_part(value)
+  if type(value) ~= "string" and type(value) ~= "number" or value == "" then return "a non-empty string or a number" end
 end
 
 function options.boolean(value)

@@ -39,13 +39,18 @@ local function call(fn, lock, ...)
   return xpcall(fn, traceback.keep, lock, ...)
 end
 
+-- Runs fn(lock, ...) under a lock that was just acquired.
+function with_lock.run_held(lock, opts, fn, ...)
+  if opts.abort_on_loss then return finish(lock, loss.abort_on(lock, call, fn, lock, ...)) end
+  return finish(lock, call(fn, lock, ...))
+end
+
 -- The lock is fresh, `opts` and `fn` are checked.
 function with_lock.run(lock, opts, fn, ...)
   loss.tell()
   local acquired, message, code = raw.acquire(lock)
   if not acquired then return nil, message, code end
-  if opts.abort_on_loss then return finish(lock, loss.abort_on(lock, call, fn, lock, ...)) end
-  return finish(lock, call(fn, lock, ...))
+  return with_lock.run_held(lock, opts, fn, ...)
 end
 
 return with_lock

@@ -20,6 +20,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -360,6 +361,15 @@ static int sys_wait(lua_State *L)
     return 2;
 }
 
+/* pin(pid, cpu): keeps a process, 0 = this one, and what it starts from now on, on one processor */
+static int sys_pin(lua_State *L)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)luaL_checkinteger(L, 2), &set);
+    return done(L, sched_setaffinity((pid_t)luaL_checkinteger(L, 1), sizeof set, &set));
+}
+
 static volatile sig_atomic_t caught;
 
 static void count_signal(int number)
@@ -526,6 +536,7 @@ static const luaL_Reg functions[] = {
     {"spawn", sys_spawn},
     {"kill", sys_kill},
     {"wait", sys_wait},
+    {"pin", sys_pin},
     {"catch", sys_catch},
     {"caught", sys_caught},
     {"mkdtemp", sys_mkdtemp},

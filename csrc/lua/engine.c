@@ -1,0 +1,131 @@
+/* core.engine: drives an external client from Lua, which owns the sockets and the clock.
+ *
+ * Links are "calls" and "events". Times are seconds of whatever monotonic clock the caller keeps to. */
+#include <math.h>
+
+#include "binding.h"
+
+static const char *const LINKS[] = {"calls", "events", NULL};
+
+static hf_driver *check_external(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    if (!driver->external) luaL_error(L, "not an external client");
+    return driver;
+}
+
+static hf_session *check_link(lua_State *L, hf_driver *driver) {
+    return &driver->client.links[luaL_checkoption(L, 2, NULL, LINKS)];
+}
+
+/* set_now(client, seconds): from now on this is its time, instead of the system's. */
+static int l_set_now(lua_State *L) {
+    check_external(L)->set_now = hf_to_time(luaL_checknumber(L, 2));
+    return 0;
+}
+
+/* wants(client, link) -> "open", "close" or nil: what to do with the link's socket */
+static int l_wants(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_session *session = check_link(L, driver);
+    hf_driver_enter(driver);
+    hf_want want = hf_session_wants(session, hf_driver_now(driver));
+    hf_driver_leave(driver);
+    if (want == HF_WANT_NOTHING) lua_pushnil(L);
+    else lua_pushstring(L, want == HF_WANT_OPEN ? "open" : "close");
+    return 1;
+}
+
+/* opening(client, link); opened(client, link); closed(client, link, reason) */
+static int l_opening(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_session *session = check_link(L, driver);
+    hf_driver_enter(driver);
+    hf_session_opening(session, hf_driver_now(driver));
+    hf_driver_leave(driver);
+    return 0;
+}
+
+static int l_opened(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_session *session = check_link(L, driver);
+    hf_driver_enter(driver);
+    hf_session_opened(session, hf_driver_now(driver));
+    hf_driver_leave(driver);
+    return 0;
+}
+
+static int l_closed(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_session *session = check_link(L, driver);
+    const char *reason = luaL_checkstring(L, 3);
+    hf_driver_enter(driver);
+    hf_session_closed(session, reason, hf_driver_now(driver));
+    hf_driver_leave(driver);
+    return 0;
+}
+
+/* output(client, link) -> the bytes to write, which count as written; nil when there are none */
+static int l_output(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_session *session = check_link(L, driver);
+    hf_slice output = hf_session_output(session);
+    if (output.size == 0) return 0;
+    lua_pushlstring(L, output.data, output.size);
+    hf_session_written(session, output.size);
+    return 1;
+}
+
+/* feed(client, link, bytes) */
+static int l_feed(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_session *session = check_link(L, driver);
+    size_t size;
+    const char *bytes = luaL_checklstring(L, 3, &size);
+    hf_driver_enter(driver);
+    hf_session_feed(session, bytes, size, hf_driver_now(driver));
+    hf_driver_leave(driver);
+    return 0;
+}
+
+/* tick(client): does what is due */
+static int l_tick(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_driver_enter(driver);
+    hf_client_tick(&driver->client, hf_driver_now(driver));
+    hf_driver_leave(driver);
+    return 0;
+}
+
+/* deadline(client) -> when tick has something to do next; math.huge: never */
+static int l_deadline(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_driver_enter(driver);
+    hf_time deadline = hf_client_deadline(&driver->client);
+    hf_driver_leave(driver);
+    lua_pushnumber(L, deadline == HF_NEVER ? HUGE_VAL : hf_to_seconds(deadline));
+    return 1;
+}
+
+/* server(client) -> host or socket path, port or 0 */
+static int l_server(lua_State *L) {
+    const hf_server *server = &check_external(L)->config.session.server;
+    lua_pushstring(L, server->host);
+    lua_pushinteger(L, server->port);
+    return 2;
+}
+
+/* is_quiet(client) -> nothing is left to be undone on the server */
+static int l_is_quiet(lua_State *L) {
+    lua_pushboolean(L, hf_client_is_quiet(&check_external(L)->client));
+    return 1;
+}
+
+void hf_open_engine(lua_State *L) {
+    static const luaL_Reg functions[] = {{"set_now", l_set_now}, {"wants", l_wants},       {"opening", l_opening},
+                                         {"opened", l_opened},   {"closed", l_closed},     {"output", l_output},
+                                         {"feed", l_feed},       {"tick", l_tick},         {"deadline", l_deadline},
+                                         {"server", l_server},   {"is_quiet", l_is_quiet}, {NULL, NULL}};
+    lua_newtable(L);
+    luaL_setfuncs(L, functions, 0);
+    lua_setfield(L, -2, "engine");
+}

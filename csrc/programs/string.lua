@@ -1,0 +1,23 @@
+--#fragment
+-- How a mutex stands on the server, as SET key owner NX PX leaves it: a string, the owner. Others may set it without a
+-- TTL; they poll, so nobody needs to be told of a release.
+local KIND = 'string'
+
+local function holds_of(lock, owner)
+  return redis.call('GET', lock) == owner and 1 or nil
+end
+
+local function set_holds(lock, owner, _, ms)
+  redis.call('SET', lock, owner, 'PX', ms)
+end
+
+local function holder_of(lock)
+  return redis.call('GET', lock)
+end
+
+local function foreign_waiters(_)
+  return 0
+end
+
+local function announce(_)
+end

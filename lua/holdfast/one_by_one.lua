@@ -1,0 +1,104 @@
+-- The OneByOne template: for each business type and id, functions run one at a time, in the order they came.
+--
+-- A template is userdata that holds its settings only. Its lock is a mutex on prefix .. type .. "_" .. id, which also
+-- excludes other programs that SET NX that key.
+
+local core = require "holdfast.core"
+local locks = require "holdfast.lock"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+local templates = require "holdfast.with_lock"
+
+local meta = core.template_type
+local argument, check_self = options.argument, options.self
+
+local WAIT, LEASE = 10, 30
+
+---@class holdfast.one_by_one
+local OneByOne = {}
+
+meta.__index = OneByOne
+meta.__metatable = meta.__name
+
+---@class holdfast.one_by_one_options
+---@field wait? number seconds in the queue; 10, also for 0 and less
+---@field lease? number seconds that one run may take; 30 renewed by the watchdog, also for 0 and less
+---@field queue? boolean false: try once instead of waiting; true
+---@field prefix? string before every key
+
+local one_by_one = {}
+
+one_by_one.options = {
+  wait = options.number_or_default,
+  lease = options.number_or_default,
+  queue = options.boolean,
+  prefix = options.text,
+}
+
+local execute_options = {
+  wait = options.number_or_default,
+  lease = options.number_or_default,
+  queue = options.boolean,
+  abort_on_loss = options.boolean,
+}
+
+function one_by_one.new(client, given, defaults)
+  return core.template.new { client = client, defaults = defaults, given = given }
+end
+
+local function positive(...)
+  for i = 1, select("#", ...) do
+    local value = select(i, ...)
+    if value and value > 0 then return value end
+  end
+end
+
+local function first_of(a, b, otherwise)
+  if a ~= nil then return a end
+  if b ~= nil then return b end
+  return otherwise
+end
+
+local function shown(part)
+  return (tostring(part):gsub("[%c\127]", "?"))
+end
+
+-- Why the function did not run, in the template's words.
+local function not_acquired(biz_type, biz_id, message, code)
+  local what = ("one_by_one: type=%s id=%s: "):format(shown(biz_type), shown(biz_id))
+  return nil, what .. (code == "busy" and "already running" or message), code
+end
+
+local function run(self, biz_type, biz_id, opts, fn, ...)
+  local data = core.template.data(self)
+  local given = data.given
+  local lease = positive(opts.lease, given.lease)
+  local queue = first_of(opts.queue, given.queue, true)
+  local lock = locks.new(data.client, (given.prefix or "") .. biz_type .. "_" .. biz_id, {
+    lease = lease or LEASE,
+    watchdog = lease == nil,
+    wait = queue and positive(opts.wait, given.wait, WAIT) or 0,
+  }, data.defaults, true)
+  loss.tell()
+  local acquired, message, code = core.lock.acquire(lock)
+  if not acquired then return not_acquired(biz_type, biz_id, message, code) end
+  return templates.run_held(lock, opts, fn, ...)
+end
+
+-- Calls fn(lock, ...) once no other runs for this type and id, by anybody; releases in any case.
+---@param biz_type string | number
+---@param biz_id string | number
+---@param opts? { wait: number?, lease: number?, queue: boolean?, abort_on_loss: boolean? } | fun(lock: holdfast.lock, ...): ...
+---@param fn? fun(lock: holdfast.lock, ...): ...
+---@return any ... fn's results; nil, message, code as client:with_lock
+function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
+  check_self(self, meta, "one_by_one:execute", 2)
+  argument(biz_type, options.name_part, "one_by_one:execute", "biz_type", 2)
+  argument(biz_id, options.name_part, "one_by_one:execute", "biz_id", 2)
+  if options.callable(opts) == nil then return run(self, biz_type, biz_id, {}, opts, fn, ...) end
+  options.table(opts, execute_options, "one_by_one:execute", 2)
+  argument(fn, options.callable, "one_by_one:execute", "fn", 2)
+  return run(self, biz_type, biz_id, opts or {}, fn, ...)
+end
+
+return one_by_one

@@ -1,0 +1,316 @@
+-- A small Redis in memory: one process, no sockets, no clock of its own. It runs the programs of csrc/programs
+-- unchanged, under a time that the caller gives, and answers as redis-server 7.0 does; spec/redis_diff_spec.lua
+-- holds it to that.
+--
+-- One command runs at a time, and time stands still while it runs. Expired keys are gone for everyone who looks.
+-- Messages leave after the command that sent them, before its reply. What the real server can do and this one
+-- cannot raises, it never gets an invented reply.
+--
+--   local server = Redis.new { now = function() return microseconds end, password = text | nil }
+--   local client = server:connect(function(bytes) ... end, function() ... end)   -- messages; closed by the server
+--   client:feed(bytes) → reply bytes        client:call { "GET", key } → reply as in spec/sim/resp.lua
+--   client:close()                          server:restart { keep_data = boolean }
+--
+-- server.faults: oom, readonly, loading, busy (booleans), deny = { get = true, ["client|list"] = true },
+--   deny_channels (boolean): from then on commands are refused as the real server would.
+-- server.defects[name] = function(run, client, args): takes the place of a command, to see who notices.
+
+local Keyspace = require "spec.sim.redis.keyspace"
+local admin = require "spec.sim.redis.admin"
+local fail = require "spec.sim.redis.fail"
+local pubsub = require "spec.sim.redis.pubsub"
+local resp = require "spec.sim.resp"
+
+local DATABASES = 16
+local VERSION = "7.0.15"
+
+local REFUSED = {
+  auth = "NOAUTH Authentication required.",
+  oom = "OOM command not allowed when used memory > 'maxmemory'.",
+  readonly = "READONLY You can't write against a read only replica.",
+  loading = "LOADING Redis is loading the dataset in memory",
+  busy = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+  channel = "NOPERM this user has no permissions to access one of the channels used as arguments",
+}
+
+-- { run, arity, name, subcommands, and the flags: w writes, m needs memory, s not in scripts, a before AUTH,
+-- l while loading, p while subscribed, b while a script hangs, c names channels }
+local commands = {}
+
+local function prepared(name, entry)
+  local command = { name = name:lower(), arity = entry[1], run = entry[3] }
+  for flag in (entry[2] or ""):gmatch(".") do command[flag] = true end
+  if entry.subcommands then
+    command.subcommands = {}
+    for sub, sub_entry in pairs(entry.subcommands) do
+      command.subcommands[sub] = prepared(name .. "|" .. sub, sub_entry)
+    end
+  end
+  return command
+end
+
+local function add_all(list)
+  for name, entry in pairs(list) do
+    if type(entry) == "table" then commands[name] = prepared(name, entry) end
+  end
+end
+
+add_all(admin)
+add_all(pubsub)
+add_all(require "spec.sim.redis.hashes")
+add_all(require "spec.sim.redis.scripting")
+add_all(require "spec.sim.redis.strings")
+add_all(require "spec.sim.redis.zsets")
+
+local Client = {}
+Client.__index = Client
+
+local Server = {}
+Server.__index = Server
+
+local Redis = {}
+
+function Redis.new(options)
+  local self = setmetatable({
+    clock = options.now, password = options.password, faults = { deny = {} }, defects = {},
+    databases = {}, channels = {}, patterns = {}, scripts = {}, outbox = {},
+    connected = {}, last_id = 0, runs = 1,
+  }, Server)
+  self:look_at_clock()
+  self.started_us = self.now_us
+  return self
+end
+
+function Server:look_at_clock()
+  self.now_us = math.floor(self.clock())
+end
+
+-- The server's time in ms, as of the running command.
+function Server:now_ms()
+  return math.floor(self.now_us / 1000)
+end
+
+-- → keyspace | nil
+function Server:database(index)
+  if index < 0 or index >= DATABASES then return nil end
+  if not self.databases[index] then
+    self.databases[index] = Keyspace.new(function() return self:now_ms() end)
+  end
+  return self.databases[index]
+end
+
+function Server:flush()
+  for _, keyspace in pairs(self.databases) do keyspace.entries = {} end
+end
+
+-- The connected clients, oldest first.
+function Server:clients()
+  local list = {}
+  for _, client in pairs(self.connected) do list[#list + 1] = client end
+  table.sort(list, function(a, b) return a.id < b.id end)
+  return list
+end
+
+function Server:info()
+  return table.concat({
+    "# Server", "redis_version:" .. VERSION, "redis_mode:standalone", ("run_id:%040d"):format(self.runs),
+    ("uptime_in_seconds:%d"):format(math.floor((self.now_us - self.started_us) / 1000000)),
+    "# Clients", ("connected_clients:%d"):format(#self:clients()),
+    "# Persistence", "loading:" .. (self.faults.loading and 1 or 0),
+    "# Replication", "role:" .. (self.faults.readonly and "slave" or "master"), "connected_slaves:0", "",
+  }, "\r\n")
+end
+
+-- on_message(bytes): what the server sends by itself. on_close(): it has ended the connection.
+function Server:connect(on_message, on_close)
+  self.last_id = self.last_id + 1
+  local client = setmetatable({
+    server = self, id = self.last_id, name = "", db = self:database(0), db_index = 0,
+    channels = {}, patterns = {}, requests = resp.requests(), authenticated = not self.password,
+    on_message = on_message, on_close = on_close,
+  }, Client)
+  client.requests.stranger = not client.authenticated
+  self.connected[client.id] = client
+  return client
+end
+
+-- Ends all connections and forgets all scripts, without keep_data all keys.
+function Server:restart(options)
+  for _, client in ipairs(self:clients()) do client:drop() end
+  self.scripts, self.outbox = {}, {}
+  self.runs = self.runs + 1
+  self:look_at_clock()
+  self.started_us = self.now_us
+  if not (options and options.keep_data) then self:flush() end
+end
+
+local function quoted_arguments(args)
+  local text = ""
+  for i = 2, #args do
+    if #text >= 128 then break end
+    text = text .. "'" .. args[i]:sub(1, 128 - #text):match("^[^%z]*") .. "' "
+  end
+  return text
+end
+
+local function arity_fits(command, args)
+  local arity = command.arity
+  return arity and (#args == arity or arity < 0 and #args >= -arity)
+end
+
+local function subcommand(command, args)
+  local found = command.subcommands[args[2]:upper()]
+  if found then return found end
+  return nil, "unknown", ("ERR unknown subcommand '%s'. Try %s HELP."):format(args[2]:sub(1, 128), args[1]:upper())
+end
+
+-- → command | nil, "unknown" or "arity", error text
+local function lookup(args)
+  local command = commands[args[1]] or commands[args[1]:upper()]
+  if not command then
+    return nil, "unknown", ("ERR unknown command '%s', with args beginning with: %s"):format(args[1]:sub(1, 128),
+      quoted_arguments(args))
+  end
+  if command.subcommands and args[2] then
+    local found, kind, message = subcommand(command, args)
+    if not found then return nil, kind, message end
+    command = found
+  end
+  if arity_fits(command, args) then return command end
+  return nil, "arity", ("ERR wrong number of arguments for '%s' command"):format(command.name)
+end
+
+-- → error text | nil
+local function refusal(client, command)
+  local faults, name = client.server.faults, command.name
+  if not client.authenticated and not command.a then return REFUSED.auth end
+  if faults.deny[name] then return ("NOPERM this user has no permissions to run the '%s' command"):format(name) end
+  if faults.deny_channels and command.c then return REFUSED.channel end
+  if faults.oom and command.m then return REFUSED.oom end
+  if faults.readonly and command.w then return REFUSED.readonly end
+  if client:subscribed() and not command.p then
+    return ("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in "
+      .. "this context"):format(name)
+  end
+  if faults.loading and not command.l then return REFUSED.loading end
+  if faults.busy and not command.b then return REFUSED.busy end
+  return nil
+end
+
+local function refusal_in_script(state, command)
+  local faults = state.server.faults
+  if command.s then return "ERR This Redis command is not allowed from script" end
+  if faults.deny[command.name] then
+    return "ERR The user executing the script can't run this command or subcommand"
+  end
+  if faults.deny_channels and command.c then
+    return "ERR The user executing the script can't publish to the channel mentioned in the command"
+  end
+  if faults.readonly and command.w then return REFUSED.readonly end
+  if faults.oom and command.m and not state.wrote then return REFUSED.oom end
+  return nil
+end
+
+-- → reply, an error reply included
+local function perform(command, client, args)
+  local ok, reply
+  local defect = client.server.defects[command.name]
+  if defect then
+    ok, reply = pcall(defect, command.run, client, args)
+  else
+    ok, reply = pcall(command.run, client, args)
+  end
+  if ok then return reply end
+  if fail.is(reply) then return { err = reply.err } end
+  error(reply, 0)
+end
+
+-- state: what the running script sees as its client, and `wrote`: memory no longer stops a script that has written.
+function Server.execute_in_script(state, args)
+  local command, kind = lookup(args)
+  if not command then
+    return { err = kind == "unknown" and "ERR Unknown Redis command called from script"
+      or "ERR Wrong number of args calling Redis command from script" }
+  end
+  local refused = refusal_in_script(state, command)
+  if refused then return { err = refused } end
+  if command.w then state.wrote = true end
+  return perform(command, state, args)
+end
+
+local function execute(client, args)
+  client.server:look_at_clock()
+  local command, _, message = lookup(args)
+  if not command then return { err = message } end
+  local refused = refusal(client, command)
+  if refused then return { err = refused } end
+  local reply = perform(command, client, args)
+  client.requests.stranger = not client.authenticated
+  return reply
+end
+
+local function send_messages(server)
+  local outbox = server.outbox
+  if #outbox == 0 then return end
+  server.outbox = {}
+  for _, item in ipairs(outbox) do
+    if not item.client.closed then item.client.on_message(item.bytes) end
+  end
+end
+
+local function end_connections(server)
+  for _, client in ipairs(server:clients()) do
+    if client.ending then client:drop() end
+  end
+end
+
+function Client:subscribed()
+  return #self.channels + #self.patterns > 0
+end
+
+-- One command. → reply; nil on a closed connection
+function Client:call(args)
+  if self.closed then return nil end
+  local reply = execute(self, args)
+  send_messages(self.server)
+  end_connections(self.server)
+  return type(reply) == "table" and reply.many or reply
+end
+
+-- Bytes of a client, in any cuts. → the bytes of all replies that they led to
+function Client:feed(bytes)
+  if self.closed then return "" end
+  self.requests:feed(bytes)
+  local out = {}
+  while not self.closed do
+    local args, message = self.requests:next()
+    if args then
+      out[#out + 1] = resp.encode(execute(self, args))
+    elseif message then
+      out[#out + 1] = resp.encode { err = "ERR " .. message }
+      self.ending = true
+    else
+      break
+    end
+    send_messages(self.server)
+    end_connections(self.server)
+  end
+  return table.concat(out)
+end
+
+-- The client goes away.
+function Client:close()
+  if self.closed then return end
+  self.closed = true
+  pubsub.forget(self)
+  self.server.connected[self.id] = nil
+end
+
+-- The server ends the connection.
+function Client:drop()
+  if self.closed then return end
+  self:close()
+  if self.on_close then self.on_close() end
+end
+
+return Redis

@@ -1,0 +1,57 @@
+-- Command arguments as Redis reads them. What it refuses ends the command with Redis's own words.
+
+local fail = require "spec.sim.redis.fail"
+local resp = require "spec.sim.resp"
+
+local arguments = {}
+
+local INFINITE = { inf = true, infinity = true }
+
+function arguments.integer(text, message)
+  return resp.integer(text) or fail(message or "ERR value is not an integer or out of range")
+end
+
+-- → number | nil
+local function double(text)
+  if text:find("%s") or text == "" then return nil end
+  local number = tonumber(text)
+  if number then return number == number and number or nil end
+  local sign, word = text:lower():match("^([+-]?)(%a+)$")
+  return INFINITE[word] and (sign == "-" and -math.huge or math.huge) or nil
+end
+
+function arguments.double(text, message)
+  return double(text) or fail(message or "ERR value is not a valid float")
+end
+
+-- A bound of a score range, "(" before it leaves it out; nothing is zero. → { value =, open = }
+function arguments.bound(text)
+  local open = text:sub(1, 1) == "("
+  if open then text = text:sub(2) end
+  return { value = text == "" and 0 or double(text) or fail("ERR min or max is not a float"), open = open }
+end
+
+-- A double as replies show it.
+function arguments.double_text(number)
+  if number == math.huge then return "inf" end
+  if number == -math.huge then return "-inf" end
+  return ("%.17g"):format(number)
+end
+
+function arguments.integer_text(number)
+  return ("%.0f"):format(number == 0 and 0 or number)
+end
+
+-- 0-based, from the end if negative, to a range of 1-based places. → first, last (last < first: none)
+function arguments.places(start, stop, count)
+  if start < 0 then start = start + count end
+  if stop < 0 then stop = stop + count end
+  return math.max(start, 0) + 1, math.min(stop, count - 1) + 1
+end
+
+-- An option that the real server has and this one has not: no reply would be true.
+function arguments.unknown_here(command, option)
+  error(("%s %s is not in the small Redis"):format(command, option), 0)
+end
+
+return arguments

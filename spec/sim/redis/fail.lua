@@ -1,0 +1,12 @@
+-- Raises an error reply: the running command ends with it.
+-- Whatever else is raised is a fault of the caller or of the small Redis, and never becomes a reply.
+
+local Failure = {}
+
+local function fail(text)
+  error(setmetatable({ err = text }, Failure), 0)
+end
+
+return setmetatable({
+  is = function(value) return getmetatable(value) == Failure end,
+}, { __call = function(_, text) return fail(text) end })

@@ -1,0 +1,65 @@
+-- Commands on hashes. Each entry as in strings.lua.
+
+local arguments = require "spec.sim.redis.arguments"
+local fail = require "spec.sim.redis.fail"
+
+local commands = {}
+
+local function value_of(client, key, field)
+  local hash = client.db:get(key, "hash")
+  return hash and hash.values[field]
+end
+
+commands.HSET = { -4, "wm", function(client, args)
+  if #args % 2 == 1 then fail(("ERR wrong number of arguments for '%s' command"):format(args[1]:lower())) end
+  local hash, added = client.db:open(args[2], "hash"), 0
+  for i = 3, #args, 2 do
+    if hash:set(args[i], args[i + 1]) then added = added + 1 end
+  end
+  return added
+end }
+
+commands.HGET = { 3, "r", function(client, args) return value_of(client, args[2], args[3]) or false end }
+
+commands.HEXISTS = { 3, "r", function(client, args) return value_of(client, args[2], args[3]) and 1 or 0 end }
+
+commands.HLEN = { 2, "r", function(client, args)
+  local hash = client.db:get(args[2], "hash")
+  return hash and hash.count or 0
+end }
+
+commands.HDEL = { -3, "w", function(client, args)
+  local hash, removed = client.db:get(args[2], "hash"), 0
+  if not hash then return 0 end
+  for i = 3, #args do
+    if hash:remove(args[i]) then removed = removed + 1 end
+  end
+  client.db:trim(args[2])
+  return removed
+end }
+
+commands.HKEYS = { 2, "r", function(client, args)
+  local hash, list = client.db:get(args[2], "hash"), {}
+  for i, field in ipairs(hash and hash.fields or {}) do list[i] = field end
+  return list
+end }
+
+commands.HGETALL = { 2, "r", function(client, args)
+  local hash, list = client.db:get(args[2], "hash"), {}
+  for _, field in ipairs(hash and hash.fields or {}) do
+    list[#list + 1] = field
+    list[#list + 1] = hash.values[field]
+  end
+  return list
+end }
+
+commands.HINCRBY = { 4, "wm", function(client, args)
+  local amount = arguments.integer(args[4])
+  local old = arguments.integer(value_of(client, args[2], args[3]) or "0", "ERR hash value is not an integer")
+  local value = old + amount
+  if value >= 2 ^ 63 or value < -2 ^ 63 then fail("ERR increment or decrement would overflow") end
+  client.db:open(args[2], "hash"):set(args[3], arguments.integer_text(value))
+  return value
+end }
+
+return commands

@@ -1,0 +1,125 @@
+-- Publish and subscribe. A client's subscriptions and the server's lists of subscribers always agree; messages wait
+-- in the server's outbox until the command, and so a whole script, is over.
+
+local fail = require "spec.sim.redis.fail"
+local glob = require "spec.sim.redis.glob"
+local resp = require "spec.sim.resp"
+
+local commands = {}
+
+local function index_of(list, item)
+  for i, other in ipairs(list) do
+    if other == item then return i end
+  end
+end
+
+local function total(client)
+  return #client.channels + #client.patterns
+end
+
+-- kind: "channels" or "patterns"
+local function add(client, kind, name)
+  if index_of(client[kind], name) then return end
+  table.insert(client[kind], name)
+  local subscribers = client.server[kind]
+  subscribers[name] = subscribers[name] or {}
+  table.insert(subscribers[name], client)
+end
+
+local function remove(client, kind, name)
+  local at = index_of(client[kind], name)
+  if not at then return end
+  table.remove(client[kind], at)
+  local list = client.server[kind][name]
+  table.remove(list, index_of(list, client))
+  if #list == 0 then client.server[kind][name] = nil end
+end
+
+local function subscribe(client, args, kind)
+  local replies = {}
+  for i = 2, #args do
+    add(client, kind, args[i])
+    replies[i - 1] = { args[1]:lower(), args[i], total(client) }
+  end
+  return { many = replies }
+end
+
+local function unsubscribe(client, args, kind)
+  local names = {}
+  for i, name in ipairs(args[2] and args or client[kind]) do names[i] = name end
+  if args[2] then table.remove(names, 1) end
+  local replies = {}
+  for i, name in ipairs(names) do
+    remove(client, kind, name)
+    replies[i] = { args[1]:lower(), name, total(client) }
+  end
+  if #replies == 0 then replies[1] = { args[1]:lower(), false, total(client) } end
+  return { many = replies }
+end
+
+-- When the connection ends.
+function commands.forget(client)
+  for _, kind in ipairs { "channels", "patterns" } do
+    while client[kind][1] do remove(client, kind, client[kind][1]) end
+  end
+end
+
+local function sorted_keys(map)
+  local list = {}
+  for key in pairs(map) do list[#list + 1] = key end
+  table.sort(list)
+  return list
+end
+
+local function publish(server, channel, message)
+  local receivers = 0
+  local function send(list, reply)
+    local bytes = resp.encode(reply)
+    for _, client in ipairs(list) do
+      receivers = receivers + 1
+      table.insert(server.outbox, { client = client, bytes = bytes })
+    end
+  end
+  if server.channels[channel] then send(server.channels[channel], { "message", channel, message }) end
+  for _, pattern in ipairs(sorted_keys(server.patterns)) do
+    if glob(pattern, channel) then send(server.patterns[pattern], { "pmessage", pattern, channel, message }) end
+  end
+  return receivers
+end
+
+commands.SUBSCRIBE = { -2, "slpc", function(client, args) return subscribe(client, args, "channels") end }
+commands.PSUBSCRIBE = { -2, "slpc", function(client, args) return subscribe(client, args, "patterns") end }
+commands.UNSUBSCRIBE = { -1, "slp", function(client, args) return unsubscribe(client, args, "channels") end }
+commands.PUNSUBSCRIBE = { -1, "slp", function(client, args) return unsubscribe(client, args, "patterns") end }
+
+commands.PUBLISH = { 3, "lc", function(client, args) return publish(client.server, args[2], args[3]) end }
+
+local subcommands = {}
+
+subcommands.CHANNELS = { -2, "l", function(client, args)
+  if #args > 3 then
+    fail(("ERR unknown subcommand or wrong number of arguments for '%s'. Try PUBSUB HELP."):format(args[2]))
+  end
+  local list = {}
+  for _, channel in ipairs(sorted_keys(client.server.channels)) do
+    if not args[3] or glob(args[3], channel) then list[#list + 1] = channel end
+  end
+  return list
+end }
+
+subcommands.NUMSUB = { -2, "l", function(client, args)
+  local list = {}
+  for i = 3, #args do
+    list[#list + 1] = args[i]
+    list[#list + 1] = #(client.server.channels[args[i]] or {})
+  end
+  return list
+end }
+
+subcommands.NUMPAT = { 2, "l", function(client)
+  return #sorted_keys(client.server.patterns)
+end }
+
+commands.PUBSUB = { subcommands = subcommands }
+
+return commands

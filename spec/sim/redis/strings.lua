@@ -1,0 +1,164 @@
+-- Commands on strings, on keys of any type, and on their expiry.
+-- Each: { arity with the name, negative: at least; flags; run(client, args) → reply }. Flags: see redis.lua.
+
+local arguments = require "spec.sim.redis.arguments"
+local fail = require "spec.sim.redis.fail"
+local glob = require "spec.sim.redis.glob"
+
+local OK = { ok = "OK" }
+local EXPIRE_MAX = 9223372036854775807
+
+local commands = {}
+
+local function sum(list, count_one)
+  local total = 0
+  for i = 2, #list do total = total + (count_one(list[i]) and 1 or 0) end
+  return total
+end
+
+-- The moment `amount` units from now, or at it, in ms.
+local function moment(client, amount, unit, absolute)
+  local ms = amount * unit
+  if not absolute then ms = ms + client.server:now_ms() end
+  return ms < EXPIRE_MAX and ms > -EXPIRE_MAX and ms or nil
+end
+
+commands.GET = { 2, "r", function(client, args) return client.db:get(args[2], "string") or false end }
+
+local EXPIRY = { EX = { 1000, false }, PX = { 1, false }, EXAT = { 1000, true }, PXAT = { 1, true } }
+
+local function set_options(args)
+  local options = {}
+  local at = 4
+  local function once(name)
+    if options[name] then fail("ERR syntax error") end
+    return true
+  end
+  while at <= #args do
+    local name = args[at]:upper()
+    if (name == "NX" or name == "XX") and not options.only then
+      options.only = name
+    elseif name == "GET" then
+      options.get = true
+    elseif name == "KEEPTTL" and once("expiry") then
+      options.keep, options.expiry = true, "KEEPTTL"
+    elseif EXPIRY[name] and args[at + 1] and once("expiry") then
+      options.expiry, options.amount = name, args[at + 1]
+      at = at + 1
+    elseif options.only ~= name then
+      fail("ERR syntax error")
+    end
+    at = at + 1
+  end
+  return options
+end
+
+local function set_expiry(client, options)
+  if not options.amount then return nil end
+  local amount = arguments.integer(options.amount)
+  local unit, absolute = EXPIRY[options.expiry][1], EXPIRY[options.expiry][2]
+  local expires = amount > 0 and moment(client, amount, unit, absolute)
+  return expires or fail("ERR invalid expire time in 'set' command")
+end
+
+commands.SET = { -3, "wm", function(client, args)
+  local options = set_options(args)
+  local expires = set_expiry(client, options)
+  local old = client.db:find(args[2])
+  local reply = options.get and (client.db:get(args[2], "string") or false)
+  if options.only == "NX" and old or options.only == "XX" and not old then return reply or false end
+  client.db:put(args[2], "string", args[3], options.keep and old and old.expires or expires)
+  if options.get then return reply end
+  return OK
+end }
+
+commands.DEL = { -2, "w", function(client, args)
+  return sum(args, function(key) return client.db:remove(key) end)
+end }
+
+commands.EXISTS = { -2, "r", function(client, args)
+  return sum(args, function(key) return client.db:find(key) end)
+end }
+
+commands.TYPE = { 2, "r", function(client, args)
+  local entry = client.db:find(args[2])
+  return { ok = entry and entry.kind or "none" }
+end }
+
+commands.KEYS = { 2, "r", function(client, args)
+  local list = {}
+  for _, key in ipairs(client.db:keys()) do
+    if glob(args[2], key) then list[#list + 1] = key end
+  end
+  return list
+end }
+
+commands.DBSIZE = { 1, "r", function(client) return #client.db:keys() end }
+
+local function add(client, key, amount)
+  local old = client.db:get(key, "string")
+  local value = arguments.integer(old or "0") + amount
+  if value >= 2 ^ 63 or value < -2 ^ 63 then fail("ERR increment or decrement would overflow") end
+  local entry = client.db:find(key)
+  client.db:put(key, "string", arguments.integer_text(value), entry and entry.expires)
+  return value
+end
+
+commands.INCR = { 2, "wm", function(client, args) return add(client, args[2], 1) end }
+commands.DECR = { 2, "wm", function(client, args) return add(client, args[2], -1) end }
+commands.INCRBY = { 3, "wm", function(client, args) return add(client, args[2], arguments.integer(args[3])) end }
+
+local function expire_options(args)
+  local given = {}
+  for i = 4, #args do
+    local name = args[i]:upper()
+    if name ~= "NX" and name ~= "XX" and name ~= "GT" and name ~= "LT" then
+      fail("ERR Unsupported option " .. args[i])
+    end
+    given[name] = true
+  end
+  if given.NX and (given.XX or given.GT or given.LT) then
+    fail("ERR NX and XX, GT or LT options at the same time are not compatible")
+  end
+  if given.GT and given.LT then fail("ERR GT and LT options at the same time are not compatible") end
+  return given
+end
+
+local function expiry_allowed(given, old, new)
+  if given.NX and old or given.XX and not old then return false end
+  if given.GT and new <= (old or math.huge) then return false end
+  return not (given.LT and old and new >= old)
+end
+
+local function expire(client, args, unit)
+  local given = expire_options(args)
+  local expires = moment(client, arguments.integer(args[3]), unit)
+  if not expires then fail(("ERR invalid expire time in '%s' command"):format(args[1]:lower())) end
+  local entry = client.db:find(args[2])
+  if not entry or not expiry_allowed(given, entry.expires, expires) then return 0 end
+  entry.expires = expires
+  if expires <= client.server:now_ms() then client.db:remove(args[2]) end
+  return 1
+end
+
+commands.EXPIRE = { -3, "w", function(client, args) return expire(client, args, 1000) end }
+commands.PEXPIRE = { -3, "w", function(client, args) return expire(client, args, 1) end }
+
+local function ttl(client, key, unit)
+  local entry = client.db:find(key)
+  if not entry then return -2 end
+  if not entry.expires then return -1 end
+  return math.floor((entry.expires - client.server:now_ms() + math.floor(unit / 2)) / unit)
+end
+
+commands.TTL = { 2, "r", function(client, args) return ttl(client, args[2], 1000) end }
+commands.PTTL = { 2, "r", function(client, args) return ttl(client, args[2], 1) end }
+
+commands.PERSIST = { 2, "w", function(client, args)
+  local entry = client.db:find(args[2])
+  if not entry or not entry.expires then return 0 end
+  entry.expires = nil
+  return 1
+end }
+
+return commands
