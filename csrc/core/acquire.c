@@ -162,6 +162,7 @@ static void ask(hf_op *op, hf_time now) {
         return;
     }
     op->state = HF_ACQUIRE_ASKING;
+    op->told = false;
     bool patient = op->queued;
     op->queued = op->queued || with_place;
     hf_op_send(op, on_answer, ask_deadline(op, now), patient, now);
@@ -233,7 +234,7 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
         if (op->client->subscribed) ask(op, now);
     } else {
         op->state = HF_ACQUIRE_WAITING;
-        op->recheck_at = next_look(op, ttl_ms, ahead, now);
+        op->recheck_at = op->told ? hf_time_max(now, op->known_waiting_at + LEAST_LOOK) : next_look(op, ttl_ms, ahead, now);
         if (ahead == 0 && hf_reply_integer_at(reply, 3, 0) == 1) watch_foreign(op, now);
     }
 }
@@ -387,29 +388,37 @@ void hf_acquire_unblock(hf_op *op, hf_time now) {
 
 /* ---- events ---- */
 
-void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
-    if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
+/* What is heard while an answer is under way may have happened after it: the two links keep no order between them. */
+static bool is_waiting(hf_op *op) {
+    op->told = true;
+    return op->state == HF_ACQUIRE_WAITING;
 }
 
-/* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then. */
-void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now) {
+void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
+    if (is_waiting(op) || op->state == HF_ACQUIRE_SUBSCRIBING) ask(op, now);
+}
+
+/* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then;
+ * a short lease of the lock's own ends before. */
+void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time now) {
     op->client->stats.grants++;
-    if (op->state != HF_ACQUIRE_WAITING) return; /* the answer under way tells */
-    hf_time lease = op->client->config.grant_lease;
-    hf_time end = hf_lease_end(op->known_waiting_at, lease);
+    if (!is_waiting(op)) return;
+    hf_time lease = hf_time_min(grant_lease, op->client->config.grant_lease);
+    hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
+    lease = hf_time_min(lease, op->spec.lease);
     if (needs_token || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);
 }
 
 void hf_acquire_on_turn(hf_op *op, hf_time turn, hf_time now) {
-    if (op->state != HF_ACQUIRE_WAITING) return;
+    if (!is_waiting(op)) return;
     op->recheck_at = hf_time_min(op->recheck_at, now + turn + HF_MS);
     hf_client_listen_foreign(op, now);
 }
 
 void hf_acquire_on_nudge(hf_op *op, hf_time now) {
-    if (op->state != HF_ACQUIRE_WAITING) return;
+    if (!is_waiting(op)) return;
     op->recheck_at = hf_time_min(op->recheck_at, hf_time_max(now, op->known_waiting_at + LEAST_LOOK));
 }
 

@@ -144,6 +144,7 @@ struct hf_op {
     uint32_t joins;
     bool queued;       /* the server may have us in its queue */
     bool foreign;      /* listens for Redisson's releases */
+    bool told;         /* something was heard while asking */
     bool interrupted;
     bool events;       /* counted in client->waiting */
     hf_code ended;     /* the code after leaving */

@@ -22,7 +22,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "1688161fe22a65f37dae7a83d8a1cd48290f62bb",
+    {"acquire", "24605d9c4ead3fc8058b3c241a9faf946e4f92ac",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -87,7 +87,8 @@ static const hf_program hf_program_table[] = {
      "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
-     "if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then\n"
+     "local layout = KIND == 'string' and 1 or 0\n"
+     "if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then\n"
      "set_holds(LOCK, owner, 1, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, 0, member)\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -182,7 +183,7 @@ static const hf_program hf_program_table[] = {
      "local foreign = not holder_of(LOCK):find(OURS)\n"
      "if foreign then redis.call('ZREM', QUEUE, 'foreign') end\n"
      "return busy(ttl_ms, foreign)\n",
-     5219},
+     5251},
     {"extend", "ce1cd3c30fdab0a259ccb63d9462823befe963b8",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -210,7 +211,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      749},
-    {"force", "55d3c8f3cbaabf5f2b91b32a56f02822096eb224",
+    {"force", "2649023b8834c120cb995f5552552c7c55cba1e5",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -275,7 +276,8 @@ static const hf_program hf_program_table[] = {
      "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
-     "if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then\n"
+     "local layout = KIND == 'string' and 1 or 0\n"
+     "if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then\n"
      "set_holds(LOCK, owner, 1, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, 0, member)\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -313,7 +315,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     3079},
+     3111},
     {"info", "664cc72253926b79c08dc4c69a538f96bcc4d6cb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -343,7 +345,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      877},
-    {"leave", "d3ce0fffa4be0b1796a7a284fb1c9b7d18dcde3c",
+    {"leave", "f74641632c66a1611d1bbb3892fa162baead5eac",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -408,7 +410,8 @@ static const hf_program hf_program_table[] = {
      "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
-     "if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then\n"
+     "local layout = KIND == 'string' and 1 or 0\n"
+     "if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then\n"
      "set_holds(LOCK, owner, 1, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, 0, member)\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -451,8 +454,8 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     3156},
-    {"mutex_acquire", "12cae16e6054d0fe68d9ba12833e59f5921eeff0",
+     3188},
+    {"mutex_acquire", "5980795efc5290ee5e0c8b98a96e74e0b7f4aeaa",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -515,7 +518,8 @@ static const hf_program hf_program_table[] = {
      "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
-     "if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then\n"
+     "local layout = KIND == 'string' and 1 or 0\n"
+     "if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then\n"
      "set_holds(LOCK, owner, 1, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, 0, member)\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -610,7 +614,7 @@ static const hf_program hf_program_table[] = {
      "local foreign = not holder_of(LOCK):find(OURS)\n"
      "if foreign then redis.call('ZREM', QUEUE, 'foreign') end\n"
      "return busy(ttl_ms, foreign)\n",
-     5041},
+     5073},
     {"mutex_extend", "bb67edd624b7f9ce9152b8babdbd8d33b93b3f67",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -636,7 +640,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      571},
-    {"mutex_force", "e38220a25ba1380c88741182370488547c106ac6",
+    {"mutex_force", "a3b864bf4d93db95317a4cbf55aff5daf64b7464",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -699,7 +703,8 @@ static const hf_program hf_program_table[] = {
      "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
-     "if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then\n"
+     "local layout = KIND == 'string' and 1 or 0\n"
+     "if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then\n"
      "set_holds(LOCK, owner, 1, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, 0, member)\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -737,7 +742,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     2901},
+     2933},
     {"mutex_info", "91b4213645ebe35bec650b337e8bbcb131c284fe",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -765,7 +770,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      699},
-    {"mutex_leave", "e90260dd47c2f569c58453da4c45d9de7ca39a2d",
+    {"mutex_leave", "6f243104a417d9c9fe2bba55bef2015c276c11b5",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -828,7 +833,8 @@ static const hf_program hf_program_table[] = {
      "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
-     "if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then\n"
+     "local layout = KIND == 'string' and 1 or 0\n"
+     "if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then\n"
      "set_holds(LOCK, owner, 1, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, 0, member)\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -871,8 +877,8 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     2978},
-    {"mutex_release", "e9cba26b8efa84be7dbe4c8e6df6802e2ef168e8",
+     3010},
+    {"mutex_release", "43e09e0df1901eb52bef6bbf800145be221e80ff",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -935,7 +941,8 @@ static const hf_program hf_program_table[] = {
      "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
-     "if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then\n"
+     "local layout = KIND == 'string' and 1 or 0\n"
+     "if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then\n"
      "set_holds(LOCK, owner, 1, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, 0, member)\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -978,7 +985,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     2933},
+     2965},
     {"mutex_renew", "d7a1c8a5ec6186786ebf1884c042b7d18d4cd22a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1008,7 +1015,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      707},
-    {"release", "17bb2fc788ba59e1210b25958abe75f8dd3e9ff6",
+    {"release", "01fc8c5b3a24768b7cd6bb9679131784aec207f3",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1073,7 +1080,8 @@ static const hf_program hf_program_table[] = {
      "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
-     "if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then\n"
+     "local layout = KIND == 'string' and 1 or 0\n"
+     "if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then\n"
      "set_holds(LOCK, owner, 1, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, 0, member)\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
@@ -1116,7 +1124,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     3111},
+     3143},
     {"renew", "355f6c06d3807a111b72eec34fb90c7522b9ea59",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -69,7 +69,8 @@ local function hand_over(me)
     local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')
     local counted, token = pcall(next_token, ttl_ms)
     local text = counted and string.format('%.0f', token) or '0'
-    if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then
+    local layout = KIND == 'string' and 1 or 0
+    if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then
       set_holds(LOCK, owner, 1, GRANT_MS)
       redis.call('ZADD', QUEUE, 0, member)
       redis.call('PEXPIRE', QUEUE, QUEUE_MS)
