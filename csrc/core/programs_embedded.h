@@ -22,7 +22,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "24605d9c4ead3fc8058b3c241a9faf946e4f92ac",
+    {"acquire", "b0f7747d7de3e6eb69eba46d5437f5e261a62455",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -73,9 +73,12 @@ static const hf_program hf_program_table[] = {
      "local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')\n"
      "return head[1], tonumber(head[2])\n"
      "end\n"
+     "local function parts(member)\n"
+     "return member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
-     "while member and score <= 0 do\n"
+     "while member and (score <= 0 or not parts(member)) do\n"
      "redis.call('ZREM', QUEUE, member)\n"
      "member, score = first()\n"
      "end\n"
@@ -84,7 +87,7 @@ static const hf_program hf_program_table[] = {
      "local function hand_over(me)\n"
      "local member = first_waiter()\n"
      "while member and member ~= me do\n"
-     "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "local wait, ttl_ms, owner = parts(member)\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
      "local layout = KIND == 'string' and 1 or 0\n"
@@ -102,7 +105,7 @@ static const hf_program hf_program_table[] = {
      "local function foreign_turn()\n"
      "local member = first_waiter()\n"
      "while member do\n"
-     "if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then\n"
+     "if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then\n"
      "redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')\n"
      "return\n"
      "end\n"
@@ -144,7 +147,8 @@ static const hf_program hf_program_table[] = {
      "local function foreign_ms()\n"
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
-     "return math.max(0, -score - math.floor(server_us() / 1000))\n"
+     "local left = -score - math.floor(server_us() / 1000)\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
@@ -183,7 +187,7 @@ static const hf_program hf_program_table[] = {
      "local foreign = not holder_of(LOCK):find(OURS)\n"
      "if foreign then redis.call('ZREM', QUEUE, 'foreign') end\n"
      "return busy(ttl_ms, foreign)\n",
-     5251},
+     5358},
     {"extend", "ce1cd3c30fdab0a259ccb63d9462823befe963b8",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -211,7 +215,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      749},
-    {"force", "2649023b8834c120cb995f5552552c7c55cba1e5",
+    {"force", "ea2f3cbf0892dd9c5c7743a44744a0c730e56f22",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -262,9 +266,12 @@ static const hf_program hf_program_table[] = {
      "local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')\n"
      "return head[1], tonumber(head[2])\n"
      "end\n"
+     "local function parts(member)\n"
+     "return member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
-     "while member and score <= 0 do\n"
+     "while member and (score <= 0 or not parts(member)) do\n"
      "redis.call('ZREM', QUEUE, member)\n"
      "member, score = first()\n"
      "end\n"
@@ -273,7 +280,7 @@ static const hf_program hf_program_table[] = {
      "local function hand_over(me)\n"
      "local member = first_waiter()\n"
      "while member and member ~= me do\n"
-     "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "local wait, ttl_ms, owner = parts(member)\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
      "local layout = KIND == 'string' and 1 or 0\n"
@@ -291,7 +298,7 @@ static const hf_program hf_program_table[] = {
      "local function foreign_turn()\n"
      "local member = first_waiter()\n"
      "while member do\n"
-     "if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then\n"
+     "if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then\n"
      "redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')\n"
      "return\n"
      "end\n"
@@ -315,7 +322,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     3111},
+     3175},
     {"info", "664cc72253926b79c08dc4c69a538f96bcc4d6cb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -345,7 +352,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      877},
-    {"leave", "f74641632c66a1611d1bbb3892fa162baead5eac",
+    {"leave", "e2974158886850a0a1be10f7a91224fb5f8b3bee",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -396,9 +403,12 @@ static const hf_program hf_program_table[] = {
      "local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')\n"
      "return head[1], tonumber(head[2])\n"
      "end\n"
+     "local function parts(member)\n"
+     "return member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
-     "while member and score <= 0 do\n"
+     "while member and (score <= 0 or not parts(member)) do\n"
      "redis.call('ZREM', QUEUE, member)\n"
      "member, score = first()\n"
      "end\n"
@@ -407,7 +417,7 @@ static const hf_program hf_program_table[] = {
      "local function hand_over(me)\n"
      "local member = first_waiter()\n"
      "while member and member ~= me do\n"
-     "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "local wait, ttl_ms, owner = parts(member)\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
      "local layout = KIND == 'string' and 1 or 0\n"
@@ -425,7 +435,7 @@ static const hf_program hf_program_table[] = {
      "local function foreign_turn()\n"
      "local member = first_waiter()\n"
      "while member do\n"
-     "if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then\n"
+     "if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then\n"
      "redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')\n"
      "return\n"
      "end\n"
@@ -454,8 +464,8 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     3188},
-    {"mutex_acquire", "5980795efc5290ee5e0c8b98a96e74e0b7f4aeaa",
+     3252},
+    {"mutex_acquire", "b6d46cc8db32e61b66880114599d6dcbfef7c965",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -504,9 +514,12 @@ static const hf_program hf_program_table[] = {
      "local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')\n"
      "return head[1], tonumber(head[2])\n"
      "end\n"
+     "local function parts(member)\n"
+     "return member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
-     "while member and score <= 0 do\n"
+     "while member and (score <= 0 or not parts(member)) do\n"
      "redis.call('ZREM', QUEUE, member)\n"
      "member, score = first()\n"
      "end\n"
@@ -515,7 +528,7 @@ static const hf_program hf_program_table[] = {
      "local function hand_over(me)\n"
      "local member = first_waiter()\n"
      "while member and member ~= me do\n"
-     "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "local wait, ttl_ms, owner = parts(member)\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
      "local layout = KIND == 'string' and 1 or 0\n"
@@ -533,7 +546,7 @@ static const hf_program hf_program_table[] = {
      "local function foreign_turn()\n"
      "local member = first_waiter()\n"
      "while member do\n"
-     "if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then\n"
+     "if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then\n"
      "redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')\n"
      "return\n"
      "end\n"
@@ -575,7 +588,8 @@ static const hf_program hf_program_table[] = {
      "local function foreign_ms()\n"
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
-     "return math.max(0, -score - math.floor(server_us() / 1000))\n"
+     "local left = -score - math.floor(server_us() / 1000)\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
@@ -614,7 +628,7 @@ static const hf_program hf_program_table[] = {
      "local foreign = not holder_of(LOCK):find(OURS)\n"
      "if foreign then redis.call('ZREM', QUEUE, 'foreign') end\n"
      "return busy(ttl_ms, foreign)\n",
-     5073},
+     5180},
     {"mutex_extend", "bb67edd624b7f9ce9152b8babdbd8d33b93b3f67",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -640,7 +654,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      571},
-    {"mutex_force", "a3b864bf4d93db95317a4cbf55aff5daf64b7464",
+    {"mutex_force", "5e982c03509a1c7f97a322a231e00db488c88f5e",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -689,9 +703,12 @@ static const hf_program hf_program_table[] = {
      "local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')\n"
      "return head[1], tonumber(head[2])\n"
      "end\n"
+     "local function parts(member)\n"
+     "return member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
-     "while member and score <= 0 do\n"
+     "while member and (score <= 0 or not parts(member)) do\n"
      "redis.call('ZREM', QUEUE, member)\n"
      "member, score = first()\n"
      "end\n"
@@ -700,7 +717,7 @@ static const hf_program hf_program_table[] = {
      "local function hand_over(me)\n"
      "local member = first_waiter()\n"
      "while member and member ~= me do\n"
-     "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "local wait, ttl_ms, owner = parts(member)\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
      "local layout = KIND == 'string' and 1 or 0\n"
@@ -718,7 +735,7 @@ static const hf_program hf_program_table[] = {
      "local function foreign_turn()\n"
      "local member = first_waiter()\n"
      "while member do\n"
-     "if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then\n"
+     "if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then\n"
      "redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')\n"
      "return\n"
      "end\n"
@@ -742,7 +759,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     2933},
+     2997},
     {"mutex_info", "91b4213645ebe35bec650b337e8bbcb131c284fe",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -770,7 +787,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      699},
-    {"mutex_leave", "6f243104a417d9c9fe2bba55bef2015c276c11b5",
+    {"mutex_leave", "c9c2eeaee70dcb3c50ced03c8ec1eb8e14bdb4b1",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -819,9 +836,12 @@ static const hf_program hf_program_table[] = {
      "local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')\n"
      "return head[1], tonumber(head[2])\n"
      "end\n"
+     "local function parts(member)\n"
+     "return member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
-     "while member and score <= 0 do\n"
+     "while member and (score <= 0 or not parts(member)) do\n"
      "redis.call('ZREM', QUEUE, member)\n"
      "member, score = first()\n"
      "end\n"
@@ -830,7 +850,7 @@ static const hf_program hf_program_table[] = {
      "local function hand_over(me)\n"
      "local member = first_waiter()\n"
      "while member and member ~= me do\n"
-     "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "local wait, ttl_ms, owner = parts(member)\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
      "local layout = KIND == 'string' and 1 or 0\n"
@@ -848,7 +868,7 @@ static const hf_program hf_program_table[] = {
      "local function foreign_turn()\n"
      "local member = first_waiter()\n"
      "while member do\n"
-     "if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then\n"
+     "if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then\n"
      "redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')\n"
      "return\n"
      "end\n"
@@ -877,8 +897,8 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     3010},
-    {"mutex_release", "43e09e0df1901eb52bef6bbf800145be221e80ff",
+     3074},
+    {"mutex_release", "7ac3634609533a469caa433363d38981ed4a5243",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -927,9 +947,12 @@ static const hf_program hf_program_table[] = {
      "local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')\n"
      "return head[1], tonumber(head[2])\n"
      "end\n"
+     "local function parts(member)\n"
+     "return member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
-     "while member and score <= 0 do\n"
+     "while member and (score <= 0 or not parts(member)) do\n"
      "redis.call('ZREM', QUEUE, member)\n"
      "member, score = first()\n"
      "end\n"
@@ -938,7 +961,7 @@ static const hf_program hf_program_table[] = {
      "local function hand_over(me)\n"
      "local member = first_waiter()\n"
      "while member and member ~= me do\n"
-     "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "local wait, ttl_ms, owner = parts(member)\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
      "local layout = KIND == 'string' and 1 or 0\n"
@@ -956,7 +979,7 @@ static const hf_program hf_program_table[] = {
      "local function foreign_turn()\n"
      "local member = first_waiter()\n"
      "while member do\n"
-     "if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then\n"
+     "if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then\n"
      "redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')\n"
      "return\n"
      "end\n"
@@ -985,7 +1008,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     2965},
+     3029},
     {"mutex_renew", "d7a1c8a5ec6186786ebf1884c042b7d18d4cd22a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1015,7 +1038,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      707},
-    {"release", "01fc8c5b3a24768b7cd6bb9679131784aec207f3",
+    {"release", "b1b1676ad86f37a9c0d97fd07378bf0cd732cb65",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1066,9 +1089,12 @@ static const hf_program hf_program_table[] = {
      "local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')\n"
      "return head[1], tonumber(head[2])\n"
      "end\n"
+     "local function parts(member)\n"
+     "return member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
-     "while member and score <= 0 do\n"
+     "while member and (score <= 0 or not parts(member)) do\n"
      "redis.call('ZREM', QUEUE, member)\n"
      "member, score = first()\n"
      "end\n"
@@ -1077,7 +1103,7 @@ static const hf_program hf_program_table[] = {
      "local function hand_over(me)\n"
      "local member = first_waiter()\n"
      "while member and member ~= me do\n"
-     "local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')\n"
+     "local wait, ttl_ms, owner = parts(member)\n"
      "local counted, token = pcall(next_token, ttl_ms)\n"
      "local text = counted and string.format('%.0f', token) or '0'\n"
      "local layout = KIND == 'string' and 1 or 0\n"
@@ -1095,7 +1121,7 @@ static const hf_program hf_program_table[] = {
      "local function foreign_turn()\n"
      "local member = first_waiter()\n"
      "while member do\n"
-     "if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then\n"
+     "if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then\n"
      "redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')\n"
      "return\n"
      "end\n"
@@ -1124,7 +1150,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     3143},
+     3207},
     {"renew", "355f6c06d3807a111b72eec34fb90c7522b9ea59",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -40,10 +40,12 @@ local function settle_missed_grant()
   if member:sub(1, 36) == WAITER:sub(1, 36) then redis.call('ZREM', QUEUE, member) else bury(member) end
 end
 
+-- More than a turn is left only when the server's clock went back.
 local function foreign_ms()
   local _, score = first()
   if not score or score >= 0 then return 0 end
-  return math.max(0, -score - math.floor(server_us() / 1000))
+  local left = -score - math.floor(server_us() / 1000)
+  return left <= TURN_MS and math.max(0, left) or 0
 end
 
 -- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before the others.

@@ -51,10 +51,14 @@ local function first()
   return head[1], tonumber(head[2])
 end
 
--- Drops what stands before the waiters; the lock is free or about to be.
+local function parts(member)
+  return member:match('^[^:]*:(%d+):(%d+) (.*)$')
+end
+
+-- Drops what stands before the waiters, and what is no waiter; the lock is free or about to be.
 local function first_waiter()
   local member, score = first()
-  while member and score <= 0 do
+  while member and (score <= 0 or not parts(member)) do
     redis.call('ZREM', QUEUE, member)
     member, score = first()
   end
@@ -66,7 +70,7 @@ end
 local function hand_over(me)
   local member = first_waiter()
   while member and member ~= me do
-    local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')
+    local wait, ttl_ms, owner = parts(member)
     local counted, token = pcall(next_token, ttl_ms)
     local text = counted and string.format('%.0f', token) or '0'
     local layout = KIND == 'string' and 1 or 0
@@ -86,7 +90,7 @@ end
 local function foreign_turn()
   local member = first_waiter()
   while member do
-    if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then
+    if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then
       redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')
       return
     end

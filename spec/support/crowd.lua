@@ -61,15 +61,18 @@ end
 function Crowd:history()
   local history = { names = {}, tokens = {}, turns = 0 }
   local inside
+  local function overlap(i, line)
+    history.overlap = history.overlap or ("%d: %s while %s is in"):format(i, line, inside)
+  end
   for i, line in ipairs(self.store:cli("LRANGE", "crowd:history", 0, -1)) do
     local what, name, token = line:match("^(%S+) (%S+) ?(%S*)$")
     if what == "in" then
-      if inside and not history.overlap then history.overlap = ("%d: %s while %s is in"):format(i, line, inside) end
+      if inside then overlap(i, line) end
       inside = name
       history.names[#history.names + 1] = name
       history.tokens[#history.tokens + 1] = tonumber(token)
     else
-      if inside ~= name and not history.overlap then history.overlap = ("%d: %s while %s is in"):format(i, line, inside) end
+      if inside ~= name then overlap(i, line) end
       inside = nil
       history.turns = history.turns + 1
     end
@@ -142,7 +145,11 @@ end
 function crowd.commands_in(server, seconds)
   local function sent()
     local calls = crowd.calls(server)
-    return (calls.evalsha or 0) + (calls.eval or 0) + (calls.ping or 0) + (calls.subscribe or 0) + (calls.psubscribe or 0)
+    local total = 0
+    for _, name in ipairs { "evalsha", "eval", "ping", "subscribe", "psubscribe", "punsubscribe" } do
+      total = total + (calls[name] or 0)
+    end
+    return total
   end
   local before = sent()
   process.sleep(seconds)
