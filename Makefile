@@ -12,7 +12,7 @@ WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Werror
 OPTIMIZE = -O2 -g
 SANITIZE =
 CFLAGS = -std=c11 -D_GNU_SOURCE $(OPTIMIZE) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) -Icsrc/core -Icsrc/posix
-LDFLAGS = -shared -Wl,-z,nodelete $(SANITIZE)
+LDFLAGS = -shared $(SANITIZE)
 HIREDIS_A = $(firstword $(wildcard /usr/lib/*/libhiredis.a /usr/lib/libhiredis.a /usr/local/lib/libhiredis.a))
 
 config = $(or $(shell pkg-config $(1) $(2) 2>/dev/null),$(3))

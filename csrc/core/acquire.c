@@ -10,6 +10,7 @@
  * The hold exists from the start, so that nothing can fail between the server's yes and ours. It is HELD only with a
  * yes that is still valid. Whatever the server may have given us beyond that goes to the keeper to be undone. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "client_internal.h"
 
@@ -138,8 +139,10 @@ static bool encode_ask(hf_op *op, bool with_place) {
                        hf_slice_of(op->spec.shared ? "1" : "0"),
                        hf_decimal(lease, hf_lease_ms(op->spec.lease)),
                        hf_decimal(ttl, op->spec.token_ttl_ms),
-                       waiter};
-    return hf_request_call(&op->request, hf_program_acquire(op->spec.layout), 4, sizeof args / sizeof *args, args);
+                       waiter,
+                       op->spec.print};
+    size_t count = sizeof args / sizeof *args - (op->spec.layout == HF_LAYOUT_GUARD ? 0 : 1);
+    return hf_request_call(&op->request, hf_program_acquire(op->spec.layout), 4, count, args);
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
@@ -210,7 +213,7 @@ static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time n
 
 /* First in line behind a holder that does not hand over: Redisson announces its release, the owner of a mutex does not. */
 static void watch_foreign(hf_op *op, hf_time now) {
-    if (op->spec.layout == HF_LAYOUT_LOCK) {
+    if (op->spec.layout != HF_LAYOUT_MUTEX) {
         hf_client_listen_foreign(op, now);
     } else {
         hf_time random = HF_MS + hf_jitter(&op->client->random, MOST_FOREIGN_LOOK);
@@ -239,7 +242,7 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
     }
 }
 
-/* A mutex that stands under this owner's name. After a lost reply it is ours; else another process has it. */
+/* A lock that cannot be entered twice stands under this owner's name. After a lost reply it is ours; else another process has it. */
 static void on_same_name(hf_op *op, hf_time now) {
     if (op->request.sends > 1) {
         op->spec.shared = false;
@@ -247,7 +250,7 @@ static void on_same_name(hf_op *op, hf_time now) {
         return;
     }
     forget(op, now);
-    hf_op_fail(op, HF_BUSY, "another process holds it under this owner's name, and a mutex cannot be entered twice");
+    hf_op_fail(op, HF_BUSY, "another process holds it under this owner's name, and it cannot be entered twice");
     finish(op, now);
 }
 
@@ -296,6 +299,28 @@ static void on_endless(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
+/* A guard's key tells of a run that has ended. */
+static void on_done_before(hf_op *op, const hf_reply *reply, hf_time now) {
+    hf_slice record = hf_reply_string_at(reply, 1);
+    op->record = malloc(record.size + 1);
+    if (!op->record) {
+        fail_for_memory(op, now);
+        return;
+    }
+    memcpy(op->record, record.data, record.size);
+    op->record_size = record.size;
+    forget(op, now);
+    hf_op_fail(op, HF_DUPLICATE, "it was done already");
+    finish(op, now);
+}
+
+static void on_mismatch(hf_op *op, hf_time now) {
+    if (op->queued) undo(op, now);
+    else forget(op, now);
+    hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with another fingerprint");
+    finish(op, now);
+}
+
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     long long status = hf_reply_integer_at(reply, 0, 99), number = hf_reply_integer_at(reply, 1, 0);
@@ -306,12 +331,16 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         take(op, hf_lease_end(request->sent_at, op->spec.lease), (uint64_t)number, false, now);
     } else if (status == 0) {
         on_busy(op, reply, now);
-    } else if (status == 2 && op->spec.layout == HF_LAYOUT_MUTEX) {
+    } else if (status == 2 && op->spec.layout != HF_LAYOUT_LOCK) {
         on_same_name(op, now);
     } else if (status == 2) {
         on_shared(op, number, now);
     } else if (status == -1 || status == -2) {
         on_gone(op, hf_lost_reason_of(status), now);
+    } else if (status == 3) {
+        on_done_before(op, reply, now);
+    } else if (status == 4) {
+        on_mismatch(op, now);
     } else if (status == -3) {
         on_endless(op, now);
     } else {
@@ -334,8 +363,8 @@ static bool choose_hold(hf_op *op, hf_time now) {
         hf_holds_remove(&client->holds, hold);
         hold = NULL;
     }
-    if (hold && hold->state == HF_HOLD_HELD && op->spec.layout == HF_LAYOUT_MUTEX) {
-        hf_op_fail(op, HF_BUSY, "this owner holds it already, and a mutex cannot be entered twice");
+    if (hold && hold->state == HF_HOLD_HELD && op->spec.layout != HF_LAYOUT_LOCK) {
+        hf_op_fail(op, HF_BUSY, "this owner holds it already, and it cannot be entered twice");
         return false;
     }
     if (hold && (hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING)) {

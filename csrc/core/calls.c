@@ -53,9 +53,7 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
         drop_from_table(op);
         return;
     }
-    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(request->sent_at, hold->lease));
-    hf_time next = hold->renewed ? hf_lease_renew_at(request->sent_at, hold->lease) : hold->valid_until;
-    hf_holds_wake_at(&op->client->holds, hold, next);
+    hf_client_keep(op->client, hold, request->sent_at);
     hf_client_hold_is_free(op->client, hold, now);
 }
 
@@ -124,6 +122,42 @@ static void release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline_of(op), false, now);
 }
 
+/* A guard's hold ends with a record of the run instead. One that could not be written is not undone: the key stays taken
+ * until its lease ends, because the run has happened. */
+static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    (void)now;
+    if (!reply) {
+        fail_with_reply(op, request);
+    } else if (reply->integer == 1 || request->sends > 1) {
+        op->client->stats.releases++;
+        hf_op_succeed(op);
+    } else {
+        lose(op, reply->integer);
+    }
+    drop_from_table(op);
+}
+
+static void complete(hf_op *op, hf_time now) {
+    const hf_names *names = op->spec.names;
+    char grant[24], keep[24];
+    hf_slice args[] = {names->key,
+                       names->counter,
+                       names->queue,
+                       names->releases,
+                       hf_hold_owner(op->hold),
+                       hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
+                       hf_decimal(keep, hf_lease_ms(op->spec.keep)),
+                       op->spec.print,
+                       op->spec.result};
+    if (!hf_request_call(&op->request, hf_program_complete(), 4, sizeof args / sizeof *args, args)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
+    hf_op_send(op, on_completed, deadline_of(op), false, now);
+}
+
 /* A hold that ended by its time may still stand on the server for a moment: the keeper sees to it. */
 static void release_lost(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
@@ -190,13 +224,14 @@ static void begin_on_hold(hf_op *op, hf_time now) {
     hf_hold_ref(hold);
     op->hold = hold;
     if (hold->state == HF_HOLD_LOST) {
-        if (op->spec.kind == HF_OP_RELEASE) release_lost(op, now);
+        if (op->spec.kind == HF_OP_RELEASE || op->spec.kind == HF_OP_COMPLETE) release_lost(op, now);
         else fail_lost(op, hold->reason);
     } else if (hold->busy) {
         op->blocked = true;
     } else {
         hold->busy = true;
         if (op->spec.kind == HF_OP_RELEASE) release(op, now);
+        else if (op->spec.kind == HF_OP_COMPLETE) complete(op, now);
         else extend(op, now);
     }
 }

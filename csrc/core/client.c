@@ -168,7 +168,7 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     hf_keeper_leave(client, hold, now);
 }
 
-/* "grant <wait> <token> <ms> <layout> <owner size> <owner><key>" or "turn <wait> <ms>" */
+/* "grant <wait> <token> <ms> <layout> <owner size> <owner><key>", "turn <wait> <ms>" or "look <wait>" */
 static void on_message(hf_client *client, hf_slice text, hf_time now) {
     uint64_t wait, number, ms, mutex, owner_size;
     const char *at = text.data;
@@ -185,6 +185,10 @@ static void on_message(hf_client *client, hf_slice text, hf_time now) {
         if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
         hf_op *op = waiter_of(client, wait);
         if (op) hf_acquire_on_turn(op, hf_time_min(number * HF_MS, HF_SECOND), now);
+    } else if (strncmp(at, "look ", 5) == 0) {
+        at += 5;
+        hf_op *op = next_number(&at, &wait) ? waiter_of(client, wait) : NULL;
+        if (op) hf_acquire_on_nudge(op, now);
     }
 }
 
@@ -283,6 +287,15 @@ void hf_client_notice(hf_client *client, hf_time now) {
     }
 }
 
+void hf_client_keep(hf_client *client, hf_hold *hold, hf_time sent_at) {
+    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hold->lease));
+    hf_holds_wake_at(&client->holds, hold, hold->renewed ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until);
+}
+
+static bool is_several(const hf_op *op) {
+    return op->spec.kind == HF_OP_ACQUIRE_ALL || op->spec.kind == HF_OP_RELEASE_ALL;
+}
+
 void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
     hold->busy = false;
     for (hf_op *op = client->ops, *next; op && !hold->busy; op = next) {
@@ -290,6 +303,7 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
         if (op->done || !op->blocked || op->hold != hold) continue;
         op->blocked = false;
         if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_unblock(op, now);
+        else if (is_several(op)) hf_several_begin(op, now);
         else hf_call_unblock(op, now);
     }
 }
@@ -311,6 +325,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
     if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
+    else if (is_several(op)) hf_several_give_up(op, now);
     else hf_call_give_up(op, now);
     hf_op_fail(op, code, "%s", reason);
 }
@@ -347,7 +362,8 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
 /* ---- operations ---- */
 
 static const char *const VERBS[] = {
-    [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release",   [HF_OP_EXTEND] = "extend", [HF_OP_CHECK] = "check",
+    [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release", [HF_OP_COMPLETE] = "complete",   [HF_OP_EXTEND] = "extend",
+    [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release", [HF_OP_CHECK] = "check",
     [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
 };
 
@@ -362,7 +378,8 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     va_start(args, detail);
     vsnprintf(text, sizeof text, detail, args);
     va_end(args);
-    hf_slice key = op->spec.names ? op->spec.names->key : HF_NO_WAITER;
+    const hf_names *names = op->spec.names ? op->spec.names : is_several(op) ? op->spec.all[0] : NULL;
+    hf_slice key = names ? names->key : HF_NO_WAITER;
     hf_failure_set(&op->failure, code, VERBS[op->spec.kind], key, op->client->config.session.server.label, "%s", text);
     op->done = true;
 }
@@ -385,6 +402,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     client->ops_end = &op->next;
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
     else if (spec->kind == HF_OP_ACQUIRE) hf_acquire_begin(op, now);
+    else if (is_several(op)) hf_several_begin(op, now);
     else hf_call_begin(op, now);
     return op;
 }
@@ -403,7 +421,9 @@ void hf_op_end(hf_op *op, hf_time now) {
     *at = op->next;
     if (client->ops_end == &op->next) client->ops_end = at;
     if (op->hold) hf_hold_unref(op->hold);
+    hf_several_end(op);
     hf_request_clear(&op->request);
     free(op->waiter);
+    free(op->record);
     free(op);
 }

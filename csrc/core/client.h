@@ -83,9 +83,14 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 
 /* ---- operations ---- */
 
+#define HF_ALL_MAX 64
+
 typedef enum hf_op_kind {
     HF_OP_ACQUIRE,
     HF_OP_RELEASE,
+    HF_OP_COMPLETE, /* a guard's release that leaves a record */
+    HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
+    HF_OP_RELEASE_ALL,
     HF_OP_EXTEND,
     HF_OP_CHECK,
     HF_OP_FORCE,
@@ -113,6 +118,11 @@ typedef struct hf_op_spec {
     uint64_t token_ttl_ms; /* acquire; 0: no fencing */
     bool renewed;          /* acquire: the watchdog keeps it */
     bool shared;           /* acquire: other processes may use this owner */
+    const hf_names *const *all; /* of the _ALL kinds instead of names, no key twice */
+    size_t all_count;           /* at most HF_ALL_MAX */
+    hf_slice print;        /* of a guard: the request's fingerprint */
+    hf_slice result;       /* complete */
+    hf_time keep;          /* complete: how long the record stays; 0: free the key */
 } hf_op_spec;
 
 struct hf_op {
@@ -123,9 +133,12 @@ struct hf_op {
     bool blocked; /* waits for a command that the keeper has in flight */
     hf_failure failure; /* code HF_OK on success */
     hf_hold *hold;      /* referenced while the operation lives; NULL: none */
+    hf_hold **holds;    /* of the _ALL kinds: all_count of them, referenced; NULL before they are chosen */
     hf_request request;
     hf_time begun_at;
     long long value; /* force: was locked; ttl: PTTL's result */
+    char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
+    size_t record_size;
     struct {
         char owner[HF_OWNER_MAX + 1];
         long long holds, ttl_ms, waiters, ahead;

@@ -15,6 +15,7 @@ static const char *const NAMES[] = {
     [HF_DENIED] = "denied",
     [HF_NO_QUORUM] = "no_quorum",
     [HF_DUPLICATE] = "duplicate",
+    [HF_MISMATCH] = "mismatch",
     [HF_CLOSED] = "closed",
     [HF_SERVER] = "server",
     [HF_NO_MEMORY] = "no_memory",
@@ -27,6 +28,7 @@ static const char *const ADVICE[] = {
     [HF_NOT_HELD] = "release and extend only what this owner has acquired",
     [HF_CONFLICT] = "use another key or a prefix",
     [HF_DENIED] = "check the user, the password and the ACL, and that the server is a master",
+    [HF_MISMATCH] = "use a new key for a new request",
     [HF_CLOSED] = "make a new client",
 };
 

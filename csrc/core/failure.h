@@ -16,7 +16,8 @@ typedef enum hf_code {
     HF_CONFLICT,    /* the key, its counter or its queue is not a lock's */
     HF_DENIED,      /* password, ACL or a read-only server */
     HF_NO_QUORUM,
-    HF_DUPLICATE,
+    HF_DUPLICATE, /* it was done already */
+    HF_MISMATCH,  /* the same key with another request */
     HF_CLOSED,  /* the client was closed */
     HF_SERVER,  /* any other error reply */
     HF_NO_MEMORY

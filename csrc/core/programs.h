@@ -11,8 +11,9 @@ typedef struct hf_program {
     size_t length;
 } hf_program;
 
-/* How a lock stands on the server: the reentrant hash, or the string of SET NX PX. */
-typedef enum hf_layout { HF_LAYOUT_LOCK, HF_LAYOUT_MUTEX } hf_layout;
+/* How a lock stands on the server: the reentrant hash; the string of SET NX PX; a hash that becomes the record of what
+ * was done once. */
+typedef enum hf_layout { HF_LAYOUT_LOCK, HF_LAYOUT_MUTEX, HF_LAYOUT_GUARD } hf_layout;
 
 const hf_program *hf_program_acquire(hf_layout layout);
 const hf_program *hf_program_release(hf_layout layout);
@@ -21,5 +22,8 @@ const hf_program *hf_program_force(hf_layout layout);
 const hf_program *hf_program_extend(hf_layout layout);
 const hf_program *hf_program_renew(hf_layout layout);
 const hf_program *hf_program_info(hf_layout layout);
+const hf_program *hf_program_complete(void); /* a guard's */
+const hf_program *hf_program_acquire_all(void);
+const hf_program *hf_program_release_all(void);
 
 #endif

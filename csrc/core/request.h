@@ -35,7 +35,7 @@ struct hf_request {
     hf_failure failure; /* code and bare reason; the operation adds key and server */
 };
 
-#define HF_REQUEST_ARGS 16
+#define HF_REQUEST_ARGS 20
 
 /* Encodes a plain command. False when out of memory. */
 bool hf_request_command(hf_request *request, size_t count, const hf_slice *args);

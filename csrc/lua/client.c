@@ -96,7 +96,7 @@ static int l_ping(lua_State *L) {
 }
 
 static void set_count(lua_State *L, const char *name, uint64_t value) {
-    lua_pushnumber(L, (lua_Number)value);
+    lua_pushinteger(L, (lua_Integer)value);
     lua_setfield(L, -2, name);
 }
 
@@ -147,6 +147,12 @@ static int l_uuid(lua_State *L) {
     return 1;
 }
 
+/* server(client) -> how messages name its server */
+static int l_server(lua_State *L) {
+    lua_pushstring(L, hf_check_driver(L, 1)->config.session.server.label);
+    return 1;
+}
+
 static int l_tostring(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
@@ -158,7 +164,7 @@ static int l_tostring(lua_State *L) {
 void hf_open_client(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},     {"close", l_close}, {"ping", l_ping}, {"stats", l_stats},
-                                         {"news", l_news}, {"uuid", l_uuid},   {NULL, NULL}};
+                                         {"news", l_news}, {"uuid", l_uuid}, {"server", l_server},   {NULL, NULL}};
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);

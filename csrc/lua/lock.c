@@ -23,6 +23,7 @@ typedef struct hf_lua_lock {
     char *owner; /* NULL: the calling coroutine */
     size_t owner_size;
     hf_time lease;
+    hf_slice print; /* a guard's */
     double wait; /* seconds, the default */
     uint64_t token_ttl_ms;
     hf_layout layout;
@@ -87,8 +88,12 @@ typedef struct owner_text {
 /* The owner that calls; only after hf_driver_enter, which may change the uuid. */
 static hf_slice owner_of(const hf_lua_lock *lock, lua_Number number, owner_text *text) {
     if (lock->owner) return (hf_slice){lock->owner, lock->owner_size};
-    int size = snprintf(text->bytes, sizeof text->bytes, "%s:%.0f", lock->driver->client.uuid, number);
-    return (hf_slice){text->bytes, (size_t)size};
+    char digits[24];
+    hf_slice decimal = hf_decimal(digits, (uint64_t)number);
+    memcpy(text->bytes, lock->driver->client.uuid, HF_UUID_SIZE);
+    text->bytes[HF_UUID_SIZE] = ':';
+    memcpy(text->bytes + HF_UUID_SIZE + 1, decimal.data, decimal.size);
+    return (hf_slice){text->bytes, HF_UUID_SIZE + 1 + decimal.size};
 }
 
 /* ---- what this handle has taken ---- */
@@ -99,11 +104,15 @@ static void drop_taken(hf_lua_lock *lock, size_t i) {
 }
 
 /* After a fork the holds are the parent's: their memory is not touched again. */
-static void enter(hf_lua_lock *lock) {
-    hf_driver_enter(lock->driver);
+static void notice_fork(hf_lua_lock *lock) {
     if (lock->generation == lock->driver->generation) return;
     lock->generation = lock->driver->generation;
     lock->taken_count = 0;
+}
+
+static void enter(hf_lua_lock *lock) {
+    hf_driver_enter(lock->driver);
+    notice_fork(lock);
 }
 
 static bool reserve_taken(hf_lua_lock *lock) {
@@ -163,7 +172,15 @@ static bool boolean_field(lua_State *L, const char *name) {
     return value;
 }
 
-/* new(client, { key, mutex, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the lock;
+static hf_layout layout_field(lua_State *L) {
+    static const char *const layouts[] = {"lock", "mutex", "guard", NULL};
+    lua_getfield(L, 2, "layout");
+    hf_layout layout = (hf_layout)luaL_checkoption(L, -1, "lock", layouts);
+    lua_pop(L, 1);
+    return layout;
+}
+
+/* new(client, { key, layout, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the lock;
  * it must hold the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
@@ -173,6 +190,9 @@ static int l_new(lua_State *L) {
     const char *key = luaL_checklstring(L, -1, &key_size);
     lua_getfield(L, 2, "owner");
     const char *owner = luaL_optlstring(L, -1, NULL, &owner_size);
+    lua_getfield(L, 2, "print");
+    size_t print_size;
+    const char *print = luaL_optlstring(L, -1, "", &print_size);
     hf_lua_lock *lock = hf_new_object(L, sizeof *lock, HF_LOCK_TYPE);
     lua_pushvalue(L, 2);
     hf_setuservalue(L, -2);
@@ -182,10 +202,11 @@ static int l_new(lua_State *L) {
     lock->lease = hf_to_time(number_field(L, "lease"));
     lock->wait = number_field(L, "wait");
     lock->token_ttl_ms = (uint64_t)ceil(number_field(L, "token_ttl") * 1000);
-    lock->layout = boolean_field(L, "mutex") ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK;
+    lock->layout = layout_field(L);
     lock->renewed = boolean_field(L, "renewed");
     lock->interruptible = boolean_field(L, "interruptible");
     if (!hf_names_make(&lock->names, (hf_slice){key, key_size})) return luaL_error(L, "not enough memory");
+    lock->print = (hf_slice){print, print_size}; /* the table keeps it */
     if (!owner) return 1;
     lock->shared = true;
     lock->owner = malloc(owner_size);
@@ -241,6 +262,7 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
     spec.token_ttl_ms = lock->token_ttl_ms;
     spec.renewed = lock->renewed;
     spec.shared = lock->shared;
+    spec.print = lock->print;
     return spec;
 }
 
@@ -252,7 +274,7 @@ static void settle_acquire(hf_lua_lock *lock, hf_op *op) {
 
 /* Notes what the operation says about the holds this handle has taken. */
 static void settle_on_hold(hf_lua_lock *lock, hf_op *op) {
-    bool releases = op->spec.kind == HF_OP_RELEASE;
+    bool releases = op->spec.kind == HF_OP_RELEASE || op->spec.kind == HF_OP_COMPLETE;
     if (op->hold && op->hold->state == HF_HOLD_LOST) lock->last_loss = op->hold->reason;
     if (op->hold && releases) remove_taken(lock, op->hold);
     hf_hold *older = op->failure.code == HF_NOT_HELD ? superseded(lock, op->spec.owner) : NULL;
@@ -270,6 +292,8 @@ typedef struct outcome {
     long long value, holds, ttl_ms, waiters;
     uint64_t token;
     char owner[HF_OWNER_MAX + 1];
+    char *record; /* to be freed; NULL: none */
+    size_t record_size;
 } outcome;
 
 static void settle(hf_lua_op *self, outcome *result) {
@@ -284,6 +308,9 @@ static void settle(hf_lua_op *self, outcome *result) {
     result->waiters = op->info.waiters;
     result->token = op->info.token;
     memcpy(result->owner, op->info.owner, sizeof result->owner);
+    result->record = op->record;
+    result->record_size = op->record_size;
+    op->record = NULL;
     end_op(self);
 }
 
@@ -322,8 +349,17 @@ static void push_info(lua_State *L, const outcome *result) {
     lua_setfield(L, -2, "token");
 }
 
+/* nil, message, "duplicate", record */
+static int push_record(lua_State *L, const outcome *result) {
+    int pushed = hf_push_failure(L, &result->failure);
+    lua_pushlstring(L, result->record, result->record_size);
+    free(result->record);
+    return pushed + 1;
+}
+
 /* The lock is at stack index 1. */
 static int push_outcome(lua_State *L, const outcome *result) {
+    if (result->record) return push_record(L, result);
     if (result->failure.code != HF_OK) return hf_push_failure(L, &result->failure);
     switch (result->kind) {
     case HF_OP_ACQUIRE: lua_pushvalue(L, 1); break;
@@ -346,6 +382,14 @@ static bool prepare_acquire(hf_lua_lock *lock, hf_failure *failure) {
     return false;
 }
 
+/* complete's arguments after the seconds: the record; they stay on the stack while it runs. */
+static void add_record(lua_State *L, hf_op_spec *spec, double seconds) {
+    size_t size;
+    const char *record = luaL_optlstring(L, 3, "", &size);
+    spec->keep = hf_to_time(seconds);
+    spec->result = (hf_slice){record, size};
+}
+
 /* Runs one operation with the blocking driver. */
 static int run(lua_State *L, hf_op_kind kind, double seconds) {
     hf_lua_op self = {.lock = check_lock(L)};
@@ -356,6 +400,7 @@ static int run(lua_State *L, hf_op_kind kind, double seconds) {
     enter(self.lock);
     if (kind != HF_OP_ACQUIRE || prepare_acquire(self.lock, &result.failure)) {
         hf_op_spec spec = spec_of(L, &self, kind, seconds);
+        if (kind == HF_OP_COMPLETE) add_record(L, &spec, seconds);
         self.op = hf_run_op(L, driver, &spec, self.lock->interruptible);
         if (self.op) settle(&self, &result);
         else result.failure.code = HF_NO_MEMORY;
@@ -373,6 +418,13 @@ static int l_acquire(lua_State *L) {
 /* release(lock) -> true | nil, message, code */
 static int l_release(lua_State *L) {
     return run(L, HF_OP_RELEASE, 0);
+}
+
+/* complete(lock, keep [, record]) -> true | nil, message, code: ends a guard's run and leaves the record for `keep`
+ * seconds, 0: frees the key */
+static int l_complete(lua_State *L) {
+    luaL_optstring(L, 3, "");
+    return run(L, HF_OP_COMPLETE, luaL_checknumber(L, 2));
 }
 
 /* extend(lock, seconds) -> true | nil, message, code */
@@ -400,19 +452,107 @@ static int l_info(lua_State *L) {
     return run(L, HF_OP_INFO, 0);
 }
 
+/* ---- several locks at once ---- */
+
+/* The locks in the list at index 1: of one client with a blocking driver, of the reentrant layout, no key twice. */
+static size_t check_locks(lua_State *L, hf_lua_lock *locks[HF_ALL_MAX]) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    size_t count = 0;
+    for (;;) {
+        lua_rawgeti(L, 1, (int)count + 1);
+        if (lua_isnil(L, -1)) break;
+        luaL_argcheck(L, count < HF_ALL_MAX, 1, "too many locks");
+        locks[count] = luaL_checkudata(L, -1, HF_LOCK_TYPE);
+        luaL_argcheck(L, locks[count]->driver == locks[0]->driver, 1, "locks of different clients");
+        lua_pop(L, 1);
+        count++;
+    }
+    lua_pop(L, 1);
+    luaL_argcheck(L, count > 0, 1, "no locks");
+    return count;
+}
+
+static hf_op_spec spec_of_all(lua_State *L, hf_op_kind kind, hf_lua_lock *const *locks, size_t count,
+                              const hf_names **names, owner_text *text) {
+    const hf_lua_lock *first = locks[0];
+    lua_Number number = first->owner ? 0 : coroutine_number(L);
+    for (size_t i = 0; i < count; i++) names[i] = &locks[i]->names;
+    return (hf_op_spec){.kind = kind,
+                        .owner = owner_of(first, number, text),
+                        .lease = first->lease,
+                        .token_ttl_ms = first->token_ttl_ms,
+                        .renewed = first->renewed,
+                        .all = names,
+                        .all_count = count};
+}
+
+static void settle_all(const hf_op *op, hf_lua_lock *const *locks) {
+    for (size_t i = 0; op->holds && i < op->spec.all_count; i++) {
+        hf_hold *hold = op->holds[i];
+        if (!hold) continue;
+        if (hold->state == HF_HOLD_LOST) locks[i]->last_loss = hold->reason;
+        if (op->spec.kind == HF_OP_RELEASE_ALL) {
+            remove_taken(locks[i], hold);
+        } else if (op->failure.code == HF_OK) {
+            add_taken(locks[i], hold);
+            locks[i]->last_loss = HF_LOST_NOT;
+        }
+    }
+}
+
+static int run_all(lua_State *L, hf_op_kind kind) {
+    hf_lua_lock *locks[HF_ALL_MAX];
+    const hf_names *names[HF_ALL_MAX];
+    size_t count = check_locks(L, locks);
+    outcome result = {.kind = HF_OP_CHECK, .failure = {.code = HF_OK}};
+    owner_text text;
+    hf_driver *driver = locks[0]->driver;
+    coroutine_number(L); /* may raise: not with the mutex held */
+    hf_driver_enter(driver);
+    for (size_t i = 0; i < count; i++) notice_fork(locks[i]);
+    for (size_t i = 0; i < count && result.failure.code == HF_OK; i++) prepare_acquire(locks[i], &result.failure);
+    if (result.failure.code == HF_OK) {
+        hf_op_spec spec = spec_of_all(L, kind, locks, count, names, &text);
+        hf_op *op = hf_run_op(L, driver, &spec, false);
+        result.failure.code = HF_NO_MEMORY;
+        if (op) {
+            result.failure = op->failure;
+            settle_all(op, locks);
+            hf_op_end(op, hf_driver_now(driver));
+        }
+    }
+    hf_driver_leave(driver);
+    return push_outcome(L, &result);
+}
+
+/* acquire_all{ lock, … } -> true | nil, message, code: one attempt at all of them or none */
+static int l_acquire_all(lua_State *L) {
+    return run_all(L, HF_OP_ACQUIRE_ALL);
+}
+
+/* release_all{ lock, … } -> true | nil, message, code: lets go of one hold of each */
+static int l_release_all(lua_State *L) {
+    return run_all(L, HF_OP_RELEASE_ALL);
+}
+
 /* ---- operations of an external driver ---- */
 
-static const char *const KINDS[] = {"acquire", "release", "extend", "check", "force_release", "info", "ttl", NULL};
+static const char *const KINDS[] = {"acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", NULL};
 
-/* begin(lock, kind [, seconds]) -> operation. To be finished once it is done; collecting it gives it up. */
+/* begin(lock, kind [, seconds [, record]]) -> operation. To be finished once it is done; collecting it gives it up. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
     hf_op_kind kind = (hf_op_kind)luaL_checkoption(L, 2, NULL, KINDS);
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
+    lua_settop(L, 4);
+    hf_slice record = {"", 0};
+    record.data = luaL_optlstring(L, 4, "", &record.size);
     hf_lua_op *self = hf_new_object(L, sizeof *self, HF_OP_TYPE);
     lua_newtable(L);
     lua_pushvalue(L, 1);
     lua_rawseti(L, -2, 1);
+    lua_pushvalue(L, 4);
+    lua_rawseti(L, -2, 2); /* the operation points into the record */
     hf_setuservalue(L, -2);
     self->lock = lock;
     coroutine_number(L);
@@ -420,6 +560,7 @@ static int l_begin(lua_State *L) {
     hf_failure failure = {.code = HF_OK};
     if (kind != HF_OP_ACQUIRE || prepare_acquire(lock, &failure)) {
         hf_op_spec spec = spec_of(L, self, kind, seconds);
+        if (kind == HF_OP_COMPLETE) spec.keep = hf_to_time(seconds), spec.result = record;
         self->op = hf_client_begin(&lock->driver->client, &spec, hf_driver_now(lock->driver));
     }
     hf_driver_leave(lock->driver);
@@ -605,6 +746,9 @@ void hf_open_lock(lua_State *L) {
                                          {"begin", l_begin},
                                          {"acquire", l_acquire},
                                          {"release", l_release},
+                                         {"complete", l_complete},
+                                         {"acquire_all", l_acquire_all},
+                                         {"release_all", l_release_all},
                                          {"force_release", l_force_release},
                                          {"extend", l_extend},
                                          {"check", l_check},

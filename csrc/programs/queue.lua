@@ -55,6 +55,21 @@ local function parts(member)
   return member:match('^[^:]*:(%d+):(%d+) (.*)$')
 end
 
+-- A free lock whose queue starts with another's grant: its holder died, or was paused for longer than the grant.
+local function settle_missed_grant(client)
+  local member, score = first()
+  if score ~= 0 then return end
+  if member:sub(1, 36) == client then redis.call('ZREM', QUEUE, member) else bury(member) end
+end
+
+-- How long the free lock is left to clients that know no queue.
+local function foreign_ms()
+  local _, score = first()
+  if not score or score >= 0 then return 0 end
+  local left = -score - math.floor(server_us() / 1000)
+  return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back
+end
+
 -- Drops what stands before the waiters, and what is no waiter; the lock is free or about to be.
 local function first_waiter()
   local member, score = first()

@@ -1,8 +1,10 @@
 -- The methods of a client. See docs/api.md.
 
 local core = require "holdfast.core"
+local idempotent = require "holdfast.idempotent"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
+local multi_lock = require "holdfast.multi_lock"
 local one_by_one = require "holdfast.one_by_one"
 local options = require "holdfast.options"
 local templates = require "holdfast.with_lock"
@@ -81,7 +83,22 @@ end
 function Client:mutex(key, opts)
   check_self(self, meta, "client:mutex", 2)
   argument(key, options.key, "client:mutex", "key", 2)
-  return locks.new(self, key, options.table(opts, locks.options, "client:mutex", 2), defaults[self], true)
+  return locks.new(self, key, options.table(opts, locks.options, "client:mutex", 2), defaults[self], "mutex")
+end
+
+-- One lock over several keys of this server: all or none. Does no I/O.
+---@param keys string[] no key twice
+---@param opts? holdfast.lock_options `wait` is 1.5 seconds for each key by default
+---@return holdfast.multi_lock
+function Client:multi_lock(keys, opts)
+  check_self(self, meta, "client:multi_lock", 2)
+  argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
+  opts = options.table(opts, locks.options, "client:multi_lock", 2)
+  local members = {}
+  for i, key in ipairs(keys) do
+    members[i] = locks.new(self, key, opts, defaults[self])
+  end
+  return multi_lock.new(members, opts.wait, "client:multi_lock", 2)
 end
 
 -- A template that runs functions one by one for each business type and id.
@@ -90,6 +107,20 @@ end
 function Client:one_by_one(opts)
   check_self(self, meta, "client:one_by_one", 2)
   return one_by_one.new(self, options.table(opts, one_by_one.options, "client:one_by_one", 2), defaults[self])
+end
+
+-- Calls fn(...) unless it runs or has run for this key.
+---@param key string
+---@param opts? holdfast.idempotent_options | fun(...): ...
+---@param fn? fun(...): ...
+---@return any ... fn's results; nil, info, "duplicate"; nil, message, code; nil, message, code, results when the end of the run could not be recorded
+function Client:idempotent(key, opts, fn, ...)
+  check_self(self, meta, "client:idempotent", 2)
+  argument(key, options.key, "client:idempotent", "key", 2)
+  if options.callable(opts) == nil then return idempotent.run(self, key, defaults[self], {}, opts, fn, ...) end
+  options.table(opts, idempotent.options, "client:idempotent", 2)
+  argument(fn, options.callable, "client:idempotent", "fn", 2)
+  return idempotent.run(self, key, defaults[self], opts or {}, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.

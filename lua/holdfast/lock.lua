@@ -191,15 +191,16 @@ lock.options = {
 
 local WEEK = 7 * 24 * 3600
 
--- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix. `mutex`: in the layout of
+-- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix. `layout`: "mutex" is that of
 -- SET NX PX.
-function lock.new(client, key, given, defaults, mutex)
+function lock.new(client, key, given, defaults, layout)
   local watchdog = given.watchdog
   if watchdog == nil then watchdog = given.lease == nil end
   local self = raw.new(client, {
     client = client,
     key = defaults.prefix .. key,
-    mutex = mutex,
+    layout = layout,
+    print = given.print,
     lease = given.lease or defaults.lease,
     wait = given.wait or defaults.wait,
     renewed = watchdog,

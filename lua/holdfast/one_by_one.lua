@@ -78,7 +78,7 @@ local function run(self, biz_type, biz_id, opts, fn, ...)
     lease = lease or LEASE,
     watchdog = lease == nil,
     wait = queue and positive(opts.wait, given.wait, WAIT) or 0,
-  }, data.defaults, true)
+  }, data.defaults, "mutex")
   loss.tell()
   local acquired, message, code = core.lock.acquire(lock)
   if not acquired then return not_acquired(biz_type, biz_id, message, code) end

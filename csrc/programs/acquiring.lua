@@ -1,0 +1,76 @@
+--#fragment
+-- Takes the lock, enters it again, or tells how long it is taken. Safe to send twice.
+--
+-- ARGV[3] from      the count the owner knows of; the new one is from + 1
+-- ARGV[4] shared    1: other processes may use this owner, so a count it does not know of is theirs
+-- ARGV[5] lease     ms; a re-entry never shortens the one that runs
+-- ARGV[6] token ttl ms, 0: no fencing
+-- ARGV[7] waiter    its place in the queue, "": do not wait
+--
+-- { 1, token }                   acquired; token 0: unchanged, or no fencing
+-- { 0, ttl ms, ahead, foreign }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will not hand over
+-- { 2, count }                   another process of this shared owner holds it
+-- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it
+-- { -3 }                         a hash without TTL, which no lock leaves behind
+local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]
+local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
+
+-- A re-entry keeps its token; another process that joins a shared owner has yet to learn it.
+local function token_of_hold()
+  if FROM == 0 then return next_token(TOKEN_TTL) end
+  return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0
+end
+
+local function take()
+  local token = token_of_hold()
+  set_holds(LOCK, OWNER, FROM + 1, LEASE)
+  if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
+  return { 1, token }
+end
+
+local function granted()
+  return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0
+end
+
+-- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before the others.
+local function enqueue()
+  local score = redis.call('ZSCORE', QUEUE, WAITER)
+  if score and tonumber(score) == 0 then
+    score = 0.5
+    redis.call('ZADD', QUEUE, score, WAITER)
+  elseif not score then
+    local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
+    score = math.max(0, tonumber(last or 0)) + 1
+    redis.call('ZADD', QUEUE, score, WAITER)
+  end
+  redis.call('PEXPIRE', QUEUE, QUEUE_MS)
+  return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)
+end
+
+local function busy(ttl_ms, foreign)
+  local ahead = WAITER ~= '' and enqueue() or 0
+  return { 0, ttl_ms, ahead, foreign and 1 or 0 }
+end
+
+local function acquire()
+  local count = holds_of(LOCK, OWNER)
+  if count then
+    local known = FROM > 0 and (count == FROM or count == FROM + 1)
+    if SHARED and not known and not granted() then return { 2, count } end
+    return take()
+  end
+  local ttl_ms = redis.call('PTTL', LOCK)
+  if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end
+  if ttl_ms == -1 and KIND == 'hash' then return { -3 } end
+  if ttl_ms == -2 then
+    if granted() then return take() end
+    settle_missed_grant(WAITER:sub(1, 36))
+    local left = foreign_ms()
+    if left > 0 then return busy(left, true) end
+    if not hand_over(WAITER) then return take() end
+    return busy(tonumber(GRANT_MS), false)
+  end
+  local foreign = not holder_of(LOCK):find(OURS)
+  if foreign then redis.call('ZREM', QUEUE, 'foreign') end
+  return busy(ttl_ms, foreign)
+end

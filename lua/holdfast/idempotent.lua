@@ -1,0 +1,82 @@
+-- The idempotent guard: for one key a function runs once; who comes later is told so, or gets the first one's results.
+--
+-- While it runs the key is a lock that the watchdog keeps. After a success it is a record for `expire` seconds: "D", or
+-- "R" and the results when they are to be replayed. After an error it is free again.
+
+local core = require "holdfast.core"
+local locks = require "holdfast.lock"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+local record = require "holdfast.record"
+local traceback = require "holdfast.traceback"
+
+local raw = core.lock
+local unpack = table.unpack or unpack
+
+local EXPIRE = 1
+local INFO = "duplicate: it runs already or was done a moment ago"
+local RECORD_MAX = 65536
+
+local idempotent = {}
+
+---@class holdfast.idempotent_options
+---@field expire? number seconds that a done key turns duplicates away; 1
+---@field info? string the message for a duplicate
+---@field delete_key? boolean free the key after a success; false
+---@field replay? boolean give duplicates the first run's results; false
+---@field fingerprint? string of the request; another one with the same key is a mismatch
+---@field wait? number seconds to wait for the one that runs; 0
+---@field keep_on_error? boolean an error counts as done; false
+---@field lease? number seconds after which the key of a dead run is free; the client's
+
+idempotent.options = {
+  expire = options.lease,
+  info = options.text,
+  delete_key = options.boolean,
+  replay = options.boolean,
+  fingerprint = options.text,
+  wait = options.wait,
+  keep_on_error = options.boolean,
+  lease = options.lease,
+}
+
+local function refuse(opts, message, code, stored)
+  if code ~= "duplicate" and code ~= "busy" then return nil, message, code end
+  if opts.replay and stored and stored:sub(1, 1) == "R" then
+    local values = record.decode(stored:sub(2))
+    if values then return unpack(values, 1, values.n) end
+  end
+  return nil, opts.info or INFO, "duplicate"
+end
+
+local function complete(guard, opts, ...)
+  local text = opts.replay and record.encode(RECORD_MAX, ...)
+  return raw.complete(guard, opts.delete_key and 0 or opts.expire or EXPIRE, text and "R" .. text or "D")
+end
+
+local function finish(guard, opts, ran, ...)
+  if not ran then
+    if opts.keep_on_error then raw.complete(guard, opts.expire or EXPIRE, "D") else raw.release(guard) end
+    error((...), 0)
+  end
+  local completed, message, code = complete(guard, opts, ...)
+  if completed then return ... end
+  return nil, message, code, { n = select("#", ...), ... }
+end
+
+-- `opts` and `fn` are checked.
+function idempotent.run(client, key, defaults, opts, fn, ...)
+  local guard = locks.new(client, key, {
+    lease = opts.lease,
+    watchdog = true,
+    wait = opts.wait or 0,
+    print = opts.fingerprint,
+    fencing = false,
+  }, defaults, "guard")
+  loss.tell()
+  local begun, message, code, stored = raw.acquire(guard)
+  if not begun then return refuse(opts, message, code, stored) end
+  return finish(guard, opts, xpcall(fn, traceback.keep, ...))
+end
+
+return idempotent
