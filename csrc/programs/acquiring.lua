@@ -8,7 +8,8 @@
 -- ARGV[7] waiter    its place in the queue, "": do not wait
 --
 -- { 1, token }                   acquired; token 0: unchanged, or no fencing
--- { 0, ttl ms, ahead, foreign }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will not hand over
+-- { 0, ttl ms, ahead, foreign }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will
+--                                not hand over
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                         a hash without TTL, which no lock leaves behind

@@ -1,7 +1,7 @@
 --#include "hash.lua"
 --#include "queue.lua"
 --#include "acquiring.lua"
--- Begins a run that must happen once. While it runs the key is a lock with one more field, "print"; afterwards complete.lua
+-- Begins a run that must happen once. While it runs the key is a lock with one more field, "print"; complete.lua then
 -- leaves "done" and "print" there for a while.
 --
 -- Arguments and replies are those of acquiring.lua, and

@@ -113,7 +113,8 @@ end
 ---@param key string
 ---@param opts? holdfast.idempotent_options | fun(...): ...
 ---@param fn? fun(...): ...
----@return any ... fn's results; nil, info, "duplicate"; nil, message, code; nil, message, code, results when the end of the run could not be recorded
+---@return any ... fn's results; nil, info, "duplicate"; nil, message, code; fn's results behind these when the end of
+--- the run could not be recorded
 function Client:idempotent(key, opts, fn, ...)
   check_self(self, meta, "client:idempotent", 2)
   argument(key, options.key, "client:idempotent", "key", 2)
@@ -127,7 +128,8 @@ end
 ---@param key string
 ---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
----@return any ... fn's results; nil, message, code when fn did not run; nil, message, "lost", results when the lock was lost
+---@return any ... fn's results; nil, message, code when fn did not run; nil, message, "lost", results when the lock was
+--- lost meanwhile
 function Client:with_lock(key, opts, fn, ...)
   check_self(self, meta, "client:with_lock", 2)
   argument(key, options.key, "client:with_lock", "key", 2)

@@ -167,7 +167,7 @@ end
 meta.__close = raw.release
 
 ---@class holdfast.lock_options
----@field lease? number seconds, 0.001 to 1e9; given: the lock ends by itself, else the watchdog renews the client's lease
+---@field lease? number seconds, 0.001 to 1e9: the lock ends by itself; without: the watchdog renews the client's lease
 ---@field wait? number seconds that acquire waits by default; the client's
 ---@field watchdog? boolean renew although a lease is given, or do not although none is
 ---@field owner? string 1 to 255 bytes; the calling coroutine of this client
@@ -191,8 +191,8 @@ lock.options = {
 
 local WEEK = 7 * 24 * 3600
 
--- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix. `layout`: "mutex" is that of
--- SET NX PX.
+-- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix. `layout`: nil is the
+-- reentrant lock's, "mutex" that of SET NX PX, "guard" that of the idempotent guard.
 function lock.new(client, key, given, defaults, layout)
   local watchdog = given.watchdog
   if watchdog == nil then watchdog = given.lease == nil end

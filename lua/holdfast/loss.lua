@@ -1,5 +1,5 @@
--- Tells owners that a lock is lost: on_lost callbacks, called in the owner's Lua state at the next call of holdfast, and
--- the error that abort_on_loss raises in a running function.
+-- Tells owners that a lock is lost: on_lost callbacks, called in the owner's Lua state at the next call of holdfast,
+-- and the error that abort_on_loss raises in a running function.
 
 local core = require "holdfast.core"
 

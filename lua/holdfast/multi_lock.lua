@@ -1,8 +1,8 @@
 -- Several locks as one: after an acquire either all are held or none.
 --
--- Members stand in one order for everybody, by server and key, so that those who take them one after the other never wait
--- in a circle. Locks of one client are first tried in a single step; when one of them is taken, and for locks of different
--- clients, they are taken in order, each through its queue, and given back in reverse if one cannot be had.
+-- Members stand in one order for everybody, by server and key, so that those who take them one after the other never
+-- wait in a circle. Locks of one client are first tried in a single step; when one of them is taken, and for locks of
+-- different clients, they are taken in order, each through its queue, and given back if one cannot be had.
 
 local core = require "holdfast.core"
 local loss = require "holdfast.loss"
@@ -265,7 +265,8 @@ function MultiLock:keys()
 end
 
 function MultiLock:__tostring()
-  return ("holdfast.multi_lock: %s (%s)"):format(table.concat(self:keys(), ", "), self:is_held() and "held" or "not held")
+  local state = self:is_held() and "held" or "not held"
+  return ("holdfast.multi_lock: %s (%s)"):format(table.concat(self:keys(), ", "), state)
 end
 
 MultiLock.__close = release

@@ -35,6 +35,12 @@ one_by_one.options = {
   prefix = options.text,
 }
 
+---@class holdfast.execute_options
+---@field wait? number
+---@field lease? number
+---@field queue? boolean
+---@field abort_on_loss? boolean
+
 local execute_options = {
   wait = options.number_or_default,
   lease = options.number_or_default,
@@ -88,7 +94,7 @@ end
 -- Calls fn(lock, ...) once no other runs for this type and id, by anybody; releases in any case.
 ---@param biz_type string | number
 ---@param biz_id string | number
----@param opts? { wait: number?, lease: number?, queue: boolean?, abort_on_loss: boolean? } | fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.execute_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
 ---@return any ... fn's results; nil, message, code as client:with_lock
 function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
