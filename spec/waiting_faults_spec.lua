@@ -209,6 +209,12 @@ describe("what stands in the way of a wait", function()
     server:cli("DEL", KEY)
   end)
 
+  it("is a conflict as quickly again and again, while the watchdog clears up behind each", function()
+    server:cli("HSET", KEY, "somebody:1", 1)
+    for i = 1, 500 do assert_conflict(i % 2) end
+    server:cli("DEL", KEY)
+  end)
+
   it("is a conflict when the key is of another type", function()
     for _, command in ipairs { { "SET", KEY, 1 }, { "RPUSH", KEY, 1 }, { "SADD", KEY, 1 }, { "ZADD", KEY, 1, 1 } } do
       for _, ttl in ipairs { false, 30 } do
@@ -253,7 +259,8 @@ describe("what stands in the way of a wait", function()
   end)
 
   it("is skipped when it is no waiter at all", function()
-    for _, member in ipairs { "", "x", "foreign", ("x"):rep(100), ("0"):rep(8) .. "-0000-8000-8000-000000000000:x:y z" } do
+    local half = ("0"):rep(8) .. "-0000-8000-8000-000000000000:x:y z"
+    for _, member in ipairs { "", "x", "foreign", ("x"):rep(100), half } do
       for _, score in ipairs { "-inf", -1, 0, 0.5, 1, "+inf" } do
         server:cli("ZADD", QUEUE, score, member)
         assert(lock:acquire(2))
