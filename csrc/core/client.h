@@ -83,7 +83,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 
 /* ---- operations ---- */
 
-#define HF_ALL_MAX 64
+#define HF_ALL_MAX 1024
 
 typedef enum hf_op_kind {
     HF_OP_ACQUIRE,

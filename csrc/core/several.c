@@ -107,31 +107,41 @@ static uint32_t count_of(const hf_hold *hold) {
     return hold && hold->state == HF_HOLD_HELD ? hold->count : 0;
 }
 
-static bool encode(hf_op *op) {
-    hf_slice args[6 * HF_ALL_MAX + 4];
-    char numbers[2 * HF_ALL_MAX][24], grant[24], lease[24], ttl[24];
-    size_t n = 0, count = op->spec.all_count;
-    for (size_t i = 0; i < count; i++) {
+typedef char number_text[24];
+
+/* `args` has room for 6 slices a lock and 4 more, `numbers` for 2 texts a lock and 3 more. */
+static size_t fill(hf_op *op, hf_slice *args, number_text *numbers) {
+    size_t n = 0;
+    for (size_t i = 0; i < op->spec.all_count; i++) {
         const hf_names *names = op->spec.all[i];
         args[n++] = names->key, args[n++] = names->counter, args[n++] = names->queue, args[n++] = names->releases;
     }
     args[n++] = op->spec.owner;
-    args[n++] = hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease));
+    args[n++] = hf_decimal(*numbers++, hf_lease_ms(op->client->config.grant_lease));
     if (acquires(op)) {
-        args[n++] = hf_decimal(lease, hf_lease_ms(op->spec.lease));
-        args[n++] = hf_decimal(ttl, op->spec.token_ttl_ms);
+        args[n++] = hf_decimal(*numbers++, hf_lease_ms(op->spec.lease));
+        args[n++] = hf_decimal(*numbers++, op->spec.token_ttl_ms);
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < op->spec.all_count; i++) {
         uint32_t held = count_of(op->holds[i]);
-        if (acquires(op)) {
-            args[n++] = hf_decimal(numbers[i], held);
-        } else {
-            args[n++] = hf_decimal(numbers[i], held > 0 ? held - 1 : 0);
-            args[n++] = hf_decimal(numbers[count + i], op->holds[i] ? hf_lease_ms(op->holds[i]->lease) : 0);
-        }
+        args[n++] = hf_decimal(*numbers++, acquires(op) || held == 0 ? held : held - 1);
+        if (!acquires(op)) args[n++] = hf_decimal(*numbers++, op->holds[i] ? hf_lease_ms(op->holds[i]->lease) : 0);
     }
-    const hf_program *program = acquires(op) ? hf_program_acquire_all() : hf_program_release_all();
-    return hf_request_call(&op->request, program, 4 * count, n, args);
+    return n;
+}
+
+static bool encode(hf_op *op) {
+    size_t count = op->spec.all_count;
+    hf_slice *args = calloc(6 * count + 4, sizeof *args);
+    number_text *numbers = calloc(2 * count + 3, sizeof *numbers);
+    bool encoded = false;
+    if (args && numbers) {
+        const hf_program *program = acquires(op) ? hf_program_acquire_all() : hf_program_release_all();
+        encoded = hf_request_call(&op->request, program, 4 * count, fill(op, args, numbers), args);
+    }
+    free(args);
+    free(numbers);
+    return encoded;
 }
 
 /* The failure is about lock i, counted from 1. */

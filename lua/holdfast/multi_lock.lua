@@ -12,7 +12,7 @@ local raw = core.lock
 local argument, tell = options.argument, loss.tell
 
 local WAIT_EACH = 1.5
-local MOST = 64
+local MOST = 1024
 
 local MultiLock = {}
 MultiLock.__index = MultiLock
@@ -34,7 +34,7 @@ end
 
 function multi_lock.check_keys(value)
   if not check_list(value, function(key) return options.key(key) == nil end) then
-    return "a list of 1 to 64 keys, each a string of 1 to 1048576 bytes"
+    return "a list of 1 to 1024 keys, each a string of 1 to 1048576 bytes"
   end
 end
 
@@ -43,7 +43,7 @@ local function is_lock(value)
 end
 
 function multi_lock.check_members(value)
-  if not check_list(value, is_lock) then return "a list of 1 to 64 locks" end
+  if not check_list(value, is_lock) then return "a list of 1 to 1024 locks" end
 end
 
 local function place(lock)
