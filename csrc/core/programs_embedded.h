@@ -26,7 +26,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "c64977d5e8c990e4a30cf43d285442afa0580374",
+    {"acquire", "312eb39bcb4c3ddbe61654d86d3b321f6327afa1",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -48,6 +48,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -140,7 +141,6 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
-     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
@@ -195,7 +195,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return acquire()\n",
      5463},
-    {"acquire_all", "f0cc7fd5e8bf7a1271b2995220f424030b1935a4",
+    {"acquire_all", "2bd0c4a5ecbc30a14d18df37a05c2fc1b87c17f9",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -217,6 +217,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -332,8 +333,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     4213},
-    {"begin", "4a87cf36573df02a35dbddefbbfbf1ac2415bc4b",
+     4306},
+    {"begin", "d08d4829dc49dbcfbe978903d229d85c74a6b424",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -355,6 +356,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -447,7 +449,6 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
-     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
@@ -511,7 +512,7 @@ static const hf_program hf_program_table[] = {
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
      5820},
-    {"complete", "e2ca9f833f38227269cd3882f4537be225e9df42",
+    {"complete", "8e4832a47833e469f168900587418994c9003add",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -533,6 +534,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -643,7 +645,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     3985},
+     4078},
     {"extend", "ce1cd3c30fdab0a259ccb63d9462823befe963b8",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -671,7 +673,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      749},
-    {"force", "c756010858f73ebf63500ef5782454d413551410",
+    {"force", "b6754fea178b33b11e1695627359f197270cca65",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -693,6 +695,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -789,7 +792,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     3626},
+     3719},
     {"info", "664cc72253926b79c08dc4c69a538f96bcc4d6cb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -819,7 +822,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      877},
-    {"leave", "d72506be97d357f35dc4f5b8b1ee8272fb73e444",
+    {"leave", "9e93b632463b395e73d0f537f6dc2ec58a67f7cb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -841,6 +844,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -933,17 +937,30 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
-     "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
+     "local function tell_next_first()\n"
+     "local holder, member = holder_of(LOCK), first()\n"
+     "if not holder or holder:find(OURS) or not member then return end\n"
+     "local wait = parts(member)\n"
+     "if wait then tell(member, 'look ' .. wait) end\n"
+     "end\n"
+     "local was_first = false\n"
+     "if WAITER ~= '' and redis.call('TYPE', QUEUE).ok == 'zset' then\n"
+     "was_first = first() == WAITER\n"
+     "redis.call('ZREM', QUEUE, WAITER)\n"
+     "end\n"
      "local count = holds_of(LOCK, OWNER)\n"
-     "if not count or count <= TO then return 0 end\n"
+     "if not count or count <= TO then\n"
+     "if was_first then tell_next_first() end\n"
+     "return 0\n"
+     "end\n"
      "if TO > 0 then\n"
      "set_holds(LOCK, OWNER, TO, 0)\n"
      "else\n"
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     3703},
-    {"mutex_acquire", "4cfb35370ba74f36357c2cad09510a3bbb3b40ae",
+     4156},
+    {"mutex_acquire", "08defb098017d3470da576935b3f57633deca895",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -963,6 +980,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -1055,7 +1073,6 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
-     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
@@ -1135,7 +1152,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      571},
-    {"mutex_force", "2d071f2c5e8b800e1b60d518e3f9a097879fc9bd",
+    {"mutex_force", "049196ecf36b3a9c947e04d6fabd46cf20bf6fbf",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1155,6 +1172,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -1251,7 +1269,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     3448},
+     3541},
     {"mutex_info", "91b4213645ebe35bec650b337e8bbcb131c284fe",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1279,7 +1297,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      699},
-    {"mutex_leave", "7aec19ec55f3f351db43d2ae2ad160764e74ef7f",
+    {"mutex_leave", "2b37dbac985cfb89bc49c11b0e5afbdaca1aa3e7",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1299,6 +1317,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -1391,17 +1410,30 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
-     "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
+     "local function tell_next_first()\n"
+     "local holder, member = holder_of(LOCK), first()\n"
+     "if not holder or holder:find(OURS) or not member then return end\n"
+     "local wait = parts(member)\n"
+     "if wait then tell(member, 'look ' .. wait) end\n"
+     "end\n"
+     "local was_first = false\n"
+     "if WAITER ~= '' and redis.call('TYPE', QUEUE).ok == 'zset' then\n"
+     "was_first = first() == WAITER\n"
+     "redis.call('ZREM', QUEUE, WAITER)\n"
+     "end\n"
      "local count = holds_of(LOCK, OWNER)\n"
-     "if not count or count <= TO then return 0 end\n"
+     "if not count or count <= TO then\n"
+     "if was_first then tell_next_first() end\n"
+     "return 0\n"
+     "end\n"
      "if TO > 0 then\n"
      "set_holds(LOCK, OWNER, TO, 0)\n"
      "else\n"
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     3525},
-    {"mutex_release", "857b364345bc04a3feca695301f72631ef47a1a5",
+     3978},
+    {"mutex_release", "fe95ded384e8066818f3ea1cc57b58be58198d21",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1421,6 +1453,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -1522,7 +1555,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     3480},
+     3573},
     {"mutex_renew", "d7a1c8a5ec6186786ebf1884c042b7d18d4cd22a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1552,7 +1585,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      707},
-    {"release", "6195e8f1e6bcb5cb317a44d75fef0107476f515c",
+    {"release", "08a5ed414dac22dd0f237c47bd3eb6ac63675834",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1574,6 +1607,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -1675,8 +1709,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     3658},
-    {"release_all", "7995233150026780ad1d1575e1b3129dd038e528",
+     3751},
+    {"release_all", "053455d3a6068236eb76ae96612959c9cfc1a0be",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1698,6 +1732,7 @@ static const hf_program hf_program_table[] = {
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local QUEUE_MS = 120000\n"
      "local TURN_MS = 50\n"
+     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local function server_us()\n"
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
@@ -1806,7 +1841,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])\n"
      "end\n"
      "return results\n",
-     3874},
+     3967},
     {"renew", "355f6c06d3807a111b72eec34fb90c7522b9ea59",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -14,6 +14,7 @@ local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local OWNER, GRANT_MS = ARGV[1], ARGV[2]
 local QUEUE_MS = 120000
 local TURN_MS = 50
+local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 
 local function server_us()
   local time = redis.call('TIME')
