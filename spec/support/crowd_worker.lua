@@ -6,6 +6,7 @@
 --
 -- kind     "holdfast" or "redisson"        wait     seconds for each acquire
 -- turns    how many                        inside   seconds of each turn
+--                                          outside  seconds between two turns
 -- seconds  instead of turns: how long      stubborn 1: tries again when the server cannot be reached
 -- lease, grant_lease, watchdog (1), fenced (1, redisson)
 --
@@ -15,7 +16,7 @@ local process = require "spec.support.process"
 local resp = require "spec.support.resp"
 
 local url, store_path, key, name = arg[1], arg[2], arg[3], arg[4]
-local options = { kind = "holdfast", wait = 30, turns = 1, inside = 0 }
+local options = { kind = "holdfast", wait = 30, turns = 1, inside = 0, outside = 0 }
 for i = 5, #arg do
   local option, value = arg[i]:match("^([%a_]+)=(.*)$")
   options[option] = tonumber(value) or value
@@ -35,7 +36,7 @@ local function new_lock()
 end
 
 local function use(lock)
-  store:call("RPUSH", "crowd:history", ("in %s %s"):format(name, lock:token() or "-"))
+  store:call("RPUSH", "crowd:history", ("in %s %.0f"):format(name, lock:token() or 0))
   local count = tonumber(store:call("GET", "crowd:counter") or 0)
   process.sleep(options.inside)
   store:call("SET", "crowd:counter", count + 1)
@@ -61,6 +62,7 @@ local taken, stop = 0, options.seconds and process.now() + options.seconds
 for _ = 1, stop and math.huge or options.turns do
   if stop and process.now() >= stop then break end
   if turn(lock) then taken = taken + 1 end
+  if options.outside > 0 then process.sleep(options.outside) end
 end
 if client then client:close() end
 print("done " .. taken)
