@@ -9,9 +9,9 @@ Crowd.__index = Crowd
 
 local crowd = {}
 
--- A crowd on the server's key, with a store of its own.
-function crowd.new(server, key)
-  return setmetatable({ server = server, key = key, store = redis.start(), workers = {} }, Crowd)
+-- A crowd on the server's key, with a store of its own, started with the given options.
+function crowd.new(server, key, options)
+  return setmetatable({ server = server, key = key, store = redis.start(options), workers = {} }, Crowd)
 end
 
 function crowd.queue_of(key) return ("holdfast_queue:{%s}"):format(key) end
@@ -21,7 +21,11 @@ function crowd.channel_of(uuid) return "holdfast_grant:" .. uuid end
 function Crowd:add(name, options)
   local args = { self.server:url(), self.store.path, self.key, name }
   for option, value in pairs(options or {}) do args[#args + 1] = option .. "=" .. tostring(value) end
-  local worker = process.lua { file = "spec/support/crowd_worker.lua", args = args }
+  return self:join(name, process.lua { file = "spec/support/crowd_worker.lua", args = args })
+end
+
+-- One more process, started elsewhere.
+function Crowd:join(name, worker)
   worker.name = name
   self.workers[#self.workers + 1] = worker
   return worker

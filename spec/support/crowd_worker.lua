@@ -9,6 +9,7 @@
 --                                          outside  seconds between two turns
 -- seconds  instead of turns: how long      stubborn 1: tries again when the server cannot be reached
 -- lease, grant_lease, watchdog (1), fenced (1, redisson)
+-- together 1: begins when the store has crowd:start
 --
 -- Prints "ready", "in", "failed CODE MESSAGE", "done TURNS".
 
@@ -58,6 +59,7 @@ end
 
 local lock, client = new_lock()
 print("ready")
+while options.together == 1 and not store:call("GET", "crowd:start") do process.sleep(0.005) end
 local taken, stop = 0, options.seconds and process.now() + options.seconds
 for _ = 1, stop and math.huge or options.turns do
   if stop and process.now() >= stop then break end
