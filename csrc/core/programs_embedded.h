@@ -26,7 +26,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "312eb39bcb4c3ddbe61654d86d3b321f6327afa1",
+    {"acquire", "b68efa102800a6b4602337859d1b9015450807af",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -90,7 +90,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -145,18 +145,19 @@ static const hf_program hf_program_table[] = {
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
-     "local function take()\n"
+     "local function take(others)\n"
      "local token = token_of_hold()\n"
-     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { 1, token }\n"
+     "return { 1, token, others }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
-     "if score and tonumber(score) == 0 then\n"
+     "local kept = score and tonumber(score) > 0\n"
+     "if score and not kept then\n"
      "score = 0.5\n"
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "elseif not score then\n"
@@ -165,28 +166,29 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "end\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)\n"
+     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0\n"
      "end\n"
      "local function busy(ttl_ms, foreign)\n"
-     "local ahead = WAITER ~= '' and enqueue() or 0\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0 }\n"
+     "local ahead, kept = 0, 0\n"
+     "if WAITER ~= '' then ahead, kept = enqueue() end\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }\n"
      "end\n"
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if count then\n"
-     "local known = FROM > 0 and (count == FROM or count == FROM + 1)\n"
-     "if SHARED and not known and not granted() then return { 2, count } end\n"
-     "return take()\n"
+     "if not SHARED or (FROM > 0 and count == FROM) then return take(0) end\n"
+     "if FROM == 0 and granted() then return take(count - 1) end\n"
+     "return { 2, count }\n"
      "end\n"
      "local ttl_ms = redis.call('PTTL', LOCK)\n"
      "if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end\n"
      "if ttl_ms == -1 and KIND == 'hash' then return { -3 } end\n"
      "if ttl_ms == -2 then\n"
-     "if granted() then return take() end\n"
+     "if granted() then return take(0) end\n"
      "settle_missed_grant(WAITER:sub(1, 36))\n"
      "local left = foreign_ms()\n"
      "if left > 0 then return busy(left, true) end\n"
-     "if not hand_over(WAITER) then return take() end\n"
+     "if not hand_over(WAITER) then return take(0) end\n"
      "return busy(tonumber(GRANT_MS), false)\n"
      "end\n"
      "local foreign = not holder_of(LOCK):find(OURS)\n"
@@ -194,8 +196,8 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5463},
-    {"acquire_all", "2bd0c4a5ecbc30a14d18df37a05c2fc1b87c17f9",
+     5523},
+    {"acquire_all", "ab4b4a7f6481a85c5466c0c586d93b523fea2a1e",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -259,7 +261,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -333,8 +335,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     4306},
-    {"begin", "d08d4829dc49dbcfbe978903d229d85c74a6b424",
+     4259},
+    {"begin", "e7c19e228b45e10f40829e39659e791af591f296",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -398,7 +400,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -453,18 +455,19 @@ static const hf_program hf_program_table[] = {
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
-     "local function take()\n"
+     "local function take(others)\n"
      "local token = token_of_hold()\n"
-     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { 1, token }\n"
+     "return { 1, token, others }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
-     "if score and tonumber(score) == 0 then\n"
+     "local kept = score and tonumber(score) > 0\n"
+     "if score and not kept then\n"
      "score = 0.5\n"
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "elseif not score then\n"
@@ -473,28 +476,29 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "end\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)\n"
+     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0\n"
      "end\n"
      "local function busy(ttl_ms, foreign)\n"
-     "local ahead = WAITER ~= '' and enqueue() or 0\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0 }\n"
+     "local ahead, kept = 0, 0\n"
+     "if WAITER ~= '' then ahead, kept = enqueue() end\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }\n"
      "end\n"
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if count then\n"
-     "local known = FROM > 0 and (count == FROM or count == FROM + 1)\n"
-     "if SHARED and not known and not granted() then return { 2, count } end\n"
-     "return take()\n"
+     "if not SHARED or (FROM > 0 and count == FROM) then return take(0) end\n"
+     "if FROM == 0 and granted() then return take(count - 1) end\n"
+     "return { 2, count }\n"
      "end\n"
      "local ttl_ms = redis.call('PTTL', LOCK)\n"
      "if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end\n"
      "if ttl_ms == -1 and KIND == 'hash' then return { -3 } end\n"
      "if ttl_ms == -2 then\n"
-     "if granted() then return take() end\n"
+     "if granted() then return take(0) end\n"
      "settle_missed_grant(WAITER:sub(1, 36))\n"
      "local left = foreign_ms()\n"
      "if left > 0 then return busy(left, true) end\n"
-     "if not hand_over(WAITER) then return take() end\n"
+     "if not hand_over(WAITER) then return take(0) end\n"
      "return busy(tonumber(GRANT_MS), false)\n"
      "end\n"
      "local foreign = not holder_of(LOCK):find(OURS)\n"
@@ -503,7 +507,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local PRINT = ARGV[8]\n"
      "local known = redis.call('HMGET', LOCK, 'print', 'done')\n"
-     "if known[1] and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end\n"
+     "if (known[1] or '') ~= '' and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end\n"
      "if known[2] then\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "return { 3, known[2] }\n"
@@ -511,8 +515,8 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     5820},
-    {"complete", "8e4832a47833e469f168900587418994c9003add",
+     5894},
+    {"complete", "49dcf4d53a07222699919a0858c73064f04a8d62",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -576,7 +580,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -645,8 +649,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     4078},
-    {"extend", "ce1cd3c30fdab0a259ccb63d9462823befe963b8",
+     4031},
+    {"extend", "c0b258dd0653f3740e86e22f38942b0a52d16360",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -668,12 +672,13 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
+     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     749},
-    {"force", "b6754fea178b33b11e1695627359f197270cca65",
+     855},
+    {"force", "8b290c496da5c4e8c2890e01c166c1dcf351f227",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -737,7 +742,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -792,7 +797,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     3719},
+     3672},
     {"info", "664cc72253926b79c08dc4c69a538f96bcc4d6cb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -822,7 +827,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      877},
-    {"leave", "9e93b632463b395e73d0f537f6dc2ec58a67f7cb",
+    {"leave", "a601f644a2cdf54f9b378cfe287afbfc8a7d6998",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -886,7 +891,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -936,31 +941,33 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
+     "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local function tell_next_first()\n"
      "local holder, member = holder_of(LOCK), first()\n"
      "if not holder or holder:find(OURS) or not member then return end\n"
      "local wait = parts(member)\n"
      "if wait then tell(member, 'look ' .. wait) end\n"
      "end\n"
-     "local was_first = false\n"
+     "local granted, was_first = false, false\n"
      "if WAITER ~= '' and redis.call('TYPE', QUEUE).ok == 'zset' then\n"
-     "was_first = first() == WAITER\n"
+     "granted, was_first = tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0, first() == WAITER\n"
      "redis.call('ZREM', QUEUE, WAITER)\n"
      "end\n"
      "local count = holds_of(LOCK, OWNER)\n"
-     "if not count or count <= TO then\n"
+     "if OWN == 0 and granted then OWN = 1 end\n"
+     "local to = OWN and count and count - OWN or TO\n"
+     "if not count or count <= to then\n"
      "if was_first then tell_next_first() end\n"
      "return 0\n"
      "end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, 0)\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, 0)\n"
      "else\n"
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     4156},
-    {"mutex_acquire", "08defb098017d3470da576935b3f57633deca895",
+     4298},
+    {"mutex_acquire", "a2cf8ae10b1e686d713f39702c886578700e0af5",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1022,7 +1029,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -1077,18 +1084,19 @@ static const hf_program hf_program_table[] = {
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
-     "local function take()\n"
+     "local function take(others)\n"
      "local token = token_of_hold()\n"
-     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { 1, token }\n"
+     "return { 1, token, others }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
-     "if score and tonumber(score) == 0 then\n"
+     "local kept = score and tonumber(score) > 0\n"
+     "if score and not kept then\n"
      "score = 0.5\n"
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "elseif not score then\n"
@@ -1097,28 +1105,29 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "end\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)\n"
+     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0\n"
      "end\n"
      "local function busy(ttl_ms, foreign)\n"
-     "local ahead = WAITER ~= '' and enqueue() or 0\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0 }\n"
+     "local ahead, kept = 0, 0\n"
+     "if WAITER ~= '' then ahead, kept = enqueue() end\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }\n"
      "end\n"
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if count then\n"
-     "local known = FROM > 0 and (count == FROM or count == FROM + 1)\n"
-     "if SHARED and not known and not granted() then return { 2, count } end\n"
-     "return take()\n"
+     "if not SHARED or (FROM > 0 and count == FROM) then return take(0) end\n"
+     "if FROM == 0 and granted() then return take(count - 1) end\n"
+     "return { 2, count }\n"
      "end\n"
      "local ttl_ms = redis.call('PTTL', LOCK)\n"
      "if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end\n"
      "if ttl_ms == -1 and KIND == 'hash' then return { -3 } end\n"
      "if ttl_ms == -2 then\n"
-     "if granted() then return take() end\n"
+     "if granted() then return take(0) end\n"
      "settle_missed_grant(WAITER:sub(1, 36))\n"
      "local left = foreign_ms()\n"
      "if left > 0 then return busy(left, true) end\n"
-     "if not hand_over(WAITER) then return take() end\n"
+     "if not hand_over(WAITER) then return take(0) end\n"
      "return busy(tonumber(GRANT_MS), false)\n"
      "end\n"
      "local foreign = not holder_of(LOCK):find(OURS)\n"
@@ -1126,8 +1135,8 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5285},
-    {"mutex_extend", "bb67edd624b7f9ce9152b8babdbd8d33b93b3f67",
+     5345},
+    {"mutex_extend", "28648f0f5539abf3884950b545abc63637b14a62",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1147,12 +1156,13 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
+     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     571},
-    {"mutex_force", "049196ecf36b3a9c947e04d6fabd46cf20bf6fbf",
+     677},
+    {"mutex_force", "8cf4eb821afa475ac0b85bbc8b40bda7871239f5",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1214,7 +1224,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -1269,7 +1279,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     3541},
+     3494},
     {"mutex_info", "91b4213645ebe35bec650b337e8bbcb131c284fe",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1297,7 +1307,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      699},
-    {"mutex_leave", "2b37dbac985cfb89bc49c11b0e5afbdaca1aa3e7",
+    {"mutex_leave", "3361b4519ad0f1960b0519f8f2d460cc6b0fb57a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1359,7 +1369,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -1409,31 +1419,33 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
+     "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local function tell_next_first()\n"
      "local holder, member = holder_of(LOCK), first()\n"
      "if not holder or holder:find(OURS) or not member then return end\n"
      "local wait = parts(member)\n"
      "if wait then tell(member, 'look ' .. wait) end\n"
      "end\n"
-     "local was_first = false\n"
+     "local granted, was_first = false, false\n"
      "if WAITER ~= '' and redis.call('TYPE', QUEUE).ok == 'zset' then\n"
-     "was_first = first() == WAITER\n"
+     "granted, was_first = tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0, first() == WAITER\n"
      "redis.call('ZREM', QUEUE, WAITER)\n"
      "end\n"
      "local count = holds_of(LOCK, OWNER)\n"
-     "if not count or count <= TO then\n"
+     "if OWN == 0 and granted then OWN = 1 end\n"
+     "local to = OWN and count and count - OWN or TO\n"
+     "if not count or count <= to then\n"
      "if was_first then tell_next_first() end\n"
      "return 0\n"
      "end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, 0)\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, 0)\n"
      "else\n"
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     3978},
-    {"mutex_release", "fe95ded384e8066818f3ea1cc57b58be58198d21",
+     4120},
+    {"mutex_release", "e3eaa59efac18559d56d2ce3be8973a499b4f7da",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1495,7 +1507,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -1545,17 +1557,19 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, LEASE = tonumber(ARGV[3]), ARGV[4]\n"
-     "if not holds_of(LOCK, OWNER) then\n"
+     "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local count = holds_of(LOCK, OWNER)\n"
+     "if not count then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, LEASE)\n"
+     "local to = OWN and count - OWN or TO\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, LEASE)\n"
      "return 2\n"
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     3573},
+     3607},
     {"mutex_renew", "d7a1c8a5ec6186786ebf1884c042b7d18d4cd22a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1585,7 +1599,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      707},
-    {"release", "08a5ed414dac22dd0f237c47bd3eb6ac63675834",
+    {"release", "625fe0bd4e002cb4133efc4e81fca102dc0d0951",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1649,7 +1663,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -1699,18 +1713,20 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, LEASE = tonumber(ARGV[3]), ARGV[4]\n"
-     "if not holds_of(LOCK, OWNER) then\n"
+     "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local count = holds_of(LOCK, OWNER)\n"
+     "if not count then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, LEASE)\n"
+     "local to = OWN and count - OWN or TO\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, LEASE)\n"
      "return 2\n"
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     3751},
-    {"release_all", "053455d3a6068236eb76ae96612959c9cfc1a0be",
+     3785},
+    {"release_all", "c85ddaa189c6e1a5bc25410a4762ad76710db7f7",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1774,7 +1790,7 @@ static const hf_program hf_program_table[] = {
      "local _, score = first()\n"
      "if not score or score >= 0 then return 0 end\n"
      "local left = -score - math.floor(server_us() / 1000)\n"
-     "return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back\n"
+     "return left <= TURN_MS and math.max(0, left) or 0\n"
      "end\n"
      "local function first_waiter()\n"
      "local member, score = first()\n"
@@ -1841,7 +1857,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])\n"
      "end\n"
      "return results\n",
-     3967},
+     3920},
     {"renew", "355f6c06d3807a111b72eec34fb90c7522b9ea59",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -63,12 +63,12 @@ local function settle_missed_grant(client)
   if member:sub(1, 36) == client then redis.call('ZREM', QUEUE, member) else bury(member) end
 end
 
--- How long the free lock is left to clients that know no queue.
+-- How long the free lock is left to clients that know no queue. More than a turn: the server's clock went back.
 local function foreign_ms()
   local _, score = first()
   if not score or score >= 0 then return 0 end
   local left = -score - math.floor(server_us() / 1000)
-  return left <= TURN_MS and math.max(0, left) or 0 -- more only when the server's clock went back
+  return left <= TURN_MS and math.max(0, left) or 0
 end
 
 -- Drops what stands before the waiters, and what is no waiter; the lock is free or about to be.
