@@ -430,17 +430,20 @@ void hf_acquire_unblock(hf_op *op, hf_time now) {
 /* ---- events ---- */
 
 void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
+    op->nudged = true; /* the answer under way may be older than the subscription */
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
-/* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then. */
-void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now) {
+/* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then;
+ * a short lease of the lock's own ends before. */
+void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time now) {
     op->client->stats.grants++;
     op->nudged = true; /* the answer under way may be older than the grant */
     if (op->state != HF_ACQUIRE_WAITING) return;
-    hf_time lease = op->client->config.grant_lease;
+    hf_time lease = hf_time_min(grant_lease, op->client->config.grant_lease);
     hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
+    lease = hf_time_min(lease, op->spec.lease);
     if (needs_token || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);
 }

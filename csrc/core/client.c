@@ -171,17 +171,17 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     hf_keeper_leave(client, hold, now);
 }
 
-/* "grant <wait> <token> <layout> <owner size> <owner><key>", "turn <wait> <ms>" or "look <wait>" */
+/* "grant <wait> <token> <ms> <layout> <owner size> <owner><key>", "turn <wait> <ms>" or "look <wait>" */
 static void on_message(hf_client *client, hf_slice text, hf_time now) {
-    uint64_t wait, number, mutex, owner_size;
+    uint64_t wait, number, ms, mutex, owner_size;
     const char *at = text.data;
     if (strncmp(at, "grant ", 6) == 0) {
         at += 6;
-        if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
+        if (!next_number(&at, &wait) || !next_number(&at, &number) || !next_number(&at, &ms)) return;
         if (!next_number(&at, &mutex) || !next_number(&at, &owner_size)) return;
         hf_op *op = waiter_of(client, wait);
         hf_slice rest = {at, text.size - (size_t)(at - text.data)};
-        if (op) hf_acquire_on_grant(op, number, now);
+        if (op) hf_acquire_on_grant(op, number, hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS, now);
         else on_stray_grant(client, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
     } else if (strncmp(at, "turn ", 5) == 0) {
         at += 5;

@@ -16,7 +16,7 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
 void hf_acquire_begin(hf_op *op, hf_time now);
 void hf_acquire_unblock(hf_op *op, hf_time now);
 void hf_acquire_on_subscribed(hf_op *op, hf_time now);
-void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now);
+void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time now);
 void hf_acquire_on_turn(hf_op *op, hf_time turn, hf_time now);
 void hf_acquire_on_nudge(hf_op *op, hf_time now);
 void hf_acquire_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now);

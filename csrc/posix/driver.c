@@ -329,10 +329,12 @@ static bool receive_reply(hf_driver *driver) {
 
 static bool sleep_for_op(hf_driver *driver, hf_op *op) {
     hf_time until = call_deadline(driver, op);
-    if (op->blocked && driver->running) {
+    bool left_behind = hf_session_has_work(&driver->client.links[HF_LINK_CALLS]); /* read by nobody else during a call */
+    if (op->blocked && driver->running && !left_behind) {
         wait_for_change(driver, until);
         return true;
     }
+    if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
     if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
     if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
     return sleep_on_links(driver, caller_links(driver), caller_links, -1, until);

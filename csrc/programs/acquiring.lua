@@ -16,7 +16,6 @@
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
 local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]
-local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 
 -- A re-entry keeps its token; another process that joins a shared owner has yet to learn it.
 local function token_of_hold()

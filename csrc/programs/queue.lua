@@ -14,6 +14,7 @@ local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local OWNER, GRANT_MS = ARGV[1], ARGV[2]
 local QUEUE_MS = 120000
 local TURN_MS = 50
+local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 
 local function server_us()
   local time = redis.call('TIME')
@@ -51,6 +52,10 @@ local function first()
   return head[1], tonumber(head[2])
 end
 
+local function parts(member)
+  return member:match('^[^:]*:(%d+):(%d+) (.*)$')
+end
+
 -- A free lock whose queue starts with another's grant: its holder died, or was paused for longer than the grant.
 local function settle_missed_grant(client)
   local member, score = first()
@@ -58,17 +63,18 @@ local function settle_missed_grant(client)
   if member:sub(1, 36) == client then redis.call('ZREM', QUEUE, member) else bury(member) end
 end
 
--- How long the free lock is left to clients that know no queue.
+-- How long the free lock is left to clients that know no queue. More than a turn: the server's clock went back.
 local function foreign_ms()
   local _, score = first()
   if not score or score >= 0 then return 0 end
-  return math.max(0, -score - math.floor(server_us() / 1000))
+  local left = -score - math.floor(server_us() / 1000)
+  return left <= TURN_MS and math.max(0, left) or 0
 end
 
--- Drops what stands before the waiters; the lock is free or about to be.
+-- Drops what stands before the waiters, and what is no waiter; the lock is free or about to be.
 local function first_waiter()
   local member, score = first()
-  while member and score <= 0 do
+  while member and (score <= 0 or not parts(member)) do
     redis.call('ZREM', QUEUE, member)
     member, score = first()
   end
@@ -80,10 +86,11 @@ end
 local function hand_over(me)
   local member = first_waiter()
   while member and member ~= me do
-    local wait, ttl_ms, owner = member:match('^[^:]*:(%d+):(%d+) (.*)$')
+    local wait, ttl_ms, owner = parts(member)
     local counted, token = pcall(next_token, ttl_ms)
     local text = counted and string.format('%.0f', token) or '0'
-    if tell(member, table.concat({ 'grant', wait, text, KIND == 'string' and 1 or 0, #owner, owner .. LOCK }, ' ')) then
+    local layout = KIND == 'string' and 1 or 0
+    if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then
       set_holds(LOCK, owner, 1, GRANT_MS)
       redis.call('ZADD', QUEUE, 0, member)
       redis.call('PEXPIRE', QUEUE, QUEUE_MS)
@@ -99,7 +106,7 @@ end
 local function foreign_turn()
   local member = first_waiter()
   while member do
-    if tell(member, table.concat({ 'turn', member:match('^[^:]*:(%d+)'), TURN_MS }, ' ')) then
+    if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then
       redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')
       return
     end
