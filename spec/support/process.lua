@@ -121,11 +121,18 @@ function process.lua(options)
   return process.start(command)
 end
 
+-- LuaJIT 2.1.0-beta3 may loop for ever over a table that a compiled loop takes keys from.
+local function each(set)
+  local keys = {}
+  for key in pairs(set) do keys[#keys + 1] = key end
+  return ipairs(keys)
+end
+
 function process.stop_all()
   if sys.getpid() ~= home then return end
-  for _, child in pairs(running) do child:kill("KILL") end
-  for _, child in pairs(running) do child:wait(5) end
-  for path in pairs(litter) do process.remove(path) end
+  for _, pid in each(running) do running[pid]:kill("KILL") end
+  for _, pid in each(running) do running[pid]:wait(5) end
+  for _, path in each(litter) do process.remove(path) end
 end
 
 -- A finalizer is the one thing that runs however this program ends.
