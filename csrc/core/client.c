@@ -31,7 +31,10 @@ void hf_client_init(hf_client *client, const hf_client_config *config, const uns
 }
 
 void hf_client_free(hf_client *client) {
-    for (int link = 0; link < HF_LINKS; link++) hf_session_free(&client->links[link]);
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session_fail_all(&client->links[link], HF_CLOSED, "the client was closed", 0); /* the keeper's tasks */
+        hf_session_free(&client->links[link]);
+    }
     hf_holds_free(&client->holds);
 }
 
@@ -159,7 +162,7 @@ static bool next_number(const char **at, uint64_t *value) {
 /* A grant for a wait that has ended here: the keeper passes the lock on. */
 static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
                            hf_time now) {
-    if (owner_size == 0 || owner_size >= rest.size) return;
+    if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
     if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
@@ -287,6 +290,15 @@ void hf_client_notice(hf_client *client, hf_time now) {
     }
 }
 
+void hf_client_keep(hf_client *client, hf_hold *hold, hf_time sent_at) {
+    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hold->lease));
+    hf_holds_wake_at(&client->holds, hold, hold->renewed ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until);
+}
+
+static bool is_several(const hf_op *op) {
+    return op->spec.kind == HF_OP_ACQUIRE_ALL || op->spec.kind == HF_OP_RELEASE_ALL;
+}
+
 void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
     hold->busy = false;
     for (hf_op *op = client->ops, *next; op && !hold->busy; op = next) {
@@ -294,6 +306,7 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
         if (op->done || !op->blocked || op->hold != hold) continue;
         op->blocked = false;
         if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_unblock(op, now);
+        else if (is_several(op)) hf_several_begin(op, now);
         else hf_call_unblock(op, now);
     }
 }
@@ -307,6 +320,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     if (hold->state != HF_HOLD_HELD) return;
     if (hold->count - hold->base > count) {
         hold->count -= count; /* the server learns it with the next release */
+        if (hold->shared) hold->owed += count;
         return;
     }
     hf_keeper_leave(client, hold, now);
@@ -315,6 +329,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
     if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
+    else if (is_several(op)) hf_several_give_up(op, now);
     else hf_call_give_up(op, now);
     hf_op_fail(op, code, "%s", reason);
 }
@@ -351,8 +366,10 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
 /* ---- operations ---- */
 
 static const char *const VERBS[] = {
-    [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release", [HF_OP_COMPLETE] = "complete",   [HF_OP_EXTEND] = "extend", [HF_OP_CHECK] = "check",
+    [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release", [HF_OP_COMPLETE] = "complete",   [HF_OP_EXTEND] = "extend",
+    [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release", [HF_OP_CHECK] = "check",
     [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
+    [HF_OP_COMMAND] = "run a command",
 };
 
 void hf_op_succeed(hf_op *op) {
@@ -366,7 +383,8 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     va_start(args, detail);
     vsnprintf(text, sizeof text, detail, args);
     va_end(args);
-    hf_slice key = op->spec.names ? op->spec.names->key : HF_NO_WAITER;
+    const hf_names *names = op->spec.names ? op->spec.names : is_several(op) ? op->spec.all[0] : NULL;
+    hf_slice key = names ? names->key : HF_NO_WAITER;
     hf_failure_set(&op->failure, code, VERBS[op->spec.kind], key, op->client->config.session.server.label, "%s", text);
     op->done = true;
 }
@@ -389,6 +407,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     client->ops_end = &op->next;
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
     else if (spec->kind == HF_OP_ACQUIRE) hf_acquire_begin(op, now);
+    else if (is_several(op)) hf_several_begin(op, now);
     else hf_call_begin(op, now);
     return op;
 }
@@ -407,7 +426,9 @@ void hf_op_end(hf_op *op, hf_time now) {
     *at = op->next;
     if (client->ops_end == &op->next) client->ops_end = at;
     if (op->hold) hf_hold_unref(op->hold);
+    hf_several_end(op);
     hf_request_clear(&op->request);
+    hf_reply_free(op->reply);
     free(op->waiter);
     free(op->record);
     free(op);

@@ -83,16 +83,21 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 
 /* ---- operations ---- */
 
+#define HF_ALL_MAX 1024
+
 typedef enum hf_op_kind {
     HF_OP_ACQUIRE,
     HF_OP_RELEASE,
     HF_OP_COMPLETE, /* a guard's release that leaves a record */
+    HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
+    HF_OP_RELEASE_ALL,
     HF_OP_EXTEND,
     HF_OP_CHECK,
     HF_OP_FORCE,
     HF_OP_INFO,
     HF_OP_TTL,
-    HF_OP_PING
+    HF_OP_PING,
+    HF_OP_COMMAND
 } hf_op_kind;
 
 typedef enum hf_acquire_state {
@@ -107,16 +112,20 @@ typedef enum hf_acquire_state {
 typedef struct hf_op_spec {
     hf_op_kind kind;
     hf_layout layout;
-    const hf_names *names; /* NULL: HF_OP_PING */
+    const hf_names *names; /* NULL: HF_OP_PING, HF_OP_COMMAND */
     hf_slice owner;
     hf_time lease;         /* acquire, extend */
     hf_time wait;          /* acquire; 0: one attempt, HF_NEVER: no end */
     uint64_t token_ttl_ms; /* acquire; 0: no fencing */
     bool renewed;          /* acquire: the watchdog keeps it */
     bool shared;           /* acquire: other processes may use this owner */
+    const hf_names *const *all; /* of the _ALL kinds instead of names, no key twice */
+    size_t all_count;           /* at most HF_ALL_MAX */
     hf_slice print;        /* of a guard: the request's fingerprint */
     hf_slice result;       /* complete */
     hf_time keep;          /* complete: how long the record stays; 0: free the key */
+    const hf_slice *args;  /* command: one that may be sent twice, and does not touch a lock */
+    size_t arg_count;
 } hf_op_spec;
 
 struct hf_op {
@@ -127,11 +136,13 @@ struct hf_op {
     bool blocked; /* waits for a command that the keeper has in flight */
     hf_failure failure; /* code HF_OK on success */
     hf_hold *hold;      /* referenced while the operation lives; NULL: none */
+    hf_hold **holds;    /* of the _ALL kinds: all_count of them, referenced; NULL before they are chosen */
     hf_request request;
     hf_time begun_at;
     long long value; /* force: was locked; ttl: PTTL's result */
     char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
     size_t record_size;
+    hf_reply *reply; /* command: belongs to the operation */
     struct {
         char owner[HF_OWNER_MAX + 1];
         long long holds, ttl_ms, waiters, ahead;
@@ -149,6 +160,9 @@ struct hf_op {
     long long busy_ms;
     uint32_t joins;
     bool queued;       /* the server may have us in its queue */
+    bool stood;        /* a look has put or found us there: grants may be made */
+    bool displaced;    /* our place was lost since: a grant that is heard may be one that was missed */
+    bool nudged;       /* something was heard that the look under way may not know of */
     bool foreign;      /* listens for Redisson's releases */
     bool interrupted;
     bool events;       /* counted in client->waiting */

@@ -28,8 +28,18 @@ void hf_call_begin(hf_op *op, hf_time now);
 void hf_call_unblock(hf_op *op, hf_time now);
 void hf_call_give_up(hf_op *op, hf_time now);
 
+/* several.c */
+void hf_several_begin(hf_op *op, hf_time now);
+void hf_several_give_up(hf_op *op, hf_time now);
+void hf_several_end(hf_op *op);
+
+/* What the server has settled for a hold that stays held: when to look at it next. */
+void hf_client_keep(hf_client *client, hf_hold *hold, hf_time sent_at);
+
 /* keeper.c */
 void hf_keeper_tick(hf_client *client, hf_time now);
+/* After a command that did not renew the hold: the keeper goes on as if it had not been sent. */
+void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now);
 /* The hold goes to the keeper, which makes the server forget it. */
 void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now);
 

@@ -22,3 +22,11 @@ const hf_program *hf_program_acquire(hf_layout layout) {
 const hf_program *hf_program_complete(void) {
     return &hf_program_table[HF_PROGRAM_COMPLETE];
 }
+
+const hf_program *hf_program_acquire_all(void) {
+    return &hf_program_table[HF_PROGRAM_ACQUIRE_ALL];
+}
+
+const hf_program *hf_program_release_all(void) {
+    return &hf_program_table[HF_PROGRAM_RELEASE_ALL];
+}

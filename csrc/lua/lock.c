@@ -28,6 +28,7 @@ typedef struct hf_lua_lock {
     uint64_t token_ttl_ms;
     hf_layout layout;
     bool renewed, interruptible, shared;
+    hf_lost_reason untold;    /* of a loss that a release found and nobody has told yet */
     hf_lost_reason last_loss; /* of the hold released last; cleared by an acquire */
     taken *taken;
     size_t taken_count, taken_capacity;
@@ -35,13 +36,6 @@ typedef struct hf_lua_lock {
 
 static hf_lua_lock *check_lock(lua_State *L) {
     return luaL_checkudata(L, 1, HF_LOCK_TYPE);
-}
-
-/* Another object's finalizer may still reach a lock that was finalized before it. */
-static hf_lua_lock *check_live(lua_State *L) {
-    hf_lua_lock *lock = check_lock(L);
-    if (!lock->driver) luaL_error(L, "this lock was collected");
-    return lock;
 }
 
 /* ---- owners ---- */
@@ -95,8 +89,12 @@ typedef struct owner_text {
 /* The owner that calls; only after hf_driver_enter, which may change the uuid. */
 static hf_slice owner_of(const hf_lua_lock *lock, lua_Number number, owner_text *text) {
     if (lock->owner) return (hf_slice){lock->owner, lock->owner_size};
-    int size = snprintf(text->bytes, sizeof text->bytes, "%s:%.0f", lock->driver->client.uuid, number);
-    return (hf_slice){text->bytes, (size_t)size};
+    char digits[24];
+    hf_slice decimal = hf_decimal(digits, (uint64_t)number);
+    memcpy(text->bytes, lock->driver->client.uuid, HF_UUID_SIZE);
+    text->bytes[HF_UUID_SIZE] = ':';
+    memcpy(text->bytes + HF_UUID_SIZE + 1, decimal.data, decimal.size);
+    return (hf_slice){text->bytes, HF_UUID_SIZE + 1 + decimal.size};
 }
 
 /* ---- what this handle has taken ---- */
@@ -107,11 +105,15 @@ static void drop_taken(hf_lua_lock *lock, size_t i) {
 }
 
 /* After a fork the holds are the parent's: their memory is not touched again. */
-static void enter(hf_lua_lock *lock) {
-    hf_driver_enter(lock->driver);
+static void notice_fork(hf_lua_lock *lock) {
     if (lock->generation == lock->driver->generation) return;
     lock->generation = lock->driver->generation;
     lock->taken_count = 0;
+}
+
+static void enter(hf_lua_lock *lock) {
+    hf_driver_enter(lock->driver);
+    notice_fork(lock);
 }
 
 static bool reserve_taken(hf_lua_lock *lock) {
@@ -142,6 +144,7 @@ static void add_taken(hf_lua_lock *lock, hf_hold *hold) {
 static void remove_taken(hf_lua_lock *lock, const hf_hold *hold) {
     for (size_t i = lock->taken_count; i-- > 0;) {
         if (lock->taken[i].hold != hold) continue;
+        if (hold->reason != HF_LOST_NOT && !lock->taken[i].told) lock->untold = hold->reason;
         if (--lock->taken[i].count == 0 || is_over(hold)) drop_taken(lock, i);
     }
 }
@@ -228,9 +231,9 @@ static int l_gc(lua_State *L) {
     hf_driver_nudge(lock->driver);
     hf_driver_leave(lock->driver);
     hf_names_free(&lock->names);
-    lock->names = (hf_names){0};
     free(lock->taken);
     free(lock->owner);
+    lock->owner = NULL;
     hf_driver_unref(lock->driver);
     lock->driver = NULL;
     return 0;
@@ -255,6 +258,7 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
     hf_lua_lock *lock = self->lock;
     lua_Number number = lock->owner ? 0 : coroutine_number(L);
     hf_op_spec spec = {.kind = kind, .layout = lock->layout, .names = &lock->names, .owner = owner_of(lock, number, &self->text)};
+    spec.print = lock->print;
     if (kind == HF_OP_EXTEND) spec.lease = hf_to_time(seconds);
     if (kind != HF_OP_ACQUIRE) return spec;
     spec.wait = hf_to_time(seconds);
@@ -262,7 +266,6 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
     spec.token_ttl_ms = lock->token_ttl_ms;
     spec.renewed = lock->renewed;
     spec.shared = lock->shared;
-    spec.print = lock->print;
     return spec;
 }
 
@@ -275,7 +278,7 @@ static void settle_acquire(hf_lua_lock *lock, hf_op *op) {
 /* Notes what the operation says about the holds this handle has taken. */
 static void settle_on_hold(hf_lua_lock *lock, hf_op *op) {
     bool releases = op->spec.kind == HF_OP_RELEASE || op->spec.kind == HF_OP_COMPLETE;
-    if (op->hold && op->hold->state == HF_HOLD_LOST) lock->last_loss = op->hold->reason;
+    if (op->hold && op->failure.code == HF_LOST) lock->last_loss = op->hold->reason;
     if (op->hold && releases) remove_taken(lock, op->hold);
     hf_hold *older = op->failure.code == HF_NOT_HELD ? superseded(lock, op->spec.owner) : NULL;
     if (!older) return;
@@ -390,11 +393,20 @@ static void add_record(lua_State *L, hf_op_spec *spec, double seconds) {
     spec->result = (hf_slice){record, size};
 }
 
+/* Finalizers of others may still use a lock whose own finalizer has run. */
+static int push_collected(lua_State *L) {
+    lua_pushnil(L);
+    lua_pushliteral(L, "the lock was collected and has let go");
+    lua_pushstring(L, hf_code_name(HF_CLOSED));
+    return 3;
+}
+
 /* Runs one operation with the blocking driver. */
 static int run(lua_State *L, hf_op_kind kind, double seconds) {
-    hf_lua_op self = {.lock = check_live(L)};
+    hf_lua_op self = {.lock = check_lock(L)};
     outcome result = {.kind = kind, .failure = {.code = HF_OK}};
     hf_driver *driver = self.lock->driver;
+    if (!driver) return push_collected(L);
     if (driver->external) return luaL_error(L, "this client's operations are begun and finished");
     coroutine_number(L); /* may raise: not with the mutex held */
     enter(self.lock);
@@ -411,7 +423,7 @@ static int run(lua_State *L, hf_op_kind kind, double seconds) {
 
 /* acquire(lock [, wait]) -> lock | nil, message, code */
 static int l_acquire(lua_State *L) {
-    hf_lua_lock *lock = check_live(L);
+    hf_lua_lock *lock = check_lock(L);
     return run(L, HF_OP_ACQUIRE, lua_isnoneornil(L, 2) ? lock->wait : lua_tonumber(L, 2));
 }
 
@@ -452,13 +464,97 @@ static int l_info(lua_State *L) {
     return run(L, HF_OP_INFO, 0);
 }
 
+/* ---- several locks at once ---- */
+
+/* The locks in the list at index 1: of one client with a blocking driver, of the reentrant layout, no key twice. */
+static size_t check_locks(lua_State *L, hf_lua_lock *locks[HF_ALL_MAX]) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    size_t count = 0;
+    for (;;) {
+        lua_rawgeti(L, 1, (int)count + 1);
+        if (lua_isnil(L, -1)) break;
+        luaL_argcheck(L, count < HF_ALL_MAX, 1, "too many locks");
+        locks[count] = luaL_checkudata(L, -1, HF_LOCK_TYPE);
+        luaL_argcheck(L, locks[count]->driver == locks[0]->driver, 1, "locks of different clients");
+        lua_pop(L, 1);
+        count++;
+    }
+    lua_pop(L, 1);
+    luaL_argcheck(L, count > 0, 1, "no locks");
+    return count;
+}
+
+static hf_op_spec spec_of_all(lua_State *L, hf_op_kind kind, hf_lua_lock *const *locks, size_t count,
+                              const hf_names **names, owner_text *text) {
+    const hf_lua_lock *first = locks[0];
+    lua_Number number = first->owner ? 0 : coroutine_number(L);
+    for (size_t i = 0; i < count; i++) names[i] = &locks[i]->names;
+    return (hf_op_spec){.kind = kind,
+                        .owner = owner_of(first, number, text),
+                        .lease = first->lease,
+                        .token_ttl_ms = first->token_ttl_ms,
+                        .renewed = first->renewed,
+                        .all = names,
+                        .all_count = count};
+}
+
+static void settle_all(const hf_op *op, hf_lua_lock *const *locks) {
+    for (size_t i = 0; op->holds && i < op->spec.all_count; i++) {
+        hf_hold *hold = op->holds[i];
+        if (!hold) continue;
+        if (hold->state == HF_HOLD_LOST) locks[i]->last_loss = hold->reason;
+        if (op->spec.kind == HF_OP_RELEASE_ALL) {
+            remove_taken(locks[i], hold);
+        } else if (op->failure.code == HF_OK) {
+            add_taken(locks[i], hold);
+            locks[i]->last_loss = HF_LOST_NOT;
+        }
+    }
+}
+
+static int run_all(lua_State *L, hf_op_kind kind) {
+    hf_lua_lock *locks[HF_ALL_MAX];
+    const hf_names *names[HF_ALL_MAX];
+    size_t count = check_locks(L, locks);
+    outcome result = {.kind = HF_OP_CHECK, .failure = {.code = HF_OK}};
+    owner_text text;
+    hf_driver *driver = locks[0]->driver;
+    coroutine_number(L); /* may raise: not with the mutex held */
+    hf_driver_enter(driver);
+    for (size_t i = 0; i < count; i++) notice_fork(locks[i]);
+    for (size_t i = 0; i < count && result.failure.code == HF_OK; i++) prepare_acquire(locks[i], &result.failure);
+    if (result.failure.code == HF_OK) {
+        hf_op_spec spec = spec_of_all(L, kind, locks, count, names, &text);
+        hf_op *op = hf_run_op(L, driver, &spec, false);
+        result.failure.code = HF_NO_MEMORY;
+        if (op) {
+            result.failure = op->failure;
+            settle_all(op, locks);
+            hf_op_end(op, hf_driver_now(driver));
+        }
+    }
+    hf_driver_leave(driver);
+    return push_outcome(L, &result);
+}
+
+/* acquire_all{ lock, … } -> true | nil, message, code: one attempt at all of them or none */
+static int l_acquire_all(lua_State *L) {
+    return run_all(L, HF_OP_ACQUIRE_ALL);
+}
+
+/* release_all{ lock, … } -> true | nil, message, code: lets go of one hold of each */
+static int l_release_all(lua_State *L) {
+    return run_all(L, HF_OP_RELEASE_ALL);
+}
+
 /* ---- operations of an external driver ---- */
 
 static const char *const KINDS[] = {"acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", NULL};
 
 /* begin(lock, kind [, seconds [, record]]) -> operation. To be finished once it is done; collecting it gives it up. */
 static int l_begin(lua_State *L) {
-    hf_lua_lock *lock = check_live(L);
+    hf_lua_lock *lock = check_lock(L);
+    if (!lock->driver) return luaL_error(L, "the lock was collected");
     hf_op_kind kind = (hf_op_kind)luaL_checkoption(L, 2, NULL, KINDS);
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
     lua_settop(L, 4);
@@ -593,9 +689,10 @@ static int l_lost(lua_State *L) {
 /* untold(lock) -> the reason of a loss that was not told yet, of whichever owner acquired through this handle */
 static int l_untold(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
-    hf_lost_reason reason = HF_LOST_NOT;
     if (!lock->driver) return 0;
     enter(lock);
+    hf_lost_reason reason = lock->untold;
+    lock->untold = HF_LOST_NOT;
     for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
         if (lock->taken[i].told || lock->taken[i].hold->state != HF_HOLD_LOST) continue;
         lock->taken[i].told = true;
@@ -607,15 +704,16 @@ static int l_untold(lua_State *L) {
 }
 
 static int l_key(lua_State *L) {
-    hf_lua_lock *lock = check_live(L);
+    hf_lua_lock *lock = check_lock(L);
     lua_pushlstring(L, lock->names.key.data, lock->names.key.size);
     return 1;
 }
 
 static int l_owner(lua_State *L) {
-    hf_lua_lock *lock = check_live(L);
+    hf_lua_lock *lock = check_lock(L);
     lua_Number number = lock->owner ? 0 : coroutine_number(L);
     owner_text text;
+    if (!lock->driver) return 0;
     enter(lock);
     hf_driver_leave(lock->driver); /* a fork gives a new uuid */
     hf_slice owner = owner_of(lock, number, &text);
@@ -665,6 +763,8 @@ void hf_open_lock(lua_State *L) {
                                          {"acquire", l_acquire},
                                          {"release", l_release},
                                          {"complete", l_complete},
+                                         {"acquire_all", l_acquire_all},
+                                         {"release_all", l_release_all},
                                          {"force_release", l_force_release},
                                          {"extend", l_extend},
                                          {"check", l_check},

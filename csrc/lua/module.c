@@ -1,4 +1,5 @@
 /* holdfast.core: the client, lock and watchdog userdata, and the raw functions that lua/holdfast builds its API on. */
+#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 
@@ -70,6 +71,16 @@ hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool i
 
 /* ---- the module ---- */
 
+static const char NAMED_HERE = 0; /* any address of the module */
+
+/* The watchdog runs this module's code: it must stay mapped after lua_close has unloaded it. */
+static void pin_module(void) {
+    Dl_info info;
+    if (dladdr((void *)(uintptr_t)&NAMED_HERE, &info) && info.dli_fname) {
+        dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+}
+
 static int l_now(lua_State *L) {
     lua_pushnumber(L, hf_to_seconds(hf_now()));
     return 1;
@@ -93,6 +104,7 @@ __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
     static const luaL_Reg functions[] = {{"now", l_now}, {"parse_url", l_parse_url}, {NULL, NULL}};
+    pin_module();
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);
     hf_open_client(L);

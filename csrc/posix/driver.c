@@ -130,6 +130,13 @@ static void lose_link(hf_driver *driver, int link, const char *reason) {
     hf_session_closed(&driver->client.links[link], reason, hf_now());
 }
 
+/* A plain recv sleeps for a slice at most; everything else says MSG_DONTWAIT. */
+static void make_blocking(int fd) {
+    struct timeval slice = {.tv_sec = 0, .tv_usec = SLICE / 1000};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+}
+
 static void on_dial(hf_driver *driver, int link, hf_dial_state state, const char *reason) {
     hf_connection *connection = &driver->connections[link];
     if (state == HF_DIAL_PENDING) return;
@@ -142,6 +149,7 @@ static void on_dial(hf_driver *driver, int link, hf_dial_state state, const char
     connection->dial.fd = -1;
     connection->dialing = false;
     hf_dial_cancel(&connection->dial);
+    make_blocking(connection->fd);
     hf_session_opened(&driver->client.links[link], hf_now());
 }
 
@@ -157,16 +165,22 @@ static const char *errno_text(char *text, size_t size) {
     return strerror_r(errno, text, size);
 }
 
+/* What recv returned, with its errno. True when there may be more. */
+static bool on_received(hf_driver *driver, int link, const char *bytes, ssize_t size) {
+    char text[96];
+    if (size > 0) hf_session_feed(&driver->client.links[link], bytes, (size_t)size, hf_now());
+    else if (size == 0) lose_link(driver, link, "the server closed the connection");
+    else if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
+    return size == READ_SIZE || (size < 0 && errno == EINTR);
+}
+
 static void read_link(hf_driver *driver, int link) {
-    hf_connection *connection = &driver->connections[link];
-    char bytes[READ_SIZE], text[96];
-    while (connection->fd >= 0) {
-        ssize_t size = recv(connection->fd, bytes, sizeof bytes, 0);
-        if (size > 0) hf_session_feed(&driver->client.links[link], bytes, (size_t)size, hf_now());
-        else if (size == 0) lose_link(driver, link, "the server closed the connection");
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
-        if (size > 0 && (size_t)size < sizeof bytes) return;
+    const hf_connection *connection = &driver->connections[link];
+    char bytes[READ_SIZE];
+    bool more = true;
+    while (more && connection->fd >= 0) {
+        more = on_received(driver, link, bytes, recv(connection->fd, bytes, sizeof bytes, MSG_DONTWAIT));
     }
 }
 
@@ -184,7 +198,7 @@ static void write_link(hf_driver *driver, int link) {
     while (connection->fd >= 0) {
         hf_slice output = hf_session_output(session);
         if (output.size == 0) return;
-        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL);
+        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (written >= 0) hf_session_written(session, (size_t)written);
         else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
         else if (errno != EINTR) on_write_failed(driver, link);
@@ -209,7 +223,7 @@ static void serve_calls(hf_driver *driver) {
 static void serve_keeper(hf_driver *driver) {
     hf_client_tick_keeper(&driver->client, hf_now());
     serve_link(driver, HF_LINK_KEEPER);
-    write_link(driver, HF_LINK_CALLS); /* the keeper leaves there too */
+    if (!driver->calling) write_link(driver, HF_LINK_CALLS); /* the keeper leaves there too */
 }
 
 static short poll_events(const hf_driver *driver, int link) {
@@ -230,7 +244,7 @@ static void on_polled(hf_driver *driver, int link, short revents) {
     char reason[128] = "";
     if (revents == 0) return;
     if (connection->dialing) on_dial(driver, link, hf_dial_step(&connection->dial, reason, sizeof reason), reason);
-    else if (revents & (POLLIN | POLLHUP | POLLERR)) read_link(driver, link);
+    else if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) read_link(driver, link);
 }
 
 static struct timespec timespec_of(hf_time span) {
@@ -294,17 +308,47 @@ static void wait_for_change(hf_driver *driver, hf_time until) {
     pthread_cond_timedwait(&driver->changed, &driver->mutex, &at);
 }
 
+/* A reply is all there is to wait for: one recv then does what poll and recv would. */
+static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, hf_time until) {
+    const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
+    bool asks = op->spec.kind != HF_OP_ACQUIRE || op->state == HF_ACQUIRE_ASKING;
+    bool alone = driver->running && driver->connections[HF_LINK_EVENTS].fd < 0 && !driver->connections[HF_LINK_EVENTS].dialing;
+    return asks && alone && calls->state == HF_SESSION_READY && hf_session_output(calls).size == 0 &&
+           until > hf_now() + SLICE;
+}
+
+/* False after a signal. */
+static bool receive_reply(hf_driver *driver) {
+    int fd = driver->connections[HF_LINK_CALLS].fd;
+    char bytes[READ_SIZE];
+    pthread_mutex_unlock(&driver->mutex);
+    ssize_t size = recv(fd, bytes, sizeof bytes, 0);
+    int error = errno;
+    pthread_mutex_lock(&driver->mutex);
+    errno = error;
+    on_received(driver, HF_LINK_CALLS, bytes, size);
+    return size >= 0 || error != EINTR;
+}
+
 static bool sleep_for_op(hf_driver *driver, hf_op *op) {
     hf_time until = call_deadline(driver, op);
     if (op->blocked && driver->running) {
         wait_for_change(driver, until);
         return true;
     }
+    if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
     if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
     return sleep_on_links(driver, caller_links(driver), caller_links, -1, until);
 }
 
+/* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. */
+static void notice_end(hf_driver *driver) {
+    const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
+    if (calls->state == HF_SESSION_READY && !hf_session_has_work(calls)) read_link(driver, HF_LINK_CALLS);
+}
+
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check, void *context) {
+    notice_end(driver);
     hf_op *op = hf_client_begin(&driver->client, spec, hf_now());
     if (!op) return NULL;
     driver->calling = true;
@@ -312,6 +356,7 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_che
         serve_calls(driver);
         if (!driver->running) serve_keeper(driver);
         if (op->done) break;
+        hf_driver_nudge(driver);
         bool signalled = !sleep_for_op(driver, op);
         if (!op->done && check(context, signalled)) hf_op_interrupt(op, hf_now());
     }

@@ -1,7 +1,7 @@
 --#include "hash.lua"
 --#include "queue.lua"
 --#include "acquiring.lua"
--- Begins a run that must happen once. While it runs the key is a lock with one more field, "print"; afterwards complete.lua
+-- Begins a run that must happen once. While it runs the key is a lock with one more field, "print"; complete.lua then
 -- leaves "done" and "print" there for a while.
 --
 -- Arguments and replies are those of acquiring.lua, and
@@ -12,7 +12,7 @@
 local PRINT = ARGV[8]
 
 local known = redis.call('HMGET', LOCK, 'print', 'done')
-if known[1] and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end
+if (known[1] or '') ~= '' and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end
 if known[2] then
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 3, known[2] }

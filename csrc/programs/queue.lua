@@ -51,6 +51,20 @@ local function first()
   return head[1], tonumber(head[2])
 end
 
+-- A free lock whose queue starts with another's grant: its holder died, or was paused for longer than the grant.
+local function settle_missed_grant(client)
+  local member, score = first()
+  if score ~= 0 then return end
+  if member:sub(1, 36) == client then redis.call('ZREM', QUEUE, member) else bury(member) end
+end
+
+-- How long the free lock is left to clients that know no queue.
+local function foreign_ms()
+  local _, score = first()
+  if not score or score >= 0 then return 0 end
+  return math.max(0, -score - math.floor(server_us() / 1000))
+end
+
 -- Drops what stands before the waiters; the lock is free or about to be.
 local function first_waiter()
   local member, score = first()

@@ -4,6 +4,7 @@ local core = require "holdfast.core"
 local idempotent = require "holdfast.idempotent"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
+local multi_lock = require "holdfast.multi_lock"
 local one_by_one = require "holdfast.one_by_one"
 local options = require "holdfast.options"
 local templates = require "holdfast.with_lock"
@@ -18,10 +19,10 @@ meta.__index = Client
 meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
----@field url? string redis://[user:password@]host[:port][/db] or unix:///path?db=0
+---@field url? string redis://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
----@field wait? number seconds; 10
+---@field wait? number seconds that acquire waits, math.huge: no end; 10
 ---@field prefix? string before every key
 ---@field connect_timeout? number seconds; 1
 ---@field command_timeout? number seconds; 3
@@ -85,6 +86,21 @@ function Client:mutex(key, opts)
   return locks.new(self, key, options.table(opts, locks.options, "client:mutex", 2), defaults[self], "mutex")
 end
 
+-- One lock over several keys of this server: all or none. Does no I/O.
+---@param keys string[] no key twice
+---@param opts? holdfast.lock_options `wait` is 1.5 seconds for each key by default
+---@return holdfast.multi_lock
+function Client:multi_lock(keys, opts)
+  check_self(self, meta, "client:multi_lock", 2)
+  argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
+  opts = options.table(opts, locks.options, "client:multi_lock", 2)
+  local members = {}
+  for i, key in ipairs(keys) do
+    members[i] = locks.new(self, key, opts, defaults[self])
+  end
+  return multi_lock.new(members, opts.wait, "client:multi_lock", 2)
+end
+
 -- A template that runs functions one by one for each business type and id.
 ---@param opts? holdfast.one_by_one_options
 ---@return holdfast.one_by_one
@@ -97,7 +113,8 @@ end
 ---@param key string
 ---@param opts? holdfast.idempotent_options | fun(...): ...
 ---@param fn? fun(...): ...
----@return any ... fn's results; nil, info, "duplicate"; nil, message, code; nil, message, code, results when the end of the run could not be recorded
+---@return any ... fn's results; nil, info, "duplicate"; nil, message, code; fn's results behind these when the end of
+--- the run could not be recorded
 function Client:idempotent(key, opts, fn, ...)
   check_self(self, meta, "client:idempotent", 2)
   argument(key, options.key, "client:idempotent", "key", 2)
@@ -111,7 +128,8 @@ end
 ---@param key string
 ---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
----@return any ... fn's results; nil, message, code when fn did not run; nil, message, "lost", results when the lock was lost
+---@return any ... fn's results; nil, message, code when fn did not run; nil, message, "lost", results when the lock was
+--- lost meanwhile
 function Client:with_lock(key, opts, fn, ...)
   check_self(self, meta, "client:with_lock", 2)
   argument(key, options.key, "client:with_lock", "key", 2)
@@ -176,7 +194,7 @@ function Watchdog:is_running()
   return core.watchdog.is_running(self)
 end
 
--- Ends the thread until start: nothing is renewed meanwhile.
+-- Ends the thread until start: meanwhile nothing is renewed but while another call of the client runs.
 function Watchdog:stop()
   check_self(self, watchdog_meta, "watchdog:stop", 2)
   core.watchdog.stop(self)

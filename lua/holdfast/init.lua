@@ -1,6 +1,8 @@
 -- holdfast: distributed locks on Redis. See docs/api.md.
 
 local client = require "holdfast.client"
+local multi_lock = require "holdfast.multi_lock"
+local options = require "holdfast.options"
 local traceback = require "holdfast.traceback"
 
 ---@class holdfast
@@ -23,6 +25,16 @@ local default
 function holdfast.with_lock(key, opts, fn, ...)
   default = default or client.new(nil, 2)
   return default:with_lock(key, opts, fn, ...)
+end
+
+-- One lock over several locks, also of different clients: all or none. Does no I/O.
+---@param members holdfast.lock[] no key of a server twice
+---@param opts? { wait: number? } 1.5 seconds for each lock by default
+---@return holdfast.multi_lock
+function holdfast.multi_lock(members, opts)
+  options.argument(members, multi_lock.check_members, "holdfast.multi_lock", "locks", 2)
+  opts = options.table(opts, { wait = options.wait }, "holdfast.multi_lock", 2)
+  return multi_lock.new(members, opts.wait, "holdfast.multi_lock", 2)
 end
 
 -- The traceback of the last error that with_lock passed on in this coroutine, from where it was raised.

@@ -7,6 +7,11 @@ local options = require "holdfast.options"
 local raw, meta = core.lock, core.lock_type
 local argument, check_self, tell = options.argument, options.self, loss.tell
 
+local function tell_after(...)
+  tell()
+  return ...
+end
+
 ---@class holdfast.lock
 local Lock = {}
 
@@ -41,8 +46,7 @@ end
 ---@return string? code
 function Lock:release()
   check_self(self, meta, "lock:release", 2)
-  tell()
-  return raw.release(self)
+  return tell_after(raw.release(self))
 end
 
 -- Frees the lock whoever holds it. The holder is told at its next renewal, check or release.
@@ -140,7 +144,7 @@ function Lock:lost()
 end
 
 -- The lock as the server has it; owner, ttl and token are absent when there is none.
----@return {owner: string?, holds: integer, ttl: number?, token: number?, waiters: integer}? info
+---@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer}? info
 ---@return string? message
 ---@return string? code
 function Lock:info()
@@ -167,7 +171,7 @@ end
 meta.__close = raw.release
 
 ---@class holdfast.lock_options
----@field lease? number seconds, 0.001 to 1e9; given: the lock ends by itself, else the watchdog renews the client's lease
+---@field lease? number seconds, 0.001 to 1e9: the lock ends by itself; without: the watchdog renews the client's lease
 ---@field wait? number seconds that acquire waits by default; the client's
 ---@field watchdog? boolean renew although a lease is given, or do not although none is
 ---@field owner? string 1 to 255 bytes; the calling coroutine of this client
@@ -191,8 +195,8 @@ lock.options = {
 
 local WEEK = 7 * 24 * 3600
 
--- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix. `layout`: "mutex" is that of
--- SET NX PX.
+-- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix. `layout`: nil is the
+-- reentrant lock's, "mutex" that of SET NX PX, "guard" that of the idempotent guard.
 function lock.new(client, key, given, defaults, layout)
   local watchdog = given.watchdog
   if watchdog == nil then watchdog = given.lease == nil end

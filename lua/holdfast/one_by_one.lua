@@ -25,6 +25,7 @@ meta.__metatable = meta.__name
 ---@field lease? number seconds that one run may take; 30 renewed by the watchdog, also for 0 and less
 ---@field queue? boolean false: try once instead of waiting; true
 ---@field prefix? string before every key
+---@field interruptible? boolean a signal ends a wait
 
 local one_by_one = {}
 
@@ -33,7 +34,14 @@ one_by_one.options = {
   lease = options.number_or_default,
   queue = options.boolean,
   prefix = options.text,
+  interruptible = options.boolean,
 }
+
+---@class holdfast.execute_options
+---@field wait? number
+---@field lease? number
+---@field queue? boolean
+---@field abort_on_loss? boolean
 
 local execute_options = {
   wait = options.number_or_default,
@@ -78,6 +86,7 @@ local function run(self, biz_type, biz_id, opts, fn, ...)
     lease = lease or LEASE,
     watchdog = lease == nil,
     wait = queue and positive(opts.wait, given.wait, WAIT) or 0,
+    interruptible = given.interruptible,
   }, data.defaults, "mutex")
   loss.tell()
   local acquired, message, code = core.lock.acquire(lock)
@@ -88,7 +97,7 @@ end
 -- Calls fn(lock, ...) once no other runs for this type and id, by anybody; releases in any case.
 ---@param biz_type string | number
 ---@param biz_id string | number
----@param opts? { wait: number?, lease: number?, queue: boolean?, abort_on_loss: boolean? } | fun(lock: holdfast.lock, ...): ...
+---@param opts? holdfast.execute_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
 ---@return any ... fn's results; nil, message, code as client:with_lock
 function OneByOne:execute(biz_type, biz_id, opts, fn, ...)

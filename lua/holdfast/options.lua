@@ -112,7 +112,7 @@ local function nearest(name, known)
   return best
 end
 
--- Raises unless `value` passes; `what` names the function, `name` the argument; `level` as error's, counted from the caller.
+-- Raises unless `value` passes; `what` names the function, `name` the argument; `level` as error's, for the caller.
 function options.argument(value, check, what, name, level)
   local wrong = check(value)
   if wrong then error(("%s: %s must be %s, not %s"):format(what, name, wrong, shown(value)), level + 1) end

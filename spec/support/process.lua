@@ -121,18 +121,19 @@ function process.lua(options)
   return process.start(command)
 end
 
--- LuaJIT 2.1.0-beta3 may loop for ever over a table that a compiled loop takes keys from.
-local function each(set)
-  local keys = {}
-  for key in pairs(set) do keys[#keys + 1] = key end
-  return ipairs(keys)
+-- A copy: what is done to its members changes the table, and LuaJIT's compiled pairs may then go round for ever.
+local function members(set, pick)
+  local list = {}
+  for key, value in pairs(set) do list[#list + 1] = pick == "keys" and key or value end
+  return list
 end
 
 function process.stop_all()
   if sys.getpid() ~= home then return end
-  for _, pid in each(running) do running[pid]:kill("KILL") end
-  for _, pid in each(running) do running[pid]:wait(5) end
-  for _, path in each(litter) do process.remove(path) end
+  local children = members(running, "values")
+  for _, child in ipairs(children) do child:kill("KILL") end
+  for _, child in ipairs(children) do child:wait(5) end
+  for _, path in ipairs(members(litter, "keys")) do process.remove(path) end
 end
 
 -- A finalizer is the one thing that runs however this program ends.

@@ -1,0 +1,38 @@
+--#include "hash.lua"
+--#include "queue.lua"
+-- Takes several locks, all or none. Waits for none of them and never overtakes their queues. Safe to send twice.
+--
+-- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
+-- ARGV[3] lease ms, ARGV[4] token ttl ms, 0: no fencing
+-- ARGV[4 + i] the count of lock i that the owner knows of
+--
+-- { 1, token 1, token 2, … }  acquired; token 0: unchanged, or no fencing
+-- { 0, i, ttl ms }            lock i is busy
+-- { -1, i } { -2, i }         the owner's hold of lock i is gone: the key is gone, another owner has it
+local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]
+
+local function look_at(i)
+  LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
+  return tonumber(ARGV[4 + i])
+end
+
+local function is_free()
+  if redis.call('EXISTS', LOCK) == 1 then return false end
+  settle_missed_grant('')
+  return foreign_ms() == 0 and not hand_over()
+end
+
+for i = 1, #KEYS / 4 do
+  local from = look_at(i)
+  if not holds_of(LOCK, OWNER) then
+    if from > 0 then return { redis.call('EXISTS', LOCK) == 0 and -1 or -2, i } end
+    if not is_free() then return { 0, i, redis.call('PTTL', LOCK) } end
+  end
+end
+local reply = { 1 }
+for i = 1, #KEYS / 4 do
+  local from = look_at(i)
+  reply[i + 1] = from == 0 and next_token(TOKEN_TTL) or 0
+  set_holds(LOCK, OWNER, from + 1, LEASE)
+end
+return reply

@@ -1,0 +1,27 @@
+--#include "hash.lua"
+--#include "queue.lua"
+-- Lets go of one hold of each of several locks.
+--
+-- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
+-- ARGV[2i + 1] the count of lock i that stays, 0: free it
+-- ARGV[2i + 2] its lease in ms, the least TTL of a lock that is still held
+--
+-- for each lock as release.lua: 1 freed, 2 still held; not held: -1 the key is gone, -2 another owner has it
+local function release(to, lease)
+  if not holds_of(LOCK, OWNER) then
+    return redis.call('EXISTS', LOCK) == 0 and -1 or -2
+  end
+  if to > 0 then
+    set_holds(LOCK, OWNER, to, lease)
+    return 2
+  end
+  pass_on()
+  return 1
+end
+
+local results = {}
+for i = 1, #KEYS / 4 do
+  LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
+  results[i] = release(tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])
+end
+return results

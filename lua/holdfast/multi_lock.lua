@@ -1,0 +1,278 @@
+-- Several locks as one: after an acquire either all are held or none.
+--
+-- Members stand in one order for everybody, by server and key, so that those who take them one after the other never
+-- wait in a circle. Locks of one client are first tried in a single step; when one of them is taken, and for locks of
+-- different clients, they are taken in order, each through its queue, and given back if one cannot be had.
+
+local core = require "holdfast.core"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+
+local raw = core.lock
+local argument, tell = options.argument, loss.tell
+
+local WAIT_EACH = 1.5
+local MOST = 1024
+
+local function tell_after(...)
+  tell()
+  return ...
+end
+
+---@class holdfast.multi_lock
+local MultiLock = {}
+MultiLock.__index = MultiLock
+MultiLock.__name = "holdfast.multi_lock"
+
+local multi_lock = {}
+
+local function check_self(self, what)
+  if getmetatable(self) ~= MultiLock then error(what .. ": call it with a colon on a holdfast.multi_lock", 3) end
+end
+
+local function check_list(value, check_one)
+  if type(value) ~= "table" or #value == 0 or #value > MOST then return false end
+  for _, each in ipairs(value) do
+    if not check_one(each) then return false end
+  end
+  return true
+end
+
+function multi_lock.check_keys(value)
+  if not check_list(value, function(key) return options.key(key) == nil end) then
+    return "a list of 1 to 1024 keys, each a string of 1 to 1048576 bytes"
+  end
+end
+
+local function is_lock(value)
+  return type(value) == "userdata" and getmetatable(value) == core.lock_type.__metatable
+end
+
+function multi_lock.check_members(value)
+  if not check_list(value, is_lock) then return "a list of 1 to 1024 locks" end
+end
+
+local function place(lock)
+  return core.client.server(raw.data(lock).client), raw.key(lock)
+end
+
+local function is_before(a, b)
+  local server_a, key_a = place(a)
+  local server_b, key_b = place(b)
+  if server_a ~= server_b then return server_a < server_b end
+  return key_a < key_b
+end
+
+-- Raises when a key of a server stands there twice.
+local function in_order(members, what, level)
+  local sorted = { (table.unpack or unpack)(members) }
+  table.sort(sorted, is_before)
+  for i = 2, #sorted do
+    if not is_before(sorted[i - 1], sorted[i]) then
+      error(("%s: the key %q is named twice"):format(what, raw.key(sorted[i])), level + 1)
+    end
+  end
+  return sorted
+end
+
+-- One client, one kind of lock: a single step serves all.
+local function are_alike(members)
+  local first = raw.data(members[1])
+  for _, lock in ipairs(members) do
+    local data = raw.data(lock)
+    local same = data.client == first.client and data.owner == first.owner and data.lease == first.lease
+      and data.renewed == first.renewed and data.token_ttl == first.token_ttl
+    if not same or (data.layout or "lock") ~= "lock" or data.external then return false end
+  end
+  return true
+end
+
+-- `members` are checked; `wait` is the total, nil: 1.5 s for each.
+function multi_lock.new(members, wait, what, level)
+  local sorted = in_order(members, what, level + 1)
+  return setmetatable({
+    members = sorted,
+    together = are_alike(sorted),
+    wait = wait or WAIT_EACH * #sorted,
+  }, MultiLock)
+end
+
+local function give_back(members, last)
+  for i = last, 1, -1 do
+    raw.release(members[i])
+  end
+end
+
+-- A lease that was given for a fixed time counts from when all are held.
+local function start_lease(lock)
+  local data = raw.data(lock)
+  if data.renewed then
+    if raw.is_held(lock) then return true end
+    return raw.check(lock)
+  end
+  return raw.extend(lock, data.lease)
+end
+
+local function acquire_in_order(members, wait)
+  local by = core.now() + wait
+  for i, lock in ipairs(members) do
+    local acquired, message, code = raw.acquire(lock, math.max(0, by - core.now()))
+    if not acquired then
+      give_back(members, i - 1)
+      return nil, message, code
+    end
+  end
+  for i = 1, #members > 1 and #members or 0 do
+    local held, message, code = start_lease(members[i])
+    if not held then
+      give_back(members, #members)
+      return nil, message, code
+    end
+  end
+  return true
+end
+
+local function acquire(self, wait)
+  local acquired, message, code
+  if self.together then
+    acquired, message, code = raw.acquire_all(self.members)
+    if acquired then return self end
+    if code ~= "busy" or wait == 0 then return nil, message, code end
+  end
+  acquired, message, code = acquire_in_order(self.members, wait)
+  if acquired then return self end
+  return nil, message, code
+end
+
+-- Takes all the locks, or enters them once more. `wait`: seconds in total, 0 tries once, math.huge waits for ever.
+---@param wait? number
+---@return holdfast.multi_lock? lock
+---@return string? message
+---@return string? code
+function MultiLock:acquire(wait)
+  check_self(self, "multi_lock:acquire")
+  if wait ~= nil then argument(wait, options.wait, "multi_lock:acquire", "wait", 2) end
+  tell()
+  return acquire(self, wait or self.wait)
+end
+
+-- acquire(0).
+---@return holdfast.multi_lock? lock
+---@return string? message
+---@return string? code
+function MultiLock:try_acquire()
+  check_self(self, "multi_lock:try_acquire")
+  tell()
+  return acquire(self, 0)
+end
+
+-- Does it for every member; fails with the first failure.
+local function each(members, act, ...)
+  local first_message, first_code
+  for i = #members, 1, -1 do
+    local done, message, code = act(members[i], ...)
+    if not done and not first_code then first_message, first_code = message, code end
+  end
+  if first_code then return nil, first_message, first_code end
+  return true
+end
+
+local function release(self)
+  if self.together then return raw.release_all(self.members) end
+  return each(self.members, raw.release)
+end
+
+-- Lets go of one hold of each.
+---@return true? released
+---@return string? message
+---@return string? code
+function MultiLock:release()
+  check_self(self, "multi_lock:release")
+  return tell_after(release(self))
+end
+
+-- A new lease of `seconds` from now for each.
+---@param seconds number
+---@return true? extended
+---@return string? message
+---@return string? code
+function MultiLock:extend(seconds)
+  check_self(self, "multi_lock:extend")
+  argument(seconds, options.lease, "multi_lock:extend", "seconds", 2)
+  tell()
+  return each(self.members, raw.extend, seconds)
+end
+
+-- Asks the servers whether all are still held.
+---@return true? held
+---@return string? message
+---@return string? code
+function MultiLock:check()
+  check_self(self, "multi_lock:check")
+  tell()
+  return each(self.members, raw.check)
+end
+
+-- All held by this owner and locally still valid; no I/O.
+---@return boolean
+function MultiLock:is_held()
+  check_self(self, "multi_lock:is_held")
+  tell()
+  return each(self.members, function(lock) return raw.is_held(lock), "", "not_held" end) == true
+end
+
+-- Seconds for which this owner may believe in all of them; no I/O.
+---@return number
+function MultiLock:remaining()
+  check_self(self, "multi_lock:remaining")
+  tell()
+  local least = math.huge
+  for _, lock in ipairs(self.members) do
+    least = math.min(least, raw.remaining(lock))
+  end
+  return least
+end
+
+-- The first reason for which one of them was lost; no I/O.
+---@return string? reason
+---@return string? key
+function MultiLock:lost()
+  check_self(self, "multi_lock:lost")
+  tell()
+  for _, lock in ipairs(self.members) do
+    local reason = raw.lost(lock)
+    if reason then return reason, raw.key(lock) end
+  end
+end
+
+-- The fencing tokens of the current hold, key -> token; locks of different servers with one key have one entry.
+---@return table<string, integer>
+function MultiLock:tokens()
+  check_self(self, "multi_lock:tokens")
+  tell()
+  local tokens = {}
+  for _, lock in ipairs(self.members) do
+    tokens[raw.key(lock)] = raw.token(lock)
+  end
+  return tokens
+end
+
+-- The keys in the order in which they are taken.
+---@return string[]
+function MultiLock:keys()
+  check_self(self, "multi_lock:keys")
+  local keys = {}
+  for i, lock in ipairs(self.members) do
+    keys[i] = raw.key(lock)
+  end
+  return keys
+end
+
+function MultiLock:__tostring()
+  local state = self:is_held() and "held" or "not held"
+  return ("holdfast.multi_lock: %s (%s)"):format(table.concat(self:keys(), ", "), state)
+end
+
+MultiLock.__close = release
+
+return multi_lock
