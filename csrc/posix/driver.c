@@ -184,22 +184,25 @@ static void read_link(hf_driver *driver, int link) {
     }
 }
 
+/* A server that hung up may have said why before. */
+static void on_write_failed(hf_driver *driver, int link) {
+    char text[96];
+    const char *reason = errno_text(text, sizeof text);
+    read_link(driver, link);
+    if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
+}
+
 static void write_link(hf_driver *driver, int link) {
     hf_connection *connection = &driver->connections[link];
     hf_session *session = &driver->client.links[link];
-    char text[96];
     while (connection->fd >= 0) {
         hf_slice output = hf_session_output(session);
         if (output.size == 0) return;
         ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (written >= 0) hf_session_written(session, (size_t)written);
         else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        else if (errno != EINTR) break;
+        else if (errno != EINTR) on_write_failed(driver, link);
     }
-    if (connection->fd < 0) return;
-    const char *reason = errno_text(text, sizeof text);
-    read_link(driver, link); /* why the server has closed it */
-    lose_link(driver, link, reason);
 }
 
 /* Does what the link wants and can do without waiting. */
