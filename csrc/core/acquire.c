@@ -6,7 +6,6 @@
  *   WAITING -> DONE                       a grant that is still good
  *   WAITING -> ASKING                     a grant to be confirmed, a nudge, or time to look again
  *   WAITING -> LEAVING -> DONE            the wait is over
- *   SUBSCRIBING -> ASKING                 our channel is heard; or is not, and it is time to look again
  *
  * The hold exists from the start, so that nothing can fail between the server's yes and ours. It is HELD only with a
  * yes that is still valid. Whatever the server may have given us beyond that goes to the keeper to be undone. */
@@ -20,7 +19,7 @@
 #define MOST_LOOK (30 * HF_SECOND)   /* a third of what a queue lives without a look */
 #define CROWD 100                    /* waiters ahead that look every grant lease; those behind look less often */
 #define MOST_FOREIGN_LOOK (200 * HF_MS)
-#define MOST_JOINS 3
+#define MOST_JOINS 3                 /* tries to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -35,23 +34,9 @@ static void finish(hf_op *op, hf_time now) {
     hf_client_listen(op, false, now);
 }
 
-static void leave_in_background(hf_op *op, hf_time now) {
-    op->hold->busy = false;
-    op->hold->in_order = true;
-    hf_keeper_leave(op->client, op->hold, now);
-}
-
 /* Nothing of this operation stands on the server. */
 static void forget(hf_op *op, hf_time now) {
-    hf_hold *hold = op->hold;
-    if (!hold) return;
-    bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
-    if (acquiring && hold->adopted) {
-        leave_in_background(op, now);
-        return;
-    }
-    if (acquiring) hf_holds_remove(&op->client->holds, hold);
-    hf_client_hold_is_free(op->client, hold, now);
+    if (op->hold) hf_keeper_forget(op->client, op->hold, now);
 }
 
 /* Something of this operation may stand on the server. A re-entry needs no undoing: the next command for this hold
@@ -62,11 +47,16 @@ static void undo(hf_op *op, hf_time now) {
         forget(op, now);
         return;
     }
-    if (op->queued) {
-        hold->wait = op->wait;
-        hold->token_ttl_ms = op->spec.token_ttl_ms;
-    }
-    leave_in_background(op, now);
+    hold->wait = op->queued ? op->wait : 0;
+    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    hold->shared = op->spec.shared;
+    hf_keeper_leave_in_order(op->client, hold, now);
+}
+
+/* Nothing but a place in the queue may stand on the server. */
+static void give_back(hf_op *op, hf_time now) {
+    if (op->queued) undo(op, now);
+    else forget(op, now);
 }
 
 /* The words for "somebody else has it". */
@@ -85,43 +75,34 @@ static void end_as(hf_op *op, hf_code code, hf_time now) {
     finish(op, now);
 }
 
-static void fail_unreachable(hf_op *op, const char *reason, hf_time now) {
-    hf_op_fail(op, HF_UNREACHABLE, "%s", reason);
-    finish(op, now);
-}
-
-/* The lock is ours until `end`; unless that is over already, or the hold that was to be entered again has been lost, and
- * told so, in the meantime. */
+/* The lock is ours until `end`. Too late to be believed: then it is as good as lost. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
-    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
-    if (now >= end || !usable) {
+    if (now >= end) {
+        if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_EXPIRED);
         op->queued = false;
         undo(op, now);
-        hf_op_fail(op, HF_LOST, usable ? "the server answered after the lease had ended" : "it was lost meanwhile");
+        hf_op_fail(op, HF_LOST, "the server answered after the lease had ended");
         finish(op, now);
         return;
     }
     bool first = hold->state == HF_HOLD_ACQUIRING;
     hold->base = first ? op->from : hold->base;
+    if (hold->owed > hold->base) hold->owed = hold->base;
     hold->count = op->from + 1;
     hold->shared = op->spec.shared;
     hold->granted = granted;
-    hold->at_risk = false;
-    hold->failures = 0;
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
     hold->wait = 0;
+    hold->leftover = false;
     if (first) hold->token = token;
     hold->state = HF_HOLD_HELD;
     hold->reason = HF_LOST_NOT;
-    hf_time next = hold->valid_until;
-    if (granted) next = now + (end - now) / 3;
-    else if (hold->renewed) next = hf_lease_renew_at(op->request.sent_at, op->spec.lease); /* not its own, if longer */
-    hf_holds_wake_at(&client->holds, hold, next);
+    hf_keeper_resume(client, hold, now);
     if (first) client->stats.acquires++;
     else client->stats.reentries++;
     hf_op_succeed(op);
@@ -185,8 +166,9 @@ static void ask(hf_op *op, hf_time now) {
         return;
     }
     op->state = HF_ACQUIRE_ASKING;
-    op->overtaken = false;
+    op->nudged = false;
     bool patient = op->queued;
+    op->request.once = op->spec.shared && op->from > 0;
     op->queued = op->queued || with_place;
     hf_op_send(op, on_answer, ask_deadline(op, now), patient, now);
 }
@@ -202,26 +184,22 @@ static void leave(hf_op *op, hf_code code, hf_time now) {
     }
     hf_slice args[] = {names->key,     names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
-                       hf_decimal(to, op->from), {op->waiter, op->waiter_size}};
+                       hf_decimal(to, op->from), {op->waiter, op->waiter_size},
+                       hf_slice_of(op->spec.shared ? "0" : "")};
     if (!hf_request_call(&op->request, hf_program_leave(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
     }
     op->state = HF_ACQUIRE_LEAVING;
+    op->request.once = false;
     hf_op_send(op, on_left, now + hf_time_min(HF_SECOND, op->client->config.session.command_timeout), false, now);
 }
 
 static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    if (reply) {
-        forget(op, now);
-        end_as(op, op->ended, now);
-        return;
-    }
-    hf_failure failure = request->failure;
-    undo(op, now);
-    if (op->ended == HF_BUSY && failure.code == HF_UNREACHABLE) fail_unreachable(op, failure.text, now);
-    else end_as(op, op->ended, now);
+    if (reply) forget(op, now);
+    else undo(op, now);
+    end_as(op, op->ended, now);
 }
 
 /* ---- answers ---- */
@@ -230,10 +208,10 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
  * notice a head that looks alive but is not, at a cost that grows with the logarithm of the crowd. */
 static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time now) {
     hf_client *client = op->client;
-    hf_time rank = ahead < 0 ? 0 : hf_time_min((hf_time)ahead, 1000000);
+    hf_time rank = (hf_time)(ahead < 0 ? 0 : ahead);
     hf_time at_expiry = ttl_ms < 0 ? HF_NEVER : (hf_time)ttl_ms * HF_MS + HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
-    hf_time often = hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MOST_LOOK);
-    often = often - often / 10 + hf_jitter(&client->random, often / 10);
+    hf_time often = client->config.grant_lease * hf_time_max(1, rank / CROWD);
+    often = hf_time_min(often - often / 10, MOST_LOOK) + hf_jitter(&client->random, often / 10);
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
@@ -247,37 +225,40 @@ static void watch_foreign(hf_op *op, hf_time now) {
     }
 }
 
+/* A grant whose lease ended before this look cost us our place; its message may still be on its way. */
+static void note_place(hf_op *op, bool kept) {
+    if (!op->queued) return;
+    bool looked_before = op->stood || op->request.sends > 1;
+    if (looked_before && !kept) op->displaced = true;
+    op->stood = true;
+}
+
 static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
     long long ttl_ms = hf_reply_integer_at(reply, 1, 0), ahead = hf_reply_integer_at(reply, 2, 0);
     op->busy_ms = ttl_ms;
     op->known_waiting_at = op->request.sent_at;
+    note_place(op, hf_reply_integer_at(reply, 4, 0) == 1);
     if (op->interrupted) {
         leave(op, HF_INTERRUPTED, now);
     } else if (now >= op->wait_until) {
         leave(op, HF_BUSY, now);
-    } else if (op->overtaken) {
-        ask(op, now);
     } else if (!op->queued || !is_heard(op)) {
         if (!op->events) op->client->stats.waits++;
         op->state = HF_ACQUIRE_SUBSCRIBING;
-        op->recheck_at = next_look(op, ttl_ms, ahead, now);
+        op->recheck_at = op->queued ? next_look(op, ttl_ms, ahead, now) : HF_NEVER;
         hf_client_listen(op, true, now);
         if (op->client->subscribed) ask(op, now);
     } else {
         op->state = HF_ACQUIRE_WAITING;
         op->recheck_at = next_look(op, ttl_ms, ahead, now);
         if (ahead == 0 && hf_reply_integer_at(reply, 3, 0) == 1) watch_foreign(op, now);
+        if (op->nudged) hf_acquire_on_nudge(op, now);
     }
 }
 
-/* A lock that cannot be entered twice stands under this owner's name. After a lost reply it is ours; else another process has it. */
+/* A lock that cannot be entered twice stands under this owner's name: another process has it, as far as can be told. */
 static void on_same_name(hf_op *op, hf_time now) {
-    if (op->request.sends > 1) {
-        op->spec.shared = false;
-        ask(op, now);
-        return;
-    }
-    forget(op, now);
+    give_back(op, now);
     hf_op_fail(op, HF_BUSY, "another process holds it under this owner's name, and it cannot be entered twice");
     finish(op, now);
 }
@@ -285,17 +266,13 @@ static void on_same_name(hf_op *op, hf_time now) {
 /* Another process holds it under the same owner: this is one more hold of that. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= UINT32_MAX || ++op->joins > MOST_JOINS) {
-        forget(op, now);
+        give_back(op, now);
         hf_op_fail(op, HF_BUSY, "another process of this owner changes its holds at the same time");
         finish(op, now);
         return;
     }
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_HELD) { /* what the others hold has changed */
-        uint32_t own = hold->count - hold->base;
-        hold->base = (uint32_t)count > own ? (uint32_t)count - own : 0;
-        hold->count = hold->base + own;
-    }
+    if (hold->state == HF_HOLD_HELD) hf_hold_rebase(hold, (uint32_t)count);
     op->from = (uint32_t)count;
     ask(op, now);
 }
@@ -314,12 +291,9 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
 }
 
 static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
-    if (op->request.sends == 0 && !op->queued) forget(op, now);
+    bool nothing_done = op->request.sends == 0 || hf_op_was_refused(op);
+    if (nothing_done && !op->queued) forget(op, now);
     else undo(op, now);
-    if (op->interrupted && failure->code == HF_UNREACHABLE) {
-        end_as(op, HF_INTERRUPTED, now);
-        return;
-    }
     hf_op_fail(op, failure->code, "%s", failure->text);
     finish(op, now);
 }
@@ -346,8 +320,7 @@ static void on_done_before(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static void on_mismatch(hf_op *op, hf_time now) {
-    if (op->queued) undo(op, now);
-    else forget(op, now);
+    give_back(op, now);
     hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with another fingerprint");
     finish(op, now);
 }
@@ -359,6 +332,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_failure failure = request->failure;
         on_failed(op, &failure, now);
     } else if (status == 1) {
+        op->from += (uint32_t)hf_reply_integer_at(reply, 2, 0);
         take(op, hf_lease_end(request->sent_at, op->spec.lease), (uint64_t)number, false, now);
     } else if (status == 0) {
         on_busy(op, reply, now);
@@ -414,12 +388,18 @@ static bool choose_hold(hf_op *op, hf_time now) {
 
 static void start(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    hold->adopted = hold->state == HF_HOLD_LEAVING;
-    if (hold->adopted) hold->state = HF_HOLD_ACQUIRING;
+    if (hold->state == HF_HOLD_LEAVING) { /* its leftover is adopted */
+        hold->state = HF_HOLD_ACQUIRING;
+        hold->leftover = true;
+    }
     hold->in_order = false;
+    if (hold->state == HF_HOLD_ACQUIRING) {
+        hold->owed = hf_hold_own(hold);
+        hold->count = hold->base = 0;
+    }
     op->from = hold->state == HF_HOLD_HELD ? hold->count : 0;
     hold->busy = true;
-    if (hold->state != HF_HOLD_HELD) hf_holds_wake_at(&op->client->holds, hold, HF_NEVER);
+    hf_holds_wake_at(&op->client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     if (op->spec.wait > 0 && op->client->subscribed) hf_client_listen(op, true, now);
     ask(op, now);
 }
@@ -450,28 +430,33 @@ void hf_acquire_unblock(hf_op *op, hf_time now) {
 /* ---- events ---- */
 
 void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
+    op->nudged = true; /* the answer under way may be older than the subscription */
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
-/* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then. */
-void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now) {
+/* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then;
+ * a short lease of the lock's own ends before. */
+void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time now) {
     op->client->stats.grants++;
-    op->overtaken = op->state == HF_ACQUIRE_ASKING; /* the answer under way may be older than the grant */
+    op->nudged = true; /* the answer under way may be older than the grant */
     if (op->state != HF_ACQUIRE_WAITING) return;
-    hf_time lease = op->client->config.grant_lease;
-    hf_time end = hf_lease_end(op->known_waiting_at, lease);
+    hf_time lease = hf_time_min(grant_lease, op->client->config.grant_lease);
+    hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
-    if (needs_token || now >= end || end - now < lease / 8) ask(op, now);
+    lease = hf_time_min(lease, op->spec.lease);
+    if (needs_token || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);
 }
 
 void hf_acquire_on_turn(hf_op *op, hf_time turn, hf_time now) {
+    op->nudged = true;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->recheck_at = hf_time_min(op->recheck_at, now + turn + HF_MS);
     hf_client_listen_foreign(op, now);
 }
 
 void hf_acquire_on_nudge(hf_op *op, hf_time now) {
+    op->nudged = true;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->recheck_at = hf_time_min(op->recheck_at, hf_time_max(now, op->known_waiting_at + LEAST_LOOK));
 }
@@ -483,15 +468,8 @@ void hf_acquire_on_denied(hf_op *op, hf_code code, const char *reason, hf_time n
 }
 
 void hf_op_interrupt(hf_op *op, hf_time now) {
-    if (op->done || op->spec.kind != HF_OP_ACQUIRE) return;
     op->interrupted = true;
-    if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) {
-        leave(op, HF_INTERRUPTED, now);
-    } else if (op->state == HF_ACQUIRE_ASKING) {
-        op->request.deadline = hf_time_min(op->request.deadline, now + LEAST_PATIENCE);
-    } else if (op->state == HF_ACQUIRE_BLOCKED) {
-        end_as(op, HF_INTERRUPTED, now);
-    }
+    if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) leave(op, HF_INTERRUPTED, now);
 }
 
 /* ---- time ---- */
@@ -506,16 +484,15 @@ hf_time hf_op_deadline(const hf_op *op) {
     }
 }
 
-/* A link that is down says little, servers close idle ones; one that could not be made again says that nobody is there. */
 static void end_wait(hf_op *op, hf_time now) {
-    const hf_session *calls = &op->client->links[HF_LINK_CALLS], *events = &op->client->links[HF_LINK_EVENTS];
-    const hf_session *refused = calls->vain_opens > 0 ? calls : events;
-    if (calls->state != HF_SESSION_CLOSED || refused->vain_opens == 0 || !refused->reason[0]) {
+    const hf_session *calls = &op->client->links[HF_LINK_CALLS];
+    if (calls->state == HF_SESSION_READY || !calls->reason[0]) {
         leave(op, HF_BUSY, now);
         return;
     }
     undo(op, now);
-    fail_unreachable(op, refused->reason, now);
+    hf_op_fail(op, HF_UNREACHABLE, "%s", calls->reason);
+    finish(op, now);
 }
 
 void hf_acquire_tick(hf_op *op, hf_time now) {

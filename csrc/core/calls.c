@@ -1,4 +1,4 @@
-/* The operations of one command: release, extend, check, force, info, ttl, ping.
+/* The operations of one command: release, extend, check, force, info, ttl, ping, command.
  *
  * A release, an extend or a check acts on a hold of ours; without one it fails without asking the server. */
 #include <stdio.h>
@@ -16,7 +16,7 @@ static void fail_with_reply(hf_op *op, const hf_request *request) {
 
 static void fail_for_memory(hf_op *op, hf_time now) {
     hf_op_fail(op, HF_NO_MEMORY, "out of memory");
-    if (op->hold) hf_client_hold_is_free(op->client, op->hold, now);
+    if (op->hold && op->hold->in_table) hf_client_hold_is_free(op->client, op->hold, now);
 }
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
@@ -40,59 +40,62 @@ static void lose(hf_op *op, long long reply) {
 
 /* ---- release ---- */
 
-static void drop_from_table(hf_op *op, hf_time now) {
+static void drop_from_table(hf_op *op) {
     if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
-    hf_client_hold_is_free(op->client, op->hold, now);
-}
-
-/* Behind the release that may still be under way. */
-static void leave_behind(hf_op *op, hf_time now) {
-    op->hold->busy = false;
-    op->hold->in_order = true;
-    hf_keeper_leave(op->client, op->hold, now);
 }
 
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
-    bool last = hold->state == HF_HOLD_RELEASING;
     hold->count--;
+    hold->owed = 0;
     op->client->stats.releases++;
     hf_op_succeed(op);
-    if (last) {
-        drop_from_table(op, now);
+    if (hold->count == hold->base) {
+        drop_from_table(op);
         return;
     }
-    if (hold->state == HF_HOLD_HELD && hold->count == hold->base) { /* the rest was abandoned meanwhile */
-        leave_behind(op, now);
-        return;
-    }
-    if (hold->state == HF_HOLD_HELD) hf_client_keep(op->client, hold, request->sent_at);
+    hf_client_keep(op->client, hold, request->sent_at);
     hf_client_hold_is_free(op->client, hold, now);
 }
 
 /* Not found by a release that was sent twice: the first one did it, its reply was lost. */
-static void on_not_found(hf_op *op, const hf_request *request, long long result, hf_time now) {
+static void on_not_found(hf_op *op, const hf_request *request, long long result) {
     if (request->sends > 1) {
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else {
         lose(op, result);
     }
-    drop_from_table(op, now);
+    drop_from_table(op);
+}
+
+/* Sent, and not to be sent again. */
+static bool is_spent(const hf_request *request) {
+    return request->once && request->sends > 0;
+}
+
+/* Behind the release that may still be under way. */
+static void leave_behind(hf_op *op, hf_time now) {
+    hf_keeper_leave_in_order(op->client, op->hold, now);
 }
 
 /* The owner has let go in any case; the keeper goes on until the server knows it, or the lease has ended. */
-static void let_go(hf_op *op, hf_time now) {
-    hf_hold *hold = op->hold;
-    hold->count--;
-    if (hold->in_table && hold->count <= hold->base && hold->state != HF_HOLD_LOST) leave_behind(op, now);
-    else hf_client_hold_is_free(op->client, hold, now);
-}
-
 static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
+    hf_hold *hold = op->hold;
     hf_failure failure = request->failure;
-    let_go(op, now);
-    hf_op_fail(op, failure.code, "%s; the release goes on in the background", failure.text);
+    bool spent = is_spent(request), last = hold->count == hold->base + 1;
+    if (!last) {
+        hold->count--;
+        if (hold->shared && !spent) hold->owed++;
+        hf_keeper_resume(op->client, hold, now);
+        hf_client_hold_is_free(op->client, hold, now);
+    } else if (spent) {
+        drop_from_table(op);
+    } else {
+        leave_behind(op, now);
+    }
+    hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
+               spent ? "may have been lost: it ends with its lease" : "goes on in the background");
 }
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -102,18 +105,18 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     } else if (reply->integer == 1) {
         op->client->stats.releases++;
         hf_op_succeed(op);
-        drop_from_table(op, now);
+        drop_from_table(op);
     } else if (reply->integer == 2) {
         on_still_held(op, request, now);
     } else {
-        on_not_found(op, request, reply->integer, now);
+        on_not_found(op, request, reply->integer);
     }
 }
 
 static void release(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     const hf_names *names = op->spec.names;
-    char grant[24], to[24], lease[24];
+    char grant[24], to[24], lease[24], own[24];
     hf_slice args[] = {names->key,
                        names->counter,
                        names->queue,
@@ -121,16 +124,16 @@ static void release(hf_op *op, hf_time now) {
                        hf_hold_owner(hold),
                        hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
                        hf_decimal(to, hold->count - 1),
-                       hf_decimal(lease, hf_lease_ms(hold->lease))};
+                       hf_decimal(lease, hf_lease_ms(hold->lease)),
+                       hold->shared ? hf_decimal(own, 1 + hold->owed) : HF_NO_WAITER};
     bool last = hold->count == hold->base + 1;
     if (!hf_request_call(&op->request, hf_program_release(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
     }
-    if (last) {
-        hold->state = HF_HOLD_RELEASING;
-        hf_holds_wake_at(&op->client->holds, hold, HF_NEVER);
-    }
+    op->request.once = hold->shared; /* the second time it would let go of another process's hold */
+    if (last) hold->state = HF_HOLD_RELEASING;
+    hf_holds_wake_at(&op->client->holds, hold, last ? HF_NEVER : hold->valid_until);
     hf_op_send(op, on_released, deadline_of(op), false, now);
 }
 
@@ -138,6 +141,7 @@ static void release(hf_op *op, hf_time now) {
  * until its lease ends, because the run has happened. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
+    (void)now;
     if (!reply) {
         fail_with_reply(op, request);
     } else if (reply->integer == 1 || request->sends > 1) {
@@ -146,7 +150,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     } else {
         lose(op, reply->integer);
     }
-    drop_from_table(op, now);
+    drop_from_table(op);
 }
 
 static void complete(hf_op *op, hf_time now) {
@@ -165,6 +169,7 @@ static void complete(hf_op *op, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
+    hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
     hf_op_send(op, on_completed, deadline_of(op), false, now);
 }
 
@@ -174,57 +179,54 @@ static void release_lost(hf_op *op, hf_time now) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
     fail_lost(op, hold->reason);
     if (by_time && !hold->shared) hf_keeper_leave(op->client, hold, now);
-    else drop_from_table(op, now);
+    else drop_from_table(op);
 }
 
 /* ---- extend, check ---- */
 
-/* The server may count the new lease or the old one; a renewal settles it. */
-static void doubt_lease(hf_op *op, hf_time now) {
-    hf_hold *hold = op->hold;
-    if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD || op->request.sends == 0) return;
-    hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
-    hf_holds_wake_at(&op->client->holds, hold, hold->renewed || hold->granted ? now : hold->valid_until);
-}
-
-static void set_lease(hf_op *op, hf_time sent_at) {
-    hf_hold *hold = op->hold;
-    hold->lease = op->spec.lease;
-    hold->valid_until = hf_lease_end(sent_at, hold->lease);
-    hold->granted = false;
-    hf_client_keep(op->client, hold, sent_at);
-}
-
-static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
-    hf_hold *hold = op->hold;
-    if (op->spec.kind == HF_OP_EXTEND && hold->state == HF_HOLD_HELD) set_lease(op, request->sent_at);
-    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) hf_client_lose(op->client, hold, HF_LOST_EXPIRED);
-    if (hold->state == HF_HOLD_LOST) fail_lost(op, hold->reason);
-    else hf_op_succeed(op);
+/* The server may count the new lease or the old one. A shorter one must not arrive behind the keeper's next renewal. */
+static void on_extend_unknown(hf_op *op, const hf_request *request) {
+    hf_client *client = op->client;
+    op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+    bool overtaken = client->config.keeper != HF_LINK_CALLS && request->sends > 0;
+    if (overtaken) hf_session_distrust(&client->links[HF_LINK_CALLS]);
 }
 
 static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
+    hf_hold *hold = op->hold;
+    bool extends = op->spec.kind == HF_OP_EXTEND;
     if (!reply) {
         fail_with_reply(op, request);
-        doubt_lease(op, now);
+        if (extends) on_extend_unknown(op, request);
     } else if (reply->integer != 1) {
         lose(op, reply->integer);
+    } else if (hold->state != HF_HOLD_HELD) {
+        fail_lost(op, hold->reason);
     } else {
-        on_yes(op, request, now);
+        hf_op_succeed(op);
+        if (extends) {
+            hold->lease = op->spec.lease;
+            hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
+            hold->granted = false;
+        }
     }
-    hf_client_hold_is_free(op->client, op->hold, now);
+    if (!hold->in_table) return;
+    hf_keeper_resume(op->client, hold, now);
+    hf_client_hold_is_free(op->client, hold, now);
 }
 
 static void extend(hf_op *op, hf_time now) {
     const hf_names *names = op->spec.names;
     char lease[24];
     uint64_t ms = op->spec.kind == HF_OP_EXTEND ? hf_lease_ms(op->spec.lease) : 0;
-    hf_slice args[] = {names->key, names->queue, hf_hold_owner(op->hold), hf_decimal(lease, ms)};
+    hf_slice args[] = {names->key, names->queue, hf_hold_owner(op->hold), hf_decimal(lease, ms),
+                       hf_slice_of(op->hold->shared ? "0" : "")};
     if (!hf_request_call(&op->request, hf_program_extend(op->spec.layout), 2, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
     }
+    hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);
 }
 
@@ -283,6 +285,7 @@ static bool encode_force(hf_op *op) {
     char grant[24];
     hf_slice args[] = {names->key,     names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease))};
+    op->request.once = true; /* the second time it would take it from the next owner */
     return hf_request_call(&op->request, hf_program_force(op->spec.layout), 4, sizeof args / sizeof *args, args);
 }
 
@@ -331,6 +334,21 @@ static bool encode_ping(hf_op *op) {
     return hf_request_command(&op->request, 1, args);
 }
 
+static void on_command(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) {
+        fail_with_reply(op, request);
+        return;
+    }
+    op->reply = hf_reply_copy(reply);
+    if (op->reply) hf_op_succeed(op);
+    else fail_for_memory(op, now);
+}
+
+static bool encode_command(hf_op *op) {
+    return hf_request_command(&op->request, op->spec.arg_count, op->spec.args);
+}
+
 static void begin_plain(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
     if (encoded) hf_op_send(op, done, deadline_of(op), false, now);
     else fail_for_memory(op, now);
@@ -342,29 +360,22 @@ void hf_call_begin(hf_op *op, hf_time now) {
     case HF_OP_INFO: begin_plain(op, encode_info(op), on_info, now); break;
     case HF_OP_TTL: begin_plain(op, encode_ttl(op), on_value, now); break;
     case HF_OP_PING: begin_plain(op, encode_ping(op), on_value, now); break;
+    case HF_OP_COMMAND: begin_plain(op, encode_command(op), on_command, now); break;
     default: begin_on_hold(op, now);
     }
 }
 
-static void give_up_blocked(hf_op *op, hf_time now) {
-    hf_hold *hold = op->hold;
-    if (op->spec.kind == HF_OP_RELEASE) hf_client_abandon(op->client, hold, 1, now);
-    if (op->spec.kind == HF_OP_COMPLETE && hold->in_table) hf_holds_remove(&op->client->holds, hold);
-}
-
-/* A release given up goes on in the background, a record given up leaves the key taken until its lease ends; anything
- * else leaves the hold as it is. */
+/* A release given up goes on in the background; anything else leaves the hold as it is. */
 void hf_call_give_up(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
-    if (!op->hold) return;
-    if (op->blocked) {
-        give_up_blocked(op, now);
-    } else if (op->spec.kind == HF_OP_RELEASE) {
-        let_go(op, now);
-    } else if (op->spec.kind == HF_OP_COMPLETE) {
-        drop_from_table(op, now);
+    if (!hold || !hold->in_table || op->blocked) return;
+    if (hold->state == HF_HOLD_RELEASING && is_spent(&op->request)) {
+        drop_from_table(op);
+    } else if (hold->state == HF_HOLD_RELEASING) {
+        leave_behind(op, now);
     } else {
-        doubt_lease(op, now);
-        hf_client_hold_is_free(op->client, op->hold, now);
+        hf_keeper_resume(op->client, hold, now);
+        hf_client_hold_is_free(op->client, hold, now);
     }
 }

@@ -31,7 +31,10 @@ void hf_client_init(hf_client *client, const hf_client_config *config, const uns
 }
 
 void hf_client_free(hf_client *client) {
-    for (int link = 0; link < HF_LINKS; link++) hf_session_free(&client->links[link]);
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session_fail_all(&client->links[link], HF_CLOSED, "the client was closed", 0); /* the keeper's tasks */
+        hf_session_free(&client->links[link]);
+    }
     hf_holds_free(&client->holds);
 }
 
@@ -94,7 +97,7 @@ void hf_client_listen_foreign(hf_op *op, hf_time now) {
 
 static void on_events_ready(void *context, hf_time now) {
     hf_client *client = context;
-    client->ping_at = now + PING_AFTER;
+    (void)now;
     hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(client->grants)};
     if (!hf_session_say(&client->links[HF_LINK_EVENTS], 2, args)) client->links[HF_LINK_EVENTS].closing = true;
 }
@@ -162,24 +165,23 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
     if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
-    if (layout == HF_LAYOUT_LOCK && hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner)) return;
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;
     hold->wait = wait;
     hf_keeper_leave(client, hold, now);
 }
 
-/* "grant <wait> <token> <layout> <owner size> <owner><key>", "turn <wait> <ms>" or "look <wait>" */
+/* "grant <wait> <token> <ms> <layout> <owner size> <owner><key>", "turn <wait> <ms>" or "look <wait>" */
 static void on_message(hf_client *client, hf_slice text, hf_time now) {
-    uint64_t wait, number, mutex, owner_size;
+    uint64_t wait, number, ms, mutex, owner_size;
     const char *at = text.data;
     if (strncmp(at, "grant ", 6) == 0) {
         at += 6;
-        if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
+        if (!next_number(&at, &wait) || !next_number(&at, &number) || !next_number(&at, &ms)) return;
         if (!next_number(&at, &mutex) || !next_number(&at, &owner_size)) return;
         hf_op *op = waiter_of(client, wait);
         hf_slice rest = {at, text.size - (size_t)(at - text.data)};
-        if (op) hf_acquire_on_grant(op, number, now);
+        if (op) hf_acquire_on_grant(op, number, hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS, now);
         else on_stray_grant(client, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
     } else if (strncmp(at, "turn ", 5) == 0) {
         at += 5;
@@ -282,7 +284,8 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
 }
 
 void hf_client_notice(hf_client *client, hf_time now) {
-    for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));) {
+    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) {
+        if (hold->state != HF_HOLD_HELD || now < hold->valid_until) return; /* the keeper's */
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
 }
@@ -296,14 +299,6 @@ static bool is_several(const hf_op *op) {
     return op->spec.kind == HF_OP_ACQUIRE_ALL || op->spec.kind == HF_OP_RELEASE_ALL;
 }
 
-/* What fell due while a command was in flight was put off to the end of the hold. */
-static void catch_up(hf_client *client, hf_hold *hold, hf_time now) {
-    bool kept = hold->state == HF_HOLD_HELD && (hold->renewed || hold->granted);
-    bool late = hold->wake_at >= hold->valid_until;
-    if (hold->state == HF_HOLD_LEAVING || (kept && late)) hf_holds_wake_at(&client->holds, hold, now);
-    else if (hold->state == HF_HOLD_HELD && late) hf_holds_wake_at(&client->holds, hold, hold->valid_until);
-}
-
 void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
     hold->busy = false;
     for (hf_op *op = client->ops, *next; op && !hold->busy; op = next) {
@@ -314,7 +309,6 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
         else if (is_several(op)) hf_several_begin(op, now);
         else hf_call_unblock(op, now);
     }
-    if (hold->in_table && !hold->busy) catch_up(client, hold, now);
 }
 
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
@@ -326,6 +320,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     if (hold->state != HF_HOLD_HELD) return;
     if (hold->count - hold->base > count) {
         hold->count -= count; /* the server learns it with the next release */
+        if (hold->shared) hold->owed += count;
         return;
     }
     hf_keeper_leave(client, hold, now);
@@ -374,6 +369,7 @@ static const char *const VERBS[] = {
     [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release", [HF_OP_COMPLETE] = "complete",   [HF_OP_EXTEND] = "extend",
     [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release", [HF_OP_CHECK] = "check",
     [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
+    [HF_OP_COMMAND] = "run a command",
 };
 
 void hf_op_succeed(hf_op *op) {
@@ -399,6 +395,12 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     op->request.deadline = deadline;
     op->request.patient = patient;
     hf_session_submit(&op->client->links[HF_LINK_CALLS], &op->request, now);
+}
+
+bool hf_op_was_refused(const hf_op *op) {
+    const hf_failure *failure = &op->request.failure;
+    bool answered = failure->code != HF_UNREACHABLE && failure->code != HF_NO_MEMORY && !hf_error_is_passing(failure->text);
+    return answered && op->request.sends == 1;
 }
 
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
@@ -432,6 +434,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     if (op->hold) hf_hold_unref(op->hold);
     hf_several_end(op);
     hf_request_clear(&op->request);
+    hf_reply_free(op->reply);
     free(op->waiter);
     free(op->record);
     free(op);

@@ -89,14 +89,15 @@ typedef enum hf_op_kind {
     HF_OP_ACQUIRE,
     HF_OP_RELEASE,
     HF_OP_COMPLETE, /* a guard's release that leaves a record */
-    HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
-    HF_OP_RELEASE_ALL,
     HF_OP_EXTEND,
     HF_OP_CHECK,
     HF_OP_FORCE,
     HF_OP_INFO,
     HF_OP_TTL,
-    HF_OP_PING
+    HF_OP_PING,
+    HF_OP_COMMAND,
+    HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
+    HF_OP_RELEASE_ALL
 } hf_op_kind;
 
 typedef enum hf_acquire_state {
@@ -111,7 +112,7 @@ typedef enum hf_acquire_state {
 typedef struct hf_op_spec {
     hf_op_kind kind;
     hf_layout layout;
-    const hf_names *names; /* NULL: HF_OP_PING */
+    const hf_names *names; /* NULL: HF_OP_PING, HF_OP_COMMAND */
     hf_slice owner;
     hf_time lease;         /* acquire, extend */
     hf_time wait;          /* acquire; 0: one attempt, HF_NEVER: no end */
@@ -123,6 +124,8 @@ typedef struct hf_op_spec {
     hf_slice print;        /* of a guard: the request's fingerprint */
     hf_slice result;       /* complete */
     hf_time keep;          /* complete: how long the record stays; 0: free the key */
+    const hf_slice *args;  /* command: one that may be sent twice, and does not touch a lock */
+    size_t arg_count;
 } hf_op_spec;
 
 struct hf_op {
@@ -139,6 +142,7 @@ struct hf_op {
     long long value; /* force: was locked; ttl: PTTL's result */
     char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
     size_t record_size;
+    hf_reply *reply; /* command: belongs to the operation */
     struct {
         char owner[HF_OWNER_MAX + 1];
         long long holds, ttl_ms, waiters, ahead;
@@ -156,9 +160,11 @@ struct hf_op {
     long long busy_ms;
     uint32_t joins;
     bool queued;       /* the server may have us in its queue */
+    bool stood;        /* a look has put or found us there: grants may be made */
+    bool displaced;    /* our place was lost since: a grant that is heard may be one that was missed */
+    bool nudged;       /* something was heard that the look under way may not know of */
     bool foreign;      /* listens for Redisson's releases */
     bool interrupted;
-    bool overtaken;    /* a grant came while the answer to a look was under way */
     bool events;       /* counted in client->waiting */
     hf_code ended;     /* the code after leaving */
 };
@@ -169,8 +175,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 /* When the operation itself has something to do; its commands have the deadlines of their links. */
 hf_time hf_op_deadline(const hf_op *op);
 
-/* Ends an acquire that waits, with HF_INTERRUPTED: soon, as an answer under way is given a moment. One that just got
- * the lock keeps it. */
+/* Ends an acquire that waits, with HF_INTERRUPTED; one that just got the lock keeps it. */
 void hf_op_interrupt(hf_op *op, hf_time now);
 
 /* Ends an operation that is not done with HF_INTERRUPTED: what it may have left on the server is undone. */

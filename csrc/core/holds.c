@@ -123,18 +123,6 @@ hf_hold *hf_holds_first(const hf_holds *holds) {
     return holds->count > 0 ? holds->heap[0] : NULL;
 }
 
-static hf_hold *ended_below(const hf_holds *holds, size_t at, hf_time now) {
-    if (at >= holds->count || holds->heap[at]->wake_at > now) return NULL;
-    hf_hold *hold = holds->heap[at];
-    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) return hold;
-    hold = ended_below(holds, 2 * at + 1, now);
-    return hold ? hold : ended_below(holds, 2 * at + 2, now);
-}
-
-hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
-    return ended_below(holds, 0, now);
-}
-
 /* ---- life ---- */
 
 hf_hold *hf_holds_add(hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner) {
@@ -185,6 +173,16 @@ void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
     hold->reason = reason;
     holds->news++;
     hf_holds_wake_at(holds, hold, HF_NEVER);
+}
+
+uint32_t hf_hold_own(const hf_hold *hold) {
+    return hold->count - hold->base + hold->owed;
+}
+
+void hf_hold_rebase(hf_hold *hold, uint32_t count) {
+    uint32_t own = hold->count - hold->base;
+    hold->base = count > own ? count - own : 0;
+    hold->count = count;
 }
 
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {

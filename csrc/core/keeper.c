@@ -50,9 +50,8 @@ static void submit(hf_task *task, hf_session *link, hf_request_done *done, hf_ti
 
 /* A server that does not answer the keeper is tried anew over a fresh connection. */
 static void distrust_link(hf_client *client, const hf_request *request) {
-    hf_session *link = keeper_link(client);
     bool own = client->config.keeper == HF_LINK_KEEPER;
-    if (own && request->failure.code == HF_UNREACHABLE && link->state == HF_SESSION_READY) link->closing = true;
+    if (own && request->failure.code == HF_UNREACHABLE) hf_session_distrust(keeper_link(client));
 }
 
 /* ---- renewing ---- */
@@ -78,11 +77,12 @@ static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void settle_renewal(hf_client *client, hf_hold *hold, long long result, hf_time sent_at, hf_time now) {
-    bool counts = hold->in_table;
-    if (counts && result == 1) on_renewed(client, hold, sent_at, now);
-    else if (counts && result != 0 && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
+    if (!hold->in_table) return;
+    if (result == 1) on_renewed(client, hold, sent_at, now);
+    else if (result == 0) on_not_renewed(client, hold, now);
+    else if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
     hf_client_hold_is_free(client, hold, now);
-    if (counts && result == 0 && !hold->busy) on_not_renewed(client, hold, now);
+    if (hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
 }
 
 /* The reply of one hold's program is an integer, that of the batch an array of them. */
@@ -120,10 +120,12 @@ static bool encode_batch(hf_task *task) {
 static bool encode_confirmation(hf_task *task) {
     const hf_hold *hold = task->holds[0];
     hf_names names;
-    char number[24];
+    char number[24], most[24];
+    uint64_t granted_ms = hold->shared ? 0 : hf_lease_ms(task->client->config.grant_lease);
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
-    hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease))};
-    bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, 4, args);
+    hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease)),
+                       hf_decimal(most, granted_ms)};
+    bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
     hf_names_free(&names);
     return encoded;
 }
@@ -173,6 +175,14 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
     else give_back(task, now);
 }
 
+void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
+    hf_time next = hold->valid_until;
+    if (hold->granted) next = now + (next > now ? (next - now) / 3 : 0);
+    else if (hold->renewed) next = hf_lease_renew_before(next, hold->lease);
+    hf_holds_wake_at(&client->holds, hold, hf_time_min(hf_time_max(next, now), hold->valid_until));
+}
+
 /* ---- leaving ---- */
 
 void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
@@ -181,8 +191,22 @@ void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
     hf_holds_wake_at(&client->holds, hold, hold->busy ? hold->valid_until : now);
 }
 
-static bool is_leaving(const hf_hold *hold) {
-    return hold->in_table && hold->state == HF_HOLD_LEAVING;
+void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
+    hold->busy = false;
+    hold->in_order = true;
+    hf_keeper_leave(client, hold, now);
+}
+
+void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table) return;
+    if (hold->state != HF_HOLD_ACQUIRING) {
+        hf_keeper_resume(client, hold, now);
+        hf_client_hold_is_free(client, hold, now);
+    } else if (hold->leftover) {
+        hf_keeper_leave_in_order(client, hold, now);
+    } else {
+        hf_holds_remove(&client->holds, hold);
+    }
 }
 
 static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -190,11 +214,13 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     hf_client *client = task->client;
     hf_hold *hold = task->holds[0];
     if (!reply && !hold->in_order) distrust_link(client, request);
-    bool settled = reply != NULL || request->failure.code == HF_CONFLICT;
+    bool spent = request->once && request->sends > 0;
+    bool settled = reply != NULL || spent || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
-    if (settled && is_leaving(hold)) hf_holds_remove(&client->holds, hold);
+    bool leaves = hold->in_table && hold->state == HF_HOLD_LEAVING;
+    if (leaves && settled) hf_holds_remove(&client->holds, hold);
+    else if (leaves) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
     hf_client_hold_is_free(client, hold, now);
-    if (is_leaving(hold) && !hold->busy) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
     free_task(task);
 }
 
@@ -203,13 +229,15 @@ static bool encode_leave(hf_task *task) {
     const hf_hold *hold = task->holds[0];
     hf_slice owner = hf_hold_owner(hold);
     hf_names names;
-    char grant[24], to[24], waiter[HF_UUID_SIZE + 64 + HF_OWNER_MAX];
+    char grant[24], to[24], own[24], waiter[HF_UUID_SIZE + 64 + HF_OWNER_MAX];
     size_t size = 0;
     if (hold->wait > 0) size = hf_waiter_format(waiter, sizeof waiter, client, hold->wait, hold->token_ttl_ms, owner);
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
     hf_slice args[] = {names.key, names.counter, names.queue, names.releases, owner,
-                       hf_decimal(grant, hf_lease_ms(client->config.grant_lease)), hf_decimal(to, hold->base), {waiter, size}};
-    bool encoded = hf_request_call(&task->request, hf_program_leave(hold->layout), 4, 8, args);
+                       hf_decimal(grant, hf_lease_ms(client->config.grant_lease)), hf_decimal(to, hold->base), {waiter, size},
+                       hold->shared ? hf_decimal(own, hf_hold_own(hold)) : HF_NO_WAITER};
+    task->request.once = hold->shared && hf_hold_own(hold) > 0;
+    bool encoded = hf_request_call(&task->request, hf_program_leave(hold->layout), 4, sizeof args / sizeof *args, args);
     hf_names_free(&names);
     return encoded;
 }
@@ -233,19 +261,11 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- the clock ---- */
 
-/* Its lease is over: nothing of it can stand on the server any more. */
-static void forget(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_hold_ref(hold);
-    hf_holds_remove(&client->holds, hold);
-    hf_client_hold_is_free(client, hold, now);
-    hf_hold_unref(hold);
-}
-
 static void attend(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     } else if (hold->state == HF_HOLD_LEAVING && now >= hold->valid_until && !hold->busy) {
-        forget(client, hold, now);
+        hf_holds_remove(&client->holds, hold);
     } else if (hold->busy || (hold->state != HF_HOLD_LEAVING && hold->state != HF_HOLD_HELD)) {
         hf_holds_wake_at(&client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     } else if (hold->state == HF_HOLD_LEAVING) {

@@ -13,6 +13,13 @@ void hf_session_init(hf_session *session, const hf_session_config *config, uint6
     session->queue_end = &session->queue;
 }
 
+void hf_session_free(hf_session *session) {
+    hf_buffer_free(&session->output);
+    hf_reader_close(&session->reader);
+    free(session->replies);
+    session->replies = NULL;
+}
+
 /* ---- the queue and the replies awaited ---- */
 
 static void enqueue(hf_session *session, hf_request *request) {
@@ -70,6 +77,10 @@ static void want_close(hf_session *session, hf_code code, const char *reason) {
     snprintf(session->reason, sizeof session->reason, "%s", reason);
 }
 
+void hf_session_distrust(hf_session *session) {
+    if (session->state == HF_SESSION_READY) want_close(session, HF_UNREACHABLE, "no reply in time");
+}
+
 static void take_back_sent(hf_session *session) {
     hf_request *head = NULL, **end = &head;
     for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
@@ -86,13 +97,14 @@ static void take_back_sent(hf_session *session) {
     session->queue = head;
 }
 
-/* A peer that accepts connections and closes them without a word gets no more of them than one that refuses. */
-static void schedule_reopen(hf_session *session, hf_time now) {
-    if (session->vain_opens == 0) {
+static void schedule_reopen(hf_session *session, bool was_ready, hf_time now) {
+    if (was_ready) {
+        session->failed_opens = 0;
         session->retry_at = now;
         return;
     }
-    uint32_t doublings = session->vain_opens < 11 ? session->vain_opens - 1 : 10;
+    uint32_t doublings = session->failed_opens < 10 ? session->failed_opens : 10;
+    session->failed_opens++;
     hf_time delay = hf_time_min(RETRY_FIRST << doublings, RETRY_MOST);
     session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
 }
@@ -102,11 +114,13 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
     return !request->patient && !outcome_unknown;
 }
 
-/* After a connection that could not be made: those that want an answer now get it. A `done` may change the queue. */
-static void fail_impatient(hf_session *session, hf_time now) {
+/* After a lost connection: those that must not be sent again fail; after one that could not be made also those that want
+ * an answer now. A `done` may change the queue. */
+static void fail_waiting(hf_session *session, bool was_ready, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
-        if (!is_impatient(session, request)) {
+        bool spent = request->once && request->sends > 0;
+        if (!spent && (was_ready || !is_impatient(session, request))) {
             request = request->next;
             continue;
         }
@@ -125,21 +139,17 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_buffer_clear(&session->output);
     hf_reader_close(&session->reader);
     take_back_sent(session);
-    schedule_reopen(session, now);
-    if (!was_ready) fail_impatient(session, now);
+    schedule_reopen(session, was_ready, now);
+    fail_waiting(session, was_ready, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
 
-void hf_session_free(hf_session *session) {
+void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now) {
     take_back_sent(session);
     for (hf_request *request; (request = session->queue);) {
         unlink_queued(session, request);
-        fail(request, HF_CLOSED, "the client was closed", 0);
+        fail(request, code, reason, now);
     }
-    hf_buffer_free(&session->output);
-    hf_reader_close(&session->reader);
-    free(session->replies);
-    session->replies = NULL;
 }
 
 /* ---- sending ---- */
@@ -173,7 +183,6 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
         fail(request, HF_NO_MEMORY, "out of memory", now);
         return;
     }
-    if (session->first_slot == session->next_slot) session->awaiting_since = now;
     request->slot = session->next_slot++;
     *slot_of(session, request->slot) = request;
     request->state = HF_REQUEST_SENT;
@@ -199,6 +208,7 @@ static void flush(hf_session *session, hf_time now) {
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
     request->sends = 0;
     request->retry_at = 0;
+    request->failure.code = HF_OK;
     if (session->state == HF_SESSION_READY && !session->closing) {
         send(session, request, now);
         return;
@@ -235,11 +245,11 @@ hf_want hf_session_wants(const hf_session *session, hf_time now) {
 void hf_session_opening(hf_session *session, hf_time now) {
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
-    session->vain_opens++;
 }
 
 static void become_ready(hf_session *session, hf_time now) {
     session->state = HF_SESSION_READY;
+    session->failed_opens = 0;
     session->reason[0] = '\0';
     flush(session, now);
     if (session->on_ready) session->on_ready(session->context, now);
@@ -302,23 +312,27 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
 
 /* ---- replies ---- */
 
-static bool retry_later(hf_session *session, hf_request *request, hf_time now) {
+/* The error is kept: it says more than "no reply in time" if the time is over before the next reply. */
+static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
     hf_time delay = PASSING_RETRY / 2 + hf_jitter(session->random, PASSING_RETRY);
     if (now + delay >= request->deadline) return false;
+    request->failure.code = hf_code_of_error(error);
+    snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
     request->retry_at = now + delay;
     enqueue(session, request);
     return true;
 }
 
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply, hf_time now) {
-    request->sends--; /* nothing was carried out */
     bool unknown = request->program && !request->whole && strncmp(reply->string, "NOSCRIPT", 8) == 0;
+    bool passing = hf_error_is_passing(reply->string);
+    if (unknown || passing) request->sends--;
     if (unknown) {
         request->whole = true;
         send(session, request, now);
         return;
     }
-    if (hf_error_is_passing(reply->string) && retry_later(session, request, now)) return;
+    if (passing && retry_later(session, request, reply->string, now)) return;
     fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
@@ -348,8 +362,7 @@ static void dispatch(hf_session *session, const hf_reply *reply, hf_time now) {
 }
 
 void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now) {
-    bool open = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
-    if (!open || session->closing) return;
+    if (session->state != HF_SESSION_LOGIN && session->state != HF_SESSION_READY) return;
     session->heard_at = now;
     if (!hf_reader_feed(&session->reader, bytes, size)) want_close(session, HF_NO_MEMORY, "out of memory");
     while (!session->closing) {
@@ -358,7 +371,6 @@ void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
         if (!reply) break;
         dispatch(session, reply, now);
         hf_reply_free(reply);
-        if (session->state == HF_SESSION_READY && !session->closing) session->vain_opens = 0;
     }
 }
 
@@ -386,18 +398,21 @@ static hf_time silence_deadline(const hf_session *session) {
     case HF_SESSION_OPENING: return hf_time_add(session->opened_at, config->connect_timeout);
     case HF_SESSION_LOGIN: return hf_time_add(session->opened_at, config->command_timeout);
     case HF_SESSION_READY:
-        if (session->first_slot == session->next_slot) return HF_NEVER;
-        return hf_time_add(hf_time_max(session->awaiting_since, session->heard_at), config->command_timeout);
+        for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
+            const hf_request *request = *slot_of(session, slot);
+            if (request) return hf_time_add(hf_time_max(request->sent_at, session->heard_at), config->command_timeout);
+        }
+        return HF_NEVER;
     default: return HF_NEVER;
     }
 }
 
 static hf_time request_deadline(const hf_session *session) {
     hf_time soonest = HF_NEVER;
-    bool sends = session->state == HF_SESSION_READY && !session->closing;
     for (const hf_request *request = session->queue; request; request = request->next) {
         soonest = hf_time_min(soonest, request->deadline);
-        if (sends && request->retry_at > 0) soonest = hf_time_min(soonest, request->retry_at);
+        bool retries = request->retry_at > 0 && session->state == HF_SESSION_READY;
+        if (retries) soonest = hf_time_min(soonest, request->retry_at);
     }
     for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
         const hf_request *request = *slot_of(session, slot);
@@ -426,6 +441,10 @@ static hf_request *first_expired(const hf_session *session, hf_time now) {
 static void expire(hf_session *session, hf_request *request, hf_time now) {
     bool known = request->state == HF_REQUEST_QUEUED && session->reason[0];
     hf_session_drop(session, request);
+    if (!known && request->failure.code != HF_OK) {
+        finish(request, NULL, now);
+        return;
+    }
     fail(request, known ? session->reason_code : HF_UNREACHABLE, known ? session->reason : "no reply in time", now);
 }
 

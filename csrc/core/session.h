@@ -45,8 +45,7 @@ struct hf_session {
     size_t login_said, login_left;      /* commands of the log-in; replies still to come */
     size_t login_auth, login_select;    /* their places among them, SIZE_MAX: not said */
     hf_time opened_at, retry_at, heard_at;
-    hf_time awaiting_since; /* when the first of the replies awaited was asked for */
-    uint32_t vain_opens;    /* attempts since the server last served us */
+    uint32_t failed_opens;
     uint64_t *random;
     hf_code reason_code;
     char reason[160];
@@ -58,7 +57,6 @@ struct hf_session {
 };
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random);
-/* Fails the requests that are left with HF_CLOSED. */
 void hf_session_free(hf_session *session);
 
 /* Takes the request; `done` is called from a later feed, closed or tick, or from here when memory is out. */
@@ -77,6 +75,12 @@ hf_want hf_session_wants(const hf_session *session, hf_time now);
 void hf_session_opening(hf_session *session, hf_time now);
 void hf_session_opened(hf_session *session, hf_time now);
 void hf_session_closed(hf_session *session, const char *reason, hf_time now);
+
+/* An open connection over which no reply came in time is given up. */
+void hf_session_distrust(hf_session *session);
+
+/* Fails every request; after it the session may be freed. */
+void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now);
 
 /* True while a request waits to be sent or for its reply. */
 bool hf_session_has_work(const hf_session *session);

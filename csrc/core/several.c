@@ -10,27 +10,16 @@ static bool acquires(const hf_op *op) {
     return op->spec.kind == HF_OP_ACQUIRE_ALL;
 }
 
-static void leave_in_background(hf_op *op, hf_hold *hold, hf_time now) {
-    hold->busy = false;
-    hold->in_order = true;
-    hf_keeper_leave(op->client, hold, now);
-}
-
-/* Nothing new stands on the server. */
 static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
-    bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
-    if (acquiring && hold->adopted) {
-        leave_in_background(op, hold, now);
-        return;
-    }
-    if (acquiring) hf_holds_remove(&op->client->holds, hold);
-    hf_client_hold_is_free(op->client, hold, now);
+    hf_keeper_forget(op->client, hold, now);
 }
 
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
-    bool unsettled = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
-    if (hold->in_table && unsettled) leave_in_background(op, hold, now);
-    else free_hold(op, hold, now);
+    if (!hold->in_table || (hold->state != HF_HOLD_ACQUIRING && hold->state != HF_HOLD_RELEASING)) {
+        free_hold(op, hold, now);
+        return;
+    }
+    hf_keeper_leave_in_order(op->client, hold, now);
 }
 
 static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_time now) {
@@ -64,7 +53,7 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
         hf_holds_remove(&client->holds, hold);
         return NULL;
     }
-    if (hold && hold->state == HF_HOLD_LEAVING && !acquires(op)) return NULL; /* let go already */
+    if (hold && hold->state == HF_HOLD_LEAVING && !acquires(op)) return NULL; /* let go of already */
     return hold;
 }
 
@@ -85,11 +74,13 @@ static bool claim(hf_op *op, size_t i, hf_time now) {
     hf_hold_ref(hold);
     op->holds[i] = hold;
     if (hold->state == HF_HOLD_LOST) return true;
-    hold->adopted = hold->state == HF_HOLD_LEAVING;
-    if (hold->adopted) hold->state = HF_HOLD_ACQUIRING;
+    if (hold->state == HF_HOLD_LEAVING) {
+        hold->state = HF_HOLD_ACQUIRING;
+        hold->leftover = true;
+    }
     hold->busy = true;
     hold->in_order = false;
-    if (hold->state != HF_HOLD_HELD) hf_holds_wake_at(&client->holds, hold, HF_NEVER);
+    hf_holds_wake_at(&client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     return true;
 }
 
@@ -160,46 +151,31 @@ static void name_key(hf_op *op, long long i) {
 
 /* ---- acquiring ---- */
 
-static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
+static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end, hf_time now) {
     bool first = hold->state == HF_HOLD_ACQUIRING;
-    hold->count = first ? 1 : hold->count + 1;
+    hold->count = count_of(hold) + 1;
     hold->base = first ? 0 : hold->base;
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
-    hold->shared = op->spec.shared;
-    hold->granted = !first && hold->granted;
-    hold->at_risk = false;
-    hold->failures = 0;
-    hold->wait = 0;
     if (first) hold->token = token;
     hold->state = HF_HOLD_HELD;
     hold->reason = HF_LOST_NOT;
-    hf_time next = hold->renewed ? hf_lease_renew_at(op->request.sent_at, op->spec.lease) : hold->valid_until;
-    hf_holds_wake_at(&op->client->holds, hold, next);
+    hold->leftover = hold->granted = false;
+    hf_keeper_resume(op->client, hold, now);
     op->client->stats.acquires++;
-}
-
-/* False: one that was to be entered again has been lost, and told so, in the meantime. */
-static bool all_are_usable(const hf_op *op) {
-    for (size_t i = 0; i < op->spec.all_count; i++) {
-        hf_hold_state state = op->holds[i]->state;
-        if (state != HF_HOLD_ACQUIRING && state != HF_HOLD_HELD) return false;
-    }
-    return true;
 }
 
 static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_time end = hf_lease_end(op->request.sent_at, op->spec.lease);
-    bool usable = all_are_usable(op);
-    if (now >= end || !usable) {
+    if (now >= end) {
         for_each(op, undo_hold, now);
-        hf_op_fail(op, HF_LOST, usable ? "the server answered after the lease had ended" : "one was lost meanwhile");
+        hf_op_fail(op, HF_LOST, "the server answered after the lease had ended");
         return;
     }
     for (size_t i = 0; i < op->spec.all_count; i++) {
-        take(op, op->holds[i], (uint64_t)hf_reply_integer_at(reply, i + 1, 0), end);
+        take(op, op->holds[i], (uint64_t)hf_reply_integer_at(reply, i + 1, 0), end, now);
     }
     hf_op_succeed(op);
     for_each(op, free_hold, now);
@@ -217,7 +193,8 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     long long status = hf_reply_integer_at(reply, 0, 99), i = hf_reply_integer_at(reply, 1, 0);
     if (!reply) {
-        for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
+        bool unknown = request->sends > 0 && !hf_op_was_refused(op);
+        for_each(op, unknown ? undo_hold : free_hold, now);
         hf_op_fail(op, request->failure.code, "%s", request->failure.text);
     } else if (status == 1) {
         take_all(op, reply, now);
@@ -225,27 +202,19 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         for_each(op, free_hold, now);
         name_key(op, i);
         hf_op_fail(op, HF_BUSY, "held by another owner");
-    } else if (status == -1 || status == -2) {
-        on_gone(op, (size_t)(i - 1), status, now);
     } else {
-        for_each(op, undo_hold, now);
-        hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
+        on_gone(op, (size_t)(i - 1), status, now);
     }
 }
 
 /* ---- releasing ---- */
-
-static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
-    if (hold->in_table) hf_holds_remove(&op->client->holds, hold);
-    hf_client_hold_is_free(op->client, hold, now);
-}
 
 /* False: the server no longer had it. */
 static bool let_go(hf_op *op, hf_hold *hold, long long result, hf_time now) {
     bool resent = op->request.sends > 1;
     if (hold->state == HF_HOLD_LOST || (result < 0 && !resent)) {
         if (hold->state != HF_HOLD_LOST) hf_client_lose(op->client, hold, hf_lost_reason_of(result));
-        drop_from_table(op, hold, now);
+        if (hold->in_table) hf_holds_remove(&op->client->holds, hold);
         return false;
     }
     op->client->stats.releases++;
@@ -253,17 +222,21 @@ static bool let_go(hf_op *op, hf_hold *hold, long long result, hf_time now) {
     if (hold->count > hold->base) {
         hf_client_keep(op->client, hold, op->request.sent_at);
         hf_client_hold_is_free(op->client, hold, now);
-    } else {
-        drop_from_table(op, hold, now);
+    } else if (hold->in_table) {
+        hf_holds_remove(&op->client->holds, hold);
     }
     return true;
 }
 
 static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
-    bool held = hold->in_table && hold->state == HF_HOLD_HELD;
-    if (held) hold->count--;
-    if (held && hold->count <= hold->base) leave_in_background(op, hold, now);
-    else hf_client_hold_is_free(op->client, hold, now);
+    if (!hold->in_table || hold->state == HF_HOLD_LOST) return;
+    hold->count--;
+    if (hold->count > hold->base) {
+        free_hold(op, hold, now);
+        return;
+    }
+    hold->state = HF_HOLD_RELEASING;
+    undo_hold(op, hold, now);
 }
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -310,17 +283,9 @@ void hf_several_begin(hf_op *op, hf_time now) {
     hf_op_send(op, acquires(op) ? on_acquired : on_released, deadline, false, now);
 }
 
-static void abandon_all(hf_op *op, hf_time now) {
-    for (size_t i = 0; i < op->spec.all_count; i++) {
-        hf_hold *hold = find(op, i, now);
-        if (hold) hf_client_abandon(op->client, hold, 1, now);
-    }
-}
-
 void hf_several_give_up(hf_op *op, hf_time now) {
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
-    if (op->blocked && !acquires(op)) abandon_all(op, now);
-    else for_each(op, acquires(op) ? undo_hold : release_behind, now);
+    for_each(op, acquires(op) ? undo_hold : release_behind, now);
 }
 
 void hf_several_end(hf_op *op) {
