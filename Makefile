@@ -38,7 +38,8 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo test check bench interop lint docs unit spec memerr asan tsan valgrind clang analyse gc \
+.PHONY: build unit-programs demo test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
+        analyse gc model \
         format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
@@ -109,7 +110,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs asan tsan valgrind clang analyse gc:
+spec lint docs asan tsan valgrind clang analyse gc model:
 	@tools/suites $@
 
 $(BUILD)/bench/baseline: bench/baseline.c

@@ -397,6 +397,12 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     hf_session_submit(&op->client->links[HF_LINK_CALLS], &op->request, now);
 }
 
+bool hf_op_was_refused(const hf_op *op) {
+    const hf_failure *failure = &op->request.failure;
+    bool answered = failure->code != HF_UNREACHABLE && failure->code != HF_NO_MEMORY && !hf_error_is_passing(failure->text);
+    return answered && op->request.sends == 1;
+}
+
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     hf_op *op = calloc(1, sizeof *op);
     if (!op) return NULL;

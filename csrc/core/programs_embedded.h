@@ -650,7 +650,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      4031},
-    {"extend", "c0b258dd0653f3740e86e22f38942b0a52d16360",
+    {"extend", "f00f129e4c6da526c477df68ba4d3eaa700b3c5b",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -672,12 +672,13 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
-     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
+     "local ttl_ms, most = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])\n"
+     "local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])\n"
+     "if not stays then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     855},
+     908},
     {"force", "8b290c496da5c4e8c2890e01c166c1dcf351f227",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -1136,7 +1137,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return acquire()\n",
      5345},
-    {"mutex_extend", "28648f0f5539abf3884950b545abc63637b14a62",
+    {"mutex_extend", "522058fe2b0b9f30dd322056224f18362521c2a0",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1156,12 +1157,13 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
-     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
+     "local ttl_ms, most = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])\n"
+     "local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])\n"
+     "if not stays then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     677},
+     730},
     {"mutex_force", "8cf4eb821afa475ac0b85bbc8b40bda7871239f5",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"

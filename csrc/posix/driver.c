@@ -165,20 +165,6 @@ static const char *errno_text(char *text, size_t size) {
     return strerror_r(errno, text, size);
 }
 
-static void write_link(hf_driver *driver, int link) {
-    hf_connection *connection = &driver->connections[link];
-    hf_session *session = &driver->client.links[link];
-    char text[96];
-    while (connection->fd >= 0) {
-        hf_slice output = hf_session_output(session);
-        if (output.size == 0) return;
-        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (written >= 0) hf_session_written(session, (size_t)written);
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
-    }
-}
-
 /* What recv returned, with its errno. True when there may be more. */
 static bool on_received(hf_driver *driver, int link, const char *bytes, ssize_t size) {
     char text[96];
@@ -195,6 +181,27 @@ static void read_link(hf_driver *driver, int link) {
     bool more = true;
     while (more && connection->fd >= 0) {
         more = on_received(driver, link, bytes, recv(connection->fd, bytes, sizeof bytes, MSG_DONTWAIT));
+    }
+}
+
+/* A server that hung up may have said why before. */
+static void on_write_failed(hf_driver *driver, int link) {
+    char text[96];
+    const char *reason = errno_text(text, sizeof text);
+    read_link(driver, link);
+    if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
+}
+
+static void write_link(hf_driver *driver, int link) {
+    hf_connection *connection = &driver->connections[link];
+    hf_session *session = &driver->client.links[link];
+    while (connection->fd >= 0) {
+        hf_slice output = hf_session_output(session);
+        if (output.size == 0) return;
+        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (written >= 0) hf_session_written(session, (size_t)written);
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+        else if (errno != EINTR) on_write_failed(driver, link);
     }
 }
 
