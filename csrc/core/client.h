@@ -89,15 +89,15 @@ typedef enum hf_op_kind {
     HF_OP_ACQUIRE,
     HF_OP_RELEASE,
     HF_OP_COMPLETE, /* a guard's release that leaves a record */
-    HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
-    HF_OP_RELEASE_ALL,
     HF_OP_EXTEND,
     HF_OP_CHECK,
     HF_OP_FORCE,
     HF_OP_INFO,
     HF_OP_TTL,
     HF_OP_PING,
-    HF_OP_COMMAND
+    HF_OP_COMMAND,
+    HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
+    HF_OP_RELEASE_ALL
 } hf_op_kind;
 
 typedef enum hf_acquire_state {
@@ -160,6 +160,9 @@ struct hf_op {
     long long busy_ms;
     uint32_t joins;
     bool queued;       /* the server may have us in its queue */
+    bool stood;        /* a look has put or found us there: grants may be made */
+    bool displaced;    /* our place was lost since: a grant that is heard may be one that was missed */
+    bool nudged;       /* something was heard that the look under way may not know of */
     bool foreign;      /* listens for Redisson's releases */
     bool interrupted;
     bool events;       /* counted in client->waiting */

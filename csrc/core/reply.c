@@ -73,6 +73,18 @@ static void *create_nil(const redisReadTask *task) {
     return attach(task, new_reply(HF_REPLY_NIL));
 }
 
+#if HIREDIS_MAJOR >= 1
+/* RESP3, which no server of ours was asked to speak; without these hiredis gives numbers for objects. */
+static void *create_double(const redisReadTask *task, double value, char *text, size_t size) {
+    (void)value;
+    return create_string(task, text, size);
+}
+
+static void *create_bool(const redisReadTask *task, int value) {
+    return create_integer(task, value);
+}
+#endif
+
 static void free_object(void *reply) {
     hf_reply_free(reply);
 }
@@ -82,6 +94,10 @@ static redisReplyObjectFunctions FUNCTIONS = {
     .createArray = create_array,
     .createInteger = create_integer,
     .createNil = create_nil,
+#if HIREDIS_MAJOR >= 1
+    .createDouble = create_double,
+    .createBool = create_bool,
+#endif
     .freeObject = free_object,
 };
 

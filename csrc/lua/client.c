@@ -10,7 +10,9 @@ static hf_lua_client *check_client(lua_State *L) {
 }
 
 hf_driver *hf_check_driver(lua_State *L, int index) {
-    return ((hf_lua_client *)luaL_checkudata(L, index, HF_CLIENT_TYPE))->driver;
+    hf_driver *driver = ((hf_lua_client *)luaL_checkudata(L, index, HF_CLIENT_TYPE))->driver;
+    if (!driver) luaL_error(L, "the client was collected");
+    return driver;
 }
 
 static double field_number(lua_State *L, int index, const char *name) {
@@ -73,7 +75,8 @@ static int l_gc(lua_State *L) {
 
 /* close(client, patience): releases what is held, waiting at most `patience` seconds for the server. */
 static int l_close(lua_State *L) {
-    hf_driver_close(hf_check_driver(L, 1), hf_to_time(luaL_checknumber(L, 2)));
+    hf_driver *driver = check_client(L)->driver;
+    if (driver) hf_driver_close(driver, hf_to_time(luaL_checknumber(L, 2)));
     return 0;
 }
 
@@ -196,10 +199,11 @@ static int l_stats(lua_State *L) {
     return 1;
 }
 
-/* news(client) -> true when a hold was lost since the last call */
+/* news(client) -> true when a hold was lost since the last call. A weak table may still have a collected client. */
 static int l_news(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
+    if (!driver) return 0;
     hf_driver_enter(driver);
     hf_client_notice(&driver->client, hf_driver_now(driver));
     bool news = driver->client.holds.news != client->news_seen;

@@ -165,20 +165,6 @@ static const char *errno_text(char *text, size_t size) {
     return strerror_r(errno, text, size);
 }
 
-static void write_link(hf_driver *driver, int link) {
-    hf_connection *connection = &driver->connections[link];
-    hf_session *session = &driver->client.links[link];
-    char text[96];
-    while (connection->fd >= 0) {
-        hf_slice output = hf_session_output(session);
-        if (output.size == 0) return;
-        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (written >= 0) hf_session_written(session, (size_t)written);
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
-    }
-}
-
 /* What recv returned, with its errno. True when there may be more. */
 static bool on_received(hf_driver *driver, int link, const char *bytes, ssize_t size) {
     char text[96];
@@ -195,6 +181,27 @@ static void read_link(hf_driver *driver, int link) {
     bool more = true;
     while (more && connection->fd >= 0) {
         more = on_received(driver, link, bytes, recv(connection->fd, bytes, sizeof bytes, MSG_DONTWAIT));
+    }
+}
+
+/* A server that hung up may have said why before. */
+static void on_write_failed(hf_driver *driver, int link) {
+    char text[96];
+    const char *reason = errno_text(text, sizeof text);
+    read_link(driver, link);
+    if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
+}
+
+static void write_link(hf_driver *driver, int link) {
+    hf_connection *connection = &driver->connections[link];
+    hf_session *session = &driver->client.links[link];
+    while (connection->fd >= 0) {
+        hf_slice output = hf_session_output(session);
+        if (output.size == 0) return;
+        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (written >= 0) hf_session_written(session, (size_t)written);
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+        else if (errno != EINTR) on_write_failed(driver, link);
     }
 }
 
@@ -237,7 +244,7 @@ static void on_polled(hf_driver *driver, int link, short revents) {
     char reason[128] = "";
     if (revents == 0) return;
     if (connection->dialing) on_dial(driver, link, hf_dial_step(&connection->dial, reason, sizeof reason), reason);
-    else if (revents & (POLLIN | POLLHUP | POLLERR)) read_link(driver, link);
+    else if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) read_link(driver, link);
 }
 
 static struct timespec timespec_of(hf_time span) {
@@ -325,16 +332,25 @@ static bool receive_reply(hf_driver *driver) {
 
 static bool sleep_for_op(hf_driver *driver, hf_op *op) {
     hf_time until = call_deadline(driver, op);
-    if (op->blocked && driver->running) {
+    bool left_behind = hf_session_has_work(&driver->client.links[HF_LINK_CALLS]); /* read by nobody else during a call */
+    if (op->blocked && driver->running && !left_behind) {
         wait_for_change(driver, until);
         return true;
     }
+    if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
     if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
     if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
     return sleep_on_links(driver, caller_links(driver), caller_links, -1, until);
 }
 
+/* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. */
+static void notice_end(hf_driver *driver) {
+    const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
+    if (calls->state == HF_SESSION_READY && !hf_session_has_work(calls)) read_link(driver, HF_LINK_CALLS);
+}
+
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check, void *context) {
+    notice_end(driver);
     hf_op *op = hf_client_begin(&driver->client, spec, hf_now());
     if (!op) return NULL;
     driver->calling = true;
@@ -342,6 +358,7 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_che
         serve_calls(driver);
         if (!driver->running) serve_keeper(driver);
         if (op->done) break;
+        hf_driver_nudge(driver);
         bool signalled = !sleep_for_op(driver, op);
         if (!op->done && check(context, signalled)) hf_op_interrupt(op, hf_now());
     }

@@ -12,7 +12,7 @@ local holdfast = { _VERSION = "scm" }
 ---@param url_or_opts? string | holdfast.client_options
 ---@return holdfast.client
 function holdfast.new(url_or_opts)
-  return client.new(url_or_opts, 2)
+  return (client.new(url_or_opts, 2)) -- no tail call: the level counts this function
 end
 
 local default

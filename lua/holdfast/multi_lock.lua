@@ -14,6 +14,12 @@ local argument, tell = options.argument, loss.tell
 local WAIT_EACH = 1.5
 local MOST = 1024
 
+local function tell_after(...)
+  tell()
+  return ...
+end
+
+---@class holdfast.multi_lock
 local MultiLock = {}
 MultiLock.__index = MultiLock
 MultiLock.__name = "holdfast.multi_lock"
@@ -69,19 +75,19 @@ local function in_order(members, what, level)
   return sorted
 end
 
--- One client, one kind of lock: a single step serves all.
+-- One client, one kind of lock, no owner that other processes may share: a single step serves all.
 local function are_alike(members)
   local first = raw.data(members[1])
+  if first.owner then return false end
   for _, lock in ipairs(members) do
     local data = raw.data(lock)
-    local same = data.client == first.client and data.owner == first.owner and data.lease == first.lease
+    local same = data.client == first.client and not data.owner and data.lease == first.lease
       and data.renewed == first.renewed and data.token_ttl == first.token_ttl
     if not same or (data.layout or "lock") ~= "lock" or data.external then return false end
   end
   return true
 end
 
----@class holdfast.multi_lock
 -- `members` are checked; `wait` is the total, nil: 1.5 s for each.
 function multi_lock.new(members, wait, what, level)
   local sorted = in_order(members, what, level + 1)
@@ -183,8 +189,7 @@ end
 ---@return string? code
 function MultiLock:release()
   check_self(self, "multi_lock:release")
-  tell()
-  return release(self)
+  return tell_after(release(self))
 end
 
 -- A new lease of `seconds` from now for each.
