@@ -102,11 +102,11 @@ void hf_driver_unref(hf_driver *driver) {
 
 void hf_driver_enter(hf_driver *driver) {
     if (is_forked(driver)) begin_anew_after_fork(driver);
-    pthread_mutex_lock(&driver->mutex);
+    if (!driver->external) pthread_mutex_lock(&driver->mutex);
 }
 
 void hf_driver_leave(hf_driver *driver) {
-    pthread_mutex_unlock(&driver->mutex);
+    if (!driver->external) pthread_mutex_unlock(&driver->mutex);
 }
 
 /* ---- links ---- */

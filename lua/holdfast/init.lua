@@ -1,6 +1,7 @@
 -- holdfast: distributed locks on Redis. See docs/api.md.
 
 local client = require "holdfast.client"
+local driver = require "holdfast.driver"
 local multi_lock = require "holdfast.multi_lock"
 local options = require "holdfast.options"
 local traceback = require "holdfast.traceback"
@@ -41,6 +42,11 @@ end
 ---@return string?
 function holdfast.traceback()
   return traceback.last()
+end
+
+-- Under ngx_lua, in log_by_lua: lets go of what the request still holds or waits for. Elsewhere it does nothing.
+function holdfast.finish()
+  if driver.finish then driver.finish() end
 end
 
 return holdfast
