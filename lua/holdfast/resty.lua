@@ -68,11 +68,12 @@ local function living()
   return alive
 end
 
--- ngx_lua runs one request after the other in the same coroutine: each is an owner of its own.
+-- ngx_lua runs one request after the other in the same coroutine: each is an owner of its own. Where nothing can wait
+-- there is no coroutine.
 local function identify()
   local mark, thread = mark_here(), running()
   local before = owners[thread]
-  if before == mark then return mark end
+  if before == mark or not thread then return mark end
   if before then raw.renumber() end
   owners[thread] = mark
   return mark
@@ -246,6 +247,7 @@ local function send(pump, link, socket)
     end
     bytes = engine.output(pump.client, link.name)
   end
+  turn(pump)
 end
 
 local function write(pump, link)
@@ -470,7 +472,8 @@ local function call(lock, kind, seconds, record)
     operation.finish(op)
     return nil, "holdfast: no timer to work in: " .. message, "unreachable"
   end
-  turn(pump)
+  local writes_soon = pump.clock and pump.calls.socket and pump.calls.kicked -- and turns after that
+  if not writes_soon then turn(pump) end
   if not operation.is_done(op) and not wait(pump, client, op, number, mark) then
     return nil, "holdfast: this request's ngx.ctx was replaced while it waited", "interrupted"
   end

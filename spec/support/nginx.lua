@@ -93,7 +93,7 @@ function nginx.start(options)
   local up = process.wait_until(function()
     local fd = not self.process:status() and sys.connect_unix(path)
     if fd then sys.close(fd) end
-    return fd or self.process:status()
+    return fd and #self:workers() == (options.workers or 1) or self.process:status()
   end, 10)
   if not up or self.process:status() then error("nginx does not start: " .. self:log() .. self.process:output(), 2) end
   return self
