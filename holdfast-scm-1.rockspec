@@ -58,6 +58,7 @@ build = {
     ["holdfast.client"] = "lua/holdfast/client.lua",
     ["holdfast.driver"] = "lua/holdfast/driver.lua",
     ["holdfast.idempotent"] = "lua/holdfast/idempotent.lua",
+    ["holdfast.idempotent_request"] = "lua/holdfast/idempotent_request.lua",
     holdfast = "lua/holdfast/init.lua",
     ["holdfast.lock"] = "lua/holdfast/lock.lua",
     ["holdfast.loss"] = "lua/holdfast/loss.lua",

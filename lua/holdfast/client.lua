@@ -226,4 +226,9 @@ function Watchdog:stats()
   }
 end
 
-return { new = new }
+-- The defaults of a client, for what builds locks of its own.
+local function defaults_of(client)
+  return defaults[client]
+end
+
+return { new = new, defaults = defaults_of }

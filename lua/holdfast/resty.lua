@@ -138,7 +138,12 @@ local function wake_done(pump)
   local i, number = 1, done[1]
   while number do
     local waiter = waiting[number]
-    if waiter then waiter.ready:post() end
+    if waiter and waiter.ready then
+      waiter.ready:post()
+    elseif waiter then
+      waiting[number] = nil
+      operation.finish(waiter.op)
+    end
     i = i + 1
     number = done[i]
   end
@@ -300,7 +305,7 @@ end
 -- Who waited in a request that is over gives its place to the next.
 local function give_up_dead(pump, alive)
   for number, waiter in pairs(pump.waiting) do
-    if not alive[waiter.mark] then give_up(pump, number, waiter) end
+    if waiter.ready and not alive[waiter.mark] then give_up(pump, number, waiter) end
   end
 end
 
@@ -558,12 +563,43 @@ function resty.close(client, patience)
   while pump.running and now() < till do ngx.sleep(0.005) end
 end
 
+-- Begins a release or a complete that nobody waits for; in any phase of a request.
+function resty.detach(lock, kind, seconds, record)
+  local client = raw.data(lock).client
+  local pump = pump_of(client)
+  forget(lock)
+  local op, number = raw.begin(lock, kind, seconds, record)
+  pump.waiting[number] = { op = op, lock = lock }
+  if start(pump, client) then turn(pump) end
+end
+
+-- finish calls ending(value), once, in this request.
+function resty.at_end(ending, value)
+  local mark = mark_here()
+  mark.ending, mark.ending_value = ending, value
+  mark.holds = mark.holds + 1 -- worth a look
+end
+
+-- The value given to at_end with this ending, in this request.
+function resty.ending(ending)
+  local mark = get_request() and marks[address()]
+  while mark and mark.ending ~= ending do mark = mark.previous end
+  return mark and mark.ending_value
+end
+
+local function end_mark(mark)
+  local ending = mark.ending
+  mark.ending = nil
+  if ending then ending(mark.ending_value) end
+  abandon(mark)
+end
+
 -- Lets go of all that this request holds or waits for; does no I/O itself.
 function resty.finish()
   local mark = get_request() and marks[address()]
   while mark do
     local before = mark.previous
-    abandon(mark)
+    end_mark(mark)
     mark = before
   end
 end
