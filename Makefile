@@ -25,17 +25,19 @@ FLAVOURS = lua5.4 luajit
 CORE := $(wildcard csrc/core/*.c)
 POSIX := $(wildcard csrc/posix/*.c)
 BINDING := $(wildcard csrc/lua/*.c)
+PROCESS := $(wildcard csrc/process/*.c)
 PROGRAMS := $(wildcard csrc/programs/*.lua)
 LUA_FILES := $(wildcard lua/holdfast/*.lua)
+COMMAND_FILES := $(wildcard lua/holdfast/command/*.lua)
 UNIT := $(patsubst spec/unit/%.c,%,$(wildcard spec/unit/test_*.c))
 
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
 shared_objects := $(core_objects) $(POSIX:%.c=$(BUILD)/obj/%.o)
-MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so))
+MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS:%=$(BUILD)/%/holdfast/process.so)
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo test check bench lint unit spec memerr asan tsan valgrind clang analyse gc \
+.PHONY: build unit-programs demo test check bench lint docs unit spec memerr asan tsan valgrind clang analyse gc \
         format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
@@ -61,6 +63,10 @@ $(BUILD)/obj/$(1)/%.o: %.c
 $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)
 	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lpthread -o $$@
+
+$(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o)
+	@mkdir -p $$(@D)
+	$$(CC) $$(LDFLAGS) $$^ -lm -o $$@
 
 $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
 	@mkdir -p $$(@D)
@@ -102,7 +108,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint asan tsan valgrind clang analyse gc:
+spec lint docs asan tsan valgrind clang analyse gc:
 	@tools/suites $@
 
 $(BUILD)/bench/baseline: bench/baseline.c
@@ -118,8 +124,17 @@ install: build
 	    version=5.4; [ $$flavour = lua5.4 ] || version=5.1; \
 	    install -m 755 $(BUILD)/$$flavour/holdfast/core.so $(DESTDIR)$(PREFIX)/lib/lua/$$version/holdfast/ && \
 	    install -d $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast && \
-	    install -m 644 $(LUA_FILES) $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast/ || exit 1; \
+	    install -m 755 $(BUILD)/$$flavour/holdfast/process.so $(DESTDIR)$(PREFIX)/lib/lua/$$version/holdfast/ && \
+	    install -m 644 $(LUA_FILES) $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast/ && \
+	    install -d $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast/command && \
+	    install -m 644 $(COMMAND_FILES) $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast/command/ || exit 1; \
 	done
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 bin/holdfast $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 docs/holdfast.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -m 644 completions/holdfast.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/holdfast
+	install -m 644 completions/_holdfast $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
 
 format:
 	clang-format -i csrc/*/*.[ch] spec/unit/*.[ch] spec/support/*.c bench/*.c

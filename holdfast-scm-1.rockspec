@@ -22,6 +22,7 @@ test = { type = "busted" }
 
 build = {
   type = "builtin",
+  install = { bin = { holdfast = "bin/holdfast" } },
   modules = {
     ["holdfast.core"] = {
       sources = {
@@ -55,7 +56,35 @@ build = {
       libdirs = { "$(HIREDIS_LIBDIR)" },
       libraries = { "hiredis", "pthread" },
     },
+    ["holdfast.process"] = {
+      sources = {
+        "csrc/process/child.c",
+        "csrc/process/module.c",
+        "csrc/process/signals.c",
+        "csrc/process/terminal.c",
+      },
+      defines = { "_GNU_SOURCE" },
+      incdirs = { "csrc/process" },
+      libraries = { "m" },
+    },
     ["holdfast.client"] = "lua/holdfast/client.lua",
+    ["holdfast.command.bench"] = "lua/holdfast/command/bench.lua",
+    ["holdfast.command.break"] = "lua/holdfast/command/break.lua",
+    ["holdfast.command.exits"] = "lua/holdfast/command/exits.lua",
+    ["holdfast.command.identity"] = "lua/holdfast/command/identity.lua",
+    ["holdfast.command"] = "lua/holdfast/command/init.lua",
+    ["holdfast.command.job"] = "lua/holdfast/command/job.lua",
+    ["holdfast.command.json"] = "lua/holdfast/command/json.lua",
+    ["holdfast.command.locks"] = "lua/holdfast/command/locks.lua",
+    ["holdfast.command.ls"] = "lua/holdfast/command/ls.lua",
+    ["holdfast.command.options"] = "lua/holdfast/command/options.lua",
+    ["holdfast.command.output"] = "lua/holdfast/command/output.lua",
+    ["holdfast.command.ping"] = "lua/holdfast/command/ping.lua",
+    ["holdfast.command.run"] = "lua/holdfast/command/run.lua",
+    ["holdfast.command.settings"] = "lua/holdfast/command/settings.lua",
+    ["holdfast.command.show"] = "lua/holdfast/command/show.lua",
+    ["holdfast.command.top"] = "lua/holdfast/command/top.lua",
+    ["holdfast.command.verb"] = "lua/holdfast/command/verb.lua",
     ["holdfast.driver"] = "lua/holdfast/driver.lua",
     ["holdfast.idempotent"] = "lua/holdfast/idempotent.lua",
     ["holdfast.idempotent_request"] = "lua/holdfast/idempotent_request.lua",

@@ -18,9 +18,14 @@ local function read(path)
   return text
 end
 
-local function sources()
+local SOURCES = {
+  ["holdfast.core"] = "csrc/core/*.c csrc/posix/*.c csrc/lua/*.c",
+  ["holdfast.process"] = "csrc/process/*.c",
+}
+
+local function sources(module)
   local lines = {}
-  for _, path in ipairs(files("csrc/core/*.c csrc/posix/*.c csrc/lua/*.c")) do
+  for _, path in ipairs(files(SOURCES[module])) do
     lines[#lines + 1] = ('        "%s",\n'):format(path)
   end
   return table.concat(lines)
@@ -38,9 +43,11 @@ end
 
 -- The lists stand between fixed lines of the file, so the rest of it is written by hand.
 local function updated(text)
-  local before, after = text:match("^(.-      sources = {\n).-(      },\n.*)$")
-  local core, tail = after:match("^(.-\n    },\n).-(  },\n}\n)$")
-  return before .. sources() .. core .. modules() .. tail
+  text = text:gsub('(%["(holdfast%.%w+)"%] = {\n      sources = {\n).-(      },\n)', function(head, module, tail)
+    return head .. sources(module) .. tail
+  end)
+  local compiled, tail = text:match("^(.*\n    },\n).-(  },\n}\n)$")
+  return compiled .. modules() .. tail
 end
 
 local text = read(ROCKSPEC)

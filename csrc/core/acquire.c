@@ -19,7 +19,7 @@
 #define MOST_LOOK (30 * HF_SECOND)   /* a third of what a queue lives without a look */
 #define CROWD 100                    /* waiters ahead that look every grant lease; those behind look less often */
 #define MOST_FOREIGN_LOOK (200 * HF_MS)
-#define MOST_JOINS 3
+#define MOST_JOINS 3                 /* tries to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -34,12 +34,26 @@ static void finish(hf_op *op, hf_time now) {
     hf_client_listen(op, false, now);
 }
 
+static void leave_to_keeper(hf_op *op, hf_time now) {
+    op->hold->busy = false;
+    op->hold->in_order = true;
+    hf_keeper_leave(op->client, op->hold, now);
+}
+
 /* Nothing of this operation stands on the server. */
 static void forget(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     if (!hold || !hold->in_table) return;
-    if (hold->state == HF_HOLD_ACQUIRING) hf_holds_remove(&op->client->holds, hold);
-    else hf_client_hold_is_free(op->client, hold, now);
+    if (hold->state == HF_HOLD_ACQUIRING && hold->leftover) {
+        leave_to_keeper(op, now);
+        return;
+    }
+    if (hold->state == HF_HOLD_ACQUIRING) {
+        hf_holds_remove(&op->client->holds, hold);
+        return;
+    }
+    hf_keeper_resume(op->client, hold, now);
+    hf_client_hold_is_free(op->client, hold, now);
 }
 
 /* Something of this operation may stand on the server. A re-entry needs no undoing: the next command for this hold
@@ -52,9 +66,14 @@ static void undo(hf_op *op, hf_time now) {
     }
     hold->wait = op->queued ? op->wait : 0;
     hold->token_ttl_ms = op->spec.token_ttl_ms;
-    hold->busy = false;
-    hold->in_order = true;
-    hf_keeper_leave(op->client, hold, now);
+    hold->shared = op->spec.shared;
+    leave_to_keeper(op, now);
+}
+
+/* Nothing but a place in the queue may stand on the server. */
+static void give_back(hf_op *op, hf_time now) {
+    if (op->queued) undo(op, now);
+    else forget(op, now);
 }
 
 /* The words for "somebody else has it". */
@@ -87,6 +106,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     }
     bool first = hold->state == HF_HOLD_ACQUIRING;
     hold->base = first ? op->from : hold->base;
+    if (hold->owed > hold->base) hold->owed = hold->base;
     hold->count = op->from + 1;
     hold->shared = op->spec.shared;
     hold->granted = granted;
@@ -95,13 +115,11 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
     hold->wait = 0;
+    hold->leftover = false;
     if (first) hold->token = token;
     hold->state = HF_HOLD_HELD;
     hold->reason = HF_LOST_NOT;
-    hf_time next = hold->valid_until;
-    if (granted) next = now + (end - now) / 3;
-    else if (hold->renewed) next = hf_lease_renew_at(op->request.sent_at, hold->lease);
-    hf_holds_wake_at(&client->holds, hold, next);
+    hf_keeper_resume(client, hold, now);
     if (first) client->stats.acquires++;
     else client->stats.reentries++;
     hf_op_succeed(op);
@@ -165,7 +183,9 @@ static void ask(hf_op *op, hf_time now) {
         return;
     }
     op->state = HF_ACQUIRE_ASKING;
+    op->nudged = false;
     bool patient = op->queued;
+    op->request.once = op->spec.shared && op->from > 0;
     op->queued = op->queued || with_place;
     hf_op_send(op, on_answer, ask_deadline(op, now), patient, now);
 }
@@ -181,12 +201,14 @@ static void leave(hf_op *op, hf_code code, hf_time now) {
     }
     hf_slice args[] = {names->key,     names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
-                       hf_decimal(to, op->from), {op->waiter, op->waiter_size}};
+                       hf_decimal(to, op->from), {op->waiter, op->waiter_size},
+                       hf_slice_of(op->spec.shared ? "0" : "")};
     if (!hf_request_call(&op->request, hf_program_leave(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
     }
     op->state = HF_ACQUIRE_LEAVING;
+    op->request.once = false;
     hf_op_send(op, on_left, now + hf_time_min(HF_SECOND, op->client->config.session.command_timeout), false, now);
 }
 
@@ -220,10 +242,19 @@ static void watch_foreign(hf_op *op, hf_time now) {
     }
 }
 
+/* A grant whose lease ended before this look cost us our place; its message may still be on its way. */
+static void note_place(hf_op *op, bool kept) {
+    if (!op->queued) return;
+    bool looked_before = op->stood || op->request.sends > 1;
+    if (looked_before && !kept) op->displaced = true;
+    op->stood = true;
+}
+
 static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
     long long ttl_ms = hf_reply_integer_at(reply, 1, 0), ahead = hf_reply_integer_at(reply, 2, 0);
     op->busy_ms = ttl_ms;
     op->known_waiting_at = op->request.sent_at;
+    note_place(op, hf_reply_integer_at(reply, 4, 0) == 1);
     if (op->interrupted) {
         leave(op, HF_INTERRUPTED, now);
     } else if (now >= op->wait_until) {
@@ -238,17 +269,13 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
         op->state = HF_ACQUIRE_WAITING;
         op->recheck_at = next_look(op, ttl_ms, ahead, now);
         if (ahead == 0 && hf_reply_integer_at(reply, 3, 0) == 1) watch_foreign(op, now);
+        if (op->nudged) hf_acquire_on_nudge(op, now);
     }
 }
 
-/* A lock that cannot be entered twice stands under this owner's name. After a lost reply it is ours; else another process has it. */
+/* A lock that cannot be entered twice stands under this owner's name: another process has it, as far as can be told. */
 static void on_same_name(hf_op *op, hf_time now) {
-    if (op->request.sends > 1) {
-        op->spec.shared = false;
-        ask(op, now);
-        return;
-    }
-    forget(op, now);
+    give_back(op, now);
     hf_op_fail(op, HF_BUSY, "another process holds it under this owner's name, and it cannot be entered twice");
     finish(op, now);
 }
@@ -256,17 +283,13 @@ static void on_same_name(hf_op *op, hf_time now) {
 /* Another process holds it under the same owner: this is one more hold of that. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= UINT32_MAX || ++op->joins > MOST_JOINS) {
-        forget(op, now);
+        give_back(op, now);
         hf_op_fail(op, HF_BUSY, "another process of this owner changes its holds at the same time");
         finish(op, now);
         return;
     }
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_HELD) { /* what the others hold has changed */
-        uint32_t own = hold->count - hold->base;
-        hold->base = (uint32_t)count > own ? (uint32_t)count - own : 0;
-        hold->count = hold->base + own;
-    }
+    if (hold->state == HF_HOLD_HELD) hf_hold_rebase(hold, (uint32_t)count);
     op->from = (uint32_t)count;
     ask(op, now);
 }
@@ -284,9 +307,15 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     finish(op, now);
 }
 
+/* The server has refused the only sending. */
+static bool is_refusal(const hf_op *op, const hf_failure *failure) {
+    bool answered = failure->code != HF_UNREACHABLE && failure->code != HF_NO_MEMORY && !hf_error_is_passing(failure->text);
+    return answered && op->request.sends == 1;
+}
+
 static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
-    if (failure->code != HF_UNREACHABLE && !op->queued) forget(op, now);
-    else if (op->request.sends == 0 && !op->queued) forget(op, now);
+    bool nothing_done = op->request.sends == 0 || is_refusal(op, failure);
+    if (nothing_done && !op->queued) forget(op, now);
     else undo(op, now);
     hf_op_fail(op, failure->code, "%s", failure->text);
     finish(op, now);
@@ -314,8 +343,7 @@ static void on_done_before(hf_op *op, const hf_reply *reply, hf_time now) {
 }
 
 static void on_mismatch(hf_op *op, hf_time now) {
-    if (op->queued) undo(op, now);
-    else forget(op, now);
+    give_back(op, now);
     hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with another fingerprint");
     finish(op, now);
 }
@@ -327,6 +355,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_failure failure = request->failure;
         on_failed(op, &failure, now);
     } else if (status == 1) {
+        op->from += (uint32_t)hf_reply_integer_at(reply, 2, 0);
         take(op, hf_lease_end(request->sent_at, op->spec.lease), (uint64_t)number, false, now);
     } else if (status == 0) {
         on_busy(op, reply, now);
@@ -382,8 +411,15 @@ static bool choose_hold(hf_op *op, hf_time now) {
 
 static void start(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_LEAVING) hold->state = HF_HOLD_ACQUIRING; /* its leftover is adopted */
+    if (hold->state == HF_HOLD_LEAVING) { /* its leftover is adopted */
+        hold->state = HF_HOLD_ACQUIRING;
+        hold->leftover = true;
+    }
     hold->in_order = false;
+    if (hold->state == HF_HOLD_ACQUIRING) {
+        hold->owed = hf_hold_own(hold);
+        hold->count = hold->base = 0;
+    }
     op->from = hold->state == HF_HOLD_HELD ? hold->count : 0;
     hold->busy = true;
     hf_holds_wake_at(&op->client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
@@ -423,21 +459,24 @@ void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
 /* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then. */
 void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now) {
     op->client->stats.grants++;
-    if (op->state != HF_ACQUIRE_WAITING) return; /* the answer under way tells */
+    op->nudged = true; /* the answer under way may be older than the grant */
+    if (op->state != HF_ACQUIRE_WAITING) return;
     hf_time lease = op->client->config.grant_lease;
-    hf_time end = hf_lease_end(op->known_waiting_at, lease);
+    hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
-    if (needs_token || now >= end || end - now < lease / 8) ask(op, now);
+    if (needs_token || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);
 }
 
 void hf_acquire_on_turn(hf_op *op, hf_time turn, hf_time now) {
+    op->nudged = true;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->recheck_at = hf_time_min(op->recheck_at, now + turn + HF_MS);
     hf_client_listen_foreign(op, now);
 }
 
 void hf_acquire_on_nudge(hf_op *op, hf_time now) {
+    op->nudged = true;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->recheck_at = hf_time_min(op->recheck_at, hf_time_max(now, op->known_waiting_at + LEAST_LOOK));
 }

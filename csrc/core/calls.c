@@ -1,4 +1,4 @@
-/* The operations of one command: release, extend, check, force, info, ttl, ping.
+/* The operations of one command: release, extend, check, force, info, ttl, ping, command.
  *
  * A release, an extend or a check acts on a hold of ours; without one it fails without asking the server. */
 #include <stdio.h>
@@ -47,6 +47,7 @@ static void drop_from_table(hf_op *op) {
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     hold->count--;
+    hold->owed = 0;
     op->client->stats.releases++;
     hf_op_succeed(op);
     if (hold->count == hold->base) {
@@ -68,6 +69,11 @@ static void on_not_found(hf_op *op, const hf_request *request, long long result)
     drop_from_table(op);
 }
 
+/* Sent, and not to be sent again. */
+static bool is_spent(const hf_request *request) {
+    return request->once && request->sends > 0;
+}
+
 /* Behind the release that may still be under way. */
 static void leave_behind(hf_op *op, hf_time now) {
     op->hold->busy = false;
@@ -79,10 +85,19 @@ static void leave_behind(hf_op *op, hf_time now) {
 static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     hf_failure failure = request->failure;
-    hold->count--;
-    if (hold->count > hold->base) hf_client_hold_is_free(op->client, hold, now);
-    else leave_behind(op, now);
-    hf_op_fail(op, failure.code, "%s; the release goes on in the background", failure.text);
+    bool spent = is_spent(request), last = hold->count == hold->base + 1;
+    if (!last) {
+        hold->count--;
+        if (hold->shared && !spent) hold->owed++;
+        hf_keeper_resume(op->client, hold, now);
+        hf_client_hold_is_free(op->client, hold, now);
+    } else if (spent) {
+        drop_from_table(op);
+    } else {
+        leave_behind(op, now);
+    }
+    hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
+               spent ? "may have been lost: it ends with its lease" : "goes on in the background");
 }
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -103,7 +118,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 static void release(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     const hf_names *names = op->spec.names;
-    char grant[24], to[24], lease[24];
+    char grant[24], to[24], lease[24], own[24];
     hf_slice args[] = {names->key,
                        names->counter,
                        names->queue,
@@ -111,12 +126,14 @@ static void release(hf_op *op, hf_time now) {
                        hf_hold_owner(hold),
                        hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
                        hf_decimal(to, hold->count - 1),
-                       hf_decimal(lease, hf_lease_ms(hold->lease))};
+                       hf_decimal(lease, hf_lease_ms(hold->lease)),
+                       hold->shared ? hf_decimal(own, 1 + hold->owed) : HF_NO_WAITER};
     bool last = hold->count == hold->base + 1;
     if (!hf_request_call(&op->request, hf_program_release(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
     }
+    op->request.once = hold->shared; /* the second time it would let go of another process's hold */
     if (last) hold->state = HF_HOLD_RELEASING;
     hf_holds_wake_at(&op->client->holds, hold, last ? HF_NEVER : hold->valid_until);
     hf_op_send(op, on_released, deadline_of(op), false, now);
@@ -169,16 +186,25 @@ static void release_lost(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
+/* The server may count the new lease or the old one. A shorter one must not arrive behind the keeper's next renewal. */
+static void on_extend_unknown(hf_op *op, const hf_request *request) {
+    hf_client *client = op->client;
+    op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+    bool overtaken = client->config.keeper != HF_LINK_CALLS && request->sends > 0;
+    if (overtaken) hf_session_distrust(&client->links[HF_LINK_CALLS]);
+}
+
 static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     hf_hold *hold = op->hold;
     bool extends = op->spec.kind == HF_OP_EXTEND;
     if (!reply) {
         fail_with_reply(op, request);
-        /* the server may count the new lease or the old one */
-        if (extends) hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+        if (extends) on_extend_unknown(op, request);
     } else if (reply->integer != 1) {
         lose(op, reply->integer);
+    } else if (hold->state != HF_HOLD_HELD) {
+        fail_lost(op, hold->reason);
     } else {
         hf_op_succeed(op);
         if (extends) {
@@ -188,10 +214,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
         }
     }
     if (!hold->in_table) return;
-    if (hold->state == HF_HOLD_HELD) {
-        hf_time next = hold->renewed || hold->granted ? hf_lease_renew_at(op->begun_at, hold->lease) : hold->valid_until;
-        hf_holds_wake_at(&op->client->holds, hold, hf_time_min(next, hold->valid_until));
-    }
+    hf_keeper_resume(op->client, hold, now);
     hf_client_hold_is_free(op->client, hold, now);
 }
 
@@ -199,7 +222,8 @@ static void extend(hf_op *op, hf_time now) {
     const hf_names *names = op->spec.names;
     char lease[24];
     uint64_t ms = op->spec.kind == HF_OP_EXTEND ? hf_lease_ms(op->spec.lease) : 0;
-    hf_slice args[] = {names->key, names->queue, hf_hold_owner(op->hold), hf_decimal(lease, ms)};
+    hf_slice args[] = {names->key, names->queue, hf_hold_owner(op->hold), hf_decimal(lease, ms),
+                       hf_slice_of(op->hold->shared ? "1" : "0")};
     if (!hf_request_call(&op->request, hf_program_extend(op->spec.layout), 2, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
@@ -263,6 +287,7 @@ static bool encode_force(hf_op *op) {
     char grant[24];
     hf_slice args[] = {names->key,     names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease))};
+    op->request.once = true; /* the second time it would take it from the next owner */
     return hf_request_call(&op->request, hf_program_force(op->spec.layout), 4, sizeof args / sizeof *args, args);
 }
 
@@ -311,6 +336,21 @@ static bool encode_ping(hf_op *op) {
     return hf_request_command(&op->request, 1, args);
 }
 
+static void on_command(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) {
+        fail_with_reply(op, request);
+        return;
+    }
+    op->reply = hf_reply_copy(reply);
+    if (op->reply) hf_op_succeed(op);
+    else fail_for_memory(op, now);
+}
+
+static bool encode_command(hf_op *op) {
+    return hf_request_command(&op->request, op->spec.arg_count, op->spec.args);
+}
+
 static void begin_plain(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
     if (encoded) hf_op_send(op, done, deadline_of(op), false, now);
     else fail_for_memory(op, now);
@@ -322,6 +362,7 @@ void hf_call_begin(hf_op *op, hf_time now) {
     case HF_OP_INFO: begin_plain(op, encode_info(op), on_info, now); break;
     case HF_OP_TTL: begin_plain(op, encode_ttl(op), on_value, now); break;
     case HF_OP_PING: begin_plain(op, encode_ping(op), on_value, now); break;
+    case HF_OP_COMMAND: begin_plain(op, encode_command(op), on_command, now); break;
     default: begin_on_hold(op, now);
     }
 }
@@ -331,10 +372,12 @@ void hf_call_give_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
     if (!hold || !hold->in_table || op->blocked) return;
-    if (hold->state == HF_HOLD_RELEASING) {
+    if (hold->state == HF_HOLD_RELEASING && is_spent(&op->request)) {
+        drop_from_table(op);
+    } else if (hold->state == HF_HOLD_RELEASING) {
         leave_behind(op, now);
     } else {
-        hf_holds_wake_at(&op->client->holds, hold, hold->valid_until);
+        hf_keeper_resume(op->client, hold, now);
         hf_client_hold_is_free(op->client, hold, now);
     }
 }

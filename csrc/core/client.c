@@ -31,7 +31,10 @@ void hf_client_init(hf_client *client, const hf_client_config *config, const uns
 }
 
 void hf_client_free(hf_client *client) {
-    for (int link = 0; link < HF_LINKS; link++) hf_session_free(&client->links[link]);
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session_fail_all(&client->links[link], HF_CLOSED, "the client was closed", 0); /* the keeper's tasks */
+        hf_session_free(&client->links[link]);
+    }
     hf_holds_free(&client->holds);
 }
 
@@ -159,7 +162,7 @@ static bool next_number(const char **at, uint64_t *value) {
 /* A grant for a wait that has ended here: the keeper passes the lock on. */
 static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
                            hf_time now) {
-    if (owner_size == 0 || owner_size >= rest.size) return;
+    if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
     if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
@@ -317,6 +320,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     if (hold->state != HF_HOLD_HELD) return;
     if (hold->count - hold->base > count) {
         hold->count -= count; /* the server learns it with the next release */
+        if (hold->shared) hold->owed += count;
         return;
     }
     hf_keeper_leave(client, hold, now);
@@ -365,6 +369,7 @@ static const char *const VERBS[] = {
     [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release", [HF_OP_COMPLETE] = "complete",   [HF_OP_EXTEND] = "extend",
     [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release", [HF_OP_CHECK] = "check",
     [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
+    [HF_OP_COMMAND] = "run a command",
 };
 
 void hf_op_succeed(hf_op *op) {
@@ -424,6 +429,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     if (op->hold) hf_hold_unref(op->hold);
     hf_several_end(op);
     hf_request_clear(&op->request);
+    hf_reply_free(op->reply);
     free(op->waiter);
     free(op->record);
     free(op);

@@ -101,7 +101,8 @@ typedef enum hf_op_kind {
     HF_OP_FORCE,
     HF_OP_INFO,
     HF_OP_TTL,
-    HF_OP_PING
+    HF_OP_PING,
+    HF_OP_COMMAND
 } hf_op_kind;
 
 typedef enum hf_acquire_state {
@@ -116,7 +117,7 @@ typedef enum hf_acquire_state {
 typedef struct hf_op_spec {
     hf_op_kind kind;
     hf_layout layout;
-    const hf_names *names; /* NULL: HF_OP_PING */
+    const hf_names *names; /* NULL: HF_OP_PING, HF_OP_COMMAND */
     hf_slice owner;
     hf_time lease;         /* acquire, extend */
     hf_time wait;          /* acquire; 0: one attempt, HF_NEVER: no end */
@@ -128,6 +129,8 @@ typedef struct hf_op_spec {
     hf_slice print;        /* of a guard: the request's fingerprint */
     hf_slice result;       /* complete */
     hf_time keep;          /* complete: how long the record stays; 0: free the key */
+    const hf_slice *args;  /* command: one that may be sent twice, and does not touch a lock */
+    size_t arg_count;
 } hf_op_spec;
 
 struct hf_op {
@@ -146,6 +149,7 @@ struct hf_op {
     long long value; /* force: was locked; ttl: PTTL's result */
     char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
     size_t record_size;
+    hf_reply *reply; /* command: belongs to the operation */
     struct {
         char owner[HF_OWNER_MAX + 1];
         long long holds, ttl_ms, waiters, ahead;
@@ -163,6 +167,9 @@ struct hf_op {
     long long busy_ms;
     uint32_t joins;
     bool queued;       /* the server may have us in its queue */
+    bool stood;        /* a look has put or found us there: grants may be made */
+    bool displaced;    /* our place was lost since: a grant that is heard may be one that was missed */
+    bool nudged;       /* something was heard that the look under way may not know of */
     bool foreign;      /* listens for Redisson's releases */
     bool interrupted;
     bool events;       /* counted in client->waiting */

@@ -38,6 +38,8 @@ void hf_client_keep(hf_client *client, hf_hold *hold, hf_time sent_at);
 
 /* keeper.c */
 void hf_keeper_tick(hf_client *client, hf_time now);
+/* After a command that did not renew the hold: the keeper goes on as if it had not been sent. */
+void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now);
 /* The hold goes to the keeper, which makes the server forget it. */
 void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now);
 

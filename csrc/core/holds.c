@@ -175,6 +175,16 @@ void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
     hf_holds_wake_at(holds, hold, HF_NEVER);
 }
 
+uint32_t hf_hold_own(const hf_hold *hold) {
+    return hold->count - hold->base + hold->owed;
+}
+
+void hf_hold_rebase(hf_hold *hold, uint32_t count) {
+    uint32_t own = hold->count - hold->base;
+    hold->base = count > own ? count - own : 0;
+    hold->count = count;
+}
+
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
     return hold->state == HF_HOLD_HELD && now < hold->valid_until;
 }

@@ -35,6 +35,7 @@ struct hf_hold {
     uint64_t token_ttl_ms;
     size_t heap_index;
     uint32_t count; /* the owner's holds as the server has them */
+    uint32_t owed;  /* of a shared owner: holds let go of here that the server still counts */
     uint32_t base;  /* those of them that belong to other processes of a shared owner */
     uint32_t refs;
     uint32_t failures; /* of renewals in a row */
@@ -46,6 +47,7 @@ struct hf_hold {
     bool granted; /* came by a grant that is not confirmed yet */
     bool busy;    /* a command that sets its TTL or its owner is in flight; no second one is sent */
     bool shared;  /* other processes may use its owner */
+    bool leftover; /* an earlier acquire of unknown outcome may stand on the server */
     bool in_order; /* leaves behind a command of unknown outcome, over the same link */
     bool at_risk;  /* the last renewal failed */
     bool asks;     /* for its owner's word, before it is renewed */
@@ -86,6 +88,12 @@ void hf_holds_resort(hf_holds *holds);
 hf_hold *hf_holds_first(const hf_holds *holds);
 
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
+
+/* Of a shared owner: how many holds of this client the server counts. */
+uint32_t hf_hold_own(const hf_hold *hold);
+
+/* The server's count has become `count`: what is not this client's own belongs to the owner's other processes. */
+void hf_hold_rebase(hf_hold *hold, uint32_t count);
 
 /* True while the owner may believe in it. */
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now);

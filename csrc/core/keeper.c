@@ -51,9 +51,8 @@ static void submit(hf_task *task, hf_session *link, hf_request_done *done, hf_ti
 
 /* A server that does not answer the keeper is tried anew over a fresh connection. */
 static void distrust_link(hf_client *client, const hf_request *request) {
-    hf_session *link = keeper_link(client);
     bool own = client->config.keeper == HF_LINK_KEEPER;
-    if (own && request->failure.code == HF_UNREACHABLE && link->state == HF_SESSION_READY) link->closing = true;
+    if (own && request->failure.code == HF_UNREACHABLE) hf_session_distrust(keeper_link(client));
 }
 
 /* ---- the owner's word ---- */
@@ -143,8 +142,9 @@ static bool encode_confirmation(hf_task *task) {
     hf_names names;
     char number[24];
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
-    hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease))};
-    bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, 4, args);
+    hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease)),
+                       hf_slice_of("1")};
+    bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
     hf_names_free(&names);
     return encoded;
 }
@@ -195,6 +195,14 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
     else give_back(task, now);
 }
 
+void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
+    hf_time next = hold->valid_until;
+    if (hold->granted) next = now + (next > now ? (next - now) / 3 : 0);
+    else if (hold->renewed) next = hf_lease_renew_before(next, hold->lease);
+    hf_holds_wake_at(&client->holds, hold, hf_time_min(hf_time_max(next, now), hold->valid_until));
+}
+
 /* ---- leaving ---- */
 
 void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
@@ -208,7 +216,8 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     hf_client *client = task->client;
     hf_hold *hold = task->holds[0];
     if (!reply && !hold->in_order) distrust_link(client, request);
-    bool settled = reply != NULL || request->failure.code == HF_CONFLICT;
+    bool spent = request->once && request->sends > 0;
+    bool settled = reply != NULL || spent || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
     bool leaves = hold->in_table && hold->state == HF_HOLD_LEAVING;
     if (leaves && settled) hf_holds_remove(&client->holds, hold);
@@ -222,13 +231,15 @@ static bool encode_leave(hf_task *task) {
     const hf_hold *hold = task->holds[0];
     hf_slice owner = hf_hold_owner(hold);
     hf_names names;
-    char grant[24], to[24], waiter[HF_UUID_SIZE + 64 + HF_OWNER_MAX];
+    char grant[24], to[24], own[24], waiter[HF_UUID_SIZE + 64 + HF_OWNER_MAX];
     size_t size = 0;
     if (hold->wait > 0) size = hf_waiter_format(waiter, sizeof waiter, client, hold->wait, hold->token_ttl_ms, owner);
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
     hf_slice args[] = {names.key, names.counter, names.queue, names.releases, owner,
-                       hf_decimal(grant, hf_lease_ms(client->config.grant_lease)), hf_decimal(to, hold->base), {waiter, size}};
-    bool encoded = hf_request_call(&task->request, hf_program_leave(hold->layout), 4, 8, args);
+                       hf_decimal(grant, hf_lease_ms(client->config.grant_lease)), hf_decimal(to, hold->base), {waiter, size},
+                       hold->shared ? hf_decimal(own, hf_hold_own(hold)) : HF_NO_WAITER};
+    task->request.once = hold->shared && hf_hold_own(hold) > 0;
+    bool encoded = hf_request_call(&task->request, hf_program_leave(hold->layout), 4, sizeof args / sizeof *args, args);
     hf_names_free(&names);
     return encoded;
 }

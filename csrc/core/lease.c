@@ -16,6 +16,11 @@ hf_time hf_lease_renew_at(hf_time sent_at, hf_time lease) {
     return hf_time_add(sent_at, lease / 3);
 }
 
+hf_time hf_lease_renew_before(hf_time end, hf_time lease) {
+    hf_time left = lease - drift(lease) - lease / 3;
+    return end > left ? end - left : 0;
+}
+
 hf_time hf_lease_retry_at(hf_time now, hf_time end) {
     if (now >= end) return now;
     return now + hf_time_max(HF_MS, hf_time_min((end - now) / 8, HF_SECOND));

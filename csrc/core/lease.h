@@ -19,6 +19,9 @@ hf_time hf_lease_end(hf_time sent_at, hf_time lease);
 /* When to renew: a third of the lease after `sent_at`. */
 hf_time hf_lease_renew_at(hf_time sent_at, hf_time lease);
 
+/* When to renew a lease that may be believed until `end`: as above. */
+hf_time hf_lease_renew_before(hf_time end, hf_time lease);
+
 /* When to try again after a renewal failed at `now`: soon, and several times before `end`. */
 hf_time hf_lease_retry_at(hf_time now, hf_time end);
 

@@ -33,7 +33,7 @@ bool hf_names_make(hf_names *names, hf_slice key) {
 
 void hf_names_free(hf_names *names) {
     free(names->block);
-    names->block = NULL;
+    *names = (hf_names){0};
 }
 
 bool hf_names_pattern(const hf_names *names, hf_slice *pattern) {

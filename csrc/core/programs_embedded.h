@@ -26,7 +26,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "f97fdb46efc4e601f96a9880f4926961454f30c8",
+    {"acquire", "61557259d9b1ee3f6bea5492ddfb021a4b896353",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -140,18 +140,19 @@ static const hf_program hf_program_table[] = {
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
-     "local function take()\n"
+     "local function take(others)\n"
      "local token = token_of_hold()\n"
-     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { 1, token }\n"
+     "return { 1, token, others }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
-     "if score and tonumber(score) == 0 then\n"
+     "local kept = score and tonumber(score) > 0\n"
+     "if score and not kept then\n"
      "score = 0.5\n"
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "elseif not score then\n"
@@ -160,28 +161,29 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "end\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)\n"
+     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0\n"
      "end\n"
      "local function busy(ttl_ms, foreign)\n"
-     "local ahead = WAITER ~= '' and enqueue() or 0\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0 }\n"
+     "local ahead, kept = 0, 0\n"
+     "if WAITER ~= '' then ahead, kept = enqueue() end\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }\n"
      "end\n"
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if count then\n"
-     "local known = FROM > 0 and (count == FROM or count == FROM + 1)\n"
-     "if SHARED and not known and not granted() then return { 2, count } end\n"
-     "return take()\n"
+     "if not SHARED or (FROM > 0 and count == FROM) then return take(0) end\n"
+     "if FROM == 0 and granted() then return take(count - 1) end\n"
+     "return { 2, count }\n"
      "end\n"
      "local ttl_ms = redis.call('PTTL', LOCK)\n"
      "if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end\n"
      "if ttl_ms == -1 and KIND == 'hash' then return { -3 } end\n"
      "if ttl_ms == -2 then\n"
-     "if granted() then return take() end\n"
+     "if granted() then return take(0) end\n"
      "settle_missed_grant(WAITER:sub(1, 36))\n"
      "local left = foreign_ms()\n"
      "if left > 0 then return busy(left, true) end\n"
-     "if not hand_over(WAITER) then return take() end\n"
+     "if not hand_over(WAITER) then return take(0) end\n"
      "return busy(tonumber(GRANT_MS), false)\n"
      "end\n"
      "local foreign = not holder_of(LOCK):find(OURS)\n"
@@ -189,7 +191,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5277},
+     5384},
     {"acquire_all", "103808590be032f2d1285046fc8efa82a7cfaf9c",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -323,7 +325,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      4027},
-    {"begin", "51648c521d615e4f7dfbbaab18a7bfef8a344d54",
+    {"begin", "fd139d2af0f15ef81bfc58f9d6fa29f2a984d85b",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -437,18 +439,19 @@ static const hf_program hf_program_table[] = {
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
-     "local function take()\n"
+     "local function take(others)\n"
      "local token = token_of_hold()\n"
-     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { 1, token }\n"
+     "return { 1, token, others }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
-     "if score and tonumber(score) == 0 then\n"
+     "local kept = score and tonumber(score) > 0\n"
+     "if score and not kept then\n"
      "score = 0.5\n"
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "elseif not score then\n"
@@ -457,28 +460,29 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "end\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)\n"
+     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0\n"
      "end\n"
      "local function busy(ttl_ms, foreign)\n"
-     "local ahead = WAITER ~= '' and enqueue() or 0\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0 }\n"
+     "local ahead, kept = 0, 0\n"
+     "if WAITER ~= '' then ahead, kept = enqueue() end\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }\n"
      "end\n"
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if count then\n"
-     "local known = FROM > 0 and (count == FROM or count == FROM + 1)\n"
-     "if SHARED and not known and not granted() then return { 2, count } end\n"
-     "return take()\n"
+     "if not SHARED or (FROM > 0 and count == FROM) then return take(0) end\n"
+     "if FROM == 0 and granted() then return take(count - 1) end\n"
+     "return { 2, count }\n"
      "end\n"
      "local ttl_ms = redis.call('PTTL', LOCK)\n"
      "if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end\n"
      "if ttl_ms == -1 and KIND == 'hash' then return { -3 } end\n"
      "if ttl_ms == -2 then\n"
-     "if granted() then return take() end\n"
+     "if granted() then return take(0) end\n"
      "settle_missed_grant(WAITER:sub(1, 36))\n"
      "local left = foreign_ms()\n"
      "if left > 0 then return busy(left, true) end\n"
-     "if not hand_over(WAITER) then return take() end\n"
+     "if not hand_over(WAITER) then return take(0) end\n"
      "return busy(tonumber(GRANT_MS), false)\n"
      "end\n"
      "local foreign = not holder_of(LOCK):find(OURS)\n"
@@ -487,7 +491,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local PRINT = ARGV[8]\n"
      "local known = redis.call('HMGET', LOCK, 'print', 'done')\n"
-     "if known[1] and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end\n"
+     "if (known[1] or '') ~= '' and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end\n"
      "if known[2] then\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "return { 3, known[2] }\n"
@@ -495,7 +499,7 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     5634},
+     5755},
     {"complete", "8b0800474b34090039b74da310c2a89ab16da13f",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -624,7 +628,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      3799},
-    {"extend", "ce1cd3c30fdab0a259ccb63d9462823befe963b8",
+    {"extend", "c0b258dd0653f3740e86e22f38942b0a52d16360",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -646,11 +650,12 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
+     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     749},
+     855},
     {"force", "4d57af1633174d86a47940ebdc494be77d4b00cd",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -794,7 +799,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      877},
-    {"leave", "88e1819fc1ee98e081063d50814d3a9a563f76e1",
+    {"leave", "702433e29b8aeb97215201a5f5f9f18a15bc816e",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -902,18 +907,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
+     "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local granted = WAITER ~= '' and tonumber(redis.pcall('ZSCORE', QUEUE, WAITER)) == 0\n"
      "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
      "local count = holds_of(LOCK, OWNER)\n"
-     "if not count or count <= TO then return 0 end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, 0)\n"
+     "if OWN == 0 and granted then OWN = 1 end\n"
+     "local to = OWN and count and count - OWN or TO\n"
+     "if not count or count <= to then return 0 end\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, 0)\n"
      "else\n"
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     3517},
-    {"mutex_acquire", "fa391789ef563a69d1a781fc8aae4e364d41289b",
+     3714},
+    {"mutex_acquire", "618e3f5f5a6a201d05507c2a401a2bbaa4d8b9c6",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1025,18 +1033,19 @@ static const hf_program hf_program_table[] = {
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
-     "local function take()\n"
+     "local function take(others)\n"
      "local token = token_of_hold()\n"
-     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
+     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { 1, token }\n"
+     "return { 1, token, others }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
      "end\n"
      "local function enqueue()\n"
      "local score = redis.call('ZSCORE', QUEUE, WAITER)\n"
-     "if score and tonumber(score) == 0 then\n"
+     "local kept = score and tonumber(score) > 0\n"
+     "if score and not kept then\n"
      "score = 0.5\n"
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "elseif not score then\n"
@@ -1045,28 +1054,29 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZADD', QUEUE, score, WAITER)\n"
      "end\n"
      "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
-     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)\n"
+     "return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0\n"
      "end\n"
      "local function busy(ttl_ms, foreign)\n"
-     "local ahead = WAITER ~= '' and enqueue() or 0\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0 }\n"
+     "local ahead, kept = 0, 0\n"
+     "if WAITER ~= '' then ahead, kept = enqueue() end\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }\n"
      "end\n"
      "local function acquire()\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if count then\n"
-     "local known = FROM > 0 and (count == FROM or count == FROM + 1)\n"
-     "if SHARED and not known and not granted() then return { 2, count } end\n"
-     "return take()\n"
+     "if not SHARED or (FROM > 0 and count == FROM) then return take(0) end\n"
+     "if FROM == 0 and granted() then return take(count - 1) end\n"
+     "return { 2, count }\n"
      "end\n"
      "local ttl_ms = redis.call('PTTL', LOCK)\n"
      "if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end\n"
      "if ttl_ms == -1 and KIND == 'hash' then return { -3 } end\n"
      "if ttl_ms == -2 then\n"
-     "if granted() then return take() end\n"
+     "if granted() then return take(0) end\n"
      "settle_missed_grant(WAITER:sub(1, 36))\n"
      "local left = foreign_ms()\n"
      "if left > 0 then return busy(left, true) end\n"
-     "if not hand_over(WAITER) then return take() end\n"
+     "if not hand_over(WAITER) then return take(0) end\n"
      "return busy(tonumber(GRANT_MS), false)\n"
      "end\n"
      "local foreign = not holder_of(LOCK):find(OURS)\n"
@@ -1074,8 +1084,8 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5099},
-    {"mutex_extend", "bb67edd624b7f9ce9152b8babdbd8d33b93b3f67",
+     5206},
+    {"mutex_extend", "28648f0f5539abf3884950b545abc63637b14a62",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1095,11 +1105,12 @@ static const hf_program hf_program_table[] = {
      "return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2\n"
      "end\n"
      "if ARGV[2] ~= '0' then\n"
-     "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
+     "local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])\n"
+     "if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end\n"
      "redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)\n"
      "end\n"
      "return 1\n",
-     571},
+     677},
     {"mutex_force", "81fcde9d7dd9a8682d19dc88f795863284c0adff",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1239,7 +1250,7 @@ static const hf_program hf_program_table[] = {
      "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
      "}\n",
      699},
-    {"mutex_leave", "461bc5af95bc0c0996e2cdc5244cef7a42ff9977",
+    {"mutex_leave", "6e93a869aab7ce492bfb1d7224b8e8954e2efe3a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1345,18 +1356,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
+     "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local granted = WAITER ~= '' and tonumber(redis.pcall('ZSCORE', QUEUE, WAITER)) == 0\n"
      "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
      "local count = holds_of(LOCK, OWNER)\n"
-     "if not count or count <= TO then return 0 end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, 0)\n"
+     "if OWN == 0 and granted then OWN = 1 end\n"
+     "local to = OWN and count and count - OWN or TO\n"
+     "if not count or count <= to then return 0 end\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, 0)\n"
      "else\n"
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     3339},
-    {"mutex_release", "7f76c04426c5cc486c0f0a7831b51e0422941ebf",
+     3536},
+    {"mutex_release", "36402bf449cb17dac1ccc807e311d35966d67bf3",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1462,17 +1476,19 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, LEASE = tonumber(ARGV[3]), ARGV[4]\n"
-     "if not holds_of(LOCK, OWNER) then\n"
+     "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local count = holds_of(LOCK, OWNER)\n"
+     "if not count then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, LEASE)\n"
+     "local to = OWN and count - OWN or TO\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, LEASE)\n"
      "return 2\n"
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     3294},
+     3375},
     {"mutex_renew", "d7a1c8a5ec6186786ebf1884c042b7d18d4cd22a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1502,7 +1518,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      707},
-    {"release", "35ba23179b32cbe5267e27a1b518aceda3ae65a5",
+    {"release", "2c40b6c5c1c6408f3407b55bb545945353d23b55",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1610,17 +1626,19 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "announce(RELEASES)\n"
      "end\n"
-     "local TO, LEASE = tonumber(ARGV[3]), ARGV[4]\n"
-     "if not holds_of(LOCK, OWNER) then\n"
+     "local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
+     "local count = holds_of(LOCK, OWNER)\n"
+     "if not count then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
-     "if TO > 0 then\n"
-     "set_holds(LOCK, OWNER, TO, LEASE)\n"
+     "local to = OWN and count - OWN or TO\n"
+     "if to > 0 then\n"
+     "set_holds(LOCK, OWNER, to, LEASE)\n"
      "return 2\n"
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     3472},
+     3553},
     {"release_all", "5e6cd5c6bd34840aafaed30af5e09e04ee9642e5",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -73,6 +73,18 @@ static void *create_nil(const redisReadTask *task) {
     return attach(task, new_reply(HF_REPLY_NIL));
 }
 
+#if HIREDIS_MAJOR >= 1
+/* RESP3, which no server of ours was asked to speak; without these hiredis gives numbers for objects. */
+static void *create_double(const redisReadTask *task, double value, char *text, size_t size) {
+    (void)value;
+    return create_string(task, text, size);
+}
+
+static void *create_bool(const redisReadTask *task, int value) {
+    return create_integer(task, value);
+}
+#endif
+
 static void free_object(void *reply) {
     hf_reply_free(reply);
 }
@@ -82,6 +94,10 @@ static redisReplyObjectFunctions FUNCTIONS = {
     .createArray = create_array,
     .createInteger = create_integer,
     .createNil = create_nil,
+#if HIREDIS_MAJOR >= 1
+    .createDouble = create_double,
+    .createBool = create_bool,
+#endif
     .freeObject = free_object,
 };
 
@@ -125,6 +141,36 @@ void hf_reply_free(hf_reply *reply) {
     }
     free(reply->string);
     free(reply);
+}
+
+static bool copy_string(hf_reply *copy, const hf_reply *reply) {
+    copy->string = malloc(reply->size + 1);
+    if (!copy->string) return false;
+    memcpy(copy->string, reply->string, reply->size + 1);
+    copy->size = reply->size;
+    return true;
+}
+
+static bool copy_elements(hf_reply *copy, const hf_reply *reply) {
+    copy->elements = calloc(reply->size ? reply->size : 1, sizeof *copy->elements);
+    if (!copy->elements) return false;
+    for (; copy->size < reply->size; copy->size++) {
+        copy->elements[copy->size] = hf_reply_copy(reply->elements[copy->size]);
+        if (!copy->elements[copy->size]) return false;
+    }
+    return true;
+}
+
+hf_reply *hf_reply_copy(const hf_reply *reply) {
+    hf_reply *copy = new_reply(reply->type);
+    if (!copy) return NULL;
+    copy->integer = reply->integer;
+    bool whole = true;
+    if (reply->string) whole = copy_string(copy, reply);
+    if (reply->type == HF_REPLY_ARRAY) whole = copy_elements(copy, reply);
+    if (whole) return copy;
+    hf_reply_free(copy);
+    return NULL;
 }
 
 static const hf_reply *element(const hf_reply *reply, size_t i) {

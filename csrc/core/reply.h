@@ -42,6 +42,9 @@ bool hf_reader_next(hf_reader *reader, hf_reply **reply);
 
 void hf_reply_free(hf_reply *reply);
 
+/* A copy that owns all of its own. NULL when out of memory. */
+hf_reply *hf_reply_copy(const hf_reply *reply);
+
 /* Element `i` of an array as an integer; also of a decimal string. `otherwise` when it is none. */
 long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long otherwise);
 

@@ -77,6 +77,10 @@ static void want_close(hf_session *session, hf_code code, const char *reason) {
     snprintf(session->reason, sizeof session->reason, "%s", reason);
 }
 
+void hf_session_distrust(hf_session *session) {
+    if (session->state == HF_SESSION_READY) want_close(session, HF_UNREACHABLE, "no reply in time");
+}
+
 static void take_back_sent(hf_session *session) {
     hf_request *head = NULL, **end = &head;
     for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
@@ -110,11 +114,13 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
     return !request->patient && !outcome_unknown;
 }
 
-/* After a connection that could not be made: those that want an answer now get it. A `done` may change the queue. */
-static void fail_impatient(hf_session *session, hf_time now) {
+/* After a lost connection: those that must not be sent again fail; after one that could not be made also those that want
+ * an answer now. A `done` may change the queue. */
+static void fail_waiting(hf_session *session, bool was_ready, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
-        if (!is_impatient(session, request)) {
+        bool spent = request->once && request->sends > 0;
+        if (!spent && (was_ready || !is_impatient(session, request))) {
             request = request->next;
             continue;
         }
@@ -134,8 +140,16 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_reader_close(&session->reader);
     take_back_sent(session);
     schedule_reopen(session, was_ready, now);
-    if (!was_ready) fail_impatient(session, now);
+    fail_waiting(session, was_ready, now);
     if (session->on_closed) session->on_closed(session->context, now);
+}
+
+void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now) {
+    take_back_sent(session);
+    for (hf_request *request; (request = session->queue);) {
+        unlink_queued(session, request);
+        fail(request, code, reason, now);
+    }
 }
 
 /* ---- sending ---- */
@@ -307,12 +321,14 @@ static bool retry_later(hf_session *session, hf_request *request, hf_time now) {
 
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply, hf_time now) {
     bool unknown = request->program && !request->whole && strncmp(reply->string, "NOSCRIPT", 8) == 0;
+    bool passing = hf_error_is_passing(reply->string);
+    if (unknown || passing) request->sends--;
     if (unknown) {
         request->whole = true;
         send(session, request, now);
         return;
     }
-    if (hf_error_is_passing(reply->string) && retry_later(session, request, now)) return;
+    if (passing && retry_later(session, request, now)) return;
     fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
@@ -391,7 +407,8 @@ static hf_time request_deadline(const hf_session *session) {
     hf_time soonest = HF_NEVER;
     for (const hf_request *request = session->queue; request; request = request->next) {
         soonest = hf_time_min(soonest, request->deadline);
-        if (request->retry_at > 0) soonest = hf_time_min(soonest, request->retry_at);
+        bool retries = request->retry_at > 0 && session->state == HF_SESSION_READY;
+        if (retries) soonest = hf_time_min(soonest, request->retry_at);
     }
     for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
         const hf_request *request = *slot_of(session, slot);

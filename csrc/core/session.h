@@ -76,6 +76,12 @@ void hf_session_opening(hf_session *session, hf_time now);
 void hf_session_opened(hf_session *session, hf_time now);
 void hf_session_closed(hf_session *session, const char *reason, hf_time now);
 
+/* An open connection over which no reply came in time is given up. */
+void hf_session_distrust(hf_session *session);
+
+/* Fails every request; after it the session may be freed. */
+void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now);
+
 /* True while a request waits to be sent or for its reply. */
 bool hf_session_has_work(const hf_session *session);
 

@@ -19,6 +19,7 @@ typedef struct hf_lua_client {
     uint64_t news_seen;
 } hf_lua_client;
 
+/* Raises for a client that was collected. */
 hf_driver *hf_check_driver(lua_State *L, int index);
 
 /* nil, message, code. */

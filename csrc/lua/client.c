@@ -10,7 +10,9 @@ static hf_lua_client *check_client(lua_State *L) {
 }
 
 hf_driver *hf_check_driver(lua_State *L, int index) {
-    return ((hf_lua_client *)luaL_checkudata(L, index, HF_CLIENT_TYPE))->driver;
+    hf_driver *driver = ((hf_lua_client *)luaL_checkudata(L, index, HF_CLIENT_TYPE))->driver;
+    if (!driver) luaL_error(L, "the client was collected");
+    return driver;
 }
 
 static double field_number(lua_State *L, int index, const char *name) {
@@ -75,7 +77,8 @@ static int l_gc(lua_State *L) {
 
 /* close(client, patience): releases what is held, waiting at most `patience` seconds for the server. */
 static int l_close(lua_State *L) {
-    hf_driver_close(hf_check_driver(L, 1), hf_to_time(luaL_checknumber(L, 2)));
+    hf_driver *driver = check_client(L)->driver;
+    if (driver) hf_driver_close(driver, hf_to_time(luaL_checknumber(L, 2)));
     return 0;
 }
 
@@ -95,6 +98,76 @@ static int l_ping(lua_State *L) {
     if (failure.code != HF_OK) return hf_push_failure(L, &failure);
     lua_pushnumber(L, took);
     return 1;
+}
+
+/* ---- a plain command ---- */
+
+static void push_reply(lua_State *L, const hf_reply *reply) {
+    luaL_checkstack(L, 2, "the reply is too deep");
+    switch (reply->type) {
+    case HF_REPLY_NIL: lua_pushnil(L); break;
+    case HF_REPLY_INTEGER: lua_pushinteger(L, (lua_Integer)reply->integer); break;
+    case HF_REPLY_ARRAY:
+        lua_createtable(L, (int)reply->size, 0);
+        for (size_t i = 0; i < reply->size; i++) {
+            push_reply(L, reply->elements[i]);
+            lua_rawseti(L, -2, (int)i + 1);
+        }
+        break;
+    default: lua_pushlstring(L, reply->string, reply->size);
+    }
+}
+
+/* Filled before the driver is entered, so that an error in between leaks nothing: the arguments stay on the stack. */
+static const hf_slice *check_args(lua_State *L, int index, size_t *count) {
+    *count = hf_rawlen(L, index);
+    luaL_argcheck(L, *count > 0, index, "no command");
+    hf_slice *args = hf_newuserdata(L, *count * sizeof *args);
+    luaL_checkstack(L, (int)*count, "too many arguments");
+    for (size_t i = 0; i < *count; i++) {
+        lua_rawgeti(L, index, (int)i + 1);
+        args[i].data = lua_tolstring(L, -1, &args[i].size);
+        luaL_argcheck(L, args[i].data, index, "arguments are strings or numbers");
+    }
+    return args;
+}
+
+static hf_reply *run_command(lua_State *L, hf_driver *driver, const hf_op_spec *spec, hf_failure *failure) {
+    hf_reply *reply = NULL;
+    hf_driver_enter(driver);
+    hf_op *op = hf_run_op(L, driver, spec, false);
+    if (op) {
+        *failure = op->failure;
+        reply = op->reply;
+        op->reply = NULL;
+        hf_op_end(op, hf_now());
+    }
+    hf_driver_leave(driver);
+    return reply;
+}
+
+static int l_push_reply(lua_State *L) {
+    push_reply(L, lua_touserdata(L, 1));
+    return 1;
+}
+
+/* command(client, { name, arguments... }) -> the reply | nil, message, code. For what is not a lock: reading keys, and
+ * setting one to a value. It may be sent twice. Strings, integers, lists; nil for none. */
+static int l_command(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_op_spec spec = {.kind = HF_OP_COMMAND};
+    hf_failure failure = {.code = HF_NO_MEMORY};
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_pushcfunction(L, l_push_reply);
+    int push = lua_gettop(L);
+    spec.args = check_args(L, 2, &spec.arg_count);
+    hf_reply *reply = run_command(L, driver, &spec, &failure);
+    if (!reply) return hf_push_failure(L, &failure);
+    lua_settop(L, push);
+    lua_pushlightuserdata(L, reply);
+    int status = lua_pcall(L, 1, 1, 0);
+    hf_reply_free(reply);
+    return status == 0 ? 1 : lua_error(L);
 }
 
 static void set_count(lua_State *L, const char *name, uint64_t value) {
@@ -128,10 +201,11 @@ static int l_stats(lua_State *L) {
     return 1;
 }
 
-/* news(client) -> true when a hold was lost since the last call */
+/* news(client) -> true when a hold was lost since the last call. A weak table may still have a collected client. */
 static int l_news(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
+    if (!driver) return 0;
     hf_driver_enter(driver);
     hf_client_notice(&driver->client, hf_driver_now(driver));
     bool news = driver->client.holds.news != client->news_seen;
@@ -166,7 +240,8 @@ static int l_tostring(lua_State *L) {
 void hf_open_client(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},     {"close", l_close}, {"ping", l_ping}, {"stats", l_stats},
-                                         {"news", l_news}, {"uuid", l_uuid}, {"server", l_server},   {NULL, NULL}};
+                                         {"news", l_news}, {"uuid", l_uuid}, {"server", l_server},   {"command", l_command},
+                                         {NULL, NULL}};
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);

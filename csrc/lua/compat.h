@@ -15,6 +15,14 @@ static inline void *hf_newuserdata(lua_State *L, size_t size) {
 }
 #endif
 
+static inline size_t hf_rawlen(lua_State *L, int index) {
+#if LUA_VERSION_NUM < 502
+    return lua_objlen(L, index);
+#else
+    return (size_t)lua_rawlen(L, index);
+#endif
+}
+
 /* Sets the table on top as the value kept with the userdata at `index`; pops it. */
 static inline void hf_setuservalue(lua_State *L, int index) {
 #if LUA_VERSION_NUM < 502

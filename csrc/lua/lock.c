@@ -28,6 +28,7 @@ typedef struct hf_lua_lock {
     uint64_t token_ttl_ms;
     hf_layout layout;
     bool renewed, interruptible, shared;
+    hf_lost_reason untold;    /* of a loss that a release found and nobody has told yet */
     hf_lost_reason last_loss; /* of the hold released last; cleared by an acquire */
     taken *taken;
     size_t taken_count, taken_capacity;
@@ -156,6 +157,7 @@ static void add_taken(hf_lua_lock *lock, hf_hold *hold) {
 static void remove_taken(hf_lua_lock *lock, const hf_hold *hold) {
     for (size_t i = lock->taken_count; i-- > 0;) {
         if (lock->taken[i].hold != hold) continue;
+        if (hold->reason != HF_LOST_NOT && !lock->taken[i].told) lock->untold = hold->reason;
         if (--lock->taken[i].count == 0 || is_over(hold)) drop_taken(lock, i);
     }
 }
@@ -248,6 +250,7 @@ static int l_gc(lua_State *L) {
     hf_names_free(&lock->names);
     free(lock->taken);
     free(lock->owner);
+    lock->owner = NULL;
     hf_driver_unref(lock->driver);
     lock->driver = NULL;
     return 0;
@@ -289,6 +292,7 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
     lua_Number number = lock->owner ? 0 : coroutine_number(L);
     hf_op_spec spec = {.kind = kind, .layout = lock->layout, .names = &lock->names, .owner = owner_of(lock, number, &self->text)};
     if (kind == HF_OP_PING) spec.names = NULL;
+    spec.print = lock->print;
     if (kind == HF_OP_EXTEND) spec.lease = hf_to_time(seconds);
     if (kind != HF_OP_ACQUIRE) return spec;
     spec.wait = hf_to_time(seconds);
@@ -296,7 +300,6 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
     spec.token_ttl_ms = lock->token_ttl_ms;
     spec.renewed = lock->renewed;
     spec.shared = lock->shared;
-    spec.print = lock->print;
     return spec;
 }
 
@@ -310,7 +313,7 @@ static void settle_acquire(hf_lua_lock *lock, hf_op *op) {
 /* Notes what the operation says about the holds this handle has taken. */
 static void settle_on_hold(hf_lua_lock *lock, hf_op *op) {
     bool releases = op->spec.kind == HF_OP_RELEASE || op->spec.kind == HF_OP_COMPLETE;
-    if (op->hold && op->hold->state == HF_HOLD_LOST) lock->last_loss = op->hold->reason;
+    if (op->hold && op->failure.code == HF_LOST) lock->last_loss = op->hold->reason;
     if (op->hold && releases) remove_taken(lock, op->hold);
     hf_hold *older = op->failure.code == HF_NOT_HELD ? superseded(lock, op->spec.owner) : NULL;
     if (!older) return;
@@ -425,11 +428,20 @@ static void add_record(lua_State *L, hf_op_spec *spec, double seconds) {
     spec->result = (hf_slice){record, size};
 }
 
+/* Finalizers of others may still use a lock whose own finalizer has run. */
+static int push_collected(lua_State *L) {
+    lua_pushnil(L);
+    lua_pushliteral(L, "the lock was collected and has let go");
+    lua_pushstring(L, hf_code_name(HF_CLOSED));
+    return 3;
+}
+
 /* Runs one operation with the blocking driver. */
 static int run(lua_State *L, hf_op_kind kind, double seconds) {
     hf_lua_op self = {.lock = check_lock(L)};
     outcome result = {.kind = kind, .failure = {.code = HF_OK}};
     hf_driver *driver = self.lock->driver;
+    if (!driver) return push_collected(L);
     if (driver->external) return luaL_error(L, "this client's operations are begun and finished");
     coroutine_number(L); /* may raise: not with the mutex held */
     enter(self.lock);
@@ -581,6 +593,7 @@ static const hf_op_kind KIND_OF[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_COMPLET
  * up. A ping is about the lock's client alone. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
+    if (!lock->driver) return luaL_error(L, "the lock was collected");
     hf_op_kind kind = KIND_OF[luaL_checkoption(L, 2, NULL, KINDS)];
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
     lua_settop(L, 4);
@@ -725,8 +738,10 @@ static int l_lost(lua_State *L) {
 /* untold(lock) -> the reason of a loss that was not told yet, of whichever owner acquired through this handle */
 static int l_untold(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
-    hf_lost_reason reason = HF_LOST_NOT;
+    if (!lock->driver) return 0;
     enter(lock);
+    hf_lost_reason reason = lock->untold;
+    lock->untold = HF_LOST_NOT;
     for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
         if (lock->taken[i].told || lock->taken[i].hold->state != HF_HOLD_LOST) continue;
         lock->taken[i].told = true;
@@ -747,6 +762,7 @@ static int l_owner(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
     lua_Number number = lock->owner ? 0 : coroutine_number(L);
     owner_text text;
+    if (!lock->driver) return 0;
     enter(lock);
     hf_driver_leave(lock->driver); /* a fork gives a new uuid */
     hf_slice owner = owner_of(lock, number, &text);

@@ -7,6 +7,7 @@ typedef struct hf_lua_watchdog {
 
 static hf_driver *check_watchdog(lua_State *L) {
     hf_lua_watchdog *watchdog = luaL_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    if (!watchdog->driver) luaL_error(L, "the watchdog was collected");
     return watchdog->driver;
 }
 
@@ -80,7 +81,8 @@ static int l_client(lua_State *L) {
 }
 
 static int l_tostring(lua_State *L) {
-    hf_driver *driver = check_watchdog(L);
+    const hf_lua_watchdog *watchdog = luaL_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    const hf_driver *driver = watchdog->driver;
     lua_pushfstring(L, HF_WATCHDOG_TYPE ": %s", driver && driver->running ? "running" : "not running");
     return 1;
 }

@@ -237,7 +237,7 @@ static void on_polled(hf_driver *driver, int link, short revents) {
     char reason[128] = "";
     if (revents == 0) return;
     if (connection->dialing) on_dial(driver, link, hf_dial_step(&connection->dial, reason, sizeof reason), reason);
-    else if (revents & (POLLIN | POLLHUP | POLLERR)) read_link(driver, link);
+    else if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) read_link(driver, link);
 }
 
 static struct timespec timespec_of(hf_time span) {
@@ -334,7 +334,14 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op) {
     return sleep_on_links(driver, caller_links(driver), caller_links, -1, until);
 }
 
+/* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. */
+static void notice_end(hf_driver *driver) {
+    const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
+    if (calls->state == HF_SESSION_READY && !hf_session_has_work(calls)) read_link(driver, HF_LINK_CALLS);
+}
+
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check, void *context) {
+    notice_end(driver);
     hf_op *op = hf_client_begin(&driver->client, spec, hf_now());
     if (!op) return NULL;
     driver->calling = true;
@@ -342,6 +349,7 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_che
         serve_calls(driver);
         if (!driver->running) serve_keeper(driver);
         if (op->done) break;
+        hf_driver_nudge(driver);
         bool signalled = !sleep_for_op(driver, op);
         if (!op->done && check(context, signalled)) hf_op_interrupt(op, hf_now());
     }

@@ -7,9 +7,11 @@
 -- ARGV[6] token ttl ms, 0: no fencing
 -- ARGV[7] waiter    its place in the queue, "": do not wait
 --
--- { 1, token }                   acquired; token 0: unchanged, or no fencing
--- { 0, ttl ms, ahead, foreign }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will
---                                not hand over
+-- { 1, token, others }           acquired; token 0: unchanged, or no fencing; `others`: holds of other processes that came
+--                                along with a grant
+-- { 0, ttl ms, ahead, foreign, kept }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder
+--                                will not hand over; kept 1: the waiter stood in the queue before, and has not missed a
+--                                grant
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
@@ -22,11 +24,11 @@ local function token_of_hold()
   return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0
 end
 
-local function take()
+local function take(others)
   local token = token_of_hold()
-  set_holds(LOCK, OWNER, FROM + 1, LEASE)
+  set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
-  return { 1, token }
+  return { 1, token, others }
 end
 
 local function granted()
@@ -36,7 +38,8 @@ end
 -- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before the others.
 local function enqueue()
   local score = redis.call('ZSCORE', QUEUE, WAITER)
-  if score and tonumber(score) == 0 then
+  local kept = score and tonumber(score) > 0
+  if score and not kept then
     score = 0.5
     redis.call('ZADD', QUEUE, score, WAITER)
   elseif not score then
@@ -45,30 +48,31 @@ local function enqueue()
     redis.call('ZADD', QUEUE, score, WAITER)
   end
   redis.call('PEXPIRE', QUEUE, QUEUE_MS)
-  return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score)
+  return redis.call('ZCOUNT', QUEUE, '(0', '(' .. score), kept and 1 or 0
 end
 
 local function busy(ttl_ms, foreign)
-  local ahead = WAITER ~= '' and enqueue() or 0
-  return { 0, ttl_ms, ahead, foreign and 1 or 0 }
+  local ahead, kept = 0, 0
+  if WAITER ~= '' then ahead, kept = enqueue() end
+  return { 0, ttl_ms, ahead, foreign and 1 or 0, kept }
 end
 
 local function acquire()
   local count = holds_of(LOCK, OWNER)
   if count then
-    local known = FROM > 0 and (count == FROM or count == FROM + 1)
-    if SHARED and not known and not granted() then return { 2, count } end
-    return take()
+    if not SHARED or (FROM > 0 and count == FROM) then return take(0) end
+    if FROM == 0 and granted() then return take(count - 1) end
+    return { 2, count }
   end
   local ttl_ms = redis.call('PTTL', LOCK)
   if FROM > 0 then return { ttl_ms == -2 and -1 or -2 } end
   if ttl_ms == -1 and KIND == 'hash' then return { -3 } end
   if ttl_ms == -2 then
-    if granted() then return take() end
+    if granted() then return take(0) end
     settle_missed_grant(WAITER:sub(1, 36))
     local left = foreign_ms()
     if left > 0 then return busy(left, true) end
-    if not hand_over(WAITER) then return take() end
+    if not hand_over(WAITER) then return take(0) end
     return busy(tonumber(GRANT_MS), false)
   end
   local foreign = not holder_of(LOCK):find(OURS)

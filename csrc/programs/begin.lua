@@ -12,7 +12,7 @@
 local PRINT = ARGV[8]
 
 local known = redis.call('HMGET', LOCK, 'print', 'done')
-if known[1] and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end
+if (known[1] or '') ~= '' and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end
 if known[2] then
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 3, known[2] }

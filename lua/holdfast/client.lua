@@ -20,10 +20,10 @@ meta.__index = Client
 meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
----@field url? string redis://[user:password@]host[:port][/db] or unix:///path?db=0
+---@field url? string redis://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
----@field wait? number seconds; 10
+---@field wait? number seconds that acquire waits, math.huge: no end; 10
 ---@field prefix? string before every key
 ---@field connect_timeout? number seconds; 1
 ---@field command_timeout? number seconds; 3
@@ -199,7 +199,7 @@ function Watchdog:is_running()
   return core.watchdog.is_running(self)
 end
 
--- Ends the thread until start: nothing is renewed meanwhile.
+-- Ends the thread until start: meanwhile nothing is renewed but while another call of the client runs.
 function Watchdog:stop()
   check_self(self, watchdog_meta, "watchdog:stop", 2)
   core.watchdog.stop(self)

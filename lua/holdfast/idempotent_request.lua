@@ -1,7 +1,9 @@
--- The idempotent guard as an access handler: the first request with a key goes on to its content, others are answered here.
+-- The idempotent guard as an access handler: the first request with a key goes on to its content, others are answered
+-- here.
 --
--- While the first one runs the key is a guard that lives as long as its request. holdfast.finish() in log_by_lua turns it
--- into a record, "D" or "R" and the response to be replayed; or frees it, when the response is 499 or an error of the server.
+-- While the first one runs the key is a guard that lives as long as its request. holdfast.finish() in log_by_lua turns
+-- it into a record, "D" or "R" and the response to be replayed; or frees it, when the client hung up (499) or the
+-- server failed (5xx).
 
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -36,7 +38,8 @@ local function header_option(value)
 end
 
 local function status_option(value)
-  if type(value) ~= "number" or value < 200 or value > 599 or value % 1 ~= 0 then return "an integer from 200 to 599" end
+  local fits = type(value) == "number" and value >= 200 and value <= 599 and value % 1 == 0
+  if not fits then return "an integer from 200 to 599" end
 end
 
 local function client_option(value)

@@ -14,7 +14,7 @@ local holdfast = { _VERSION = "scm" }
 ---@param url_or_opts? string | holdfast.client_options
 ---@return holdfast.client
 function holdfast.new(url_or_opts)
-  return client.new(url_or_opts, 2)
+  return (client.new(url_or_opts, 2)) -- no tail call: the level counts this function
 end
 
 local default
@@ -50,8 +50,8 @@ function holdfast.finish()
   if driver.finish then driver.finish() end
 end
 
--- Under ngx_lua, in access_by_lua: lets the first request with a key go on and answers the others. Needs holdfast.finish()
--- in log_by_lua.
+-- Under ngx_lua, in access_by_lua: lets the first request with a key go on and answers the others. Needs
+-- holdfast.finish() in log_by_lua.
 ---@param opts? holdfast.idempotent_request_options
 function holdfast.idempotent_request(opts)
   opts = options.table(opts, idempotent_request.options, "holdfast.idempotent_request", 2)
@@ -64,7 +64,7 @@ function holdfast.idempotent_request(opts)
   return idempotent_request.enter(one, opts, client.defaults(one))
 end
 
--- Under ngx_lua, in body_filter_by_lua: keeps the response that idempotent_request{ replay = true } gives to duplicates.
+-- Under ngx_lua, in body_filter_by_lua: keeps the response for the duplicates of idempotent_request{ replay = true }.
 function holdfast.capture()
   if driver.finish then idempotent_request.capture() end
 end

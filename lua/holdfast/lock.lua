@@ -8,6 +8,11 @@ local options = require "holdfast.options"
 local raw, meta = driver.lock, core.lock_type
 local argument, check_self, tell = options.argument, options.self, loss.tell
 
+local function tell_after(...)
+  tell()
+  return ...
+end
+
 ---@class holdfast.lock
 local Lock = {}
 
@@ -42,8 +47,7 @@ end
 ---@return string? code
 function Lock:release()
   check_self(self, meta, "lock:release", 2)
-  tell()
-  return raw.release(self)
+  return tell_after(raw.release(self))
 end
 
 -- Frees the lock whoever holds it. The holder is told at its next renewal, check or release.
@@ -141,7 +145,7 @@ function Lock:lost()
 end
 
 -- The lock as the server has it; owner, ttl and token are absent when there is none.
----@return {owner: string?, holds: integer, ttl: number?, token: number?, waiters: integer}? info
+---@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer}? info
 ---@return string? message
 ---@return string? code
 function Lock:info()

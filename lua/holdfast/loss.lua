@@ -22,12 +22,16 @@ local function tell_all()
     local reason = core.lock.untold(lock)
     if reason then told[#told + 1] = { lock, reason } end
   end
+  local failed, failure
   for _, each in ipairs(told) do
-    core.lock.data(each[1]).on_lost(each[1], each[2])
+    local ok, err = pcall(core.lock.data(each[1]).on_lost, each[1], each[2])
+    if not ok and not failed then failed, failure = true, err end
   end
+  if failed then error(failure, 0) end
 end
 
--- Called first by every method of the API.
+-- Called by every method of the API: first, but by those that let go last. An error of a callback comes out of it after
+-- all callbacks were called.
 function loss.tell()
   if next(clients) == nil then return end
   local news = false

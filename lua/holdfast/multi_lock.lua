@@ -15,6 +15,12 @@ local argument, tell = options.argument, loss.tell
 local WAIT_EACH = 1.5
 local MOST = 1024
 
+local function tell_after(...)
+  tell()
+  return ...
+end
+
+---@class holdfast.multi_lock
 local MultiLock = {}
 MultiLock.__index = MultiLock
 MultiLock.__name = "holdfast.multi_lock"
@@ -82,7 +88,6 @@ local function are_alike(members)
   return true
 end
 
----@class holdfast.multi_lock
 -- `members` are checked; `wait` is the total, nil: 1.5 s for each.
 function multi_lock.new(members, wait, what, level)
   local sorted = in_order(members, what, level + 1)
@@ -184,8 +189,7 @@ end
 ---@return string? code
 function MultiLock:release()
   check_self(self, "multi_lock:release")
-  tell()
-  return release(self)
+  return tell_after(release(self))
 end
 
 -- A new lease of `seconds` from now for each.

@@ -26,6 +26,7 @@ meta.__metatable = meta.__name
 ---@field lease? number seconds that one run may take; 30 renewed by the watchdog, also for 0 and less
 ---@field queue? boolean false: try once instead of waiting; true
 ---@field prefix? string before every key
+---@field interruptible? boolean a signal ends a wait
 
 local one_by_one = {}
 
@@ -34,6 +35,7 @@ one_by_one.options = {
   lease = options.number_or_default,
   queue = options.boolean,
   prefix = options.text,
+  interruptible = options.boolean,
 }
 
 ---@class holdfast.execute_options
@@ -85,6 +87,7 @@ local function run(self, biz_type, biz_id, opts, fn, ...)
     lease = lease or LEASE,
     watchdog = lease == nil,
     wait = queue and positive(opts.wait, given.wait, WAIT) or 0,
+    interruptible = given.interruptible,
   }, data.defaults, "mutex")
   loss.tell()
   local acquired, message, code = driver.lock.acquire(lock)

@@ -25,6 +25,7 @@ end
 local function finish(lock, ran, ...)
   local reason = raw.lost(lock)
   local _, message, code = raw.release(lock)
+  loss.tell()
   if not ran then
     local err = ...
     if loss.is_abort(err, lock) then return nil, message or tostring(err), "lost" end

@@ -121,11 +121,19 @@ function process.lua(options)
   return process.start(command)
 end
 
+-- A copy: what is done to its members changes the table, and LuaJIT's compiled pairs may then go round for ever.
+local function members(set, pick)
+  local list = {}
+  for key, value in pairs(set) do list[#list + 1] = pick == "keys" and key or value end
+  return list
+end
+
 function process.stop_all()
   if sys.getpid() ~= home then return end
-  for _, child in pairs(running) do child:kill("KILL") end
-  for _, child in pairs(running) do child:wait(5) end
-  for path in pairs(litter) do process.remove(path) end
+  local children = members(running, "values")
+  for _, child in ipairs(children) do child:kill("KILL") end
+  for _, child in ipairs(children) do child:wait(5) end
+  for _, path in ipairs(members(litter, "keys")) do process.remove(path) end
 end
 
 -- A finalizer is the one thing that runs however this program ends.

@@ -1,0 +1,149 @@
+/* Starts a job and sees it end.
+ *
+ * Between fork and exec the child calls nothing that is unsafe in a process with threads: all it needs is made before. It
+ * is killed when this program ends, however that ends. */
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+typedef struct plan {
+    char **argv, **envp;
+    pid_t parent;
+    int error[2]; /* a pipe: errno of a start that failed; closed by one that did not */
+    bool terminal;
+} plan;
+
+/* A NULL-terminated array of what the table at `index` lists, and room for `more`. The strings stay the table's. */
+static char **new_list(lua_State *L, int index, size_t *count, size_t more) {
+    *count = hf_rawlen(L, index);
+    char **list = hf_newuserdata(L, (*count + more + 1) * sizeof *list);
+    for (size_t i = 0; i < *count; i++) {
+        lua_rawgeti(L, index, (int)i + 1);
+        luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING, index, "a list of strings");
+        list[i] = (char *)(uintptr_t)lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+    list[*count] = NULL;
+    return list;
+}
+
+static bool same_name(const char *a, const char *b) {
+    size_t size = strcspn(a, "=");
+    return strncmp(a, b, size) == 0 && b[size] == '=';
+}
+
+static bool is_set_anew(const char *entry, char **fresh, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (same_name(fresh[i], entry)) return true;
+    }
+    return false;
+}
+
+/* This program's environment with the entries "NAME=value" of the table at `index` in place of its own. */
+static char **new_environment(lua_State *L, int index) {
+    size_t own = 0, count;
+    while (environ[own]) own++;
+    char **list = new_list(L, index, &count, own);
+    size_t at = count;
+    for (size_t i = 0; i < own; i++) {
+        if (!is_set_anew(environ[i], list, count)) list[at++] = environ[i];
+    }
+    list[at] = NULL;
+    return list;
+}
+
+static void fail_to_start(const plan *job, int error) {
+    ssize_t written = write(job->error[1], &error, sizeof error);
+    (void)written;
+    _exit(127);
+}
+
+/* In the child, with all signals blocked. */
+static void start(const plan *job) {
+    setpgid(0, 0);
+    if (job->terminal) hf_terminal_give(getpgid(job->parent), getpid());
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != job->parent) _exit(127);
+    hf_signals_restore();
+    execvpe(job->argv[0], job->argv, job->envp);
+    fail_to_start(job, errno);
+}
+
+static pid_t fork_blocked(const plan *job) {
+    sigset_t all, kept;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &kept);
+    pid_t pid = fork();
+    if (pid == 0) start(job);
+    if (pid > 0) setpgid(pid, pid); /* whoever comes first */
+    sigprocmask(SIG_SETMASK, &kept, NULL);
+    return pid;
+}
+
+/* 0 once the job runs, else why it does not. */
+static int start_error(int fd) {
+    int error = 0;
+    ssize_t size;
+    do size = read(fd, &error, sizeof error);
+    while (size < 0 && errno == EINTR);
+    return size == (ssize_t)sizeof error ? error : 0;
+}
+
+/* spawn(arguments, environment, terminal) -> pid | nil, message, errno. In a group of its own, which becomes the
+ * terminal's foreground group if `terminal` is true and this program's group is. */
+static int l_spawn(lua_State *L) {
+    size_t count;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    plan job = {.parent = getpid(), .terminal = lua_toboolean(L, 3)};
+    job.argv = new_list(L, 1, &count, 0);
+    luaL_argcheck(L, count > 0, 1, "no command");
+    job.envp = new_environment(L, 2);
+    if (pipe2(job.error, O_CLOEXEC) != 0) return hf_process_failed(L, errno);
+    pid_t pid = fork_blocked(&job);
+    int error = pid < 0 ? errno : 0;
+    close(job.error[1]);
+    if (pid > 0) error = start_error(job.error[0]);
+    close(job.error[0]);
+    if (error != 0) {
+        if (pid > 0) hf_terminal_give(pid, getpgrp());
+        while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
+        return hf_process_failed(L, error);
+    }
+    lua_pushinteger(L, pid);
+    return 1;
+}
+
+static int push_status(lua_State *L, const char *how, int number, bool is_signal) {
+    const char *name = is_signal ? hf_signal_name(number) : NULL;
+    lua_pushstring(L, how);
+    lua_pushinteger(L, number);
+    lua_pushstring(L, name);
+    return 3;
+}
+
+/* status(pid) -> nil: nothing new | "exit", code | "signal", number, name | "stopped", number, name | "continued" |
+ * "gone": it was waited for */
+static int l_status(lua_State *L) {
+    int status;
+    pid_t pid = waitpid((pid_t)luaL_checkinteger(L, 1), &status, WNOHANG | WUNTRACED | WCONTINUED);
+    if (pid == 0 || (pid < 0 && errno == EINTR)) return 0;
+    if (pid < 0) return push_status(L, "gone", 0, false);
+    if (WIFSTOPPED(status)) return push_status(L, "stopped", WSTOPSIG(status), true);
+    if (WIFCONTINUED(status)) return push_status(L, "continued", SIGCONT, true);
+    if (WIFSIGNALED(status)) return push_status(L, "signal", WTERMSIG(status), true);
+    return push_status(L, "exit", WEXITSTATUS(status), false);
+}
+
+void hf_open_child(lua_State *L) {
+    static const luaL_Reg functions[] = {{"spawn", l_spawn}, {"status", l_status}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

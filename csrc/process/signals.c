@@ -1,0 +1,182 @@
+/* Signals as bytes in a pipe, to be read in turn with everything else that ends a sleep.
+ *
+ * A signal that was ignored when the program started stays ignored: nohup and background jobs mean it so. A caught signal
+ * also ends a wait of the library; one that arrives just before that wait begins comes again as SIGALRM a second later,
+ * until it is read. */
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define AGAIN_AFTER 1 /* seconds */
+
+static const struct {
+    const char *name;
+    int number;
+} SIGNALS[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"TERM", SIGTERM}, {"USR1", SIGUSR1},
+               {"USR2", SIGUSR2}, {"TSTP", SIGTSTP}, {"CONT", SIGCONT}, {"WINCH", SIGWINCH}, {"CHLD", SIGCHLD},
+               {"KILL", SIGKILL}, {"STOP", SIGSTOP}, {"TTIN", SIGTTIN}, {"TTOU", SIGTTOU},
+               {"PIPE", SIGPIPE}};
+
+#define SIGNAL_COUNT (sizeof SIGNALS / sizeof *SIGNALS)
+
+static int caught[2] = {-1, -1};
+static sigset_t first_mask;
+static struct sigaction before[SIGNAL_COUNT];
+static bool is_changed[SIGNAL_COUNT];
+
+const char *hf_signal_name(int number) {
+    for (size_t i = 0; i < SIGNAL_COUNT; i++) {
+        if (SIGNALS[i].number == number) return SIGNALS[i].name;
+    }
+    return NULL;
+}
+
+static void on_signal(int number) {
+    int error = errno;
+    unsigned char byte = (unsigned char)number;
+    ssize_t written = write(caught[1], &byte, 1);
+    (void)written; /* a full pipe wakes as well */
+    if (number != SIGCHLD) alarm(AGAIN_AFTER);
+    errno = error;
+}
+
+static void on_alarm(int number) {
+    (void)number;
+    alarm(AGAIN_AFTER);
+}
+
+static int open_pipe(void) {
+    struct sigaction action = {.sa_handler = on_alarm};
+    if (caught[0] >= 0) return 0;
+    sigprocmask(SIG_SETMASK, NULL, &first_mask);
+    if (pipe2(caught, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
+    return sigaction(SIGALRM, &action, NULL);
+}
+
+/* A poll ends by it in any case, stdio goes on. */
+static int change(size_t i, void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    if (is_changed[i]) return 0;
+    if (sigaction(SIGNALS[i].number, NULL, &before[i]) != 0) return -1;
+    if (before[i].sa_handler == SIG_IGN) return 0;
+    is_changed[i] = true;
+    return sigaction(SIGNALS[i].number, &action, NULL);
+}
+
+static int catch_signal(size_t i) {
+    sigset_t one;
+    if (change(i, on_signal) != 0) return -1;
+    sigemptyset(&one);
+    sigaddset(&one, SIGNALS[i].number);
+    return sigprocmask(SIG_UNBLOCK, &one, NULL);
+}
+
+void hf_signals_restore(void) {
+    for (size_t i = 0; i < SIGNAL_COUNT; i++) {
+        if (is_changed[i]) sigaction(SIGNALS[i].number, &before[i], NULL);
+    }
+    signal(SIGALRM, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &first_mask, NULL);
+}
+
+static size_t check_signal(lua_State *L, int arg) {
+    const char *name = luaL_checkstring(L, arg);
+    for (size_t i = 0; i < SIGNAL_COUNT; i++) {
+        if (strcmp(SIGNALS[i].name, name) == 0) return i;
+    }
+    return (size_t)luaL_argerror(L, arg, "no such signal");
+}
+
+/* catch(name, ...): from now on wait returns these signals, instead of what they would do. A broken pipe is an error of
+ * whoever writes. -> true | nil, message, errno */
+static int l_catch(lua_State *L) {
+    if (open_pipe() != 0) return hf_process_failed(L, errno);
+    for (size_t i = 0; i < SIGNAL_COUNT; i++) {
+        if (SIGNALS[i].number == SIGPIPE) change(i, SIG_IGN);
+    }
+    for (int arg = 1; arg <= lua_gettop(L); arg++) {
+        if (catch_signal(check_signal(L, arg)) != 0) return hf_process_failed(L, errno);
+    }
+    lua_pushboolean(L, true);
+    return 1;
+}
+
+static double monotonic(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+static int poll_timeout(double until) {
+    double left = ceil((until - monotonic()) * 1000);
+    if (left <= 0) return 0;
+    return left > 3600e3 ? 3600000 : (int)left;
+}
+
+/* The next caught signal, 0: none. */
+static int next_signal(void) {
+    unsigned char byte;
+    if (caught[0] < 0 || read(caught[0], &byte, 1) != 1) return 0;
+    alarm(0);
+    return byte;
+}
+
+/* wait(seconds [, input]) -> the name of the next caught signal; "input" when `input` is true and standard input has
+ * something or ends; nil when the time is over */
+static int l_wait(lua_State *L) {
+    double until = monotonic() + luaL_checknumber(L, 1);
+    bool input = lua_toboolean(L, 2);
+    for (;;) {
+        int number = next_signal();
+        if (number > 0) {
+            lua_pushstring(L, hf_signal_name(number));
+            return 1;
+        }
+        struct pollfd fds[] = {{.fd = caught[0], .events = POLLIN}, {.fd = input ? STDIN_FILENO : -1, .events = POLLIN}};
+        int ready = poll(fds, 2, poll_timeout(until));
+        if (ready > 0 && fds[1].revents && !fds[0].revents) {
+            lua_pushliteral(L, "input");
+            return 1;
+        }
+        if (ready <= 0 && monotonic() >= until) return 0;
+    }
+}
+
+/* kill(pid, name) -> true | nil, message, errno. A negative pid is a group. */
+static int l_kill(lua_State *L) {
+    pid_t pid = (pid_t)luaL_checkinteger(L, 1);
+    luaL_argcheck(L, pid != 0 && pid != -1, 1, "would hit more than one group");
+    if (kill(pid, SIGNALS[check_signal(L, 2)].number) != 0) return hf_process_failed(L, errno);
+    lua_pushboolean(L, true);
+    return 1;
+}
+
+/* exists(pid): whether there is such a process, or a process of the group -pid */
+static int l_exists(lua_State *L) {
+    lua_pushboolean(L, kill((pid_t)luaL_checkinteger(L, 1), 0) == 0 || errno == EPERM);
+    return 1;
+}
+
+/* stop(name, group): stops this program, or all of its group, as the signal does by default; returns when continued, or
+ * at once where there is nobody to continue it. */
+static int l_stop(lua_State *L) {
+    int number = SIGNALS[check_signal(L, 1)].number;
+    struct sigaction action = {.sa_handler = SIG_DFL}, kept;
+    sigaction(number, &action, &kept);
+    if (lua_toboolean(L, 2)) kill(0, number);
+    else raise(number);
+    sigaction(number, &kept, NULL);
+    return 0;
+}
+
+void hf_open_signals(lua_State *L) {
+    static const luaL_Reg functions[] = {{"catch", l_catch},   {"wait", l_wait}, {"kill", l_kill},
+                                         {"exists", l_exists}, {"stop", l_stop}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

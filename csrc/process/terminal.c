@@ -1,0 +1,106 @@
+/* The controlling terminal: whose group is in its foreground, its size, and keys one by one.
+ *
+ * Whoever switches the terminal to raw switches it back before this program stops or ends. */
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+static int terminal = -1;
+static struct termios cooked;
+static bool is_raw;
+
+bool hf_terminal_give(pid_t from, pid_t to) {
+    if (terminal < 0 || tcgetpgrp(terminal) != from) return false;
+    return tcsetpgrp(terminal, to) == 0;
+}
+
+/* A group that is not in the foreground may do this only with SIGTTOU blocked. */
+static bool give_blocked(pid_t from, pid_t to) {
+    sigset_t ttou, kept;
+    sigemptyset(&ttou);
+    sigaddset(&ttou, SIGTTOU);
+    sigprocmask(SIG_BLOCK, &ttou, &kept);
+    bool given = hf_terminal_give(from, to);
+    sigprocmask(SIG_SETMASK, &kept, NULL);
+    return given;
+}
+
+/* open_terminal() -> whether there is one */
+static int l_open(lua_State *L) {
+    if (terminal < 0) terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+    lua_pushboolean(L, terminal >= 0);
+    return 1;
+}
+
+/* give_terminal(group): from this program's group to that one; -> whether it was ours to give */
+static int l_give(lua_State *L) {
+    lua_pushboolean(L, give_blocked(getpgrp(), (pid_t)luaL_checkinteger(L, 1)));
+    return 1;
+}
+
+/* take_terminal(group): back from that group; -> whether it was in the foreground */
+static int l_take(lua_State *L) {
+    lua_pushboolean(L, give_blocked((pid_t)luaL_checkinteger(L, 1), getpgrp()));
+    return 1;
+}
+
+/* is_terminal(fd) */
+static int l_is_terminal(lua_State *L) {
+    lua_pushboolean(L, isatty((int)luaL_checkinteger(L, 1)));
+    return 1;
+}
+
+/* leads_group(): whether this program is the first of its group, as a shell starts a job */
+static int l_leads_group(lua_State *L) {
+    lua_pushboolean(L, getpgrp() == getpid());
+    return 1;
+}
+
+/* size() -> rows, columns of standard output; nil when it is no terminal */
+static int l_size(lua_State *L) {
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 0;
+    lua_pushinteger(L, size.ws_row);
+    lua_pushinteger(L, size.ws_col);
+    return 2;
+}
+
+/* raw(on): standard input gives keys as they are pressed, unechoed; -> true | nil, message, errno */
+static int l_raw(lua_State *L) {
+    bool on = lua_toboolean(L, 1);
+    if (on == is_raw) return 0;
+    if (on && tcgetattr(STDIN_FILENO, &cooked) != 0) return hf_process_failed(L, errno);
+    struct termios changed = cooked;
+    if (on) {
+        changed.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        changed.c_cc[VMIN] = 1;
+        changed.c_cc[VTIME] = 0;
+    }
+    if (tcsetattr(STDIN_FILENO, TCSANOW, &changed) != 0) return hf_process_failed(L, errno);
+    is_raw = on;
+    lua_pushboolean(L, true);
+    return 1;
+}
+
+/* keys() -> the bytes that standard input has now; "" at its end; nil when reading failed */
+static int l_keys(lua_State *L) {
+    char bytes[64];
+    ssize_t size = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (size < 0) return 0;
+    lua_pushlstring(L, bytes, (size_t)size);
+    return 1;
+}
+
+void hf_open_terminal(lua_State *L) {
+    static const luaL_Reg functions[] = {{"open_terminal", l_open},  {"give_terminal", l_give},
+                                         {"take_terminal", l_take},  {"is_terminal", l_is_terminal},
+                                         {"leads_group", l_leads_group}, {"size", l_size},
+                                         {"raw", l_raw},             {"keys", l_keys},
+                                         {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

@@ -1,0 +1,138 @@
+-- holdfast bench: what this server gives, from here, through the library itself.
+
+local core = require "holdfast.core"
+local exits = require "holdfast.command.exits"
+local options = require "holdfast.command.options"
+local output = require "holdfast.command.output"
+local process = require "holdfast.process"
+local verb = require "holdfast.command.verb"
+
+local bench = {}
+
+bench.usage = "holdfast bench [options]"
+bench.summary = "Measures an uncontended acquire and release, and hand-offs between processes."
+
+bench.options = {
+  { "cycles", value = "N", check = options.count, help = "acquires for each figure and process; 1000" },
+  { "workers", value = "N", check = options.count, help = "processes that contend; 4" },
+  { "worker", value = "KEY", help = "be one of them" },
+  verb.url,
+  verb.servers,
+}
+
+local TOKEN_TTL = 60 -- the last trace of a bench
+
+local function cycle(lock, count, wait)
+  for _ = 1, count do
+    local held, message, code = lock:acquire(wait)
+    local done = held
+    if held then done, message, code = lock:release() end
+    if not done then return nil, message, code end
+  end
+  return true
+end
+
+local function measure(lock, count)
+  local warm, message, code = cycle(lock, math.min(count, 100), 0)
+  if not warm then return nil, message, code end
+  local start = core.now()
+  warm, message, code = cycle(lock, count, 0)
+  if not warm then return nil, message, code end
+  return (core.now() - start) / count
+end
+
+-- This program once more, as it was started.
+local function myself(...)
+  local first, words = 0, {}
+  while arg[first - 1] do first = first - 1 end
+  for i = first, 0 do words[#words + 1] = arg[i] end
+  for _, word in ipairs { ... } do words[#words + 1] = word end
+  return words
+end
+
+local function start_workers(key, given, chosen)
+  local pids, cycles = {}, ("%d"):format(given.cycles)
+  local words = myself("bench", "--worker", key, "--cycles", cycles, chosen.url and "--url" or "--servers",
+    chosen.url or table.concat(chosen.servers, ","))
+  for i = 1, given.workers do
+    local pid, message = process.spawn(words, {}, false)
+    if not pid then return nil, "cannot start a worker: " .. message, "server" end
+    pids[i] = pid
+  end
+  return pids
+end
+
+-- → how many ended well
+local function join(pids)
+  local good = 0
+  for _, pid in ipairs(pids) do
+    local how, number
+    repeat
+      how, number = process.status(pid)
+      if not how then process.wait(0.1) end
+    until how == "exit" or how == "signal" or how == "gone"
+    if how == "exit" and number == 0 then good = good + 1 end
+  end
+  return good
+end
+
+local PATIENCE = 10
+
+-- All stand in the queue before the first hand-off.
+local function wait_for_queue(lock, count)
+  local deadline = core.now() + PATIENCE
+  repeat
+    local info, message, code = lock:info()
+    if not info then return nil, message, code end
+    if info.waiters == count then return true end
+    process.wait(0.01)
+  until core.now() > deadline
+  return nil, "the workers do not come", "server"
+end
+
+-- → seconds for one hand-off
+local function contend(lock, key, given, chosen)
+  local held, pids, ready, message, code
+  held, message, code = lock:acquire(0)
+  if not held then return nil, message, code end
+  pids, message, code = start_workers(key, given, chosen)
+  if pids then ready, message, code = wait_for_queue(lock, given.workers) end
+  local start = core.now()
+  lock:release()
+  local good = pids and join(pids) or 0
+  if not ready then return nil, message, code end
+  if good < given.workers then return nil, "a worker failed", "server" end
+  return (core.now() - start) / (given.workers * given.cycles)
+end
+
+local function row(name, seconds)
+  return { name, ("%.1f"):format(seconds * 1e6), ("%.0f"):format(1 / seconds) }
+end
+
+local function work(client, given)
+  return cycle(client:lock(given.worker, { token_ttl = TOKEN_TTL }), given.cycles, 60)
+end
+
+function bench.main(args)
+  return verb.run(bench, "bench", args, 0, 0, function(client, given, _, out, chosen)
+    given.cycles, given.workers = given.cycles or 1000, given.workers or 4
+    process.catch("CHLD")
+    local ok, alone, together, message, code
+    if given.worker then
+      ok, message, code = work(client, given)
+      return ok and exits.OK or verb.failed(out, message, code)
+    end
+    local key = "holdfast_bench:" .. core.client.uuid(client)
+    local lock = client:lock(key, { token_ttl = TOKEN_TTL })
+    alone, message, code = measure(lock, given.cycles)
+    if alone then together, message, code = contend(lock, key, given, chosen) end
+    if not together then return verb.failed(out, message, code) end
+    local rows = { { "", "µs", "per second" } }
+    rows[2] = row("acquire and release, uncontended", alone)
+    rows[3] = row(("hand-off, %d processes"):format(given.workers), together)
+    print(table.concat(output.columns(rows, { false, true, true }), "\n"))
+    return exits.OK
+  end)
+end
+
+return bench

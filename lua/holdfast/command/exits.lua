@@ -1,0 +1,30 @@
+-- The exit codes of the command. docs/command.md and docs/holdfast.1 list them.
+
+local exits = {
+  OK = 0,
+  BUSY = 1,
+  USAGE = 64,
+  UNREACHABLE = 69,
+  SERVER = 70,
+  CONFLICT = 73,
+  LOST = 75,
+  NO_QUORUM = 76,
+  DENIED = 77,
+  DUPLICATE = 79,
+  CANNOT_START = 126,
+  NOT_FOUND = 127,
+}
+
+local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15 }
+
+-- For the code of a failure of the library.
+function exits.of(code)
+  return exits[code:upper()] or exits.SERVER
+end
+
+-- For an end by a signal, by its name or its number.
+function exits.of_signal(signal)
+  return 128 + (SIGNALS[signal] or signal)
+end
+
+return exits

@@ -1,0 +1,53 @@
+-- The command `holdfast`: finds the verb and runs it. A verb is a module with usage, summary, options and
+-- main(args) → exit code, where args[1] is the verb.
+
+local exits = require "holdfast.command.exits"
+local options = require "holdfast.command.options"
+local output = require "holdfast.command.output"
+
+local command = {}
+
+local VERBS = { "run", "ls", "show", "top", "break", "ping", "bench" }
+
+local function is_verb(name)
+  for _, verb in ipairs(VERBS) do
+    if verb == name then return true end
+  end
+  return false
+end
+
+local function load(name)
+  return require("holdfast.command." .. name)
+end
+
+local function overview()
+  local lines = { "Usage: holdfast VERB [options]", "", "A distributed lock on Redis, for shells and job runners.", "" }
+  for _, verb in ipairs(VERBS) do lines[#lines + 1] = ("  %-6s %s"):format(verb, load(verb).summary) end
+  lines[#lines + 1] = "\nholdfast VERB --help tells more; so does man holdfast."
+  return table.concat(lines, "\n")
+end
+
+local function help_of(verb)
+  return ("Usage: %s\n\n%s\n\n%s"):format(verb.usage, verb.summary, options.help(verb.options))
+end
+
+local function say(text)
+  io.stdout:write(text, "\n")
+  return exits.OK
+end
+
+-- args: the words after the program's name. → the exit code
+function command.main(args)
+  local name = args[1]
+  if name == "--help" or name == "help" then return say(overview()) end
+  if name == "--version" then return say("holdfast " .. require("holdfast")._VERSION) end
+  if name == nil or not is_verb(name) then
+    local message = (name and ('no verb "%s"'):format(name) or "no verb") .. "; holdfast --help lists them"
+    return output.new("holdfast", {}):fail(exits.USAGE, "usage", message)
+  end
+  local verb = load(name)
+  if options.asks_for(args, "--help") then return say(help_of(verb)) end
+  return verb.main(args)
+end
+
+return command

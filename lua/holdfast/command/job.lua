@@ -1,0 +1,164 @@
+-- Runs a job under a lock that is held: starts it in a process group of its own, passes signals on, and ends it before
+-- the lock can end.
+--
+-- The library's watchdog renews the lock in a thread of its own. Nothing here waits for the server while the job runs,
+-- but for telling who we are, and that only while the lock was renewed a moment ago.
+
+local core = require "holdfast.core"
+local process = require "holdfast.process"
+
+local unpack = table.unpack or unpack
+
+local job = {}
+
+local WATCHED = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "TSTP", "CONT", "WINCH", "CHLD" }
+local BY_KEYBOARD = { TSTP = true, TTIN = true, TTOU = true }
+local MEANT_TO_END = { TERM = true, HUP = true }
+local LAST_LOOK = 1 -- seconds after KILL in which the job's group may still be there
+
+local Job = {}
+Job.__index = Job
+
+local function clamp(value, low, high)
+  return math.max(low, math.min(high, value))
+end
+
+-- ---- the terminal ----
+
+-- A job that a shell has started alone in the foreground gets the terminal with its start; in a script or a pipe it
+-- gets it when it asks for it, so that the others keep theirs.
+local function wants_terminal()
+  return process.leads_group() and process.is_terminal(0) and process.is_terminal(1)
+end
+
+function Job:continue()
+  self.stopped = false
+  if self.wants_terminal then process.give_terminal(self.pid) end
+  process.kill(-self.pid, "CONT")
+end
+
+-- The job was stopped from the keyboard: this program stops likewise, and the shell goes on.
+function Job:follow_stop(name)
+  if name ~= "TSTP" and process.give_terminal(self.pid) then
+    self.wants_terminal = true
+    return self:continue()
+  end
+  local whole_group = process.take_terminal(self.pid)
+  process.stop(name, whole_group)
+  if self:lock_is_fine() then self:continue() end
+end
+
+function Job:on_stopped(name)
+  self.stopped = true
+  if self.terminal and BY_KEYBOARD[name] and not self.ending then self:follow_stop(name) end
+end
+
+-- ---- the end ----
+
+function Job:signal(name)
+  process.kill(-self.pid, name)
+  if self.stopped and MEANT_TO_END[name] then process.kill(-self.pid, "CONT") end
+end
+
+-- TERM, and KILL after the grace, or before the lock ends if that comes first.
+function Job:give_up(reason)
+  local now, left = core.now(), self.lock:remaining()
+  local grace = left > 0 and math.min(self.plan.grace, left - self.slack) or self.plan.grace
+  self.ending, self.kill_at = reason, now + math.max(grace, 0)
+  self.plan.on_lost(reason, left)
+  self:signal("TERM")
+end
+
+-- Gives the job up when the lock is lost or about to be. → true while it is not
+function Job:lock_is_fine()
+  if self.ending then return false end
+  local reason, left = self.lock:lost(), self.lock:remaining()
+  if not reason and left > self.reserve then return true end
+  self:give_up(reason or self.plan.renewed and "unreachable" or "expired")
+  return false
+end
+
+function Job:look()
+  repeat
+    local how, number, name = process.status(self.pid)
+    if how == "continued" then self.stopped = false end
+    if how == "stopped" then self:on_stopped(name) end
+    if how == "exit" or how == "signal" or how == "gone" then self.how, self.number = how, number end
+  until not how or self.how
+end
+
+-- Whether all is over: the job, and after a loss whatever it has left in its group.
+function Job:is_over()
+  if not self.how then return false end
+  return not self.ending or core.now() > self.kill_at + LAST_LOOK or not process.exists(-self.pid)
+end
+
+function Job:on_signal(name)
+  if name == "CONT" then
+    if self:lock_is_fine() then self:continue() end
+  elseif name and name ~= "CHLD" then
+    self.plan.on_signal(name)
+    self:signal(name)
+  end
+end
+
+function Job:pause()
+  if not self.ending then return self.period end
+  return clamp(self.kill_at - core.now(), 0.02, self.period)
+end
+
+function Job:watch()
+  self:look()
+  while not self:is_over() do
+    if self.ending and core.now() >= self.kill_at then process.kill(-self.pid, "KILL") end
+    self:on_signal(process.wait(self:pause()))
+    self:look()
+    if not self.how and self:lock_is_fine() and self.lock:remaining() > self.lease * 0.6 then self.plan.on_time() end
+  end
+  process.take_terminal(self.pid)
+  self.plan.on_ended(self.how, self.number)
+end
+
+-- Holds the lock for at least so long; a signal that would end the job ends this as well.
+local function stay(lock, until_time)
+  while core.now() < until_time and not lock:lost() do
+    local name = process.wait(clamp(until_time - core.now(), 0, 0.5))
+    if name and name ~= "CHLD" and name ~= "WINCH" and name ~= "CONT" and name ~= "TSTP" then return end
+  end
+end
+
+-- A lock that came by a grant is ours for a moment only, until it is confirmed.
+local function confirm(lock, lease)
+  if lock:remaining() > lease * 0.6 then return true end
+  return lock:extend(lease)
+end
+
+-- plan: { argv, environment, lease, renewed, grace, min_hold, on_started(pid), on_lost(reason, left), on_signal(name),
+-- on_ended(how, number), on_time() }
+-- → { how = "exit" | "signal", number, lost = reason | nil } | { signal = name }: a signal came before the start |
+--   { error = message, errno }: it does not start | { unconfirmed = message, code }
+function job.run(lock, plan)
+  local acquired_at = core.now()
+  local confirmed, message, code = confirm(lock, plan.lease)
+  if not confirmed then return { unconfirmed = message, code = code } end
+  local early = process.wait(0)
+  if early then return { signal = early } end
+  assert(process.catch(unpack(WATCHED)))
+  local terminal = process.open_terminal()
+  local wanted = terminal and wants_terminal()
+  local pid, failure, errno = process.spawn(plan.argv, plan.environment, wanted)
+  if not pid then return { error = failure, errno = errno } end
+  local slack = clamp(plan.lease / 50, 0.01, 0.1)
+  local self = setmetatable({
+    pid = pid, lock = lock, plan = plan, lease = plan.lease, terminal = terminal, wants_terminal = wanted,
+    slack = slack,
+    period = clamp(plan.lease / 20, 0.02, 0.5),
+    reserve = math.min(plan.grace, plan.lease / 3) + slack,
+  }, Job)
+  plan.on_started(pid)
+  self:watch()
+  if not self.ending then stay(lock, acquired_at + plan.min_hold) end
+  return { how = self.how, number = self.number, lost = self.ending }
+end
+
+return job

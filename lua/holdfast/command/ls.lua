@@ -1,0 +1,52 @@
+-- holdfast ls: the locks that are held.
+
+local exits = require "holdfast.command.exits"
+local identity = require "holdfast.command.identity"
+local json = require "holdfast.command.json"
+local locks = require "holdfast.command.locks"
+local output = require "holdfast.command.output"
+local verb = require "holdfast.command.verb"
+
+local ls = {}
+
+ls.usage = "holdfast ls [options] [PATTERN]"
+ls.summary = "Lists the locks that are held, all or those whose key matches PATTERN (as Redis's SCAN)."
+
+ls.options = {
+  { "mutex", help = "list mutexes (SET NX PX) instead of locks" },
+  { "json", help = "one JSON object for each" },
+  verb.url,
+  verb.servers,
+}
+
+local HEAD = { "KEY", "OWNER", "HOLDS", "TTL", "TOKEN", "WAITERS" }
+local RIGHT = { false, false, true, true, true, true }
+
+local function row(entry, who)
+  return {
+    output.printable(entry.key), identity.text(who) or output.printable(entry.owner), ("%d"):format(entry.holds),
+    locks.seconds(entry.ttl), locks.token(entry.token), ("%d"):format(entry.waiters),
+  }
+end
+
+local function print_json(list, names)
+  for _, entry in ipairs(list) do print(json.object(locks.fields(entry, names(entry.owner)))) end
+end
+
+local function print_table(list, names)
+  local rows = { HEAD }
+  for _, entry in ipairs(list) do rows[#rows + 1] = row(entry, names(entry.owner)) end
+  if #list > 0 then print(table.concat(output.columns(rows, RIGHT), "\n")) end
+end
+
+function ls.main(args)
+  return verb.run(ls, "ls", args, 0, 1, function(client, given, words, out)
+    local list, message, code = locks.scan(client, words[1], given.mutex):all()
+    if not list then return verb.failed(out, message, code) end
+    local show = given.json and print_json or print_table
+    show(list, locks.names(client))
+    return exits.OK
+  end)
+end
+
+return ls

@@ -1,0 +1,139 @@
+-- Reads the arguments of a verb by its list of options, and writes its help from the same list.
+--
+-- An option: { "name", short = "n", value = "SECONDS", check = text → value | nil, what it must be, help = "…" };
+-- without `value` it is a switch.
+
+local unpack = table.unpack or unpack
+
+local options = {}
+
+function options.seconds(text)
+  local number = tonumber(text)
+  if number and number >= 0 and number <= 1e9 then return number end
+  return nil, "seconds, from 0 to 1e9"
+end
+
+function options.lease(text)
+  local number = tonumber(text)
+  if number and number >= 0.1 and number <= 1e9 then return number end
+  return nil, "seconds, from 0.1 to 1e9"
+end
+
+function options.exit_code(text)
+  local number = tonumber(text)
+  if number and number >= 0 and number <= 255 and number == math.floor(number) then return number end
+  return nil, "an exit code, from 0 to 255"
+end
+
+function options.count(text)
+  local number = tonumber(text)
+  if number and number >= 1 and number <= 1e9 and number == math.floor(number) then return number end
+  return nil, "a number from 1 to 1e9"
+end
+
+function options.text(text)
+  if text ~= "" then return text end
+  return nil, "not empty"
+end
+
+-- On a line of a key in Redis, with the host and the process before it.
+function options.name(text)
+  if text ~= "" and #text <= 127 and not text:find("%c") then return text end
+  return nil, "1 to 127 printable characters"
+end
+
+local function find(known, field, name)
+  for _, option in ipairs(known) do
+    if (field == "short" and option.short or field == "long" and option[1]) == name then return option end
+  end
+end
+
+local function set(values, option, text, shown)
+  if not option.value then
+    values[option[1]] = true
+    if text then return nil, shown .. " takes no value" end
+    return true
+  end
+  if not text then return nil, shown .. " needs a value: " .. option.value end
+  local value, wrong = (option.check or options.text)(text)
+  if value == nil then return nil, ('%s must be %s, not "%s"'):format(shown, wrong, text) end
+  values[option[1]] = value
+  return true
+end
+
+local Reader = {}
+Reader.__index = Reader
+
+function Reader:next()
+  self.at = self.at + 1
+  return self.args[self.at]
+end
+
+function Reader:long(argument)
+  local name, text = argument:match("^%-%-([^=]+)=(.*)$")
+  name = name or argument:sub(3)
+  local option = find(self.known, "long", name)
+  if not option then return nil, "unknown option --" .. name end
+  if option.value and text == nil then text = self:next() end
+  return set(self.values, option, text, "--" .. name)
+end
+
+-- -nv, -w5, -w 5
+function Reader:short(argument)
+  for i = 2, #argument do
+    local name = argument:sub(i, i)
+    local option = find(self.known, "short", name)
+    if not option then return nil, "unknown option -" .. name end
+    if option.value then
+      local text = argument:sub(i + 1)
+      return set(self.values, option, text ~= "" and text or self:next(), "-" .. name)
+    end
+    set(self.values, option, nil, "-" .. name)
+  end
+  return true
+end
+
+function Reader:one(argument)
+  if argument:sub(1, 2) == "--" then return self:long(argument) end
+  if argument:sub(1, 1) == "-" and #argument > 1 then return self:short(argument) end
+  self.words[#self.words + 1] = argument
+  return true
+end
+
+-- → values by name, the other words, what stands behind "--" or nil | nil, message
+function options.read(known, args, from)
+  local self = setmetatable({ known = known, args = args, at = from - 1, values = {}, words = {} }, Reader)
+  for argument in self.next, self do
+    if argument == "--" then
+      return self.values, self.words, { unpack(args, self.at + 1) }
+    end
+    local ok, message = self:one(argument)
+    if not ok then return nil, message end
+  end
+  return self.values, self.words
+end
+
+-- Whether the switch stands among args, however wrong the rest is.
+function options.asks_for(args, switch)
+  for i = 2, #args do
+    if args[i] == "--" then return false end
+    if args[i] == switch then return true end
+  end
+  return false
+end
+
+local function left_side(option)
+  local short = option.short and "-" .. option.short .. ", " or "    "
+  return short .. "--" .. option[1] .. (option.value and " " .. option.value or "")
+end
+
+-- One line for each option.
+function options.help(known)
+  local lines = {}
+  for _, option in ipairs(known) do
+    lines[#lines + 1] = ("  %-28s %s"):format(left_side(option), option.help)
+  end
+  return table.concat(lines, "\n")
+end
+
+return options

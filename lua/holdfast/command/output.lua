@@ -1,0 +1,77 @@
+-- What the command says: results on standard output; events on standard error, as lines for people or, with --json, as
+-- one JSON object each.
+
+local json = require "holdfast.command.json"
+
+local unpack = table.unpack or unpack
+
+local output = {}
+
+local Output = {}
+Output.__index = Output
+
+-- given: { json, verbose }; `name` stands before each line
+function output.new(name, given)
+  return setmetatable({ name = name, json = given.json, verbose = given.verbose }, Output)
+end
+
+local function printable(text)
+  return (text:gsub("[%c\127]", function(char) return ("\\x%02x"):format(char:byte()) end))
+end
+
+output.printable = printable
+
+local function write(line)
+  io.stderr:write(line, "\n")
+end
+
+-- Told with --json, and with --verbose as `text`.
+function Output:event(event, fields, text)
+  if self.json then
+    write(json.object { { "event", event }, unpack(fields) })
+  elseif self.verbose then
+    write(self.name .. ": " .. printable(text))
+  end
+end
+
+-- Told in any case.
+function Output:problem(event, fields, text)
+  local verbose = self.verbose
+  self.verbose = true
+  self:event(event, { { "message", text }, unpack(fields) }, text)
+  self.verbose = verbose
+end
+
+-- → the exit code, so that a verb can end with it
+function Output:fail(exit, code, message)
+  self:problem("error", { { "code", code }, { "exit", exit } }, message)
+  return exit
+end
+
+local function length(text)
+  return select(2, text:gsub("[^\128-\191]", ""))
+end
+
+local function widths(rows)
+  local list = {}
+  for _, row in ipairs(rows) do
+    for i, cell in ipairs(row) do list[i] = math.max(list[i] or 0, length(cell)) end
+  end
+  return list
+end
+
+-- rows of texts → lines with aligned columns; columns named in `right` stand to the right
+function output.columns(rows, right)
+  local width, lines = widths(rows), {}
+  for _, row in ipairs(rows) do
+    local cells = {}
+    for i, cell in ipairs(row) do
+      local padding = (" "):rep(width[i] - length(cell))
+      cells[i] = right[i] and padding .. cell or cell .. padding
+    end
+    lines[#lines + 1] = (table.concat(cells, "  "):gsub(" +$", ""))
+  end
+  return lines
+end
+
+return output

@@ -1,0 +1,22 @@
+-- holdfast ping: whether the server answers.
+
+local exits = require "holdfast.command.exits"
+local verb = require "holdfast.command.verb"
+
+local ping = {}
+
+ping.usage = "holdfast ping [options]"
+ping.summary = "Asks the server for a sign of life."
+ping.options = { verb.url, verb.servers }
+
+function ping.main(args)
+  return verb.run(ping, "ping", args, 0, 0, function(client, _, _, out)
+    local first, message, code = client:ping()
+    local again = first and client:ping()
+    if not again then return verb.failed(out, message, code) end
+    print(("answers in %.2f ms, the first time in %.2f ms"):format(again * 1e3, first * 1e3))
+    return exits.OK
+  end)
+end
+
+return ping

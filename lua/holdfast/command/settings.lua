@@ -1,0 +1,119 @@
+-- Where the servers are, and the defaults of a run: options first, then the environment, then the first of these files:
+-- $HOLDFAST_CONFIG, $XDG_CONFIG_HOME/holdfast.conf (~/.config/holdfast.conf), /etc/holdfast.conf.
+--
+-- A file has lines `name = value` and comments from #.
+
+local options = require "holdfast.command.options"
+
+local settings = {}
+
+settings.options = {
+  { "url", value = "URL", help = "the server: redis://[user:password@]host[:port][/db] or unix:///path" },
+  { "servers", value = "URL,URL", help = "independent servers, a majority of which decides" },
+}
+
+local known = {
+  url = options.text,
+  servers = options.text,
+  name = options.name,
+  lease = options.lease,
+  grace = options.seconds,
+}
+
+local function candidates()
+  local home = os.getenv("XDG_CONFIG_HOME")
+  if not home and os.getenv("HOME") then home = os.getenv("HOME") .. "/.config" end
+  return { home and home .. "/holdfast.conf" or false, "/etc/holdfast.conf" }
+end
+
+local function open()
+  local given = os.getenv("HOLDFAST_CONFIG")
+  if given and given ~= "" then
+    local file, message = io.open(given)
+    return file, given, message
+  end
+  for _, path in ipairs(candidates()) do
+    local file = path and io.open(path)
+    if file then return file, path end
+  end
+end
+
+local function read_line(line)
+  line = line:gsub("^#.*", ""):gsub("%s#.*", "")
+  if not line:find("%S") then return true end
+  local name, text = line:match("^%s*([%w_]+)%s*=%s*(.-)%s*$")
+  if not name then return nil, "not `name = value`" end
+  if not known[name] then return nil, ('unknown setting "%s"'):format(name) end
+  local value, wrong = known[name](text)
+  if value == nil then return nil, name .. " must be " .. wrong end
+  return name, value
+end
+
+local function read_file()
+  local file, path, message = open()
+  if message then return nil, "cannot read " .. message end
+  local values, number = {}, 0
+  for line in file and file:lines() or function() end do
+    number = number + 1
+    local name, value = read_line(line)
+    if not name then
+      file:close()
+      return nil, ("%s:%d: %s"):format(path, number, value)
+    end
+    if name ~= true then values[name] = value end
+  end
+  if file then file:close() end
+  return values
+end
+
+local function environment(name)
+  local value = os.getenv(name)
+  return value ~= "" and value or nil
+end
+
+local function split(text)
+  local list = {}
+  for part in text:gmatch("[^,%s]+") do list[#list + 1] = part end
+  return list
+end
+
+-- The servers of the first place that names any: its `servers`, or its `url`.
+local function choose_servers(result, places)
+  for _, place in ipairs(places) do
+    if place.servers then
+      result.servers = split(place.servers)
+      return
+    elseif place.url then
+      result.url = place.url
+      return
+    end
+  end
+  result.url = "redis://127.0.0.1:6379"
+end
+
+-- → { url or servers, name, lease, grace } | nil, message
+function settings.load(given)
+  if given.url and given.servers then return nil, "--url and --servers exclude each other" end
+  local file, message = read_file()
+  if not file then return nil, message end
+  local result = {}
+  for _, name in ipairs { "name", "lease", "grace" } do result[name] = given[name] or file[name] end
+  local from_environment = { url = environment("HOLDFAST_URL"), servers = environment("HOLDFAST_SERVERS") }
+  choose_servers(result, { given, from_environment, file })
+  return result
+end
+
+-- → a client of the library | nil, message
+function settings.client(chosen, more)
+  local holdfast = require "holdfast"
+  local given = { url = chosen.url, servers = chosen.servers, mode = chosen.servers and "quorum" or nil }
+  for name, value in pairs(more or {}) do given[name] = value end
+  local made, client = pcall(holdfast.new, given)
+  if made then return client end
+  local message = tostring(client):gsub("^.-holdfast%.new: ", "")
+  local absent = chosen.servers and message:find('unknown option "', 1, true)
+  if absent then return nil, "--servers is not in this build" end
+  return nil, message
+end
+
+return settings

@@ -1,0 +1,228 @@
+-- holdfast top: a live view of the locks.
+--
+-- The keyspace is scanned a few pages at a time and the locks found so far are read again at each look, so that a large
+-- server is not scanned in one go. Hand-offs are seen from outside: the places in a queue that has not run empty are
+-- counted, any other change of holder counts one.
+
+local core = require "holdfast.core"
+local exits = require "holdfast.command.exits"
+local identity = require "holdfast.command.identity"
+local locks = require "holdfast.command.locks"
+local options = require "holdfast.command.options"
+local output = require "holdfast.command.output"
+local process = require "holdfast.process"
+local verb = require "holdfast.command.verb"
+
+local top = {}
+
+top.usage = "holdfast top [options] [PATTERN]"
+top.summary = "Shows locks, holders, waiters and hand-offs per second, live on a terminal, else once."
+
+top.options = {
+  { "interval", value = "SECONDS", check = options.lease, help = "between two looks; 1" },
+  verb.url,
+  verb.servers,
+}
+
+local PAGES = 20
+local HEAD = { "KEY", "HOLDER", "HELD", "TTL", "WAITERS", "HAND-OFFS/S" }
+local RIGHT = { false, false, true, true, true, true }
+local FOOT = "sort by: k key  h hand-offs  w waiters  t time held    q quit"
+
+local SORTS = {
+  k = function(a, b) return a.key < b.key end,
+  h = function(a, b) return a.rate > b.rate end,
+  w = function(a, b) return a.waiters > b.waiters end,
+  t = function(a, b) return a.since < b.since end,
+}
+
+-- ---- what is there ----
+
+local View = {}
+View.__index = View
+
+function View:find()
+  for _ = 1, PAGES do
+    local found, message, code = self.scan:next()
+    if not found then return nil, message, code end
+    for _, entry in ipairs(found) do self.keys[entry.key] = self.keys[entry.key] or { handed = 0 } end
+    if self.scan.cursor == "0" then break end
+  end
+  return true
+end
+
+local function head_of_queue(client, entry)
+  local first = entry.waiters > 0 and locks.waiters(client, entry.key, 1)[1]
+  return first and first.score
+end
+
+local function handed_over(before, entry, head)
+  if not before.owner then return 0 end
+  if before.head and head and head > before.head then return head - before.head end
+  return (before.token ~= entry.token or before.owner ~= entry.owner) and 1 or 0
+end
+
+function View:read_one(key, before, now)
+  local entry, message, code = locks.read(self.client, key)
+  if not entry or not entry.owner then return entry and false, message, code end
+  entry.head = head_of_queue(self.client, entry)
+  local span = before.at and now - before.at or 0
+  local handed = handed_over(before, entry, entry.head)
+  entry.at, entry.since = now, handed == 0 and before.since or now
+  entry.rate = span > 0 and handed / span or 0
+  return entry
+end
+
+-- Looks at the server once. → true | nil, message, code
+function View:look()
+  local ok, message, code = self:find()
+  if not ok then return nil, message, code end
+  local now, list = core.now(), {}
+  for key, before in pairs(self.keys) do
+    local entry
+    entry, message, code = self:read_one(key, before, now)
+    if entry == nil and code ~= "conflict" then return nil, message, code end
+    self.keys[key] = entry or nil
+    list[#list + 1] = entry or nil
+  end
+  self.list, self.at = list, now
+  return true
+end
+
+-- ---- how it looks ----
+
+function View:sorted()
+  local before = SORTS[self.sort]
+  table.sort(self.list, function(a, b)
+    if before(a, b) or before(b, a) then return before(a, b) end
+    return a.key < b.key
+  end)
+  return self.list
+end
+
+function View:title()
+  local waiters, rate = 0, 0
+  for _, entry in ipairs(self.list) do waiters, rate = waiters + entry.waiters, rate + entry.rate end
+  return ("%d locks, %d waiters, %.1f hand-offs/s"):format(#self.list, waiters, rate)
+end
+
+function View:row(entry)
+  local holder = identity.text(self.names(entry.owner)) or entry.owner
+  return {
+    output.printable(entry.key), output.printable(holder), ("%.0f s"):format(self.at - entry.since),
+    locks.seconds(entry.ttl), ("%d"):format(entry.waiters), ("%.1f"):format(entry.rate),
+  }
+end
+
+function View:lines(most)
+  local rows = { HEAD }
+  for i, entry in ipairs(self:sorted()) do
+    if most and i > most then break end
+    rows[#rows + 1] = self:row(entry)
+  end
+  return output.columns(rows, RIGHT)
+end
+
+-- ---- on a terminal ----
+
+local SCREEN_ON, SCREEN_OFF = "\27[?1049h\27[?25l", "\27[?25h\27[?1049l"
+
+local function screen(on)
+  process.raw(on)
+  io.stdout:write(on and SCREEN_ON or SCREEN_OFF)
+  io.stdout:flush()
+end
+
+-- Cuts a line after so many characters, not in the middle of one.
+local function cut(line, columns)
+  local at, count = 1, 0
+  while at <= #line and count < columns do
+    at = (line:find("[^\128-\191]", at + 1)) or #line + 1
+    count = count + 1
+  end
+  return line:sub(1, at - 1)
+end
+
+function View:draw()
+  local rows, columns = process.size()
+  rows, columns = rows or 24, columns or 80
+  local trouble = self.trouble and "   " .. output.printable(self.trouble) or ""
+  local lines = { "holdfast top   " .. self:title() .. trouble, "" }
+  for _, line in ipairs(self:lines(math.max(rows - 5, 1))) do lines[#lines + 1] = line end
+  while #lines < rows - 1 do lines[#lines + 1] = "" end
+  lines[rows] = FOOT
+  for i = 1, #lines do lines[i] = cut(lines[i], columns) .. "\27[K" end
+  io.stdout:write("\27[H", table.concat(lines, "\r\n", 1, rows), "\27[J")
+  io.stdout:flush()
+end
+
+local function pause_program()
+  screen(false)
+  process.stop("TSTP", true)
+  screen(true)
+end
+
+-- → the exit code when it is to end
+function View:on_event(event)
+  if event == "input" then
+    local keys = process.keys()
+    if not keys or keys == "" then return exits.OK end
+    for key in keys:gmatch(".") do
+      if key == "q" then return exits.OK end
+      if SORTS[key] then self.sort = key end
+    end
+  elseif event == "TSTP" then
+    pause_program()
+  elseif event ~= "WINCH" and event ~= "CONT" and event ~= "CHLD" then
+    return event == "INT" and exits.OK or exits.of_signal(event)
+  end
+end
+
+function View:live(interval)
+  while true do
+    local ok, message = self:look()
+    self.trouble = not ok and message or nil
+    local due = core.now() + interval
+    repeat
+      self:draw()
+      local event = process.wait(math.max(due - core.now(), 0), true)
+      local exit = event and self:on_event(event)
+      if exit then return exit end
+    until not event
+  end
+end
+
+local function run_live(view, interval)
+  process.catch("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "TSTP", "CONT", "WINCH")
+  screen(true)
+  local ok, exit = pcall(view.live, view, interval)
+  screen(false)
+  if not ok then error(exit, 0) end
+  return exit
+end
+
+-- ---- once ----
+
+local function print_once(view, interval, out)
+  process.wait(interval)
+  local ok, message, code = view:look()
+  if not ok then return verb.failed(out, message, code) end
+  print(view:title())
+  if #view.list > 0 then print(table.concat(view:lines(), "\n")) end
+  return exits.OK
+end
+
+function top.main(args)
+  return verb.run(top, "top", args, 0, 1, function(client, given, words, out)
+    local view = setmetatable({
+      client = client, scan = locks.scan(client, words[1]), names = locks.names(client),
+      keys = {}, list = {}, sort = "h", at = core.now(),
+    }, View)
+    local ok, message, code = view:look()
+    if not ok then return verb.failed(out, message, code) end
+    local live = process.is_terminal(0) and process.is_terminal(1)
+    return (live and run_live or print_once)(view, given.interval or 1, out)
+  end)
+end
+
+return top

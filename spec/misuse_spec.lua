@@ -1,0 +1,408 @@
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+local client, lock
+
+before_each(function()
+  world.open()
+  client = world.client()
+  lock = client:lock("k")
+end)
+after_each(world.close)
+
+-- The misuse in `fn` raises an error that points to a line of `fn` and has all of the patterns.
+local function raises(fn, ...)
+  local ok, message = pcall(fn)
+  assert.is_false(ok, "nothing was raised")
+  assert.is_string(message)
+  local info = debug.getinfo(fn, "S")
+  local file, line, text = message:match("^(.-):(%d+): (.*)$")
+  assert.equal(info.short_src, file, message)
+  line = tonumber(line)
+  assert.is_true(line >= info.linedefined and line <= info.lastlinedefined, message)
+  for _, pattern in ipairs { ... } do assert.matches(pattern, text) end
+end
+
+local nan, huge = 0 / 0, math.huge
+
+describe("a key", function()
+  it("is a string with something in it", function()
+    for _, key in ipairs { "", 42, true, {}, print, ("x"):rep(1048577) } do
+      raises(function() local _ = client:lock(key) end, "client:lock", "key", "string")
+    end
+    raises(function() local _ = client:lock() end, "client:lock", "key", "nothing")
+    raises(function() local _ = client:with_lock("", print) end, "client:with_lock", "key")
+    raises(function() local _ = client:with_lock(nil, print) end, "client:with_lock", "key")
+  end)
+
+  it("may have any bytes", function()
+    local keys = {
+      "a\0b", "\0", " ", "with space", "{", "}", "a{b", "a{b}c", "{}", "Schlüssel-鍵", "\255\254", "\r\n", '"', "%s%d",
+      "mode", ("x"):rep(65536), ("\0"):rep(65536),
+    }
+    local other = world.client()
+    for _, key in ipairs(keys) do
+      local one = client:lock(key)
+      assert.equal(key, one:key())
+      assert(one:acquire(1))
+      assert.equal("1", world.cli("HGET", key, one:owner()))
+      assert.equal("busy", select(3, other:lock(key):try_acquire()))
+      assert(one:extend(20))
+      assert.is_true(one:check())
+      assert.equal(one:owner(), other:lock(key):info().owner)
+      assert.is_string(tostring(one))
+      assert(one:release())
+      assert.equal(0, world.cli("EXISTS", key))
+    end
+  end)
+
+  it("of binary bytes does not spoil a message", function()
+    local key = 'a\0b"\n' .. ("y"):rep(65536)
+    world.hold_as("somebody:1", key)
+    local _, message, code = client:lock(key):try_acquire()
+    assert.equal("busy", code)
+    assert.matches("a\\x00b", message)
+    assert.is_nil(message:find("[%z\n]"))
+    assert.is_true(#message < 600)
+    world.cli("DEL", key)
+  end)
+
+  it("of binary bytes can be waited for", function()
+    local key = "a\0 {\r\n"
+    world.hold_as("somebody:1", key, 100)
+    local waiting = client:lock(key)
+    assert(waiting:acquire(5))
+    assert(waiting:release())
+  end)
+end)
+
+describe("a lease", function()
+  local bad = { nan, -1, 0, huge, -huge, 0.0009, 1e10, "1", {}, true }
+
+  it("is a number of seconds, one millisecond or more", function()
+    for _, lease in ipairs(bad) do
+      raises(function() local _ = client:lock("k", { lease = lease }) end, "client:lock", "lease", "0%.001")
+      raises(function() local _ = client:with_lock("k", { lease = lease }, print) end, "client:with_lock", "lease")
+      raises(function() local _ = holdfast.new { lease = lease } end, "holdfast%.new", "lease")
+      raises(function() local _ = client:lock("k", { token_ttl = lease }) end, "client:lock", "token_ttl")
+      raises(function() local _ = lock:extend(lease) end, "lock:extend", "seconds")
+    end
+    raises(function() local _ = lock:extend() end, "lock:extend", "seconds", "nothing")
+  end)
+
+  it("of one millisecond is taken", function()
+    assert.is_truthy(client:lock("k", { lease = 0.001 }))
+  end)
+end)
+
+describe("a wait", function()
+  it("is a number of seconds, not negative", function()
+    for _, wait in ipairs { nan, -1, -huge, "1", {}, true } do
+      raises(function() local _ = lock:acquire(wait) end, "lock:acquire", "wait")
+      raises(function() local _ = client:lock("k", { wait = wait }) end, "client:lock", "wait")
+      raises(function() local _ = holdfast.new { wait = wait } end, "holdfast%.new", "wait")
+    end
+    assert.is_truthy(client:lock("k", { wait = huge }))
+  end)
+end)
+
+describe("an option", function()
+  it("that nobody knows is named with the nearest known one", function()
+    raises(function() local _ = client:lock("k", { leese = 1 }) end, "client:lock", '"leese"', '"lease"')
+    raises(function() local _ = client:lock("k", { time_out = 0 }) end, '"time_out"', "did you mean")
+    raises(function() local _ = client:lock("k", { Wait = 0 }) end, '"Wait"', '"wait"')
+    raises(function() local _ = client:lock("k", { onlost = print }) end, '"onlost"', '"on_lost"')
+    raises(function() local _ = client:with_lock("k", { abort = true }, print) end, '"abort"', "did you mean")
+    raises(function() local _ = client:with_lock("k", { abort_on_los = true }, print) end, '"abort_on_loss"')
+    raises(function() local _ = holdfast.new { uri = "redis://h" } end, "holdfast%.new", '"uri"', '"url"')
+    raises(function() local _ = holdfast.new { conect_timeout = 1 } end, '"connect_timeout"')
+    raises(function() local _ = client:lock("k", { [1] = "lease" }) end, "unknown option 1")
+  end)
+
+  it("has its type", function()
+    raises(function() local _ = client:lock("k", { watchdog = 1 }) end, "watchdog", "boolean")
+    raises(function() local _ = client:lock("k", { interruptible = "yes" }) end, "interruptible", "boolean")
+    raises(function() local _ = client:lock("k", { fencing = 0 }) end, "fencing", "boolean")
+    raises(function() local _ = client:lock("k", { on_lost = "print" }) end, "on_lost", "function")
+    raises(function() local _ = client:with_lock("k", { abort_on_loss = 1 }, print) end, "abort_on_loss", "boolean")
+    raises(function() local _ = holdfast.new { prefix = 1 } end, "prefix", "string")
+    raises(function() local _ = holdfast.new { name = "two words" } end, "name", "spaces")
+    raises(function() local _ = holdfast.new { connect_timeout = 0 } end, "connect_timeout", "seconds")
+    raises(function() local _ = holdfast.new { command_timeout = huge } end, "command_timeout", "seconds")
+    raises(function() local _ = holdfast.new { driver = "carrier pigeon" } end, "driver", "posix")
+  end)
+
+  it("owner is a short text, and not the word that marks other objects", function()
+    for _, owner in ipairs { "", 7, "mode", ("x"):rep(256) } do
+      raises(function() local _ = client:lock("k", { owner = owner }) end, "client:lock", "owner")
+    end
+    local named = client:lock("k", { owner = "a\0 {:" .. ("x"):rep(250) })
+    assert(named:acquire())
+    assert.equal("1", world.cli("HGET", "k", named:owner()))
+    assert(named:release())
+  end)
+
+  it("stands in a table", function()
+    raises(function() local _ = client:lock("k", 5) end, "client:lock", "options", "table")
+    raises(function() local _ = client:lock("k", "5") end, "client:lock", "options", "table")
+    raises(function() local _ = client:with_lock("k", 5, print) end, "client:with_lock", "options", "table")
+    raises(function() local _ = holdfast.new(6379) end, "holdfast%.new", "options", "table")
+  end)
+
+  it("that is wrong leaves nothing on the server", function()
+    pcall(client.lock, client, "k", { leese = 1 })
+    pcall(client.with_lock, client, "k", { lease = -1 }, print)
+    assert.same({}, world.cli("KEYS", "*"))
+    assert.equal(0, client:stats().connections)
+  end)
+end)
+
+describe("a function for with_lock", function()
+  it("can be called", function()
+    raises(function() local _ = client:with_lock("k") end, "client:with_lock", "fn", "function")
+    raises(function() local _ = client:with_lock("k", {}) end, "client:with_lock", "fn", "nothing")
+    raises(function() local _ = client:with_lock("k", {}, "print") end, "client:with_lock", "fn", "function")
+    raises(function() local _ = holdfast.with_lock("k", {}, 5) end, "with_lock", "fn")
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+end)
+
+describe("a url", function()
+  it("is one that holdfast knows", function()
+    local urls = {
+      "", "localhost", "http://localhost", "redis://", "redis://:6379", "redis://h:0", "redis://h:65536", "redis://h:x",
+      "redis://h/x", "redis://h/99999", "redis://[::1", "redis://::1:6379", "unix://relative", "unix:///p?db=x",
+      "unix:///p?dd=1", "unix://", "redis://us%zz@h", "unix:///" .. ("p"):rep(200), "redis://" .. ("h"):rep(2000),
+      "redis://h%00x",
+    }
+    for _, url in ipairs(urls) do
+      raises(function() local _ = holdfast.new(url) end, "holdfast%.new", "url")
+      raises(function() local _ = holdfast.new { url = url } end, "holdfast%.new", "url")
+    end
+  end)
+
+  it("never shows its password in a message", function()
+    local ok, message = pcall(holdfast.new, "redis://user:s3cret@h:x")
+    assert.is_false(ok)
+    assert.is_nil(message:find("s3cret", 1, true))
+    local away = world.client { url = "redis://user:s3cret@127.0.0.1:1", connect_timeout = 0.2 }
+    assert.is_nil(tostring(away):find("s3cret", 1, true))
+    assert.is_nil(select(2, away:ping()):find("s3cret", 1, true))
+  end)
+end)
+
+describe("a method", function()
+  it("is called with a colon", function()
+    local methods = {
+      "acquire", "try_acquire", "release", "force_release", "extend", "check", "is_held", "is_locked", "holds", "remaining",
+      "ttl", "token", "lost", "info", "key", "owner",
+    }
+    for _, name in ipairs(methods) do
+      raises(function() local _ = lock[name]() end, "lock:" .. name, "colon", "nothing")
+      raises(function() local _ = lock[name]("k") end, "lock:" .. name, "colon", '"k"')
+      raises(function() local _ = lock[name]({}) end, "lock:" .. name, "colon")
+      raises(function() local _ = lock[name](client) end, "lock:" .. name, "colon", "holdfast%.lock")
+      raises(function() local _ = lock[name](io.stdout) end, "lock:" .. name, "colon")
+    end
+    for _, name in ipairs { "lock", "with_lock", "watchdog", "stats", "ping", "close" } do
+      raises(function() local _ = client[name]() end, "client:" .. name, "colon", "nothing")
+      raises(function() local _ = client[name]("k") end, "client:" .. name, "colon")
+      raises(function() local _ = client[name](lock) end, "client:" .. name, "colon", "holdfast%.client")
+    end
+    local watchdog = client:watchdog()
+    for _, name in ipairs { "holds", "is_running", "stop", "start", "stats" } do
+      raises(function() local _ = watchdog[name]() end, "watchdog:" .. name, "colon")
+      raises(function() local _ = watchdog[name](client) end, "watchdog:" .. name, "colon")
+    end
+  end)
+
+  it("stays as it is", function()
+    assert.has_error(function() lock.acquire = nil end)
+    assert.has_error(function() setmetatable(lock, {}) end)
+    assert.is_string(getmetatable(lock))
+  end)
+end)
+
+describe("metamethods called by hand", function()
+  local function metatable(value) return debug.getmetatable(value) end
+
+  it("do not crash on something else", function()
+    for _, value in ipairs { lock, client, client:watchdog() } do
+      local gc, text = metatable(value).__gc, metatable(value).__tostring
+      for _, other in ipairs { false, 1, "x", {}, io.stdout } do
+        assert.is_false((pcall(gc, other)))
+        assert.is_false((pcall(text, other)))
+      end
+      assert.is_false((pcall(gc)))
+    end
+  end)
+
+  it("do not crash after __gc", function()
+    local dead = holdfast.new(world.server:url())
+    local dead_lock = assert(dead:lock("k"):acquire())
+    local dead_watchdog = dead:watchdog()
+    for _, value in ipairs { dead_lock, dead_watchdog, dead } do
+      metatable(value).__gc(value)
+      metatable(value).__gc(value)
+      assert.is_string(tostring(value))
+      for name in pairs(metatable(value).__index) do pcall(value[name], value, "k", print) end
+      for name in pairs(metatable(value).__index) do pcall(value[name], value, 1) end
+    end
+    assert.is_truthy(world.is_free("k"))
+  end)
+end)
+
+describe("what was collected", function()
+  it("can still be reached from a finalizer", function()
+    local child = world.program {
+      code = [[
+        local holdfast = require "holdfast"
+        local client = holdfast.new(arg[1])
+        local lock = assert(client:lock("k"):acquire())
+        local calls = {
+          function() lock:release() end, function() lock:acquire(0) end, function() lock:is_held() end,
+          function() lock:owner() end, function() lock:key() end, function() tostring(lock) end,
+          function() client:lock("other"):acquire(0) end, function() client:close() end, function() tostring(client) end,
+        }
+        local function last() for _, call in ipairs(calls) do pcall(call) end print "last" end
+        -- what is marked first is finalized last
+        if newproxy then
+          keep = newproxy(true)
+          getmetatable(keep).__gc = last
+        else
+          keep = setmetatable({}, { __gc = last })
+        end
+        local early = setmetatable({}, { __index = holdfast })
+        lock, client = assert(client:lock("k"):acquire()), early.new(arg[1])
+        assert(client:lock("other"):acquire())
+      ]],
+      args = { world.server:url() },
+    }
+    assert.same({ "exit", 0 }, { child:wait(10) }, child:output())
+    assert.matches("last", child:output())
+    assert.is_truthy(world.is_free("k"))
+    assert.is_truthy(world.is_free("other"))
+  end)
+
+  it("is not asked for its losses", function()
+    for _ = 1, 20 do
+      do
+        local short = holdfast.new(world.server:url()):lock("k", { lease = 0.001, on_lost = function() end })
+        short:acquire()
+      end
+      collectgarbage()
+      assert.is_false(lock:is_held())
+      collectgarbage("step")
+      assert.is_false(lock:is_held())
+    end
+    assert.is_truthy(world.is_free("k"))
+  end)
+end)
+
+describe("after client:close()", function()
+  local function closed(...)
+    assert.is_nil((...))
+    assert.is_string((select(2, ...)))
+    assert.equal("closed", (select(3, ...)))
+  end
+
+  it("calls fail with closed, and what was held is free", function()
+    assert(lock:acquire())
+    client:close()
+    assert.equal(0, world.cli("EXISTS", "k"))
+    closed(lock:acquire())
+    closed(lock:acquire(0.05))
+    closed(lock:try_acquire())
+    closed(lock:release())
+    closed(lock:force_release())
+    closed(lock:extend(5))
+    closed(lock:check())
+    closed(lock:is_locked())
+    closed(lock:ttl())
+    closed(lock:info())
+    closed(client:ping())
+    closed(client:lock("other"):acquire())
+    local ran = false
+    closed(client:with_lock("k", function() ran = true end))
+    assert.is_false(ran)
+  end)
+
+  it("the rest tells that nothing is held", function()
+    assert(lock:acquire())
+    client:close()
+    assert.is_false(lock:is_held())
+    assert.equal(0, lock:holds())
+    assert.equal(0, lock:remaining())
+    assert.is_nil(lock:token())
+    assert.equal("k", lock:key())
+    assert.is_string(lock:owner())
+    assert.matches("not held", tostring(lock))
+    assert.is_false(client:watchdog():is_running())
+    assert.is_false(client:watchdog():start())
+    assert.equal(0, client:watchdog():holds())
+    client:watchdog():stop()
+    assert.is_table(client:stats())
+  end)
+
+  it("it can be closed again", function()
+    client:close()
+    client:close()
+    holdfast.new(world.server:url()):close()
+  end)
+
+  it("with_lock may be the one it happens in", function()
+    assert.equal(1, client:with_lock("k", function(held)
+      client:close()
+      assert.is_false(held:is_held())
+      return 1
+    end))
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+end)
+
+describe("a program that does not tidy up", function()
+  local function run(code, expected)
+    local child = world.program { code = code, args = { world.server:url() } }
+    assert.same({ "exit", expected }, { child:wait(10) }, child:output())
+    assert.is_truthy(world.is_free("k"))
+    return child:output()
+  end
+
+  it("leaves nothing when it ends", function()
+    run([[assert(require("holdfast").new(arg[1]):lock("k"):acquire())]], 0)
+  end)
+
+  it("leaves nothing when it fails", function()
+    local output = run([[
+      held = assert(require("holdfast").new(arg[1]):lock("k"):acquire())
+      error "fails"
+    ]], 1)
+    assert.matches("fails", output)
+  end)
+
+  it("leaves nothing when it closes its state with os.exit", function()
+    run([[
+      held = assert(require("holdfast").new(arg[1]):lock("k"):acquire())
+      os.exit(3, true)
+    ]], 3)
+  end)
+
+  it("ends in time when the server hangs", function()
+    local child = world.program {
+      code = [[
+        held = assert(require("holdfast").new(arg[1]):lock("k", { lease = 1 }):acquire())
+        print("held") io.stdout:flush()
+        require("spec.support.sys").sleep(0.2)
+      ]],
+      args = { world.server:url() },
+    }
+    assert.is_truthy(child:wait_output("held", 5))
+    world.server:kill("STOP")
+    local started = process.now()
+    assert.same({ "exit", 0 }, { child:wait(10) })
+    assert.is_true(process.now() - started < 4)
+    world.server:kill("CONT")
+    assert.is_truthy(world.is_free("k"))
+  end)
+end)

@@ -1,0 +1,47 @@
+-- The real command as a process, in a session of its own so that no terminal is near.
+
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+
+local command = {}
+
+function command.words(...)
+  return { sys.interpreter(), "bin/holdfast", ... }
+end
+
+function command.environment(server, more)
+  local env = {
+    LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
+    HOLDFAST_URL = server and server:url() or false, HOLDFAST_CONFIG = "/dev/null", HOLDFAST_KEY = false,
+    HOLDFAST_OWNER = false,
+  }
+  for name, value in pairs(more or {}) do env[name] = value end
+  return env
+end
+
+-- start(server, { words... [, env = {}] })
+function command.start(server, words)
+  local all = { "setsid", env = command.environment(server, words.env) }
+  for _, word in ipairs(command.words((table.unpack or unpack)(words))) do all[#all + 1] = word end
+  return process.start(all)
+end
+
+-- → exit code, output; raises unless it exits
+function command.run(server, words)
+  local child = command.start(server, words)
+  local how, code = child:wait(30)
+  assert(how == "exit", ("%s %s: %s"):format(how, code, child:output()))
+  return code, child:output()
+end
+
+-- For a shell: the command with its environment, `holdfast` as a function.
+function command.shell_prelude(server)
+  local lines = {}
+  for name, value in pairs(command.environment(server)) do
+    lines[#lines + 1] = value and ("export %s='%s'"):format(name, value) or "unset " .. name
+  end
+  lines[#lines + 1] = ("holdfast() { '%s' bin/holdfast \"$@\"; }"):format(sys.interpreter())
+  return table.concat(lines, "\n")
+end
+
+return command

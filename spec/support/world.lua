@@ -1,0 +1,119 @@
+-- A real server with clients on it, and the proof that a spec leaves nothing behind: no key, queue or channel, no
+-- connection, no descriptor, no process.
+--
+--   local world = require("spec.support.world").new()   the options of redis.start, or none
+--   before_each(world.open) after_each(world.close)
+
+local lfs = require "lfs"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local M = {}
+
+-- A counter is meant to stay.
+local function is_litter(key)
+  return not key:find("^redisson_lock_token:")
+end
+
+function M.descriptors()
+  local count = 0
+  for _ in lfs.dir("/proc/self/fd") do count = count + 1 end
+  return count
+end
+
+local function litter(server)
+  local found = server:leaks()
+  local keys = {}
+  for _, key in ipairs(found.keys) do
+    if is_litter(key) then keys[#keys + 1] = key end
+  end
+  return { keys = keys, channels = found.channels, clients = found.clients }
+end
+
+local NOTHING = { keys = {}, channels = {}, clients = 0 }
+
+local function is_clean(found)
+  return #found.keys == 0 and #found.channels == 0 and found.clients == 0
+end
+
+function M.new(options)
+  local world = {}
+
+  function world.open()
+    collectgarbage()
+    collectgarbage()
+    world.before = M.descriptors()
+    world.clients, world.children, world.servers = {}, {}, {}
+    world.server = options ~= false and redis.start(options) or nil
+    world.cli = world.server and function(...) return world.server:cli(...) end
+  end
+
+  -- One more server; it is stopped, not examined.
+  function world.another(more)
+    local server = redis.start(more)
+    world.servers[#world.servers + 1] = server
+    return server
+  end
+
+  -- A client of the server, or of the given `url`, that is closed at the end.
+  function world.client(opts)
+    local all = {}
+    for name, value in pairs(opts or {}) do all[name] = value end
+    all.url = all.url or world.server:url()
+    local client = holdfast.new(all)
+    world.clients[#world.clients + 1] = client
+    return client
+  end
+
+  -- A Lua program that is ended at the end.
+  function world.program(opts)
+    local child = process.lua(opts)
+    world.children[#world.children + 1] = child
+    return child
+  end
+
+  -- The owner's hold as the server has it: { owner = count, ... }
+  function world.hash(key)
+    local fields, all = world.cli("HGETALL", key), {}
+    for i = 1, #fields, 2 do all[fields[i]] = fields[i + 1] end
+    return all
+  end
+
+  -- Somebody else's lock, in the layout that all share.
+  function world.hold_as(owner, key, ms)
+    world.cli("HSET", key, owner, 1)
+    world.cli("PEXPIRE", key, ms or 30000)
+  end
+
+  function world.is_free(key)
+    return process.wait_until(function() return world.cli("EXISTS", key) == 0 end, 3)
+  end
+
+  function world.close()
+    for _, child in ipairs(world.children) do child:stop() end
+    if world.server and not world.server.process:status() then world.server:kill("CONT") end
+    for _, client in ipairs(world.clients) do client:close() end
+    local found = NOTHING
+    if world.server then
+      if not world.server.process:status() then
+        process.wait_until(function()
+          found = litter(world.server)
+          return is_clean(found)
+        end, 2)
+      end
+      world.server:stop()
+    end
+    for _, server in ipairs(world.servers) do server:stop() end
+    collectgarbage()
+    collectgarbage()
+    local after = M.descriptors()
+    assert(is_clean(found), ("left on the server: keys %q, channels %q, %d connections"):format(
+      table.concat(found.keys, " "), table.concat(found.channels, " "), found.clients))
+    assert(after == world.before, ("%d descriptors were open before, %d after"):format(world.before, after))
+  end
+
+  return world
+end
+
+return M

@@ -1,0 +1,446 @@
+-- The templates on a real server: mutex, one_by_one, multi_lock, idempotent.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+describe("templates", function()
+  local server, client, other
+
+  setup(function() server = redis.start {} end)
+  teardown(function() server:stop() end)
+
+  before_each(function()
+    server:cli("FLUSHALL")
+    client, other = holdfast.new(server:url()), holdfast.new(server:url())
+  end)
+
+  after_each(function()
+    client:close()
+    other:close()
+    assert.same({}, server:cli("PUBSUB", "CHANNELS"))
+    assert.same({}, server:cli("KEYS", "holdfast_queue:*"))
+  end)
+
+  -- Starts `count` processes that each run `code` with the server's URL and their number, and waits for all of them.
+  local function run_processes(count, code, seconds)
+    local all, outputs = {}, {}
+    for i = 1, count do
+      all[i] = process.lua { code = code, args = { server:url(), tostring(i) } }
+    end
+    for i, each in ipairs(all) do
+      local how, status = each:wait(seconds)
+      assert.equal("exit 0", tostring(how) .. " " .. tostring(status), each:output())
+      outputs[i] = each:output()
+    end
+    return outputs
+  end
+
+  describe("mutex", function()
+    it("is SET NX PX: a string that holds the owner, with a TTL", function()
+      local mutex = assert(client:mutex("m", { lease = 5 }):acquire())
+      assert.equal(mutex:owner(), server:cli("GET", "m"))
+      local ttl = server:cli("PTTL", "m")
+      assert.is_true(ttl > 0 and ttl <= 5000)
+      assert.is_true(mutex:release())
+      assert.equal(0, server:cli("EXISTS", "m"))
+    end)
+
+    it("cannot be entered twice, says so at once, and stays held", function()
+      local mutex = assert(client:mutex("m"):acquire())
+      local again, message, code = mutex:acquire(math.huge)
+      assert.is_nil(again)
+      assert.equal("busy", code)
+      assert.matches("cannot be entered twice", message)
+      assert.is_true(mutex:is_held())
+      assert.is_true(mutex:release())
+    end)
+
+    it("excludes two processes that use one owner's name", function()
+      local first = assert(client:mutex("m", { owner = "job" }):acquire())
+      local _, _, code = other:mutex("m", { owner = "job" }):try_acquire()
+      assert.equal("busy", code)
+      assert.is_true(first:check())
+      assert.is_true(first:release())
+    end)
+
+    it("waits for a foreign holder by looking, and gets in soon after its release", function()
+      server:cli("SET", "m", "somebody", "NX", "PX", "60000")
+      assert.equal("busy", select(3, client:mutex("m"):try_acquire()))
+      local waiter = process.lua {
+        code = [[
+          local client = require("holdfast").new(arg[1])
+          print(client:mutex("m"):acquire(20) and "in")
+          client:close()
+        ]],
+        args = { server:url() },
+      }
+      assert.truthy(process.wait_until(function() return server:cli("ZCARD", "holdfast_queue:{m}") == 1 end, 5))
+      local before = server:cli("INFO", "commandstats"):match("cmdstat_evalsha:calls=(%d+)")
+      server:cli("DEL", "m")
+      assert.truthy(waiter:wait_output("in", 5))
+      assert.equal("exit", (waiter:wait(5)))
+      assert.is_true(tonumber(before) < 200)
+    end)
+
+    it("also waits for a holder that set no TTL", function()
+      server:cli("SET", "m", "somebody")
+      local _, _, code = client:mutex("m"):acquire(0.3)
+      assert.equal("busy", code)
+      assert.equal("somebody", server:cli("GET", "m"))
+      server:cli("DEL", "m")
+      assert(client:mutex("m"):acquire(1))
+    end)
+
+    it("never deletes the next holder's lock by a late release", function()
+      local late = assert(client:mutex("m", { lease = 0.05 }):acquire())
+      assert.truthy(process.wait_until(function() return server:cli("EXISTS", "m") == 0 end, 2))
+      local next_one = assert(other:mutex("m"):acquire())
+      local released, _, code = late:release()
+      assert.is_nil(released)
+      assert.equal("lost", code)
+      assert.is_true(next_one:check())
+      assert.is_true(next_one:release())
+    end)
+
+    it("is a conflict on a key of another type", function()
+      server:cli("RPUSH", "m", "x")
+      assert.equal("conflict", select(3, client:mutex("m"):try_acquire()))
+      assert.equal("list", server:cli("TYPE", "m"))
+    end)
+
+    it("is renewed by the watchdog and has growing tokens", function()
+      local c = holdfast.new { url = server:url(), lease = 0.2 }
+      local mutex = assert(c:mutex("m"):acquire())
+      local token = mutex:token()
+      assert.truthy(process.wait_until(function() return c:stats().renewals >= 3 end, 3))
+      assert.is_true(mutex:is_held())
+      assert.is_true(mutex:release())
+      assert.is_true(assert(other:mutex("m"):acquire()):token() > token)
+      c:close()
+    end)
+  end)
+
+  describe("one_by_one", function()
+    it("runs under prefix .. type .. _ .. id and returns all results", function()
+      local template = client:one_by_one { prefix = "p:" }
+      local key, a, b, c = template:execute("order", 42, function(lock, x) return lock:key(), x, nil, 3 end, "arg")
+      assert.same({ "p:order_42", "arg", nil, 3 }, { key, a, b, c })
+      assert.equal(0, server:cli("EXISTS", "p:order_42"))
+    end)
+
+    it("takes 10 s and 30 s for values of 0 and less", function()
+      local ttl
+      client:one_by_one({ lease = 0, wait = -1 }):execute("t", "1", { lease = -5 }, function()
+        ttl = server:cli("PTTL", "t_1")
+      end)
+      assert.is_true(ttl > 29000 and ttl <= 30000)
+    end)
+
+    it("fails with the type and the id when one runs already, and does not run the function", function()
+      local ran = false
+      client:one_by_one():execute("order", 42, function()
+        local result, message, code = other:one_by_one():execute("order", 42, { wait = 0.1 }, function() ran = true end)
+        assert.is_nil(result)
+        assert.equal("one_by_one: type=order id=42: already running", message)
+        assert.equal("busy", code)
+        assert.equal("busy", select(3, other:one_by_one { queue = false }:execute("order", 42, function() ran = true end)))
+      end)
+      assert.is_false(ran)
+    end)
+
+    it("releases and passes the function's own error on", function()
+      local err = { "own" }
+      local ok, value = pcall(function() client:one_by_one():execute("t", 1, function() error(err) end) end)
+      assert.is_false(ok)
+      assert.equal(err, value)
+      assert.equal(0, server:cli("EXISTS", "t_1"))
+      assert.matches("templates_spec", holdfast.traceback())
+    end)
+
+    it("serves 50 processes in the order they came", function()
+      local gate = assert(client:mutex("job_1"):acquire())
+      local all = {}
+      for i = 1, 50 do
+        all[i] = process.lua {
+          code = [[
+            local holdfast, redis = require "holdfast", require "spec.support.resp"
+            local client = holdfast.new(arg[1])
+            local store = redis.connect { path = arg[1]:match("unix://(.+)") }
+            assert(client:one_by_one({ wait = 30 }):execute("job", 1, function()
+              store:call("RPUSH", "order", arg[2])
+              store:call("SET", "inside", arg[2])
+              require("spec.support.sys").sleep(0.02)
+              assert(store:call("GET", "inside") == arg[2])
+              return true
+            end))
+            client:close()
+          ]],
+          args = { server:url(), tostring(i) },
+        }
+        assert.truthy(process.wait_until(function() return server:cli("ZCARD", "holdfast_queue:{job_1}") == i end, 10))
+      end
+      assert.is_true(gate:release())
+      for _, each in ipairs(all) do assert.equal("exit", (each:wait(30)), each:output()) end
+      local order = server:cli("LRANGE", "order", "0", "-1")
+      local expected = {}
+      for i = 1, 50 do expected[i] = tostring(i) end
+      assert.same(expected, order)
+    end)
+
+    it("lets exactly one of 50 run with queue = false", function()
+      server:cli("SET", "go", "0")
+      local outputs = run_processes(50, [[
+        local client = require("holdfast").new(arg[1])
+        local resp = require("spec.support.resp")
+        local store = resp.connect { path = arg[1]:match("unix://(.+)") }
+        local _, _, code = client:one_by_one({ queue = false }):execute("job", 2, function()
+          store:call("INCR", "ran")
+          require("spec.support.process").wait_until(function() return store:call("GET", "refused") == "49" end, 20)
+          return true
+        end)
+        if code then store:call("INCR", "refused") end
+        print(code or "ran")
+        client:close()
+      ]], 40)
+      local busy = 0
+      for _, output in ipairs(outputs) do busy = busy + (output:match("busy") and 1 or 0) end
+      assert.equal(49, busy)
+      assert.equal("1", server:cli("GET", "ran"))
+    end)
+  end)
+
+  describe("multi_lock", function()
+    it("takes all or none, with a token for each key", function()
+      local both = assert(client:multi_lock({ "b", "a" }):acquire())
+      assert.same({ "a", "b" }, both:keys())
+      local tokens = both:tokens()
+      assert.is_true(tokens.a > 0 and tokens.b > 0)
+      local none, message, code = other:multi_lock({ "c", "b" }):acquire(0.2)
+      assert.is_nil(none)
+      assert.equal("busy", code)
+      assert.matches('"b"', message)
+      assert.equal(0, server:cli("EXISTS", "c"))
+      assert.is_true(both:release())
+      assert.equal(0, server:cli("EXISTS", "a", "b"))
+    end)
+
+    it("takes all in one command and releases in one", function()
+      local all = client:multi_lock { "a", "b", "c" }
+      all:acquire()
+      all:release()
+      local monitor = server:monitor()
+      assert(all:acquire())
+      assert(all:release())
+      assert.equal(2, monitor:count("EVALSHA"))
+      monitor:close()
+    end)
+
+    it("is entered again and renewed as one", function()
+      local c = holdfast.new { url = server:url(), lease = 0.3 }
+      local all = assert(c:multi_lock({ "a", "b", "c" }):acquire())
+      assert(all:acquire())
+      assert.truthy(process.wait_until(function() return c:stats().renewals >= 6 end, 3))
+      local stats = c:stats()
+      assert.is_true(stats.renew_batches * 2 <= stats.renewals)
+      assert.is_true(all:release())
+      assert.is_true(all:is_held())
+      assert.is_true(all:release())
+      assert.is_false(all:is_held())
+      assert.equal("not_held", select(3, all:release()))
+      c:close()
+    end)
+
+    it("raises for duplicate keys, an empty list and wrong types", function()
+      assert.has_error(function() client:multi_lock { "a", "a" } end)
+      assert.has_error(function() client:multi_lock {} end)
+      assert.has_error(function() client:multi_lock { 1 } end)
+      assert.has_error(function() client:multi_lock("a") end)
+      assert.has_error(function() holdfast.multi_lock { client:lock("a"), other:lock("a") } end)
+    end)
+
+    it("takes 1,000 keys", function()
+      local keys = {}
+      for i = 1, 1000 do keys[i] = "k" .. i end
+      local all = assert(client:multi_lock(keys):acquire())
+      assert.is_true(all:is_held())
+      assert.equal("busy", select(3, other:lock("k777"):try_acquire()))
+      assert.is_true(all:release())
+      assert.equal(0, server:cli("EXISTS", "k1", "k777", "k1000"))
+    end)
+
+    it("leaves nothing held when a member has another type", function()
+      server:cli("SET", "b", "text")
+      assert.equal("conflict", select(3, client:multi_lock({ "a", "b", "c" }):acquire(0.2)))
+      assert.equal(0, server:cli("EXISTS", "a", "c"))
+    end)
+
+    it("is told when one member is lost", function()
+      local all = assert(client:multi_lock({ "a", "b" }):acquire())
+      server:cli("DEL", "b")
+      assert.equal("lost", select(3, all:check()))
+      assert.same({ "deleted", "b" }, { all:lost() })
+      assert.is_false(all:is_held())
+      all:release()
+      assert.equal(0, server:cli("EXISTS", "a"))
+    end)
+
+    it("joins locks of different servers and rolls back", function()
+      local second = redis.start {}
+      local there = holdfast.new(second:url())
+      local joined = holdfast.multi_lock({ there:lock("x"), client:lock("x") }, { wait = 0.3 })
+      assert(joined:acquire())
+      assert.equal(1, server:cli("EXISTS", "x"))
+      assert.equal(1, second:cli("EXISTS", "x"))
+      assert.is_true(joined:release())
+      local third = holdfast.new(second:url())
+      local blocker = assert(third:lock("x"):acquire())
+      assert.equal("busy", select(3, joined:acquire()))
+      assert.equal(0, server:cli("EXISTS", "x"))
+      assert.is_true(blocker:release())
+      assert(joined:acquire())
+      assert.is_true(joined:release())
+      third:close()
+      there:close()
+      second:stop()
+    end)
+
+    it("feeds five philosophers", function()
+      local outputs = run_processes(5, [[
+        local holdfast, resp, sys = require "holdfast", require "spec.support.resp", require "spec.support.sys"
+        local core = require "holdfast.core"
+        local client, me = holdfast.new(arg[1]), tonumber(arg[2])
+        local store = resp.connect { path = arg[1]:match("unix://(.+)") }
+        local left, right = "fork" .. me, "fork" .. me % 5 + 1
+        local forks = client:multi_lock(me % 2 == 0 and { left, right } or { right, left }, { wait = 20 })
+        local stop, meals = core.now() + tonumber(os.getenv("HOLDFAST_MEAL") or 2), 0
+        while core.now() < stop do
+          assert(forks:acquire())
+          for _, fork in ipairs { left, right } do assert(store:call("INCR", "in:" .. fork) == 1, "fork used twice") end
+          sys.sleep(0.001)
+          for _, fork in ipairs { left, right } do store:call("DECR", "in:" .. fork) end
+          assert(forks:release())
+          meals = meals + 1
+        end
+        print(meals)
+        client:close()
+      ]], 40)
+      for _, output in ipairs(outputs) do assert.is_true(tonumber(output) > 20, output) end
+    end)
+  end)
+
+  describe("idempotent", function()
+    it("runs once; a duplicate is told so with a text of one's own", function()
+      local runs = 0
+      local function run(x) runs = runs + 1 return x, nil, 7 end
+      assert.same({ "a", nil, 7 }, { client:idempotent("k", run, "a") })
+      assert.same({ nil, "again?", "duplicate" }, { other:idempotent("k", { info = "again?" }, run, "a") })
+      assert.equal("duplicate", select(3, client:idempotent("k", run, "a")))
+      assert.equal(1, runs)
+      local ttl = server:cli("PTTL", "k")
+      assert.is_true(ttl > 0 and ttl <= 1000)
+      assert.truthy(process.wait_until(function() return server:cli("EXISTS", "k") == 0 end, 3))
+      assert.equal("b", (client:idempotent("k", run, "b")))
+    end)
+
+    it("turns a duplicate away while the first one runs", function()
+      client:idempotent("k", function()
+        assert.equal("duplicate", select(3, other:idempotent("k", function() error "twice" end)))
+      end)
+    end)
+
+    it("frees the key after a success with delete_key, and after an error", function()
+      client:idempotent("k", { delete_key = true }, function() end)
+      assert.equal(0, server:cli("EXISTS", "k"))
+      local err = {}
+      local _, value = pcall(function() client:idempotent("k", function() error(err) end) end)
+      assert.equal(err, value)
+      assert.equal(0, server:cli("EXISTS", "k"))
+      pcall(function() client:idempotent("k", { keep_on_error = true }, function() error(err) end) end)
+      assert.equal("duplicate", select(3, other:idempotent("k", function() error "twice" end)))
+    end)
+
+    it("replays the first run's results", function()
+      local first = { client:idempotent("k", { replay = true, expire = 60 }, function()
+        return 1, nil, "two\0", { 3, x = { true, false } }, 2.5, nil
+      end) }
+      local again = { other:idempotent("k", { replay = true }, function() error "twice" end) }
+      assert.same(first, again)
+      assert.equal(6, select("#", other:idempotent("k", { replay = true }, function() end)))
+    end)
+
+    it("replays nothing that cannot be written down, and still runs once", function()
+      assert.equal("function", type((client:idempotent("k", { replay = true }, function() return print end))))
+      assert.equal("duplicate", select(3, other:idempotent("k", { replay = true }, function() error "twice" end)))
+      client:idempotent("long", { replay = true }, function() return ("x"):rep(70000) end)
+      assert.equal("duplicate", select(3, other:idempotent("long", { replay = true }, function() error "twice" end)))
+    end)
+
+    it("knows another request by its fingerprint", function()
+      client:idempotent("k", { fingerprint = "a", expire = 60 }, function()
+        assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function() error "twice" end)))
+      end)
+      assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function() error "twice" end)))
+      assert.equal("duplicate", select(3, other:idempotent("k", { fingerprint = "a" }, function() error "twice" end)))
+    end)
+
+    it("cannot store when its lease was lost", function()
+      local result, _, code, results = client:idempotent("k", function()
+        server:cli("DEL", "k")
+        assert.equal("second", (other:idempotent("k", { expire = 60 }, function() return "second" end)))
+        return "first"
+      end)
+      assert.is_nil(result)
+      assert.equal("lost", code)
+      assert.same({ n = 1, "first" }, results)
+      assert.equal("duplicate", select(3, client:idempotent("k", function() error "twice" end)))
+    end)
+
+    it("keeps the key while the run takes longer than the lease", function()
+      local core = require "holdfast.core"
+      assert.equal("done", (client:idempotent("k", { lease = 0.2 }, function()
+        local stop = core.now() + 0.6
+        while core.now() < stop do
+          assert.equal("duplicate", select(3, other:idempotent("k", function() error "twice" end)))
+        end
+        return "done"
+      end)))
+    end)
+
+    it("is a conflict on a key of another type", function()
+      server:cli("RPUSH", "k", "x")
+      assert.equal("conflict", select(3, client:idempotent("k", function() end)))
+    end)
+
+    it("frees the key of a killed process with its lease", function()
+      local killed = process.lua {
+        code = [[
+          require("holdfast").new(arg[1]):idempotent("k", { lease = 0.5 }, function()
+            print("runs")
+            io.stdout:flush()
+            while true do end
+          end)
+        ]],
+        args = { server:url() },
+      }
+      assert.truthy(killed:wait_output("runs", 5))
+      assert.equal("duplicate", select(3, client:idempotent("k", function() end)))
+      killed:kill("KILL")
+      assert.equal("in", (client:idempotent("k", { wait = 5 }, function() return "in" end)))
+    end)
+
+    it("runs once for 100 processes, which all get the same answer", function()
+      local outputs = run_processes(100, [[
+        local client = require("holdfast").new(arg[1])
+        local store = require("spec.support.resp").connect { path = arg[1]:match("unix://(.+)") }
+        print(client:idempotent("k", { replay = true, wait = 30, expire = 60 }, function()
+          require("spec.support.sys").sleep(0.05)
+          return "answer", store:call("INCR", "runs")
+        end))
+        client:close()
+      ]], 60)
+      assert.equal("1", server:cli("GET", "runs"))
+      for _, output in ipairs(outputs) do assert.equal("answer\t1\n", output) end
+    end)
+  end)
+end)

@@ -1,0 +1,391 @@
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
+local LEASE = 0.3
+
+before_each(world.open)
+after_each(world.close)
+
+local function pack(...) return { n = select("#", ...), ... } end
+
+-- Works without calling holdfast until `cond`, at most `seconds`.
+local function compute_until(cond, seconds)
+  local deadline = process.now() + seconds
+  local sum = 0
+  while process.now() < deadline do
+    for i = 1, 2000 do sum = sum + i % 7 end
+    if cond and cond() then return true end
+  end
+  return sum
+end
+
+describe("with_lock", function()
+  it("calls the function with the lock held and its arguments, nils kept", function()
+    local client = world.client()
+    local seen
+    client:with_lock("k", function(lock, ...)
+      assert.is_true(lock:is_held())
+      assert.equal("k", lock:key())
+      assert.same({ [lock:owner()] = "1" }, world.hash("k"))
+      seen = pack(...)
+    end, nil, 2, nil)
+    assert.same(pack(nil, 2, nil), seen)
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("returns all results, nils kept", function()
+    local client = world.client()
+    assert.same(pack(nil, 1, nil, false, nil), pack(client:with_lock("k", function() return nil, 1, nil, false, nil end)))
+    assert.same(pack(), pack(client:with_lock("k", function() end)))
+    local many = {}
+    for i = 1, 100 do many[i] = i end
+    assert.equal(100, select("#", client:with_lock("k", { lease = 5 }, function()
+      return (table.unpack or unpack)(many) -- luacheck: ignore 143 113
+    end)))
+  end)
+
+  it("takes options", function()
+    local client = world.client()
+    client:with_lock("k", { lease = 5, owner = "job", fencing = false }, function(lock)
+      assert.equal("job", lock:owner())
+      assert.is_nil(lock:token())
+      assert.is_true(world.cli("PTTL", "k") <= 5000)
+    end)
+  end)
+
+  it("runs anything that can be called", function()
+    local callable = setmetatable({}, { __call = function(_, lock, x) return lock:key() .. x end })
+    assert.equal("k1", world.client():with_lock("k", callable, 1))
+  end)
+
+  it("is re-entrant", function()
+    local client = world.client()
+    local result = client:with_lock("k", function(outer)
+      return client:with_lock("k", function(inner)
+        assert.equal(2, inner:holds())
+        assert.equal(outer:token(), inner:token())
+        return world.hash("k")[inner:owner()]
+      end)
+    end)
+    assert.equal("2", result)
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("does not run the function when somebody else has the lock", function()
+    world.hold_as(JAVA, "k")
+    local ran = false
+    local result = pack(world.client():with_lock("k", { wait = 0.05 }, function() ran = true end))
+    assert.is_false(ran)
+    assert.equal(3, result.n)
+    assert.is_nil(result[1])
+    assert.equal("busy", result[3])
+    assert.same({ [JAVA] = "1" }, world.hash("k"))
+    world.cli("DEL", "k")
+  end)
+
+  it("does not run the function when no server answers", function()
+    local ran = false
+    local client = world.client { url = "unix:///nowhere/redis.sock" }
+    assert.equal("unreachable", select(3, client:with_lock("k", { wait = 0 }, function() ran = true end)))
+    assert.is_false(ran)
+  end)
+
+  it("works when the function has released the lock itself", function()
+    local client = world.client()
+    assert.equal("done", client:with_lock("k", function(lock)
+      assert(lock:release())
+      return "done"
+    end))
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("works on the default client", function()
+    local child = world.program {
+      code = [[
+        local holdfast = require "holdfast"
+        print(holdfast.with_lock("k", function(lock) return lock:is_held(), lock:key() end))
+        print(pcall(holdfast.with_lock, "k", { wait = 1 }, function() error({}) end))
+      ]],
+      env = { HOLDFAST_URL = world.server:url() },
+    }
+    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.matches("^true\tk\nfalse\ttable:", child:output())
+  end)
+
+  it("does not connect by itself to a server that $HOLDFAST_URL misspells", function()
+    local child = world.program {
+      code = [[require("holdfast").with_lock("k", print)]], env = { HOLDFAST_URL = "http://somewhere" },
+    }
+    assert.same({ "exit", 1 }, { child:wait(5) })
+    assert.matches("url", child:output())
+  end)
+end)
+
+describe("an error in with_lock", function()
+  it("goes on as it is, after the release", function()
+    local client = world.client()
+    local values = { "text", { code = 7 }, 42, false, setmetatable({}, { __tostring = function() return "!" end }) }
+    for _, value in ipairs(values) do
+      local result = pack(pcall(client.with_lock, client, "k", function() error(value, 0) end))
+      assert.same(2, result.n)
+      assert.is_false(result[1])
+      assert.is_true(rawequal(value, result[2]))
+      assert.equal(0, world.cli("EXISTS", "k"))
+    end
+  end)
+
+  it("keeps its position", function()
+    local ok, err = pcall(world.client().with_lock, world.client(), "k", function() error("here") end)
+    assert.is_false(ok)
+    assert.matches("with_lock_spec%.lua:%d+: here$", err)
+  end)
+
+  it("of nil goes on", function()
+    local ok, err = pcall(world.client().with_lock, world.client(), "k", function() error() end)
+    assert.is_false(ok)
+    assert.is_nil(err)
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("leaves its traceback to be read", function()
+    local function deep_inside() error("deep") end
+    pcall(world.client().with_lock, world.client(), "k", function() deep_inside() return 1 end)
+    local text = holdfast.traceback()
+    assert.matches("deep", text)
+    assert.matches("deep_inside", text)
+    assert.matches("with_lock_spec%.lua", text)
+  end)
+
+  it("from an inner with_lock passes through the outer one", function()
+    local client, reason = world.client(), {}
+    local ok, err = pcall(client.with_lock, client, "a", function()
+      return client:with_lock("b", function() error(reason) end)
+    end)
+    assert.is_false(ok)
+    assert.equal(reason, err)
+    assert.equal(0, world.cli("EXISTS", "a", "b"))
+  end)
+end)
+
+describe("with_lock in a coroutine", function()
+  it("lets the function yield and holds the lock meanwhile", function()
+    local client = world.client()
+    local other = world.client():lock("k")
+    local thread = coroutine.create(function(...)
+      return "result", client:with_lock("k", function(lock, x)
+        local y, z = coroutine.yield(x + 1)
+        assert.is_true(lock:is_held())
+        return y, nil, z
+      end, ...)
+    end)
+    assert.same(pack(true, 2), pack(coroutine.resume(thread, 1)))
+    assert.equal("busy", select(3, other:try_acquire()))
+    assert.same(pack(true, "result", "y", nil, "z"), pack(coroutine.resume(thread, "y", "z")))
+    assert.equal("dead", coroutine.status(thread))
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("passes on an error raised after a yield", function()
+    local client, reason = world.client(), {}
+    local thread = coroutine.create(function()
+      return client:with_lock("k", function()
+        coroutine.yield()
+        error(reason)
+      end)
+    end)
+    assert(coroutine.resume(thread))
+    assert.same(pack(false, reason), pack(coroutine.resume(thread)))
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("keeps two coroutines apart", function()
+    local client = world.client()
+    local function worker()
+      return client:with_lock("k", { wait = 0 }, function()
+        coroutine.yield()
+        return "done"
+      end)
+    end
+    local one, two = coroutine.create(worker), coroutine.create(worker)
+    assert(coroutine.resume(one))
+    local result = pack(coroutine.resume(two))
+    assert.equal("busy", result[4])
+    assert.same(pack(true, "done"), pack(coroutine.resume(one)))
+  end)
+end)
+
+describe("a lock lost in with_lock", function()
+  it("gives nil, a message, lost and the results", function()
+    local client = world.client()
+    local result = pack(client:with_lock("k", function()
+      world.cli("DEL", "k")
+      return "a", nil, "c", nil
+    end))
+    assert.equal(4, result.n)
+    assert.is_nil(result[1])
+    assert.is_string(result[2])
+    assert.equal("lost", result[3])
+    assert.same({ n = 4, "a", nil, "c", nil }, result[4])
+  end)
+
+  it("gives them when the lease has ended", function()
+    local result = pack(world.client():with_lock("k", { lease = 0.1 }, function()
+      process.sleep(0.15)
+      return "done"
+    end))
+    assert.equal("lost", result[3])
+    assert.same({ n = 1, "done" }, result[4])
+  end)
+
+  it("changes nothing for the one who took it", function()
+    local result = pack(world.client():with_lock("k", function()
+      world.cli("DEL", "k")
+      world.hold_as(JAVA, "k")
+    end))
+    assert.equal("lost", result[3])
+    assert.same({ [JAVA] = "1" }, world.hash("k"))
+    world.cli("DEL", "k")
+  end)
+
+  it("does not hide the function's own error", function()
+    local client, reason = world.client(), {}
+    local result = pack(pcall(client.with_lock, client, "k", function()
+      world.cli("DEL", "k")
+      error(reason)
+    end))
+    assert.same(pack(false, reason), result)
+  end)
+end)
+
+describe("abort_on_loss", function()
+  local function lose_and_compute(key)
+    world.cli("DEL", key)
+    compute_until(nil, 5)
+    return "ran to its end"
+  end
+
+  it("ends a computing function soon after the loss", function()
+    local client = world.client { lease = LEASE }
+    local started = process.now()
+    local result = pack(client:with_lock("k", { abort_on_loss = true }, function() return lose_and_compute("k") end))
+    assert.equal("lost", result[3])
+    assert.is_nil(result[1])
+    assert.is_true(process.now() - started < 2)
+  end)
+
+  it("ends one whose loop was compiled before", function()
+    local client = world.client { lease = LEASE }
+    for _ = 1, 3 do compute_until(nil, 0.02) end
+    local started = process.now()
+    local result = pack(client:with_lock("k", { abort_on_loss = true }, function() return lose_and_compute("k") end))
+    assert.equal("lost", result[3])
+    assert.is_true(process.now() - started < 2)
+  end)
+
+  it("ends one that catches errors", function()
+    local client = world.client { lease = LEASE }
+    local started = process.now()
+    local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
+      pcall(lose_and_compute, "k")
+      compute_until(nil, 5)
+    end))
+    assert.equal("lost", result[3])
+    assert.is_true(process.now() - started < 2)
+  end)
+
+  it("lets a function that keeps the lock end well", function()
+    local client = world.client { lease = LEASE }
+    assert.same(pack(1, nil), pack(client:with_lock("k", { abort_on_loss = true }, function()
+      compute_until(nil, 3 * LEASE)
+      return 1, nil
+    end)))
+  end)
+
+  it("passes on the function's own error", function()
+    local client, reason = world.client(), {}
+    local ok, err = pcall(client.with_lock, client, "k", { abort_on_loss = true }, function() error(reason) end)
+    assert.is_false(ok)
+    assert.equal(reason, err)
+  end)
+
+  it("ends the outer function from within an inner one", function()
+    local client = world.client { lease = LEASE }
+    local inner, started = nil, process.now()
+    local outer = pack(client:with_lock("outer", { abort_on_loss = true }, function()
+      inner = pack(client:with_lock("inner", { abort_on_loss = true }, function() return lose_and_compute("outer") end))
+      return "went on"
+    end))
+    assert.is_nil(inner)
+    assert.equal("lost", outer[3])
+    assert.is_nil(outer[4])
+    assert.is_true(process.now() - started < 2)
+    assert.equal(0, world.cli("EXISTS", "inner"))
+  end)
+
+  it("ends only the inner function when only the inner lock is lost", function()
+    local client = world.client { lease = LEASE }
+    local inner
+    local outer = pack(client:with_lock("outer", { abort_on_loss = true }, function()
+      inner = pack(client:with_lock("inner", { abort_on_loss = true }, function() return lose_and_compute("inner") end))
+      return "went on"
+    end))
+    assert.same(pack("went on"), outer)
+    assert.equal("lost", inner[3])
+  end)
+
+  it("still watches the outer lock when the inner one is done", function()
+    local client = world.client { lease = LEASE }
+    local started = process.now()
+    local outer = pack(client:with_lock("outer", { abort_on_loss = true }, function()
+      client:with_lock("inner", { abort_on_loss = true }, function() end)
+      return lose_and_compute("outer")
+    end))
+    assert.equal("lost", outer[3])
+    assert.is_true(process.now() - started < 2)
+  end)
+
+  it("works inside a coroutine", function()
+    local client = world.client { lease = LEASE }
+    local started = process.now()
+    local result = pack(coroutine.wrap(function()
+      return client:with_lock("k", { abort_on_loss = true }, function() return lose_and_compute("k") end)
+    end)())
+    assert.equal("lost", result[3])
+    assert.is_true(process.now() - started < 2)
+  end)
+
+  it("works in a coroutine that yields, and leaves the others alone", function()
+    local client = world.client { lease = LEASE }
+    local thread = coroutine.create(function()
+      return client:with_lock("k", { abort_on_loss = true }, function()
+        coroutine.yield()
+        return lose_and_compute("k")
+      end)
+    end)
+    assert(coroutine.resume(thread))
+    compute_until(nil, 0.02)
+    local started = process.now()
+    local result = pack(coroutine.resume(thread))
+    assert.is_true(result[1])
+    assert.equal("lost", result[4])
+    assert.is_true(process.now() - started < 2)
+  end)
+
+  it("leaves the caller's own hook in place", function()
+    local client = world.client()
+    local count = 0
+    local function hook() count = count + 1 end
+    debug.sethook(hook, "", 100)
+    client:with_lock("k", { abort_on_loss = true }, function() compute_until(nil, 0.02) end)
+    local after, mask, every = debug.gethook()
+    debug.sethook()
+    assert.equal(hook, after)
+    assert.equal("", mask)
+    assert.equal(100, every)
+    assert.is_true(count > 0)
+    client:with_lock("k", { abort_on_loss = true }, function() end)
+    assert.is_nil(debug.gethook())
+  end)
+end)
