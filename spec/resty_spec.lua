@@ -208,7 +208,8 @@ describe("under ngx_lua", function()
 
   local ENDLESS = handler("/hold", [[ CLIENT:with_lock("a", function() ngx.sleep(60) end) ]])
     .. handler("/wait", [[ CLIENT:with_lock("a", { wait = math.huge }, function() ngx.sleep(60) end) ]])
-    .. handler("/done", "") .. handler("/next", [[ SAY(CLIENT:with_lock("a", { wait = 5 }, function() return true end)) ]])
+    .. handler("/next", [[ SAY(CLIENT:with_lock("a", { wait = 5 }, function() return true end)) ]])
+    .. handler("/done", "")
     .. "error_page 418 /done; lua_check_client_abort on; lua_socket_log_errors on;\n"
 
   local function locations_of_ends()

@@ -18,6 +18,19 @@ local function here()
   return path
 end
 
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+local function write(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
 local CONFIG = [[
 load_module %(modules)/ndk_http_module.so;
 load_module %(modules)/ngx_http_lua_module.so;
@@ -68,9 +81,7 @@ local function write_config(self, options)
     server = options.server or "",
     listen = self.port and ("listen 127.0.0.1:%d;"):format(self.port) or "",
   }
-  local file = assert(io.open(self.directory .. "/nginx.conf", "w"))
-  file:write((CONFIG:gsub("%%%((%w[%w_]*)%)", values)))
-  file:close()
+  write(self.directory .. "/nginx.conf", (CONFIG:gsub("%%%((%w[%w_]*)%)", values)))
 end
 
 local function free_port()
@@ -79,24 +90,48 @@ local function free_port()
   return port
 end
 
+local function launch(self, env, is_up)
+  self.process = process.start {
+    "nginx", "-p", self.directory, "-e", self.directory .. "/error.log", "-c", self.directory .. "/nginx.conf",
+    output = self.directory .. "/output.log",
+    env = env,
+  }
+  process.wait_until(function() return self.process:status() or is_up() end, 10)
+  if self.process:status() or not is_up() then
+    error("nginx does not start: " .. self:log() .. self.process:output(), 3)
+  end
+  return self
+end
+
+local function listens(path)
+  local fd = sys.connect_unix(path)
+  if fd then sys.close(fd) end
+  return fd ~= nil
+end
+
 -- start{ workers = 1, code_cache = true, tcp = false, http = "directives", server = "directives" }
 function nginx.start(options)
   local self = setmetatable({ directory = process.directory() }, Server)
   if options.tcp then self.port = free_port() end
   write_config(self, options)
-  self.process = process.start {
-    "nginx", "-p", self.directory, "-e", self.directory .. "/error.log", "-c", self.directory .. "/nginx.conf",
-    output = self.directory .. "/output.log",
-    env = { LD_PRELOAD = false },
-  }
   local path = self.directory .. "/http.sock"
-  local up = process.wait_until(function()
-    local fd = not self.process:status() and sys.connect_unix(path)
-    if fd then sys.close(fd) end
-    return fd and #self:workers() == (options.workers or 1) or self.process:status()
-  end, 10)
-  if not up or self.process:status() then error("nginx does not start: " .. self:log() .. self.process:output(), 2) end
-  return self
+  return launch(self, { LD_PRELOAD = false }, function()
+    return listens(path) and #self:workers() == (options.workers or 1)
+  end)
+end
+
+-- The nginx.conf and the handlers of an example, on a free port instead of 8080.
+function nginx.example(directory, env)
+  local self = setmetatable({ directory = process.directory(), port = free_port() }, Server)
+  local text = read(directory .. "/nginx.conf"):gsub("127%.0%.0%.1:8080;", function()
+    return ("127.0.0.1:%d; listen unix:%s/http.sock;"):format(self.port, self.directory)
+  end)
+  write(self.directory .. "/nginx.conf", user() .. "\n" .. text)
+  assert(os.execute(("cp -r '%s/handlers' '%s/'"):format(directory, self.directory)))
+  env.LD_PRELOAD = false
+  env.LUA_PATH = process.lua_path:gsub("%./", here() .. "/")
+  env.LUA_CPATH = here() .. "/build/luajit/?.so;;"
+  return launch(self, env, function() return listens(self.directory .. "/http.sock") end)
 end
 
 function Server:log()
