@@ -295,11 +295,13 @@ local function answer(pump, alive)
   turn(pump)
 end
 
+-- An operation that is done may have got its lock, and nobody comes for it.
 local function give_up(pump, number, waiter)
   pump.waiting[number] = nil
   waiter.mark.waits = waiter.mark.waits - 1
   waiter.given_up = true
-  operation.finish(waiter.op)
+  local lock = operation.finish(waiter.op)
+  if type(lock) == "userdata" then raw.abandon(lock) end
 end
 
 -- Who waited in a request that is over gives its place to the next.
