@@ -6,6 +6,7 @@ exclude_files = { "csrc/programs", ".luarocks", "lua_modules", "luarocks" }
 
 files["*.rockspec"] = { std = "+rockspec" }
 files["spec/**/*_spec.lua"] = { std = "+busted" }
+files["spec/interop/*.lua"] = { std = "+busted" }
 files["lua/holdfast/resty.lua"] = { std = "+ngx_lua" }
 files["lua/holdfast/idempotent_request.lua"] = { std = "+ngx_lua" }
 files["examples/openresty/handlers"] = { std = "+ngx_lua", read_globals = { "locks" } }

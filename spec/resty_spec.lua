@@ -196,12 +196,13 @@ describe("under ngx_lua", function()
       local first, second = front:begin("/warm"), front:begin("/warm") -- who waits first also waits for the channel
       first:finish()
       second:finish()
-      local requests = {}
+      local requests, from = {}, process.now()
       for i = 1, 30 do requests[i] = front:begin("/") end
       for _, request in ipairs(requests) do
         local place, served = assert(request:finish()).body:match("(%d+)|(%d+)")
         assert.equal(place, served)
       end
+      assert.is_true(process.now() - from < 0.9, "somebody was not woken")
     end)
   end)
 
@@ -575,6 +576,19 @@ describe("under ngx_lua", function()
       server:restart()
       assert.truthy(process.wait_until(function() return say "/work?k=2" == "true|nil" end, 5))
     end)
+  end)
+
+  it("gives up a connection whose server says nothing any more", function()
+    local other = redis.start()
+    start { server = handler("/", [[ SAY(select(3, CLIENT:lock("a", { lease = 0.1 }):acquire(1)) or "held") ]]) }
+    assert.equal("held", say "/")
+    server:kill("STOP")
+    assert(os.rename(other.path, server.path))
+    local from = process.now()
+    assert.truthy(process.wait_until(function() return say "/" == "held" end, 6))
+    assert.is_true(process.now() - from < 4)
+    server:kill("CONT")
+    other:stop()
   end)
 
   describe("with lua_code_cache off", function()
