@@ -104,12 +104,13 @@ void hf_driver_unref(hf_driver *driver) {
 
 void hf_driver_enter(hf_driver *driver) {
     if (is_forked(driver)) begin_anew_after_fork(driver);
+    if (driver->external) return;
     while (atomic_load(&driver->watchdog_waits)) sched_yield();
     pthread_mutex_lock(&driver->mutex);
 }
 
 void hf_driver_leave(hf_driver *driver) {
-    pthread_mutex_unlock(&driver->mutex);
+    if (!driver->external) pthread_mutex_unlock(&driver->mutex);
 }
 
 /* ---- links ---- */
