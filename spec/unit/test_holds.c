@@ -99,7 +99,8 @@ TEST(equal_times_are_served_in_order)
         made[i] = add(&holds, key, "o");
         CHECK(made[i]);
     }
-    for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, made[(i * 7) % 20], 5);
+    for (int i = 0; i < 20; i++)
+        hf_holds_wake_at(&holds, made[(i * 7) % 20], 5);
     for (int i = 0; i < 20; i++) {
         CHECK(hf_holds_first(&holds) == made[i]);
         hf_holds_wake_at(&holds, made[i], HF_NEVER);
@@ -226,7 +227,8 @@ TEST(times_set_without_the_heap_are_sorted_later)
         snprintf(key, sizeof key, "%d", i);
         CHECK(add(&holds, key, "o"));
     }
-    for (size_t i = 0; i < holds.count; i++) holds.heap[i]->wake_at = hf_jitter(&random, 100);
+    for (size_t i = 0; i < holds.count; i++)
+        holds.heap[i]->wake_at = hf_jitter(&random, 100);
     hf_holds_resort(&holds);
     CHECK(heap_is_ordered(&holds));
     hf_holds_free(&holds);
