@@ -264,7 +264,7 @@ TEST(notice_marks_what_has_ended_and_nothing_else)
         hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not somebody renews it */
     hf_hold *holds[20];
     for (int i = 0; i < 20; i++) {
-        char key[8];
+        char key[16];
         snprintf(key, sizeof key, "%d", i);
         hf_hold *hold = holds[i] =
             hf_holds_add(&rig.client.holds, HF_LAYOUT_LOCK, hf_slice_of(key), hf_slice_of("me"));
@@ -322,7 +322,7 @@ TEST(closing_many_holds_keeps_them_in_order)
 {
     rig_begin(&rig);
     for (int i = 0; i < 500; i++) {
-        char key[8];
+        char key[16];
         snprintf(key, sizeof key, "%d", i);
         hf_hold *hold =
             hf_holds_add(&rig.client.holds, HF_LAYOUT_LOCK, hf_slice_of(key), hf_slice_of("me"));
@@ -402,7 +402,7 @@ static uint64_t luck;
 static hf_names key_names[KEYS];
 static const hf_names *both_keys[KEYS];
 static hf_time clock_now;
-static char owner_names[OWNERS][8];
+static char owner_names[OWNERS][16];
 
 static int chance(int below)
 {

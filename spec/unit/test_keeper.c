@@ -118,7 +118,7 @@ TEST(what_is_soon_due_goes_along)
 {
     rig_begin(&rig);
     for (int i = 0; i < 20; i++) {
-        char key[8];
+        char key[16];
         snprintf(key, sizeof key, "k%d", i);
         add_hold(key, "me", 30 * HF_SECOND, true,
                  AT(100 * i)); /* due 100 ms apart; a thirtieth of the lease is 1 s */
