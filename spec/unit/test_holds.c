@@ -93,7 +93,7 @@ TEST(equal_times_are_served_in_order)
 {
     hf_holds holds = {0};
     hf_hold *made[20];
-    char key[8];
+    char key[16];
     for (int i = 0; i < 20; i++) {
         snprintf(key, sizeof key, "%d", i);
         made[i] = add(&holds, key, "o");
@@ -243,7 +243,7 @@ TEST(a_hold_fits_in_512_bytes)
 static bool add_many(void *context)
 {
     hf_holds holds = {0};
-    char key[8];
+    char key[16];
     bool added = true;
     (void)context;
     for (int i = 0; added && i < 40; i++) {
