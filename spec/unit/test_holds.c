@@ -93,13 +93,14 @@ TEST(equal_times_are_served_in_order)
 {
     hf_holds holds = {0};
     hf_hold *made[20];
-    char key[8];
+    char key[16];
     for (int i = 0; i < 20; i++) {
         snprintf(key, sizeof key, "%d", i);
         made[i] = add(&holds, key, "o");
         CHECK(made[i]);
     }
-    for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, made[(i * 7) % 20], 5);
+    for (int i = 0; i < 20; i++)
+        hf_holds_wake_at(&holds, made[(i * 7) % 20], 5);
     for (int i = 0; i < 20; i++) {
         CHECK(hf_holds_first(&holds) == made[i]);
         hf_holds_wake_at(&holds, made[i], HF_NEVER);
@@ -226,7 +227,8 @@ TEST(times_set_without_the_heap_are_sorted_later)
         snprintf(key, sizeof key, "%d", i);
         CHECK(add(&holds, key, "o"));
     }
-    for (size_t i = 0; i < holds.count; i++) holds.heap[i]->wake_at = hf_jitter(&random, 100);
+    for (size_t i = 0; i < holds.count; i++)
+        holds.heap[i]->wake_at = hf_jitter(&random, 100);
     hf_holds_resort(&holds);
     CHECK(heap_is_ordered(&holds));
     hf_holds_free(&holds);
@@ -241,7 +243,7 @@ TEST(a_hold_fits_in_512_bytes)
 static bool add_many(void *context)
 {
     hf_holds holds = {0};
-    char key[8];
+    char key[16];
     bool added = true;
     (void)context;
     for (int i = 0; added && i < 40; i++) {

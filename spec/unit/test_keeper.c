@@ -14,7 +14,8 @@ static void hear_keeper(const char *text, hf_time now)
 }
 
 /* A hold as after an acquire whose command was sent at `now`. */
-static hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed, hf_time now)
+static hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed,
+                         hf_time now)
 {
     hf_holds *holds = &rig.client.holds;
     hf_hold *hold = hf_holds_add(holds, HF_LAYOUT_LOCK, hf_slice_of(key), hf_slice_of(owner));
@@ -49,7 +50,8 @@ static void answer_batch(int count, const char *result, hf_time now)
 {
     char bytes[2048];
     int size = snprintf(bytes, sizeof bytes, "*%d\r\n", count);
-    for (int i = 0; i < count; i++) size += snprintf(bytes + size, sizeof bytes - (size_t)size, "%s\r\n", result);
+    for (int i = 0; i < count; i++)
+        size += snprintf(bytes + size, sizeof bytes - (size_t)size, "%s\r\n", result);
     hear_keeper(bytes, now);
 }
 
@@ -64,7 +66,8 @@ TEST(renewed_after_a_third_of_the_lease)
     rig_sleep(&rig, AT(10000) - 1, AT(10000));
     CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
     CHECK(hold->busy);
-    CHECK_EQ_U64(hold->wake_at, hold->valid_until); /* so that a renewal that never lands does not hide the loss */
+    CHECK_EQ_U64(hold->wake_at,
+                 hold->valid_until); /* so that a renewal that never lands does not hide the loss */
     answer_batch(1, ":1", AT(10400));
     CHECK(!hold->busy);
     CHECK_EQ_U64(hold->valid_until, AT(10000 + 29698));
@@ -115,9 +118,10 @@ TEST(what_is_soon_due_goes_along)
 {
     rig_begin(&rig);
     for (int i = 0; i < 20; i++) {
-        char key[8];
+        char key[16];
         snprintf(key, sizeof key, "k%d", i);
-        add_hold(key, "me", 30 * HF_SECOND, true, AT(100 * i)); /* due 100 ms apart; a thirtieth of the lease is 1 s */
+        add_hold(key, "me", 30 * HF_SECOND, true,
+                 AT(100 * i)); /* due 100 ms apart; a thirtieth of the lease is 1 s */
     }
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_EQ_INT(batch_size(), 11);
@@ -208,7 +212,8 @@ TEST(lost_before_the_lease_can_end)
         hf_hold *hold = add_hold("k", "me", (hf_time)leases_ms[i] * HF_MS, true, AT(0));
         int wakes = rig_sleep(&rig, AT(0), AT(leases_ms[i]) - 1);
         CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-        CHECK_OR(hold->reason == HF_LOST_UNREACHABLE || hold->reason == HF_LOST_EXPIRED, "lease %d", leases_ms[i]);
+        CHECK_OR(hold->reason == HF_LOST_UNREACHABLE || hold->reason == HF_LOST_EXPIRED, "lease %d",
+                 leases_ms[i]);
         if (leases_ms[i] > 100) CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
         CHECK_EQ_U64(rig.client.holds.news, 1);
         CHECK_OR(wakes < 200, "%d wakes", wakes);
@@ -222,7 +227,8 @@ TEST(a_silent_server_does_not_hide_the_loss)
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(29698) - 1);
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK(rig.client.links[KEEPER].opens > 2); /* a server that does not answer is tried over new connections */
+    CHECK(rig.client.links[KEEPER].opens >
+          2); /* a server that does not answer is tried over new connections */
     rig_sleep(&rig, AT(29698) - 1, AT(29698));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
@@ -285,7 +291,8 @@ TEST(an_answer_after_the_hold_was_let_go_changes_nothing)
 
 TEST(an_answer_of_another_kind_is_a_failure)
 {
-    static const char *const replies[] = {"+OK\r\n", "$-1\r\n", "*0\r\n", "*1\r\n$1\r\nx\r\n", ":0\r\n", "-ERR no\r\n"};
+    static const char *const replies[] = {"+OK\r\n",           "$-1\r\n", "*0\r\n",
+                                          "*1\r\n$1\r\nx\r\n", ":0\r\n",  "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
@@ -324,7 +331,7 @@ static hf_hold *granted_hold(bool renewed)
     hear_calls(&rig, busy(20000, 0, 0), AT(0));
     hear_subscribed(&rig, AT(0));
     hear_calls(&rig, busy(20000, 0, 0), AT(0));
-    hear_message(&rig, "grant 1 88 0 2 mek", AT(100));
+    hear_message(&rig, "grant 1 88 2000 0 2 mek", AT(100));
     if (!op->done) abort();
     hf_op_end(op, AT(100));
     said(link_of(&rig, CALLS));
@@ -338,7 +345,7 @@ TEST(a_grant_is_confirmed_to_the_lease)
         hf_hold *hold = granted_hold(renewed);
         CHECK_EQ_U64(hold->valid_until, AT(1978));
         rig_sleep(&rig, AT(100), AT(800));
-        CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000");
+        CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000");
         CHECK(hold->granted && hold->busy);
         hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
         hear_keeper(":1\r\n", AT(801));
@@ -380,7 +387,7 @@ TEST(a_grant_with_an_explicit_lease_that_is_released_in_part_is_still_confirmed)
     hear_calls(&rig, ":1\r\n", AT(201));
     CHECK_OUTCOME(op, "ok");
     rig_sleep(&rig, AT(201), AT(800));
-    CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000");
+    CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000");
     CHECK(hold->granted);
     rig_end(&rig, AT(1000));
 }

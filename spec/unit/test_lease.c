@@ -56,7 +56,8 @@ TEST(retried_soon_and_several_times)
     for (hf_time left = 100 * HF_MS; left < 40 * HF_SECOND; left = left * 3 / 2) {
         hf_time now = NOW, end = NOW + left;
         int tries = 0;
-        for (; now < end; tries++) now = hf_lease_retry_at(now, end);
+        for (; now < end; tries++)
+            now = hf_lease_retry_at(now, end);
         CHECK_OR(tries >= 8 && tries < 200, "%d tries in %llu", tries, (unsigned long long)left);
     }
 }
