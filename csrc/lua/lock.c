@@ -549,13 +549,15 @@ static int l_release_all(lua_State *L) {
 
 /* ---- operations of an external driver ---- */
 
-static const char *const KINDS[] = {"acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", NULL};
+static const char *const KIND_NAMES[] = {"acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", NULL};
+static const hf_op_kind KINDS[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND,
+                                   HF_OP_CHECK,   HF_OP_FORCE,   HF_OP_INFO,     HF_OP_TTL};
 
 /* begin(lock, kind [, seconds [, record]]) -> operation. To be finished once it is done; collecting it gives it up. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
     if (!lock->driver) return luaL_error(L, "the lock was collected");
-    hf_op_kind kind = (hf_op_kind)luaL_checkoption(L, 2, NULL, KINDS);
+    hf_op_kind kind = KINDS[luaL_checkoption(L, 2, NULL, KIND_NAMES)];
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
     lua_settop(L, 4);
     hf_slice record = {"", 0};
