@@ -1,15 +1,21 @@
--- The Redis-side programs of csrc/programs by name, each with its fragments in place.
+-- The Redis-side programs by name, to the byte as the core sends them: the texts of programs_embedded.h.
 
-local DIRECTORY = "csrc/programs/"
-local NAMES = { "acquire", "extend", "force", "info", "leave", "release", "renew" }
+local HEADER = "csrc/core/programs_embedded.h"
+local ESCAPES = { ["\\n"] = "\n", ["\\\\"] = "\\", ['\\"'] = '"', ["\\?"] = "?" }
 
-local function read(file)
-  local handle = assert(io.open(DIRECTORY .. file, "rb"))
-  local text = handle:read("*a")
-  handle:close()
-  return (text:gsub('%-%-#include "([^"\n]+)"\n', read))
+local function unquoted(literals)
+  local parts = {}
+  for line in literals:gmatch('%s*"([^\n]*)"') do parts[#parts + 1] = line:gsub("\\[n\\\"?]", ESCAPES) end
+  return table.concat(parts)
 end
 
+local handle = assert(io.open(HEADER, "rb"))
+local header = handle:read("*a")
+handle:close()
+
 local programs = {}
-for _, name in ipairs(NAMES) do programs[name] = read(name .. ".lua") end
+for name, literals, size in header:gmatch('{"([%l_]+)", "%x+",\n(.-),\n%s+(%d+)}') do
+  programs[name] = unquoted(literals)
+  assert(#programs[name] == tonumber(size), "programs_embedded.h is not as expected")
+end
 return programs
