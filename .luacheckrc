@@ -6,6 +6,7 @@ exclude_files = { "csrc/programs", ".luarocks", "lua_modules", "luarocks" }
 
 files["*.rockspec"] = { std = "+rockspec" }
 files["spec/**/*_spec.lua"] = { std = "+busted" }
+files["spec/interop/*.lua"] = { std = "+busted" }
 files["lua/holdfast/resty.lua"] = { std = "+ngx_lua" }
 
 -- the programs with their fragments in place, as they are sent to the server

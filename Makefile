@@ -3,6 +3,7 @@
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
 # make bench      the ratios of the quality bars
+# make interop    one lock for holdfast, Redisson in Java and node-redisson; needs a JDK, Maven and npm
 # make install    PREFIX=/usr/local, DESTDIR=
 
 PREFIX ?= /usr/local
@@ -37,7 +38,8 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo test check bench lint docs unit spec memerr asan tsan valgrind clang analyse gc \
+.PHONY: build unit-programs demo test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
+        analyse gc model \
         format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
@@ -108,7 +110,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs asan tsan valgrind clang analyse gc:
+spec lint docs asan tsan valgrind clang analyse gc model:
 	@tools/suites $@
 
 $(BUILD)/bench/baseline: bench/baseline.c
@@ -117,6 +119,9 @@ $(BUILD)/bench/baseline: bench/baseline.c
 
 bench: build $(BUILD)/bench/baseline
 	@bench/run
+
+interop: build
+	@spec/interop/run
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/lib/lua/5.4/holdfast $(DESTDIR)$(PREFIX)/lib/lua/5.1/holdfast

@@ -34,26 +34,9 @@ static void finish(hf_op *op, hf_time now) {
     hf_client_listen(op, false, now);
 }
 
-static void leave_to_keeper(hf_op *op, hf_time now) {
-    op->hold->busy = false;
-    op->hold->in_order = true;
-    hf_keeper_leave(op->client, op->hold, now);
-}
-
 /* Nothing of this operation stands on the server. */
 static void forget(hf_op *op, hf_time now) {
-    hf_hold *hold = op->hold;
-    if (!hold || !hold->in_table) return;
-    if (hold->state == HF_HOLD_ACQUIRING && hold->leftover) {
-        leave_to_keeper(op, now);
-        return;
-    }
-    if (hold->state == HF_HOLD_ACQUIRING) {
-        hf_holds_remove(&op->client->holds, hold);
-        return;
-    }
-    hf_keeper_resume(op->client, hold, now);
-    hf_client_hold_is_free(op->client, hold, now);
+    if (op->hold) hf_keeper_forget(op->client, op->hold, now);
 }
 
 /* Something of this operation may stand on the server. A re-entry needs no undoing: the next command for this hold
@@ -67,7 +50,7 @@ static void undo(hf_op *op, hf_time now) {
     hold->wait = op->queued ? op->wait : 0;
     hold->token_ttl_ms = op->spec.token_ttl_ms;
     hold->shared = op->spec.shared;
-    leave_to_keeper(op, now);
+    hf_keeper_leave_in_order(op->client, hold, now);
 }
 
 /* Nothing but a place in the queue may stand on the server. */
@@ -307,14 +290,8 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     finish(op, now);
 }
 
-/* The server has refused the only sending. */
-static bool is_refusal(const hf_op *op, const hf_failure *failure) {
-    bool answered = failure->code != HF_UNREACHABLE && failure->code != HF_NO_MEMORY && !hf_error_is_passing(failure->text);
-    return answered && op->request.sends == 1;
-}
-
 static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
-    bool nothing_done = op->request.sends == 0 || is_refusal(op, failure);
+    bool nothing_done = op->request.sends == 0 || hf_op_was_refused(op);
     if (nothing_done && !op->queued) forget(op, now);
     else undo(op, now);
     hf_op_fail(op, failure->code, "%s", failure->text);
@@ -453,17 +430,20 @@ void hf_acquire_unblock(hf_op *op, hf_time now) {
 /* ---- events ---- */
 
 void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
+    op->nudged = true; /* the answer under way may be older than the subscription */
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
-/* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then. */
-void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now) {
+/* The grant began after the last look that found us waiting was sent, so it is good for at least its lease from then;
+ * a short lease of the lock's own ends before. */
+void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time now) {
     op->client->stats.grants++;
     op->nudged = true; /* the answer under way may be older than the grant */
     if (op->state != HF_ACQUIRE_WAITING) return;
-    hf_time lease = op->client->config.grant_lease;
+    hf_time lease = hf_time_min(grant_lease, op->client->config.grant_lease);
     hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
+    lease = hf_time_min(lease, op->spec.lease);
     if (needs_token || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);
 }

@@ -76,9 +76,7 @@ static bool is_spent(const hf_request *request) {
 
 /* Behind the release that may still be under way. */
 static void leave_behind(hf_op *op, hf_time now) {
-    op->hold->busy = false;
-    op->hold->in_order = true;
-    hf_keeper_leave(op->client, op->hold, now);
+    hf_keeper_leave_in_order(op->client, op->hold, now);
 }
 
 /* The owner has let go in any case; the keeper goes on until the server knows it, or the lease has ended. */
@@ -223,7 +221,7 @@ static void extend(hf_op *op, hf_time now) {
     char lease[24];
     uint64_t ms = op->spec.kind == HF_OP_EXTEND ? hf_lease_ms(op->spec.lease) : 0;
     hf_slice args[] = {names->key, names->queue, hf_hold_owner(op->hold), hf_decimal(lease, ms),
-                       hf_slice_of(op->hold->shared ? "1" : "0")};
+                       hf_slice_of(op->hold->shared ? "0" : "")};
     if (!hf_request_call(&op->request, hf_program_extend(op->spec.layout), 2, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;

@@ -171,17 +171,17 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     hf_keeper_leave(client, hold, now);
 }
 
-/* "grant <wait> <token> <layout> <owner size> <owner><key>", "turn <wait> <ms>" or "look <wait>" */
+/* "grant <wait> <token> <ms> <layout> <owner size> <owner><key>", "turn <wait> <ms>" or "look <wait>" */
 static void on_message(hf_client *client, hf_slice text, hf_time now) {
-    uint64_t wait, number, mutex, owner_size;
+    uint64_t wait, number, ms, mutex, owner_size;
     const char *at = text.data;
     if (strncmp(at, "grant ", 6) == 0) {
         at += 6;
-        if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
+        if (!next_number(&at, &wait) || !next_number(&at, &number) || !next_number(&at, &ms)) return;
         if (!next_number(&at, &mutex) || !next_number(&at, &owner_size)) return;
         hf_op *op = waiter_of(client, wait);
         hf_slice rest = {at, text.size - (size_t)(at - text.data)};
-        if (op) hf_acquire_on_grant(op, number, now);
+        if (op) hf_acquire_on_grant(op, number, hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS, now);
         else on_stray_grant(client, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
     } else if (strncmp(at, "turn ", 5) == 0) {
         at += 5;
@@ -395,6 +395,12 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     op->request.deadline = deadline;
     op->request.patient = patient;
     hf_session_submit(&op->client->links[HF_LINK_CALLS], &op->request, now);
+}
+
+bool hf_op_was_refused(const hf_op *op) {
+    const hf_failure *failure = &op->request.failure;
+    bool answered = failure->code != HF_UNREACHABLE && failure->code != HF_NO_MEMORY && !hf_error_is_passing(failure->text);
+    return answered && op->request.sends == 1;
 }
 
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {

@@ -89,15 +89,15 @@ typedef enum hf_op_kind {
     HF_OP_ACQUIRE,
     HF_OP_RELEASE,
     HF_OP_COMPLETE, /* a guard's release that leaves a record */
-    HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
-    HF_OP_RELEASE_ALL,
     HF_OP_EXTEND,
     HF_OP_CHECK,
     HF_OP_FORCE,
     HF_OP_INFO,
     HF_OP_TTL,
     HF_OP_PING,
-    HF_OP_COMMAND
+    HF_OP_COMMAND,
+    HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
+    HF_OP_RELEASE_ALL
 } hf_op_kind;
 
 typedef enum hf_acquire_state {

@@ -16,7 +16,7 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
 void hf_acquire_begin(hf_op *op, hf_time now);
 void hf_acquire_unblock(hf_op *op, hf_time now);
 void hf_acquire_on_subscribed(hf_op *op, hf_time now);
-void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time now);
+void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time now);
 void hf_acquire_on_turn(hf_op *op, hf_time turn, hf_time now);
 void hf_acquire_on_nudge(hf_op *op, hf_time now);
 void hf_acquire_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now);
@@ -40,6 +40,10 @@ void hf_client_keep(hf_client *client, hf_hold *hold, hf_time sent_at);
 void hf_keeper_tick(hf_client *client, hf_time now);
 /* After a command that did not renew the hold: the keeper goes on as if it had not been sent. */
 void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now);
+/* Nothing of the operation that used the hold stands on the server. */
+void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now);
+/* The hold goes to the keeper, which leaves behind what may still be under way over the callers' link. */
+void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now);
 /* The hold goes to the keeper, which makes the server forget it. */
 void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now);
 
@@ -54,6 +58,8 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now);
 void hf_client_listen_foreign(hf_op *op, hf_time now);
 /* Sends the operation's request over the callers' link. */
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now);
+/* The request has failed, and the server has refused its only sending. */
+bool hf_op_was_refused(const hf_op *op);
 /* -1, -2 of the programs. */
 hf_lost_reason hf_lost_reason_of(long long reply);
 

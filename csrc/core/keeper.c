@@ -120,10 +120,11 @@ static bool encode_batch(hf_task *task) {
 static bool encode_confirmation(hf_task *task) {
     const hf_hold *hold = task->holds[0];
     hf_names names;
-    char number[24];
+    char number[24], most[24];
+    uint64_t granted_ms = hold->shared ? 0 : hf_lease_ms(task->client->config.grant_lease);
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
     hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease)),
-                       hf_slice_of("1")};
+                       hf_decimal(most, granted_ms)};
     bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
     hf_names_free(&names);
     return encoded;
@@ -188,6 +189,24 @@ void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
     hold->state = HF_HOLD_LEAVING;
     hold->valid_until = now + hf_time_max(hold->lease, LEAVE_FOR);
     hf_holds_wake_at(&client->holds, hold, hold->busy ? hold->valid_until : now);
+}
+
+void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
+    hold->busy = false;
+    hold->in_order = true;
+    hf_keeper_leave(client, hold, now);
+}
+
+void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table) return;
+    if (hold->state != HF_HOLD_ACQUIRING) {
+        hf_keeper_resume(client, hold, now);
+        hf_client_hold_is_free(client, hold, now);
+    } else if (hold->leftover) {
+        hf_keeper_leave_in_order(client, hold, now);
+    } else {
+        hf_holds_remove(&client->holds, hold);
+    }
 }
 
 static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {

@@ -208,6 +208,7 @@ static void flush(hf_session *session, hf_time now) {
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
     request->sends = 0;
     request->retry_at = 0;
+    request->failure.code = HF_OK;
     if (session->state == HF_SESSION_READY && !session->closing) {
         send(session, request, now);
         return;
@@ -311,9 +312,12 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
 
 /* ---- replies ---- */
 
-static bool retry_later(hf_session *session, hf_request *request, hf_time now) {
+/* The error is kept: it says more than "no reply in time" if the time is over before the next reply. */
+static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
     hf_time delay = PASSING_RETRY / 2 + hf_jitter(session->random, PASSING_RETRY);
     if (now + delay >= request->deadline) return false;
+    request->failure.code = hf_code_of_error(error);
+    snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
     request->retry_at = now + delay;
     enqueue(session, request);
     return true;
@@ -328,7 +332,7 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
         send(session, request, now);
         return;
     }
-    if (passing && retry_later(session, request, now)) return;
+    if (passing && retry_later(session, request, reply->string, now)) return;
     fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
@@ -437,6 +441,10 @@ static hf_request *first_expired(const hf_session *session, hf_time now) {
 static void expire(hf_session *session, hf_request *request, hf_time now) {
     bool known = request->state == HF_REQUEST_QUEUED && session->reason[0];
     hf_session_drop(session, request);
+    if (!known && request->failure.code != HF_OK) {
+        finish(request, NULL, now);
+        return;
+    }
     fail(request, known ? session->reason_code : HF_UNREACHABLE, known ? session->reason : "no reply in time", now);
 }
 

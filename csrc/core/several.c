@@ -11,9 +11,7 @@ static bool acquires(const hf_op *op) {
 }
 
 static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
-    if (!hold->in_table) return;
-    if (hold->state == HF_HOLD_ACQUIRING) hf_holds_remove(&op->client->holds, hold);
-    else hf_client_hold_is_free(op->client, hold, now);
+    hf_keeper_forget(op->client, hold, now);
 }
 
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
@@ -21,9 +19,7 @@ static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
         free_hold(op, hold, now);
         return;
     }
-    hold->busy = false;
-    hold->in_order = true;
-    hf_keeper_leave(op->client, hold, now);
+    hf_keeper_leave_in_order(op->client, hold, now);
 }
 
 static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_time now) {
@@ -57,6 +53,7 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
         hf_holds_remove(&client->holds, hold);
         return NULL;
     }
+    if (hold && hold->state == HF_HOLD_LEAVING && !acquires(op)) return NULL; /* let go of already */
     return hold;
 }
 
@@ -77,7 +74,10 @@ static bool claim(hf_op *op, size_t i, hf_time now) {
     hf_hold_ref(hold);
     op->holds[i] = hold;
     if (hold->state == HF_HOLD_LOST) return true;
-    if (hold->state == HF_HOLD_LEAVING) hold->state = HF_HOLD_ACQUIRING;
+    if (hold->state == HF_HOLD_LEAVING) {
+        hold->state = HF_HOLD_ACQUIRING;
+        hold->leftover = true;
+    }
     hold->busy = true;
     hold->in_order = false;
     hf_holds_wake_at(&client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
@@ -151,7 +151,7 @@ static void name_key(hf_op *op, long long i) {
 
 /* ---- acquiring ---- */
 
-static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
+static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end, hf_time now) {
     bool first = hold->state == HF_HOLD_ACQUIRING;
     hold->count = count_of(hold) + 1;
     hold->base = first ? 0 : hold->base;
@@ -162,7 +162,8 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     if (first) hold->token = token;
     hold->state = HF_HOLD_HELD;
     hold->reason = HF_LOST_NOT;
-    hf_client_keep(op->client, hold, op->request.sent_at);
+    hold->leftover = hold->granted = false;
+    hf_keeper_resume(op->client, hold, now);
     op->client->stats.acquires++;
 }
 
@@ -174,7 +175,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
         return;
     }
     for (size_t i = 0; i < op->spec.all_count; i++) {
-        take(op, op->holds[i], (uint64_t)hf_reply_integer_at(reply, i + 1, 0), end);
+        take(op, op->holds[i], (uint64_t)hf_reply_integer_at(reply, i + 1, 0), end, now);
     }
     hf_op_succeed(op);
     for_each(op, free_hold, now);
@@ -192,7 +193,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     long long status = hf_reply_integer_at(reply, 0, 99), i = hf_reply_integer_at(reply, 1, 0);
     if (!reply) {
-        bool unknown = request->failure.code == HF_UNREACHABLE && request->sends > 0;
+        bool unknown = request->sends > 0 && !hf_op_was_refused(op);
         for_each(op, unknown ? undo_hold : free_hold, now);
         hf_op_fail(op, request->failure.code, "%s", request->failure.text);
     } else if (status == 1) {
@@ -231,7 +232,7 @@ static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
     if (!hold->in_table || hold->state == HF_HOLD_LOST) return;
     hold->count--;
     if (hold->count > hold->base) {
-        hf_client_hold_is_free(op->client, hold, now);
+        free_hold(op, hold, now);
         return;
     }
     hold->state = HF_HOLD_RELEASING;

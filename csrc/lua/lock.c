@@ -475,6 +475,7 @@ static size_t check_locks(lua_State *L, hf_lua_lock *locks[HF_ALL_MAX]) {
         if (lua_isnil(L, -1)) break;
         luaL_argcheck(L, count < HF_ALL_MAX, 1, "too many locks");
         locks[count] = luaL_checkudata(L, -1, HF_LOCK_TYPE);
+        luaL_argcheck(L, locks[count]->driver, 1, "a lock that was collected");
         luaL_argcheck(L, locks[count]->driver == locks[0]->driver, 1, "locks of different clients");
         lua_pop(L, 1);
         count++;

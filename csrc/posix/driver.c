@@ -165,20 +165,6 @@ static const char *errno_text(char *text, size_t size) {
     return strerror_r(errno, text, size);
 }
 
-static void write_link(hf_driver *driver, int link) {
-    hf_connection *connection = &driver->connections[link];
-    hf_session *session = &driver->client.links[link];
-    char text[96];
-    while (connection->fd >= 0) {
-        hf_slice output = hf_session_output(session);
-        if (output.size == 0) return;
-        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (written >= 0) hf_session_written(session, (size_t)written);
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
-    }
-}
-
 /* What recv returned, with its errno. True when there may be more. */
 static bool on_received(hf_driver *driver, int link, const char *bytes, ssize_t size) {
     char text[96];
@@ -195,6 +181,27 @@ static void read_link(hf_driver *driver, int link) {
     bool more = true;
     while (more && connection->fd >= 0) {
         more = on_received(driver, link, bytes, recv(connection->fd, bytes, sizeof bytes, MSG_DONTWAIT));
+    }
+}
+
+/* A server that hung up may have said why before. */
+static void on_write_failed(hf_driver *driver, int link) {
+    char text[96];
+    const char *reason = errno_text(text, sizeof text);
+    read_link(driver, link);
+    if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
+}
+
+static void write_link(hf_driver *driver, int link) {
+    hf_connection *connection = &driver->connections[link];
+    hf_session *session = &driver->client.links[link];
+    while (connection->fd >= 0) {
+        hf_slice output = hf_session_output(session);
+        if (output.size == 0) return;
+        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (written >= 0) hf_session_written(session, (size_t)written);
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+        else if (errno != EINTR) on_write_failed(driver, link);
     }
 }
 
@@ -325,10 +332,12 @@ static bool receive_reply(hf_driver *driver) {
 
 static bool sleep_for_op(hf_driver *driver, hf_op *op) {
     hf_time until = call_deadline(driver, op);
-    if (op->blocked && driver->running) {
+    bool left_behind = hf_session_has_work(&driver->client.links[HF_LINK_CALLS]); /* read by nobody else during a call */
+    if (op->blocked && driver->running && !left_behind) {
         wait_for_change(driver, until);
         return true;
     }
+    if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
     if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
     if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
     return sleep_on_links(driver, caller_links(driver), caller_links, -1, until);

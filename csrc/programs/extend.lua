@@ -2,15 +2,17 @@
 -- Sets a new lease, which also confirms a lock that came by a grant. Changes nothing for anyone but the owner.
 --
 -- KEYS[1] the lock, KEYS[2] its queue
--- ARGV[1] owner, ARGV[2] lease in ms, 0: only look, ARGV[3] 1: never shorten
+-- ARGV[1] owner, ARGV[2] lease in ms, 0: only look
+-- ARGV[3] a TTL of more ms than this is not shortened, "": any may be
 --
 -- 1 held by this owner; -1 the key is gone, -2 another owner has it
 if not holds_of(KEYS[1], ARGV[1]) then
   return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2
 end
 if ARGV[2] ~= '0' then
-  local lengthens = redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2])
-  if lengthens or ARGV[3] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+  local ttl_ms, most = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])
+  local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])
+  if not stays then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
   redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)
 end
 return 1

@@ -75,12 +75,13 @@ local function in_order(members, what, level)
   return sorted
 end
 
--- One client, one kind of lock: a single step serves all.
+-- One client, one kind of lock, no owner that other processes may share: a single step serves all.
 local function are_alike(members)
   local first = raw.data(members[1])
+  if first.owner then return false end
   for _, lock in ipairs(members) do
     local data = raw.data(lock)
-    local same = data.client == first.client and data.owner == first.owner and data.lease == first.lease
+    local same = data.client == first.client and not data.owner and data.lease == first.lease
       and data.renewed == first.renewed and data.token_ttl == first.token_ttl
     if not same or (data.layout or "lock") ~= "lock" or data.external then return false end
   end

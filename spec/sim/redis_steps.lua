@@ -77,7 +77,8 @@ local STRINGS = {
 
 local HASHES = {
   { "HSET", KEYS, some(1, 3, FIELDS, VALUES) }, { "HSET", KEYS, some(1, 3, FIELDS, VALUES) }, { "HGET", KEYS, FIELDS },
-  { "HDEL", KEYS, some(1, 2, FIELDS) }, { "HEXISTS", KEYS, FIELDS }, { "HKEYS", KEYS }, { "HGETALL", KEYS },
+  { "HDEL", KEYS, some(1, 2, FIELDS) }, { "HEXISTS", KEYS, FIELDS }, { "HMGET", KEYS, some(1, 3, FIELDS) },
+  { "HKEYS", KEYS }, { "HGETALL", KEYS },
   { "HLEN", KEYS }, { "HINCRBY", KEYS, FIELDS, INTEGERS },
 }
 
@@ -251,19 +252,33 @@ function calls.acquire(prng, _, owner)
     prng:pick(LEASES), prng:pick(TOKEN_TTLS), maybe_waiter(prng, owner) }
 end
 
+function calls.begin(prng, keys, owner)
+  local values = calls.acquire(prng, keys, owner)
+  values[8] = prng:pick { "", "", "print", "other" }
+  return values
+end
+
+local function maybe_own(prng)
+  return prng:pick { "", "", "0", "1" }
+end
+
 function calls.release(prng, _, owner)
-  return { owner, "20000", prng:pick { "0", "0", "1" }, prng:pick(LEASES) }
+  return { owner, "20000", prng:pick { "0", "0", "1" }, prng:pick(LEASES), maybe_own(prng) }
 end
 
 function calls.leave(prng, _, owner)
-  return { owner, "20000", prng:pick { "0", "0", "1" }, maybe_waiter(prng, owner) }
+  return { owner, "20000", prng:pick { "0", "0", "1" }, maybe_waiter(prng, owner), maybe_own(prng) }
+end
+
+function calls.complete(prng, _, owner)
+  return { owner, "20000", prng:pick { "0", "50000" }, prng:pick { "", "print" }, prng:pick(VALUES) }
 end
 
 function calls.force(_, _, owner) return { owner, "20000" } end
 
 function calls.extend(prng, keys, owner)
   keys[2], keys[3], keys[4] = keys[3], nil, nil
-  return { owner, prng:pick { "0", "40000" } }
+  return { owner, prng:pick { "0", "40000", "90000" }, prng:pick { "0", "1" } }
 end
 
 function calls.info(prng, keys, owner)
@@ -276,20 +291,46 @@ function calls.renew(prng, keys, owner)
   return { owner, prng:pick(LEASES), owner_of(prng), prng:pick(LEASES) }
 end
 
-local NAMES = { "acquire", "acquire", "acquire", "acquire", "release", "release", "release", "leave", "force",
-  "extend", "info", "renew" }
+local function both_locks(keys)
+  for i, lock in ipairs(LOCKS) do
+    for j, key in ipairs(keys_of(lock)) do keys[4 * i - 4 + j] = key end
+  end
+end
+
+function calls.acquire_all(prng, keys, owner)
+  both_locks(keys)
+  return { owner, "20000", prng:pick(LEASES), prng:pick(TOKEN_TTLS), prng:pick { "0", "0", "0", "1" },
+    prng:pick { "0", "0", "0", "1" } }
+end
+
+function calls.release_all(prng, keys, owner)
+  both_locks(keys)
+  return { owner, "20000", prng:pick { "0", "0", "1" }, prng:pick(LEASES), prng:pick { "0", "0", "1" },
+    prng:pick(LEASES) }
+end
+
+local OFTEN = { "acquire", "acquire", "acquire", "acquire", "release", "release", "release", "leave", "force", "extend",
+  "info", "renew" }
+local SELDOM = { "acquire_all", "release_all", "begin", "begin", "complete" }
+
+-- Seldom on a mutex, which has keys of its own.
+local function choose_program(prng)
+  local name = prng:pick(prng:chance(75) and OFTEN or SELDOM)
+  if prng:chance(20) and programs["mutex_" .. name] then return name, "mutex_" .. name, "mutex" end
+  return name, name, LOCKS[prng:pick(OFTEN_FIRST)]
+end
 
 local function program_step(prng, turn_ms)
-  local name, lock, owner = prng:pick(NAMES), LOCKS[prng:pick(OFTEN_FIRST)], owner_of(prng)
-  local keys = keys_of(lock)
+  local name, title, lock = choose_program(prng)
+  local owner, keys = owner_of(prng), keys_of(lock)
   local values = calls[name](prng, keys, owner)
-  local program = variant(name, turn_ms)
+  local program = variant(title, turn_ms)
   local args = prng:chance(30) and { "EVALSHA", program.sha1 } or { "EVAL", program.text }
   args[3] = tostring(#keys)
   for _, key in ipairs(keys) do args[#args + 1] = key end
   for _, value in ipairs(values) do args[#args + 1] = value end
   local step = step_of(talker(prng), args)
-  step.loose, step.title = true, name
+  step.loose, step.title = true, title
   return step
 end
 

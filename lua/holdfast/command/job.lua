@@ -12,7 +12,7 @@ local unpack = table.unpack or unpack
 local job = {}
 
 local WATCHED = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "TSTP", "CONT", "WINCH", "CHLD" }
-local BY_KEYBOARD = { TSTP = true, TTIN = true, TTOU = true }
+local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
 local LAST_LOOK = 1 -- seconds after KILL in which the job's group may still be there
 
@@ -37,20 +37,21 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
--- The job was stopped from the keyboard: this program stops likewise, and the shell goes on.
+-- The job was stopped by the terminal: this program stops likewise, and the shell goes on. All of its group stops, as the
+-- terminal would have done, unless somebody has sent TSTP just here.
 function Job:follow_stop(name)
   if name ~= "TSTP" and process.give_terminal(self.pid) then
     self.wants_terminal = true
     return self:continue()
   end
-  local whole_group = process.take_terminal(self.pid)
-  process.stop(name, whole_group)
+  local was_in_front = process.take_terminal(self.pid)
+  process.stop(name, was_in_front or name ~= "TSTP")
   if self:lock_is_fine() then self:continue() end
 end
 
 function Job:on_stopped(name)
   self.stopped = true
-  if self.terminal and BY_KEYBOARD[name] and not self.ending then self:follow_stop(name) end
+  if self.terminal and BY_TERMINAL[name] and not self.ending then self:follow_stop(name) end
 end
 
 -- ---- the end ----

@@ -21,6 +21,12 @@ end }
 
 commands.HGET = { 3, "r", function(client, args) return value_of(client, args[2], args[3]) or false end }
 
+commands.HMGET = { -3, "r", function(client, args)
+  local list = {}
+  for i = 3, #args do list[i - 2] = value_of(client, args[2], args[i]) or false end
+  return list
+end }
+
 commands.HEXISTS = { 3, "r", function(client, args) return value_of(client, args[2], args[3]) and 1 or 0 end }
 
 commands.HLEN = { 2, "r", function(client, args)

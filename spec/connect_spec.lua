@@ -1,0 +1,362 @@
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+local world = require("spec.support.world").new {
+  tcp = true, password = "secret", users = { "app on >pass ~* &* +@all" }, conf = { "bind 127.0.0.1 -::1" },
+}
+
+before_each(world.open)
+after_each(world.close)
+
+local function round_trip(url, key)
+  local lock = world.client { url = url }:lock(key or "k")
+  assert(lock:acquire(0))
+  assert.is_true(lock:check())
+  assert(lock:release())
+end
+
+local function has_ipv6()
+  local file = io.open("/proc/net/if_inet6")
+  local text = file and file:read("*a") or ""
+  if file then file:close() end
+  return text:find(("0"):rep(31) .. "1", 1, true) ~= nil
+end
+
+-- The connections of a client called `name`: a list of CLIENT LIST lines.
+local function connections(name)
+  local found = {}
+  for line in world.cli("CLIENT", "LIST"):gmatch("[^\n]+") do
+    if line:find(" name=" .. name .. " ", 1, true) then found[#found + 1] = line end
+  end
+  return found
+end
+
+describe("a client connects", function()
+  it("by IPv4, by name and by a unix socket", function()
+    local port = world.server.port
+    round_trip("redis://:secret@127.0.0.1:" .. port)
+    round_trip("redis://:secret@127.0.0.1:" .. port .. "/")
+    round_trip("redis://:secret@localhost:" .. port .. "/0")
+    round_trip("unix://:secret@" .. world.server.path)
+    round_trip("unix://:secret@" .. world.server.path .. "?db=0")
+  end)
+
+  if has_ipv6() then
+    it("by IPv6", function() round_trip("redis://:secret@[::1]:" .. world.server.port) end)
+  else
+    pending("by IPv6, which this machine does not have")
+  end
+
+  it("as a user", function()
+    round_trip("redis://app:pass@127.0.0.1:" .. world.server.port)
+    round_trip("redis://app:p%61ss@127.0.0.1:" .. world.server.port)
+    round_trip("unix://app:pass@" .. world.server.path)
+  end)
+
+  it("to a database", function()
+    for _, url in ipairs {
+      ("redis://:secret@127.0.0.1:%d/3"):format(world.server.port), ("unix://:secret@%s?db=3"):format(world.server.path),
+    } do
+      local lock = world.client { url = url }:lock("k")
+      assert(lock:acquire(0))
+      assert.equal(0, world.cli("EXISTS", "k"))
+      assert.equal("OK", world.cli("SELECT", 3))
+      assert.equal(1, world.cli("EXISTS", "k"))
+      world.cli("SELECT", 0)
+      assert(lock:release())
+    end
+  end)
+
+  it("to no database that the server does not have", function()
+    local client = world.client { url = ("unix://:secret@%s?db=99"):format(world.server.path) }
+    local started = process.now()
+    local got, message, code = client:lock("k"):acquire(0)
+    assert.is_nil(got)
+    assert.matches("DB index", message)
+    assert.equal("server", code)
+    assert.is_true(process.now() - started < 2)
+  end)
+
+  it("with a name", function()
+    local client = world.client { name = "order-service" }
+    assert(client:ping())
+    assert.equal(1, #connections("order-service"))
+    assert(world.client():ping())
+    assert.equal(1, #connections("holdfast"))
+  end)
+
+  it("once for many calls, and once more for its watchdog", function()
+    local client = world.client { name = "counted", lease = 0.15 }
+    local lock = client:lock("k")
+    for _ = 1, 50 do assert(lock:acquire()) assert(lock:release()) end
+    assert.equal(1, client:stats().connections)
+    assert.equal(1, #connections("counted"))
+    assert(lock:acquire())
+    process.sleep(0.3)
+    assert(lock:release())
+    assert.equal(2, client:stats().connections)
+    assert.equal(2, #connections("counted"))
+  end)
+
+  it("without leaving a descriptor to the programs it starts", function()
+    local client = world.client { lease = 0.15 }
+    assert(client:lock("k"):acquire())
+    process.sleep(0.1)
+    local pipe = io.popen("ls -l /proc/self/fd")
+    local text = pipe:read("*a")
+    pipe:close()
+    -- the specs' own server connection is close-on-exec as well
+    assert.is_nil(text:find("socket:", 1, true), text)
+  end)
+end)
+
+describe("a client connects again", function()
+  local function kill_all()
+    assert.is_true(world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") >= 1)
+  end
+
+  it("when its connection was killed", function()
+    local lock = world.client():lock("k")
+    for _ = 1, 3 do
+      assert(lock:acquire(0))
+      kill_all()
+      assert.is_true(lock:check())
+      kill_all()
+      assert.is_true(lock:release())
+      kill_all()
+    end
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("when the server was restarted", function()
+    local lock = world.client():lock("k")
+    assert(lock:acquire(0)) assert(lock:release())
+    world.server:restart()
+    assert(lock:acquire(0))
+    assert.same({ [lock:owner()] = "1" }, world.hash("k"))
+    assert(lock:release())
+  end)
+
+  it("while it waits", function()
+    world.hold_as("somebody:1", "k", 600)
+    local child = world.program {
+      code = [[
+        local lock = require("holdfast").new(arg[1]):lock("k")
+        print(lock:acquire(10) == lock, lock:release())
+      ]],
+      args = { world.server:url() },
+    }
+    assert.is_truthy(process.wait_until(function() return #world.cli("PUBSUB", "CHANNELS") > 0 end, 3))
+    kill_all()
+    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.matches("true\ttrue", child:output())
+  end)
+
+  it("and loads its programs again after SCRIPT FLUSH", function()
+    local lock = world.client():lock("k")
+    for _ = 1, 3 do
+      world.cli("SCRIPT", "FLUSH")
+      assert(lock:acquire(0))
+      world.cli("SCRIPT", "FLUSH")
+      assert(lock:acquire(0))
+      world.cli("SCRIPT", "FLUSH")
+      assert.is_true(lock:extend(10))
+      assert(lock:info())
+      world.cli("SCRIPT", "FLUSH")
+      assert(lock:release()) assert(lock:release())
+      assert.is_false(lock:force_release())
+    end
+  end)
+
+  it("when the server closes idle connections", function()
+    world.cli("CONFIG", "SET", "timeout", 1)
+    local client = world.client()
+    local lock = client:lock("k")
+    assert(lock:acquire(0))
+    assert.is_truthy(process.wait_until(function() return #connections("holdfast") == 0 end, 5))
+    assert(lock:release())
+    world.cli("CONFIG", "SET", "timeout", 0)
+  end)
+end)
+
+describe("a connection that cannot be made", function()
+  it("ends with the connect timeout", function()
+    -- a listener whose queue is full lets nobody in and says nothing
+    local listener, port = assert(sys.listen_tcp())
+    local waiting = {}
+    for i = 1, 65 do waiting[i] = assert(sys.connect_tcp(port)) end
+    local client = world.client { url = "redis://127.0.0.1:" .. port, connect_timeout = 0.25 }
+    for _, wait in ipairs { 0, 0.1, 0.5 } do
+      local started = process.now()
+      local got, _, code = client:lock("k"):acquire(wait)
+      local took = process.now() - started
+      assert.is_nil(got)
+      assert.equal("unreachable", code)
+      assert.is_true(took >= 0.1 and took < 0.25 + wait + 1, "took " .. took)
+    end
+    client:close()
+    for _, fd in ipairs(waiting) do sys.close(fd) end
+    sys.close(listener)
+  end)
+
+  it("ends when a unix socket takes nobody in", function()
+    local path = world.server.directory .. "/full.sock"
+    local listener = assert(sys.listen_unix(path))
+    local waiting = {}
+    for i = 1, 65 do waiting[i] = assert(sys.connect_unix(path)) end
+    local started = process.now()
+    local client = world.client { url = "unix://" .. path, connect_timeout = 0.25 }
+    local got, _, code = client:lock("k"):acquire(0)
+    assert.is_nil(got)
+    assert.equal("unreachable", code)
+    assert.is_true(process.now() - started < 1.5)
+    client:close()
+    for _, fd in ipairs(waiting) do sys.close(fd) end
+    sys.close(listener)
+  end)
+
+  it("is tried again without a flood of tries", function()
+    local client = world.client { url = "redis://127.0.0.1:1" }
+    local used = sys.cpu()
+    local got, _, code = client:lock("k"):acquire(0.5)
+    assert.is_nil(got)
+    assert.equal("unreachable", code)
+    assert.is_true(sys.cpu() - used < 0.3)
+  end)
+end)
+
+describe("after a fork", function()
+  -- What `fn` returned in a child process, or its error.
+  local function in_child(fn)
+    local path = os.tmpname()
+    local pid = assert(sys.fork())
+    if pid == 0 then
+      local ok, result = pcall(fn)
+      local file = io.open(path, "w")
+      file:write(ok and "ok " or "error ", tostring(result))
+      file:close()
+      sys.exit(0)
+    end
+    assert.is_truthy(process.wait_until(function() return (sys.wait(pid)) end, 10))
+    local file = io.open(path)
+    local text = file:read("*a")
+    file:close()
+    os.remove(path)
+    return text
+  end
+
+  it("the child has another uuid and does not hold the parent's lock", function()
+    local client = world.client()
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    local owner = lock:owner()
+    local child_owner = in_child(function()
+      assert(lock:is_held() == false)
+      assert(lock:holds() == 0)
+      assert(lock:token() == nil)
+      assert(select(3, lock:release()) == "not_held")
+      assert(select(3, lock:extend(1)) == "not_held")
+      assert(select(3, lock:try_acquire()) == "busy")
+      return lock:owner()
+    end)
+    assert.matches("^ok %x+%-", child_owner)
+    assert.is_true("ok " .. owner ~= child_owner)
+    assert.equal(owner, lock:owner())
+    assert.is_true(lock:check())
+    assert.same({ [owner] = "1" }, world.hash("k"))
+    assert(lock:release())
+  end)
+
+  it("the child's collector and close leave the parent's lock alone", function()
+    local client = world.client { lease = 0.4 }
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    local handle = client:lock("other")
+    assert(handle:acquire())
+    assert.equal("ok true", in_child(function()
+      handle = nil
+      collectgarbage() collectgarbage()
+      client:close()
+      return true
+    end))
+    process.sleep(0.6)
+    assert.is_true(lock:check())
+    assert.is_true(handle:check())
+    assert(handle:release()) assert(lock:release())
+    assert.equal(0, client:stats().losses)
+  end)
+
+  it("parent and child lock side by side over connections of their own", function()
+    local client = world.client()
+    local lock = client:lock("k")
+    assert(lock:acquire()) assert(lock:release())
+    local result = in_child(function()
+      for _ = 1, 50 do
+        local own = assert(client:lock("k"):acquire(5))
+        local seen = own:info()
+        assert(seen.owner == own:owner() and seen.holds == 1)
+        assert(own:release())
+      end
+      client:close()
+      return "done"
+    end)
+    assert.equal("ok done", result)
+    for _ = 1, 50 do assert(lock:acquire(5)) assert(lock:release()) end
+    assert.equal(1, client:stats().connections)
+  end)
+
+  it("the child renews its own locks", function()
+    local client = world.client { lease = 0.3 }
+    assert(client:ping())
+    assert.equal("ok true", in_child(function()
+      local lock = assert(client:lock("k"):acquire())
+      process.sleep(0.7)
+      local held = lock:check()
+      lock:release()
+      client:close()
+      return held
+    end))
+  end)
+
+  it("a child that ends in the usual way leaves the parent's lock alone", function()
+    local child = world.program {
+      code = [[
+        local sys = require "spec.support.sys"
+        local client = require("holdfast").new { url = arg[1], lease = 0.4 }
+        local lock = client:lock("k")
+        assert(lock:acquire())
+        local pid = assert(sys.fork())
+        if pid == 0 then
+          lock, client = nil, nil
+          os.exit(0, true)
+        end
+        while not sys.wait(pid) do sys.sleep(0.01) end
+        sys.sleep(0.6)
+        print(lock:check(), lock:release())
+      ]],
+      args = { world.server:url() },
+    }
+    assert.same({ "exit", 0 }, { child:wait(10) })
+    assert.matches("true\ttrue", child:output())
+  end)
+
+  it("a client made before and used only after works in many children", function()
+    local client = holdfast.new(world.server:url())
+    local results = {}
+    for i = 1, 4 do
+      results[i] = in_child(function()
+        local lock = assert(client:lock("k"):acquire(5))
+        local owner = lock:owner()
+        assert(lock:release())
+        client:close()
+        return owner
+      end)
+    end
+    table.sort(results)
+    for i = 1, 4 do
+      assert.matches("^ok %x+%-", results[i])
+      assert.is_true(results[i] ~= results[i + 1])
+    end
+    client:close()
+  end)
+end)

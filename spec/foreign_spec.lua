@@ -1,0 +1,209 @@
+-- The lock shared with clients that lock as Redisson does.
+
+local crowd = require "spec.support.crowd"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local redisson = require "spec.support.redisson"
+
+local KEY = "shared"
+local QUEUE = crowd.queue_of(KEY)
+local CHANNEL = ("redisson_lock__channel:{%s}"):format(KEY)
+
+local server, others, client, lock, foreign
+
+local function listeners()
+  return server:cli("PUBSUB", "NUMSUB", CHANNEL)[2]
+end
+
+local function came_in(name, seconds)
+  return process.wait_until(function() return others:turns_of(name) > 0 end, seconds)
+end
+
+local function add_foreign(name, options)
+  options = options or {}
+  options.kind = "redisson"
+  return others:add(name, options)
+end
+
+local function assert_one_at_a_time()
+  assert.is_nil(others:finish(20))
+  local history = others:history()
+  assert.is_nil(history.overlap)
+  assert.equal(0, history.lost)
+  return history
+end
+
+describe("a lock shared with Redisson", function()
+  before_each(function()
+    server = redis.start()
+    others = crowd.new(server, KEY)
+    client = holdfast.new(server:url())
+    lock = client:lock(KEY)
+    foreign = redisson.new(server.path):lock(KEY)
+  end)
+
+  after_each(function()
+    client:close()
+    foreign:close()
+    for _, worker in ipairs(others.workers) do worker:stop() end
+    local litter = crowd.litter(server)
+    others:stop()
+    server:stop()
+    assert.is_nil(litter)
+  end)
+
+  it("excludes both ways", function()
+    assert(lock:acquire(0))
+    assert.is_nil((foreign:acquire(0)))
+    assert.is_nil((foreign:release()))
+    assert(lock:release())
+    assert(foreign:acquire(0))
+    local acquired, _, code = lock:acquire(0)
+    assert.same({ nil, "busy" }, { acquired, code })
+    assert.equal("not_held", (select(3, lock:release())))
+    assert(foreign:release())
+    assert.equal(0, server:cli("EXISTS", KEY))
+  end)
+
+  it("counts re-entries on both sides", function()
+    for _, side in ipairs { lock, foreign } do
+      assert(side:acquire(0))
+      assert(side:acquire(0))
+      assert.equal("2", server:cli("HVALS", KEY)[1])
+      assert(side:release())
+      assert.equal("1", server:cli("HVALS", KEY)[1])
+      assert(side:release())
+      assert.equal(0, server:cli("EXISTS", KEY))
+    end
+  end)
+
+  it("shows who has it", function()
+    assert(foreign:acquire(0))
+    local info = lock:info()
+    assert.equal(foreign.owner, info.owner)
+    assert.equal(1, info.holds)
+    assert(foreign:release())
+  end)
+
+  it("wakes our waiter at a foreign release", function()
+    for i = 1, 10 do
+      assert(foreign:acquire(0))
+      others:add("ours" .. i)
+      assert.truthy(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") == 1 end, 5))
+      assert(foreign:release())
+      assert.truthy(came_in("ours" .. i, 0.1))
+      assert.is_nil(others:finish(5))
+    end
+  end)
+
+  it("wakes the next of ours at a foreign release when the first one has left", function()
+    assert(foreign:acquire(0))
+    others:line_up({ "first" }, { wait = 0.3 })
+    others:line_up({ "second" })
+    assert(others.workers[1]:wait_output("failed busy", 2))
+    process.sleep(0.05)
+    assert(foreign:release())
+    assert.truthy(came_in("second", 0.1))
+    assert.is_nil(others:finish(5))
+  end)
+
+  it("wakes a foreign waiter at our release", function()
+    for i = 1, 10 do
+      assert(lock:acquire(0))
+      add_foreign("foreign" .. i)
+      assert.truthy(process.wait_until(function() return listeners() == 1 end, 5))
+      assert(lock:release())
+      assert.truthy(came_in("foreign" .. i, 0.1))
+      assert.is_nil(others:finish(5))
+    end
+  end)
+
+  it("wakes a foreign waiter although one of ours waits longer, and then ours", function()
+    assert(lock:acquire(0))
+    others:line_up({ "ours" })
+    add_foreign("foreign", { inside = 0.05 })
+    assert.truthy(process.wait_until(function() return listeners() == 1 end, 5))
+    assert(lock:release())
+    assert.truthy(came_in("foreign", 0.1))
+    assert.truthy(came_in("ours", 0.2))
+    assert.same({ "foreign", "ours" }, assert_one_at_a_time().names)
+  end)
+
+  it("ends a foreign lease for our waiter", function()
+    local brief = redisson.new(server.path):lock(KEY, { lease = 0.3 })
+    assert(brief:acquire(0))
+    local before = process.now()
+    assert(lock:acquire(5))
+    local took = process.now() - before
+    assert.is_true(took > 0.2 and took < 0.8, ("%.3f s"):format(took))
+    assert(lock:release())
+    brief:close()
+  end)
+
+  it("is not kept from ours by a listener that never comes", function()
+    foreign:listen()
+    assert(lock:acquire(0))
+    others:line_up({ "a", "b", "c" }, { turns = 5 })
+    local before = process.now()
+    assert(lock:release())
+    local history = assert_one_at_a_time()
+    local took = process.now() - before
+    assert.equal(15, history.turns)
+    assert.is_true(took < 15 * 0.1, ("%.3f s"):format(took)) -- each release leaves it 50 ms
+    for i = 4, 12 do assert.equal(history.names[i], history.names[i + 3]) end
+  end)
+
+  it("starves neither side", function()
+    for i = 1, 3 do
+      others:add("ours" .. i, { seconds = 2, inside = 0.002, outside = 0.001 })
+      add_foreign("foreign" .. i, { seconds = 2, inside = 0.002, outside = 0.001 })
+    end
+    local history = assert_one_at_a_time()
+    local turns = { ours = 0, foreign = 0 }
+    for _, name in ipairs(history.names) do
+      local side = name:match("%a+")
+      turns[side] = turns[side] + 1
+    end
+    local least = 0.25 * #history.names
+    assert.is_true(turns.ours >= least and turns.foreign >= least, ("%d : %d"):format(turns.ours, turns.foreign))
+    assert.is_true(#history.names > 100, #history.names .. " turns in all")
+    for i = 1, 3 do assert.is_true(others:turns_of("ours" .. i) > 0) end
+  end)
+
+  it("gives growing tokens on both sides", function()
+    local fenced = redisson.new(server.path):lock(KEY, { fenced = true })
+    server:cli("SET", ("redisson_lock_token:{%s}"):format(KEY), 41)
+    local last = 41
+    for _ = 1, 5 do
+      for _, side in ipairs { fenced, lock } do
+        assert(side:acquire(0))
+        assert.is_true(side:token() > last)
+        last = side:token()
+        assert(side:release())
+      end
+    end
+    assert.equal(-1, server:cli("PTTL", ("redisson_lock_token:{%s}"):format(KEY))) -- Java's has none
+    fenced:close()
+  end)
+
+  it("gives growing tokens while both wait", function()
+    for i = 1, 2 do
+      others:add("ours" .. i, { turns = 20 })
+      add_foreign("foreign" .. i, { turns = 20, fenced = 1 })
+    end
+    local tokens = assert_one_at_a_time().tokens
+    assert.equal(80, #tokens)
+    for i = 2, 80 do assert.is_true(tokens[i] > tokens[i - 1]) end
+  end)
+
+  it("makes no work while a foreign client holds it", function()
+    assert(foreign:acquire(0))
+    others:line_up({ "a", "b", "c" })
+    process.sleep(0.1)
+    assert.is_true(crowd.commands_in(server, 1) <= 3 * 2)
+    assert(foreign:release())
+    assert_one_at_a_time()
+    assert.equal(0, server:cli("EXISTS", QUEUE))
+  end)
+end)

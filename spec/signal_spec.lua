@@ -1,0 +1,154 @@
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+before_each(world.open)
+after_each(world.close)
+
+-- A program that catches USR1 and waits for "k", which somebody holds.
+local function waiting_program(options, wait)
+  world.hold_as("somebody:1", "k")
+  local child = world.program {
+    code = ([[
+      local sys = require "spec.support.sys"
+      assert(sys.catch(10))
+      local client = require("holdfast").new(arg[1])
+      local lock = client:lock("k", { %s })
+      local started = sys.now()
+      local got, message, code = lock:acquire(%s)
+      print("result", got and "acquired" or code, sys.caught(), math.floor((sys.now() - started) * 1000))
+      print("info", lock:info().waiters, lock:holds())
+      if got then print("release", lock:release()) end
+    ]]):format(options, wait),
+    args = { world.server:url() },
+  }
+  assert.is_truthy(process.wait_until(function() return world.cli("EXISTS", "holdfast_queue:{k}") == 1 end, 5),
+    child:output())
+  return child
+end
+
+describe("a signal", function()
+  it("ends an interruptible wait and leaves nothing behind", function()
+    local child = waiting_program("interruptible = true", "30")
+    process.sleep(0.05)
+    local sent = process.now()
+    child:kill("USR1")
+    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.is_true(process.now() - sent < 1)
+    assert.matches("result\tinterrupted\t1", child:output())
+    assert.matches("info\t0\t0", child:output())
+    assert.same({ "k" }, world.cli("KEYS", "*"))
+    assert.same({ ["somebody:1"] = "1" }, world.hash("k"))
+    world.cli("DEL", "k")
+  end)
+
+  it("ends an interruptible wait without end", function()
+    local child = waiting_program("interruptible = true", "math.huge")
+    child:kill("USR1")
+    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.matches("result\tinterrupted", child:output())
+    world.cli("DEL", "k")
+  end)
+
+  it("does not end another wait", function()
+    local child = waiting_program("", "30")
+    for _ = 1, 5 do
+      child:kill("USR1")
+      process.sleep(0.03)
+    end
+    assert.is_nil(child:status())
+    world.client():lock("k"):force_release()
+    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.matches("result\tacquired\t[1-5]", child:output())
+    assert.matches("release\ttrue", child:output())
+  end)
+
+  it("does not shorten or lengthen another wait", function()
+    local child = waiting_program("", "0.5")
+    for _ = 1, 5 do
+      child:kill("USR1")
+      process.sleep(0.03)
+    end
+    assert.same({ "exit", 0 }, { child:wait(5) })
+    local took = tonumber(child:output():match("result\tbusy\t%d+\t(%d+)"))
+    assert.is_true(took >= 500 and took < 1500, "took " .. tostring(took))
+    world.cli("DEL", "k")
+  end)
+
+  it("is not taken by the watchdog's thread", function()
+    local child = world.program {
+      code = [[
+        local sys = require "spec.support.sys"
+        assert(sys.catch(10))
+        local lock = assert(require("holdfast").new { url = arg[1], lease = 0.3 }:lock("k"):acquire())
+        print("held") io.stdout:flush()
+        while sys.caught() < 20 do sys.sleep(0.01) end
+        print("caught", lock:check(), lock:release())
+      ]],
+      args = { world.server:url() },
+    }
+    assert.is_truthy(child:wait_output("held", 5))
+    process.wait_until(function()
+      child:kill("USR1")
+      process.sleep(0.02)
+      return child:output():find("caught")
+    end, 5)
+    assert.matches("caught\ttrue\ttrue", child:output())
+    assert.same({ "exit", 0 }, { child:wait(5) })
+  end)
+end)
+
+describe("Ctrl-C", function()
+  local function interrupt(code)
+    local child = world.program { code = code, args = { world.server:url() } }
+    assert.is_truthy(child:wait_output("go", 5), child:output())
+    process.wait_until(function() return world.cli("EXISTS", "holdfast_queue:{k}") == 1 end, 0.3)
+    local sent = process.now()
+    child:kill("INT")
+    local how = child:wait(5)
+    assert.equal("exit", how)
+    assert.matches("interrupted!", child:output())
+    return process.now() - sent, child:output()
+  end
+
+  it("ends a wait in the standalone interpreter at once", function()
+    world.hold_as("somebody:1", "k")
+    local best = math.huge
+    for _ = 1, 3 do
+      local took, output = interrupt [[
+        local lock = require("holdfast").new(arg[1]):lock("k")
+        print("go") io.stdout:flush()
+        lock:acquire(30)
+        print "went on"
+      ]]
+      assert.is_nil(output:find("went on"))
+      best = math.min(best, took)
+    end
+    assert.is_true(best < 0.2, ("took %.3f s"):format(best))
+    assert.same({ "k" }, world.cli("KEYS", "*"))
+    world.cli("DEL", "k")
+  end)
+
+  it("ends a wait in a coroutine", function()
+    world.hold_as("somebody:1", "k")
+    local took = interrupt [[
+      local lock = require("holdfast").new(arg[1]):lock("k")
+      print("go") io.stdout:flush()
+      coroutine.wrap(function() lock:acquire(30) end)()
+    ]]
+    assert.is_true(took < 1)
+    assert.same({ "k" }, world.cli("KEYS", "*"))
+    world.cli("DEL", "k")
+  end)
+
+  it("in with_lock's function releases the lock", function()
+    local took = interrupt [[
+      require("holdfast").new(arg[1]):with_lock("k", function()
+        if jit then jit.off() end -- compiled loops of LuaJIT take no signal
+        print("go") io.stdout:flush()
+        while true do end
+      end)
+    ]]
+    assert.is_true(took < 2)
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+end)

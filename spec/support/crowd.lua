@@ -1,0 +1,182 @@
+-- Crowds of processes that want one lock, each a spec/support/crowd_worker.lua, and what they wrote down of it.
+
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
+
+local Crowd = {}
+Crowd.__index = Crowd
+
+local crowd = {}
+
+-- A crowd on the server's key, with a store of its own, started with the given options.
+function crowd.new(server, key, options)
+  return setmetatable({ server = server, key = key, store = redis.start(options), workers = {} }, Crowd)
+end
+
+function crowd.queue_of(key) return ("holdfast_queue:{%s}"):format(key) end
+function crowd.channel_of(uuid) return "holdfast_grant:" .. uuid end
+
+-- Starts one more process; options are those of the worker.
+function Crowd:add(name, options)
+  local args = { self.server:url(), self.store.path, self.key, name }
+  for option, value in pairs(options or {}) do args[#args + 1] = option .. "=" .. tostring(value) end
+  return self:join(name, process.lua { file = "spec/support/crowd_worker.lua", args = args })
+end
+
+-- One more process, started elsewhere.
+function Crowd:join(name, worker)
+  worker.name = name
+  self.workers[#self.workers + 1] = worker
+  return worker
+end
+
+-- How many stand in the queue.
+function Crowd:queued()
+  return self.server:cli("ZCOUNT", crowd.queue_of(self.key), "(0", "+inf")
+end
+
+function Crowd:wait_queued(count, seconds)
+  return process.wait_until(function() return self:queued() == count end, seconds or 10)
+end
+
+-- Processes in this order in the queue of a lock that is held.
+function Crowd:line_up(names, options)
+  for _, name in ipairs(names) do
+    local before = self:queued()
+    self:add(name, options)
+    assert(self:wait_queued(before + 1), name .. " does not come into the queue")
+  end
+end
+
+-- Waits for the end of all. → nil, or what went wrong
+function Crowd:finish(seconds)
+  local deadline = process.now() + (seconds or 10)
+  for _, worker in ipairs(self.workers) do
+    local how, code = worker:wait(math.max(0, deadline - process.now()))
+    if how ~= "exit" or code ~= 0 then
+      return ("%s: %s %s: %s"):format(worker.name, how, code, worker:output())
+    end
+  end
+end
+
+-- The history: { names = the order in which they were in, tokens, overlaps = the first line at which somebody was in
+-- when another came in, turns, lost = updates of the counter that were lost }
+function Crowd:history()
+  local history = { names = {}, tokens = {}, turns = 0 }
+  local inside
+  local function overlap(i, line)
+    history.overlap = history.overlap or ("%d: %s while %s is in"):format(i, line, inside)
+  end
+  for i, line in ipairs(self.store:cli("LRANGE", "crowd:history", 0, -1)) do
+    local what, name, token = line:match("^(%S+) (%S+) ?(%S*)$")
+    if what == "in" then
+      if inside then overlap(i, line) end
+      inside = name
+      history.names[#history.names + 1] = name
+      history.tokens[#history.tokens + 1] = tonumber(token)
+    else
+      if inside ~= name then overlap(i, line) end
+      inside = nil
+      history.turns = history.turns + 1
+    end
+  end
+  history.lost = history.turns - tonumber(self.store:cli("GET", "crowd:counter") or 0)
+  return history
+end
+
+function Crowd:turns_of(name)
+  local turns = 0
+  for _, each in ipairs(self:history().names) do
+    if each == name then turns = turns + 1 end
+  end
+  return turns
+end
+
+function Crowd:stop()
+  for _, worker in ipairs(self.workers) do worker:stop() end
+  self.store:stop()
+end
+
+-- ---- members of the queue without a process ----
+
+-- A client that listens for its grants and never does anything with them.
+function crowd.silent_client(server, number)
+  local self = { uuid = ("00000000-0000-8000-8000-%012x"):format(number) }
+  self.connection = assert(resp.connect { path = server.path })
+  self.connection:call("SUBSCRIBE", crowd.channel_of(self.uuid))
+  return self
+end
+
+-- As csrc/programs/queue.lua describes it.
+function crowd.member(uuid, wait)
+  return ("%s:%d:0 %s:%d"):format(uuid, wait, uuid, wait)
+end
+
+-- The text of one of csrc/programs, with its fragments in place.
+function crowd.program(name)
+  local directory = process.directory()
+  assert(os.execute(("lua5.4 tools/embed.lua --expand %s"):format(directory)))
+  local file = assert(io.open(("%s/%s.lua"):format(directory, name)))
+  local text = file:read("*a")
+  file:close()
+  process.remove(directory)
+  return text
+end
+
+-- ---- what it costs ----
+
+-- Calls by command name so far, those inside scripts counted.
+function crowd.calls(server)
+  local calls = {}
+  for name, count in server:cli("INFO", "commandstats"):gmatch("cmdstat_(%S-):calls=(%d+)") do
+    calls[name] = tonumber(count)
+  end
+  return calls
+end
+
+-- The calls since `before`; INFO is the spec's own.
+function crowd.calls_since(server, before)
+  local since = {}
+  for name, count in pairs(crowd.calls(server)) do
+    local more = count - (before[name] or 0)
+    if more > 0 and name ~= "info" then since[name] = more end
+  end
+  return since
+end
+
+-- Commands that clients sent in `seconds`.
+function crowd.commands_in(server, seconds)
+  local function sent()
+    local calls = crowd.calls(server)
+    local total = 0
+    for _, name in ipairs { "evalsha", "eval", "ping", "subscribe", "psubscribe", "punsubscribe" } do
+      total = total + (calls[name] or 0)
+    end
+    return total
+  end
+  local before = sent()
+  process.sleep(seconds)
+  return sent() - before
+end
+
+-- ---- nothing stays ----
+
+-- What is left on the server that should not be, as text; nil: nothing. Fencing counters may stay.
+function crowd.litter(server)
+  local function look()
+    local leaks, litter = server:leaks(), {}
+    for _, key in ipairs(leaks.keys) do
+      if not key:find("^redisson_lock_token:") then litter[#litter + 1] = "key " .. key end
+    end
+    for _, channel in ipairs(leaks.channels) do litter[#litter + 1] = "channel " .. channel end
+    if leaks.clients > 0 then litter[#litter + 1] = leaks.clients .. " connections" end
+    local patterns = server:cli("PUBSUB", "NUMPAT")
+    if patterns > 0 then litter[#litter + 1] = patterns .. " patterns" end
+    return #litter > 0 and table.concat(litter, ", ") or nil
+  end
+  process.wait_until(function() return look() == nil end, 1)
+  return look()
+end
+
+return crowd

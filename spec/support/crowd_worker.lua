@@ -1,0 +1,70 @@
+-- One process of a crowd: URL STORE KEY NAME [option=value ...]. It takes its turns under the lock and writes each of
+-- them down in the store, a redis-server of its own:
+--
+--   crowd:history  "in NAME TOKEN", "out NAME"
+--   crowd:counter  raised in each turn by read, wait, write: two at a time would lose one
+--
+-- kind     "holdfast" or "redisson"        wait     seconds for each acquire
+-- turns    how many                        inside   seconds of each turn
+--                                          outside  seconds between two turns
+-- seconds  instead of turns: how long      stubborn 1: tries again when the server cannot be reached
+-- lease, grant_lease, watchdog (1), fenced (1, redisson)
+-- together 1: begins when the store has crowd:start
+--
+-- Prints "ready", "in", "failed CODE MESSAGE", "done TURNS".
+
+local process = require "spec.support.process"
+local resp = require "spec.support.resp"
+
+local url, store_path, key, name = arg[1], arg[2], arg[3], arg[4]
+local options = { kind = "holdfast", wait = 30, turns = 1, inside = 0, outside = 0 }
+for i = 5, #arg do
+  local option, value = arg[i]:match("^([%a_]+)=(.*)$")
+  options[option] = tonumber(value) or value
+end
+
+io.stdout:setvbuf("line")
+local store = assert(resp.connect { path = store_path })
+
+local function new_lock()
+  if options.kind == "redisson" then
+    return require("spec.support.redisson").new(url:match("^unix://(.*)$")):lock(key, { fenced = options.fenced == 1 })
+  end
+  local client = require("holdfast").new { url = url, grant_lease = options.grant_lease }
+  local lease, watchdog = options.lease, nil
+  if options.watchdog then watchdog = options.watchdog == 1 end
+  return client:lock(key, { lease = lease, watchdog = watchdog }), client
+end
+
+local function use(lock)
+  store:call("RPUSH", "crowd:history", ("in %s %.0f"):format(name, lock:token() or 0))
+  local count = tonumber(store:call("GET", "crowd:counter") or 0)
+  process.sleep(options.inside)
+  store:call("SET", "crowd:counter", count + 1)
+  store:call("RPUSH", "crowd:history", "out " .. name)
+end
+
+local function turn(lock)
+  local acquired, message, code = lock:acquire(options.wait)
+  if not acquired then
+    print(("failed %s %s"):format(code, message))
+    return options.stubborn == 1 and code == "unreachable" and turn(lock)
+  end
+  print("in")
+  use(lock)
+  local released, problem, kind = lock:release()
+  if not released then print(("release %s %s"):format(kind, problem)) end
+  return true
+end
+
+local lock, client = new_lock()
+print("ready")
+while options.together == 1 and not store:call("GET", "crowd:start") do process.sleep(0.005) end
+local taken, stop = 0, options.seconds and process.now() + options.seconds
+for _ = 1, stop and math.huge or options.turns do
+  if stop and process.now() >= stop then break end
+  if turn(lock) then taken = taken + 1 end
+  if options.outside > 0 then process.sleep(options.outside) end
+end
+if client then client:close() end
+print("done " .. taken)

@@ -1,0 +1,603 @@
+local fake = require "spec.support.fake"
+local process = require "spec.support.process"
+local resp = require "spec.support.resp"
+local world = require("spec.support.world").new { tcp = true }
+
+local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
+local CONNECT, COMMAND = 0.3, 0.4
+local QUICK = 0.08 -- where no answer is expected anyway
+local SLACK = 1.5 -- a busy machine's, on top of what is promised
+
+local faking
+
+before_each(function()
+  world.open()
+  faking = {}
+end)
+after_each(function()
+  for _, each in ipairs(faking) do each.stop() end
+  world.close()
+end)
+
+local function client(opts)
+  opts = opts or {}
+  opts.connect_timeout, opts.command_timeout = CONNECT, COMMAND
+  return world.client(opts)
+end
+
+local function pack(...) return { n = select("#", ...), ... } end
+
+-- The call fails with this code within `most` seconds. → message
+local function fails(code, most, fn)
+  local started = process.now()
+  local result = pack(fn())
+  local took = process.now() - started
+  assert.is_nil(result[1])
+  assert.equal(code, result[3], tostring(result[2]))
+  assert.is_string(result[2])
+  assert.is_true(took < most + SLACK, ("%s took %.2f s"):format(code, took))
+  return result[2]
+end
+
+local function client_of_fake(options)
+  local server = fake.server(options)
+  faking[#faking + 1] = server
+  return world.client { url = server.url, connect_timeout = QUICK, command_timeout = QUICK }
+end
+
+describe("a server that is down", function()
+  it("is unreachable at once", function()
+    world.server:kill()
+    local one = client()
+    local lock = one:lock("k")
+    fails("unreachable", 0, function() return lock:acquire(0) end)
+    fails("unreachable", 0, function() return lock:acquire(0.2) end)
+    fails("unreachable", 0, function() return lock:info() end)
+    fails("unreachable", 0, function() return lock:is_locked() end)
+    fails("unreachable", 0, function() return lock:ttl() end)
+    fails("unreachable", 0, function() return lock:force_release() end)
+    fails("unreachable", 0, function() return one:ping() end)
+    fails("not_held", 0, function() return lock:release() end)
+    fails("unreachable", 0, function() return one:with_lock("k", error) end)
+    assert.is_false(lock:is_held())
+  end)
+
+  it("is unreachable on a unix socket that is not there", function()
+    local message = fails("unreachable", 0, function()
+      return client { url = "unix:///nowhere/redis.sock" }:lock("k"):acquire(5)
+    end)
+    assert.matches("/nowhere/redis%.sock", message)
+  end)
+
+  it("is unreachable under a name that nobody has", function()
+    fails("unreachable", 5, function() return client { url = "redis://no-such-host.invalid" }:lock("k"):acquire(0) end)
+  end)
+
+  it("is used when it comes", function()
+    world.server:kill()
+    local lock = client():lock("k")
+    fails("unreachable", 0, function() return lock:acquire(0) end)
+    world.server:restart()
+    assert(lock:acquire(5))
+    assert(lock:release())
+  end)
+end)
+
+describe("a server that dies while the lock is held", function()
+  it("makes the release unreachable, and the lock ends with its lease", function()
+    local lock = client():lock("k", { lease = 0.5, watchdog = true })
+    assert(lock:acquire())
+    world.server:kill()
+    fails("unreachable", COMMAND, function() return lock:release() end)
+    assert.is_false(lock:is_held())
+  end)
+
+  it("is told as unreachable before the lease can end", function()
+    local lock = client():lock("k", { lease = 0.5, watchdog = true })
+    assert(lock:acquire())
+    local acquired = process.now()
+    world.server:kill()
+    local last_held = acquired
+    local found = process.wait_until(function()
+      local now = process.now()
+      if lock:is_held() then last_held = now return nil end
+      return lock:lost()
+    end, 3)
+    assert.equal("unreachable", found)
+    assert.is_true(last_held <= acquired + 0.5)
+    fails("lost", 0, function() return lock:release() end)
+  end)
+
+  it("and comes back with its data keeps it", function()
+    local lock = client():lock("k", { lease = 2, watchdog = true })
+    assert(lock:acquire())
+    world.server:restart(true)
+    assert.is_true(lock:check())
+    assert.is_truthy(process.wait_until(function() return world.cli("PTTL", "k") > 1500 end, 5))
+    assert.is_true(lock:release())
+  end)
+
+  it("and comes back empty is told as deleted", function()
+    local lost
+    local lock = client():lock("k", { lease = 0.6, watchdog = true, on_lost = function(_, reason) lost = reason end })
+    assert(lock:acquire())
+    world.server:restart()
+    assert.equal("deleted", process.wait_until(function() return lock:lost() end, 3))
+    assert.equal("deleted", lost)
+    assert.equal(0, world.cli("EXISTS", "k"))
+    fails("lost", 0, function() return lock:release() end)
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("does not count as busy for one who waits", function()
+    world.hold_as(JAVA, "k")
+    local child = world.program {
+      code = [[
+        local client = require("holdfast").new { url = arg[1], connect_timeout = 0.3, command_timeout = 0.4 }
+        print(client:lock("k"):try_acquire())
+        io.stdout:flush()
+        print("end", client:lock("k"):acquire(0.5))
+      ]],
+      args = { world.server:url() },
+    }
+    assert.is_truthy(child:wait_output("busy", 5))
+    assert.is_truthy(process.wait_until(function() return #world.cli("PUBSUB", "CHANNELS") > 0 end))
+    world.server:kill()
+    assert.same({ "exit", 0 }, { child:wait(0.5 + COMMAND + SLACK) })
+    assert.matches("end\tnil\t.*\tunreachable", child:output())
+  end)
+end)
+
+describe("a server that hangs", function()
+  it("is unreachable within the command timeout", function()
+    local one = client()
+    assert(one:ping())
+    local lock = one:lock("k")
+    world.server:kill("STOP")
+    fails("unreachable", COMMAND, function() return lock:acquire(0) end)
+    fails("unreachable", COMMAND, function() return one:ping() end)
+    fails("unreachable", COMMAND, function() return lock:is_locked() end)
+    world.server:kill("CONT")
+    assert.is_truthy(world.is_free("k"))
+  end)
+
+  it("leaves no phantom of an acquire that got no answer", function()
+    local one = client()
+    assert(one:ping())
+    world.server:kill("STOP")
+    fails("unreachable", COMMAND, function() return one:lock("k"):acquire(0) end)
+    world.server:kill("CONT")
+    local other = client():lock("k")
+    assert(other:acquire(3))
+    assert.same({ [other:owner()] = "1" }, world.hash("k"))
+    process.sleep(0.1)
+    assert.is_true(other:check())
+    assert(other:release())
+  end)
+
+  it("during a release frees the lock when it goes on", function()
+    local lock = client():lock("k")
+    assert(lock:acquire())
+    world.server:kill("STOP")
+    fails("unreachable", COMMAND, function() return lock:release() end)
+    assert.is_false(lock:is_held())
+    world.server:kill("CONT")
+    assert.is_truthy(world.is_free("k"))
+  end)
+
+  it("for longer than the lease never gives a lock that is over", function()
+    local lock = world.client { command_timeout = 2 }:lock("k", { lease = 0.2 })
+    assert(lock:acquire(0)) assert(lock:release())
+    world.cli("CLIENT", "PAUSE", 500, "ALL")
+    local got, _, code = lock:acquire(0)
+    if got then
+      -- a resend after the pause is fine; believing the first is not
+      assert.is_true(lock:is_held())
+      assert.is_true(lock:check())
+      assert(lock:release())
+    else
+      assert.is_truthy(code == "lost" or code == "unreachable", code)
+    end
+    assert.is_truthy(world.is_free("k"))
+  end)
+
+  it("counts the lease from before the command was sent", function()
+    local lock = world.client():lock("k", { lease = 1 })
+    assert(lock:acquire(0)) assert(lock:release())
+    world.cli("CLIENT", "PAUSE", 300, "ALL")
+    assert(lock:acquire(0))
+    assert.is_true(lock:remaining() <= 0.75, lock:remaining())
+    assert(lock:release())
+  end)
+end)
+
+describe("a server that refuses", function()
+  it("a wrong password is denied", function()
+    local server = world.another { tcp = true, password = "secret", users = { "app on >pass ~* &* +@all" } }
+    local function try(login)
+      return function() return client { url = ("redis://%s127.0.0.1:%d"):format(login, server.port) }:lock("k"):acquire(5) end
+    end
+    fails("denied", 0, try(":wrong@"))
+    fails("denied", 0, try("app:wrong@"))
+    fails("denied", 0, try("nobody:pass@"))
+    fails("denied", 0, try(""))
+    local lock = assert(try("app:pass@")())
+    assert(lock:release())
+  end)
+
+  it("a user without EVALSHA is denied", function()
+    local server = world.another { tcp = true, users = { "poor on >pass ~* &* +@all -evalsha -eval" } }
+    local one = client { url = ("redis://poor:pass@127.0.0.1:%d"):format(server.port) }
+    fails("denied", 0, function() return one:lock("k"):acquire(5) end)
+    fails("denied", 0, function() return one:lock("k"):acquire(0) end)
+  end)
+
+  it("a user who may not touch the key is denied", function()
+    local server = world.another { tcp = true, users = { "other on >pass ~other:* &* +@all" } }
+    local one = client { url = ("redis://other:pass@127.0.0.1:%d"):format(server.port) }
+    fails("denied", 0, function() return one:lock("k"):acquire(0) end)
+    assert.same({}, server:cli("KEYS", "*"))
+  end)
+
+  it("a user who may not subscribe is denied when it would have to wait", function()
+    local server = world.another { tcp = true, users = { "deaf on >pass ~* resetchannels +@all" } }
+    server:cli("HSET", "k", JAVA, 1)
+    server:cli("PEXPIRE", "k", 30000)
+    local one = client { url = ("redis://deaf:pass@127.0.0.1:%d"):format(server.port) }
+    fails("busy", 0, function() return one:lock("k"):acquire(0) end)
+    fails("denied", 0, function() return one:lock("k"):acquire(5) end)
+    assert.same({ "k" }, server:cli("KEYS", "*"))
+  end)
+
+  it("a replica is denied", function()
+    local replica = world.another { tcp = true, replica_of = world.server }
+    assert.is_truthy(process.wait_until(function()
+      return type(replica:cli("GET", "x")) ~= "table" and replica:cli("INFO", "replication"):find("master_link_status:up")
+    end))
+    local one = client { url = replica:tcp_url() }
+    local message = fails("denied", 0, function() return one:lock("k"):acquire(5) end)
+    assert.matches("READONLY", message)
+    replica:stop()
+    process.wait_until(function() return world.server:leaks().clients == 0 end)
+  end)
+
+  it("a master that becomes a replica is denied, for the holder too", function()
+    local lock = client():lock("k", { lease = 0.6, watchdog = true })
+    assert(lock:acquire())
+    world.cli("REPLICAOF", "127.0.0.1", 1)
+    fails("denied", 0, function() return lock:release() end)
+    world.cli("REPLICAOF", "NO", "ONE")
+    assert.is_truthy(world.is_free("k"))
+  end)
+
+  it("one without memory gives the server's words", function()
+    local server = world.another { tcp = true, maxmemory = "1kb", conf = { "maxmemory-policy noeviction" } }
+    local one = client { url = server:tcp_url() }
+    local message = fails("server", 0, function() return one:lock("k"):acquire(5) end)
+    assert.matches("OOM", message)
+    assert.same({}, server:cli("KEYS", "*"))
+  end)
+
+  it("one without memory lets the holder release", function()
+    local lock = client():lock("k")
+    assert(lock:acquire())
+    world.cli("CONFIG", "SET", "maxmemory", "1kb")
+    assert(lock:check())
+    assert(lock:release())
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("one with too many clients is unreachable", function()
+    world.cli("CONFIG", "SET", "maxclients", 1)
+    local message = fails("unreachable", 0, function() return client():lock("k"):acquire(0) end)
+    assert.matches("max number of clients", message)
+  end)
+end)
+
+describe("a server that is busy with a script", function()
+  local looper
+
+  before_each(function()
+    world.cli("CONFIG", "SET", "busy-reply-threshold", 20)
+    looper = resp.connect { port = world.server.port }
+    looper:send("EVAL", "while true do end", 0)
+    assert.is_truthy(process.wait_until(function()
+      local reply = world.cli("GET", "x")
+      return type(reply) == "table" and reply.err:find("^BUSY")
+    end))
+  end)
+  after_each(function()
+    world.cli("SCRIPT", "KILL")
+    looper:close()
+  end)
+
+  it("is given a while, and then its words", function()
+    local lock = client():lock("k")
+    local message = fails("server", COMMAND, function() return lock:acquire(0) end)
+    assert.matches("BUSY", message)
+    world.cli("SCRIPT", "KILL")
+    assert(lock:acquire(3))
+    assert(lock:release())
+  end)
+
+  it("is used as soon as it goes on", function()
+    local child = world.program {
+      code = [[
+        local lock = require("holdfast").new(arg[1]):lock("k")
+        print("go") io.stdout:flush()
+        print(lock:acquire(0) == lock, lock:release())
+      ]],
+      args = { world.server:tcp_url() },
+    }
+    assert.is_truthy(child:wait_output("go", 5))
+    process.sleep(0.1)
+    world.cli("SCRIPT", "KILL")
+    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.matches("true\ttrue", child:output())
+  end)
+end)
+
+describe("a server that is loading its data", function()
+  it("is unreachable for a while, never busy", function()
+    local server = world.another { tcp = true, persist = true }
+    server:cli("EVAL", "for i = 1, 20000 do redis.call('SET', 'x' .. i, i) end", 0)
+    server:cli("CONFIG", "SET", "appendonly", "no")
+    server:cli("SAVE")
+    server.options.persist = false
+    server.options.conf = { "key-load-delay 200", "loading-process-events-interval-bytes 1024" }
+    server:kill()
+    -- started by hand: a helper would wait for the end of the loading
+    local file = assert(io.open(server.directory .. "/redis.conf", "a"))
+    file:write("appendonly no\n", table.concat(server.options.conf, "\n"), "\n")
+    file:close()
+    server.process = process.start {
+      "redis-server", server.directory .. "/redis.conf", output = server.directory .. "/redis.log",
+    }
+    assert.is_truthy(process.wait_until(function()
+      local connection = resp.connect { port = server.port }
+      if not connection then return false end
+      local reply = connection:call("PING")
+      connection:close()
+      return type(reply) == "table" and reply.err:find("^LOADING")
+    end, 5))
+    local lock = client { url = server:tcp_url() }:lock("k")
+    local message = fails("unreachable", COMMAND, function() return lock:acquire(0) end)
+    assert.matches("LOADING", message)
+  end)
+end)
+
+describe("a key that holds something else", function()
+  local function make(kind)
+    if kind == "string" then world.cli("SET", "k", "v") end
+    if kind == "list" then world.cli("RPUSH", "k", "v") end
+    if kind == "set" then world.cli("SADD", "k", "v") end
+    if kind == "zset" then world.cli("ZADD", "k", 1, "v") end
+    if kind == "hash" then world.cli("HSET", "k", "field", "v") end
+  end
+
+  it("is a conflict and stays as it is", function()
+    for _, kind in ipairs { "string", "list", "set", "zset", "hash" } do
+      make(kind)
+      local lock = client():lock("k")
+      fails("conflict", 0, function() return lock:acquire(0) end)
+      fails("conflict", 0, function() return lock:acquire(0.1) end)
+      assert.equal(kind, world.cli("TYPE", "k"))
+      assert.equal(-1, world.cli("PTTL", "k"))
+      assert.same({ "k" }, world.cli("KEYS", "*"))
+      if kind ~= "hash" then
+        fails("conflict", 0, function() return lock:force_release() end)
+        fails("conflict", 0, function() return lock:info() end)
+        assert.equal(kind, world.cli("TYPE", "k"))
+      end
+      world.cli("DEL", "k")
+    end
+  end)
+
+  it("is a loss for one who held it before", function()
+    local lock = client():lock("k", { lease = 0.6, watchdog = true })
+    assert(lock:acquire())
+    world.cli("DEL", "k")
+    world.cli("SET", "k", "v")
+    assert.equal("taken", process.wait_until(function() return lock:lost() end, 3))
+    fails("lost", 0, function() return lock:release() end)
+    assert.equal("v", world.cli("GET", "k"))
+    world.cli("DEL", "k")
+  end)
+
+  it("in place of the token's counter is told, and nothing is acquired", function()
+    world.cli("RPUSH", "redisson_lock_token:{k}", "v")
+    local lock = client():lock("k")
+    fails("conflict", 0, function() return lock:acquire(0) end)
+    assert.is_false(lock:is_held())
+    assert.equal(0, world.cli("EXISTS", "k"))
+    assert.equal("list", world.cli("TYPE", "redisson_lock_token:{k}"))
+    assert(client():lock("k", { fencing = false }):acquire(0)):release()
+  end)
+
+  it("in place of the queue does not hinder the release", function()
+    local lock = client():lock("k")
+    assert(lock:acquire())
+    world.cli("SET", "holdfast_queue:{k}", "v")
+    assert(lock:release())
+    assert.equal(0, world.cli("EXISTS", "k"))
+    world.cli("DEL", "holdfast_queue:{k}")
+  end)
+
+  it("with a counter that is no number is told or overcome, never a crash", function()
+    world.cli("SET", "redisson_lock_token:{k}", "abc")
+    local lock = client():lock("k")
+    local got = lock:acquire(0)
+    if got then assert.is_true(lock:token() > 0) assert(lock:release()) end
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+end)
+
+describe("replies that make no sense", function()
+  local GARBAGE = {
+    ["a huge array"] = "*1000000000\r\n",
+    ["a huge string"] = "$999999999999\r\n",
+    ["a huge string with some bytes"] = "$999999999999\r\nabc",
+    ["nested arrays"] = ("*1\r\n"):rep(1000),
+    ["a web server"] = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+    ["bytes"] = "\0\255\254\r\n\r\n",
+    ["a negative length"] = "$-5\r\n",
+    ["a number out of range"] = ":99999999999999999999999\r\n",
+    ["no number"] = ":x\r\n",
+  }
+
+  for name, bytes in pairs(GARBAGE) do
+    it(name .. " is unreachable, from the first command on", function()
+      local lock = client_of_fake { reply = bytes }:lock("k")
+      fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
+      assert.is_false(lock:is_held())
+    end)
+
+    it(name .. " is unreachable, after a good login", function()
+      local lock = client_of_fake { reply = bytes, login = true }:lock("k")
+      fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
+      assert.is_false(lock:is_held())
+    end)
+  end
+
+  -- what is Redis protocol but no answer of these programs
+  local NONSENSE = {
+    ["OK"] = "+OK\r\n", ["nil"] = "$-1\r\n", ["a nil array"] = "*-1\r\n", ["an empty array"] = "*0\r\n",
+    ["zero"] = ":0\r\n", ["one"] = ":1\r\n", ["a string"] = "$5\r\nhello\r\n", ["too many replies"] = "+OK\r\n+OK\r\n+OK\r\n",
+    ["an array with an error in it"] = "*1\r\n-ERR x\r\n", ["another number"] = "*1\r\n:77\r\n",
+  }
+
+  for name, bytes in pairs(NONSENSE) do
+    it(name .. " is not taken for a lock", function()
+      local lock = client_of_fake { reply = bytes, login = true }:lock("k")
+      local started = process.now()
+      local got, message, code = lock:acquire(0)
+      assert.is_nil(got)
+      assert.is_string(message)
+      assert.is_truthy(code == "server" or code == "unreachable", code)
+      assert.is_false(lock:is_held())
+      assert.is_true(process.now() - started < QUICK + QUICK + SLACK)
+    end)
+  end
+
+  it("an error that nobody knows is server, with its words", function()
+    local lock = client_of_fake { reply = "-WEIRD thing\r\n", login = true }:lock("k")
+    assert.matches("WEIRD thing", fails("server", QUICK, function() return lock:acquire(0) end))
+  end)
+
+  it("an error of many bytes does not spoil the message", function()
+    local lock = client_of_fake { reply = "-ERR " .. ("x"):rep(100000) .. "\r\n", login = true }:lock("k")
+    local message = fails("server", QUICK, function() return lock:acquire(0) end)
+    assert.is_true(#message < 1000)
+  end)
+
+  it("silence is unreachable", function()
+    local lock = client_of_fake { reply = "" }:lock("k")
+    fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
+    lock = client_of_fake { reply = "", login = true }:lock("k")
+    fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
+    fails("unreachable", QUICK + 2 * QUICK, function() return lock:acquire(0.5) end)
+  end)
+
+  it("half a reply and the end is unreachable", function()
+    for _, bytes in ipairs { "", "*", "*2\r\n", "*2\r\n:1\r\n", "*2\r\n:1\r\n:17952050814", "$10\r\nabc" } do
+      local lock = client_of_fake { reply = bytes, login = true, close = true }:lock("k")
+      fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
+      assert.is_false(lock:is_held())
+    end
+  end)
+
+  it("half a reply and silence is unreachable", function()
+    local lock = client_of_fake { reply = "*2\r\n:1\r\n", login = true }:lock("k")
+    fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
+    assert.is_false(lock:is_held())
+  end)
+end)
+
+describe("a lost reply", function()
+  local proxied
+
+  before_each(function()
+    local proxy = fake.proxy { path = world.server.path }
+    faking[#faking + 1] = proxy
+    proxied = client { url = proxy.url }
+    -- the programs are known to the server, so that each fault meets the reply it is meant for
+    local lock = assert(proxied:lock("first"):acquire())
+    assert(lock:acquire()) assert(lock:release()) assert(lock:extend(20)) assert(lock:release())
+  end)
+
+  it("of an acquire, cut at every byte, leaves one hold and not two", function()
+    for n = 0, 28 do
+      local key = ("cut%d:1:acquire"):format(n)
+      local lock = proxied:lock(key)
+      assert(lock:acquire(2))
+      assert.same({ [lock:owner()] = "1" }, world.hash(key))
+      assert.equal(("%.0f"):format(lock:token()), world.cli("GET", "redisson_lock_token:{" .. key .. "}"))
+      assert(lock:release())
+      assert.equal(0, world.cli("EXISTS", key))
+    end
+    assert.equal(30, proxied:stats().connections)
+  end)
+
+  it("of a re-entry, cut at every byte, counts it once", function()
+    for n = 0, 12 do
+      local key = ("cut%d:2:again"):format(n)
+      local lock = proxied:lock(key)
+      assert(lock:acquire(2)) assert(lock:acquire(2))
+      assert.same({ [lock:owner()] = "2" }, world.hash(key))
+      assert(lock:release()) assert(lock:release())
+      assert.equal(0, world.cli("EXISTS", key))
+    end
+  end)
+
+  it("of a partial release, cut at every byte, counts it once", function()
+    for n = 0, 4 do
+      local key = ("cut%d:3:part"):format(n)
+      local lock = proxied:lock(key)
+      assert(lock:acquire(2)) assert(lock:acquire(2)) assert(lock:release())
+      assert.same({ [lock:owner()] = "1" }, world.hash(key))
+      assert(lock:release())
+      assert.equal(0, world.cli("EXISTS", key))
+    end
+  end)
+
+  it("of a release, cut at every byte, is a release", function()
+    for n = 0, 4 do
+      local key = ("cut%d:2:release"):format(n)
+      local lock = proxied:lock(key)
+      assert(lock:acquire(2)) assert.is_true(lock:release())
+      assert.equal(0, world.cli("EXISTS", key))
+      assert.is_nil(lock:lost())
+    end
+  end)
+
+  it("of a release does not hide that the lock was lost before", function()
+    local lock = proxied:lock("drop0:2:gone")
+    assert(lock:acquire(2))
+    world.cli("DEL", "drop0:2:gone")
+    world.hold_as(JAVA, "drop0:2:gone")
+    lock:release()
+    assert.same({ [JAVA] = "1" }, world.hash("drop0:2:gone"))
+    world.cli("DEL", "drop0:2:gone")
+  end)
+
+  it("of a command that never arrived is made good", function()
+    local lock = proxied:lock("drop0:1:acquire")
+    assert(lock:acquire(2))
+    assert.same({ [lock:owner()] = "1" }, world.hash("drop0:1:acquire"))
+    assert(lock:release())
+    lock = proxied:lock("drop0:2:release")
+    assert(lock:acquire(2)) assert(lock:release())
+    assert.equal(0, world.cli("EXISTS", "drop0:2:release"))
+  end)
+
+  it("that never comes is unreachable, and nothing stays behind", function()
+    local lock = proxied:lock("mute0:1:acquire")
+    fails("unreachable", COMMAND, function() return lock:acquire(0) end)
+    assert.is_false(lock:is_held())
+    assert.is_truthy(world.is_free("mute0:1:acquire"))
+    lock = proxied:lock("mute0:2:release")
+    assert(lock:acquire(2))
+    lock:release()
+    assert.is_truthy(world.is_free("mute0:2:release"))
+  end)
+end)

@@ -1,0 +1,312 @@
+-- Waiting for a lock while the server, its connections and its keys do what they should not.
+
+local crowd = require "spec.support.crowd"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local KEY = "crowd"
+local QUEUE = crowd.queue_of(KEY)
+local TOKEN = ("redisson_lock_token:{%s}"):format(KEY)
+local GRANT = 0.5 -- seconds; shorter than the default, so that a missed grant is over soon
+
+local server, others, client, lock
+
+local function names(count)
+  local list = {}
+  for i = 1, count do list[i] = "w" .. i end
+  return list
+end
+
+local function assert_turns(turns, seconds)
+  assert.is_nil(others:finish(seconds or 10))
+  local history = others:history()
+  assert.is_nil(history.overlap)
+  assert.equal(0, history.lost)
+  assert.equal(turns, history.turns)
+  return history
+end
+
+local function prepare(options)
+  server = redis.start(options)
+  others = crowd.new(server, KEY)
+  client = holdfast.new { url = server:url(), grant_lease = GRANT }
+  lock = client:lock(KEY)
+end
+
+local function clean_up()
+  client:close()
+  for _, worker in ipairs(others.workers) do worker:stop() end
+  local litter = crowd.litter(server)
+  others:stop()
+  server:stop()
+  assert.is_nil(litter)
+end
+
+local function kill_connections()
+  local self = server:cli("CLIENT", "ID")
+  for line in server:cli("CLIENT", "LIST"):gmatch("[^\n]+") do
+    local id = line:match("^id=(%d+)")
+    if tonumber(id) ~= self then server:cli("CLIENT", "KILL", "ID", id) end
+  end
+end
+
+describe("a crowd that waits gets in, one at a time,", function()
+  after_each(clean_up)
+
+  local function line_up(options)
+    prepare(options)
+    assert(lock:acquire(0))
+    others:line_up(names(6), { inside = 0.01, grant_lease = GRANT })
+  end
+
+  -- Nobody but the crowd has the lock after `fault`; within `seconds` all were in.
+  local function assert_all_in(seconds)
+    local start = process.now()
+    local history = assert_turns(6, seconds)
+    assert.is_true(process.now() - start < seconds)
+    return history
+  end
+
+  it("after FLUSHALL", function()
+    line_up()
+    server:cli("FLUSHALL")
+    assert_all_in(2 * GRANT + 1)
+  end)
+
+  it("after SCRIPT FLUSH", function()
+    line_up()
+    server:cli("SCRIPT", "FLUSH")
+    assert(lock:release())
+    assert.same(names(6), assert_all_in(1).names)
+  end)
+
+  it("after the loss of every connection, in its old order", function()
+    line_up()
+    kill_connections()
+    assert.truthy(process.wait_until(function() return #server:cli("PUBSUB", "CHANNELS", "*") == 6 end, 2))
+    assert(lock:release())
+    assert.same(names(6), assert_all_in(1.5).names)
+  end)
+
+  it("after the loss of every connection in the very moment of the release", function()
+    line_up()
+    kill_connections()
+    assert(lock:release())
+    assert_all_in(2 * GRANT + 1)
+  end)
+
+  it("after a restart with the data, in its old order", function()
+    line_up { persist = true }
+    server:kill()
+    server:restart(true)
+    assert.truthy(process.wait_until(function() return #server:cli("PUBSUB", "CHANNELS", "*") == 6 end, 3))
+    assert(lock:release())
+    assert.same(names(6), assert_all_in(2).names)
+  end)
+
+  it("after a restart without the data", function()
+    line_up()
+    server:restart()
+    assert_all_in(2 * GRANT + 2)
+  end)
+
+  it("after a pause of the server of 3 s", function()
+    line_up()
+    others:add("late", { stubborn = 1 }) -- may find its first connection given up
+    server:cli("CLIENT", "PAUSE", 3000)
+    local start = process.now()
+    lock:release() -- the answer may come too late
+    assert_turns(7, 8)
+    assert.is_true(process.now() - start < 3 + 2 * GRANT + 1)
+  end)
+
+  it("after a queue that was deleted under it", function()
+    line_up()
+    server:cli("DEL", QUEUE)
+    assert(lock:release())
+    assert_all_in(2 * GRANT + 1)
+  end)
+
+  it("after a key that was deleted under its holder", function()
+    line_up()
+    server:cli("DEL", KEY)
+    assert.same(names(6), assert_all_in(GRANT + 1).names)
+  end)
+
+  it("after a fencing counter of another type got in the way", function()
+    line_up()
+    server:cli("DEL", TOKEN)
+    server:cli("RPUSH", TOKEN, "x")
+    assert(lock:release())
+    assert.is_nil(others:finish(5))
+    for _, worker in ipairs(others.workers) do assert.matches("failed conflict", worker:output()) end
+    server:cli("DEL", TOKEN)
+    assert(lock:acquire(0))
+    assert(lock:release())
+  end)
+end)
+
+describe("a crowd that comes again and again loses no update", function()
+  after_each(clean_up)
+
+  -- Six processes for `seconds`, with a fault every 50 ms.
+  local function under(seconds, fault, options)
+    prepare(options)
+    for _, name in ipairs(names(6)) do
+      others:add(name, { seconds = seconds, inside = 0.001, wait = 10, stubborn = 1, grant_lease = GRANT })
+    end
+    for _, worker in ipairs(others.workers) do assert(worker:wait_output("ready", 5)) end
+    local stop = process.now() + seconds
+    while process.now() < stop do
+      fault()
+      process.sleep(0.05)
+    end
+    assert.is_nil(others:finish(10))
+    local history = others:history()
+    assert.is_nil(history.overlap)
+    assert.equal(0, history.lost)
+    for _, name in ipairs(names(6)) do assert.is_true(others:turns_of(name) > 0, name) end
+    for i = 2, #history.tokens do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
+    return history
+  end
+
+  it("while scripts are flushed", function() under(0.6, function() server:cli("SCRIPT", "FLUSH") end) end)
+
+  it("while connections are killed", function() under(1, kill_connections) end)
+
+  it("while the subscribers are killed", function()
+    under(0.8, function() server:cli("CLIENT", "KILL", "TYPE", "pubsub") end)
+  end)
+
+  it("while the server pauses", function() under(0.8, function() server:cli("CLIENT", "PAUSE", 30) end) end)
+
+  it("while the server restarts with its data", function()
+    under(1.5, function()
+      process.sleep(0.2)
+      server:kill()
+      server:restart(true)
+    end, { persist = true })
+  end)
+end)
+
+describe("what stands in the way of a wait", function()
+  before_each(prepare)
+  after_each(clean_up)
+
+  local function assert_conflict(wait)
+    local before = process.now()
+    local acquired, message, code = lock:acquire(wait)
+    assert.is_nil(acquired)
+    assert.equal("conflict", code, message)
+    assert.is_true(process.now() - before < 1.5)
+  end
+
+  it("is a conflict when the key is a hash without a TTL", function()
+    server:cli("HSET", KEY, "somebody:1", 1)
+    for _, wait in ipairs { 0, 2 } do assert_conflict(wait) end
+    assert.equal("1", server:cli("HGET", KEY, "somebody:1"))
+    server:cli("DEL", KEY)
+  end)
+
+  it("is a conflict as quickly again and again, while the watchdog clears up behind each", function()
+    server:cli("HSET", KEY, "somebody:1", 1)
+    for i = 1, 500 do assert_conflict(i % 2) end
+    server:cli("DEL", KEY)
+  end)
+
+  it("is a conflict when the key is of another type", function()
+    for _, command in ipairs { { "SET", KEY, 1 }, { "RPUSH", KEY, 1 }, { "SADD", KEY, 1 }, { "ZADD", KEY, 1, 1 } } do
+      for _, ttl in ipairs { false, 30 } do
+        server:cli(command)
+        if ttl then server:cli("EXPIRE", KEY, ttl) end
+        for _, wait in ipairs { 0, 2 } do assert_conflict(wait) end
+        assert.equal(1, server:cli("DEL", KEY))
+      end
+    end
+  end)
+
+  it("is a conflict when the queue is of another type, for those that would have to wait", function()
+    for _, command in ipairs { { "SET", QUEUE, 1 }, { "RPUSH", QUEUE, 1 }, { "HSET", QUEUE, 1, 1 } } do
+      local holder = holdfast.new(server:url())
+      local held = assert(holder:lock(KEY):acquire(0))
+      server:cli(command)
+      assert_conflict(2)
+      assert(held:release())
+      assert.equal(0, server:cli("EXISTS", KEY))
+      assert_conflict(0)
+      assert.equal(0, server:cli("EXISTS", KEY))
+      server:cli("DEL", QUEUE)
+      holder:close()
+    end
+  end)
+
+  it("is a conflict when the fencing counter is of another type", function()
+    server:cli("RPUSH", TOKEN, "x")
+    assert_conflict(0)
+    assert_conflict(2)
+    assert.equal(0, server:cli("EXISTS", KEY))
+    server:cli("DEL", TOKEN)
+  end)
+
+  it("is skipped when it is a queue of the dead without a lock", function()
+    for i = 1, 20 do server:cli("ZADD", QUEUE, i, crowd.member(("%08x-0000-8000-8000-000000000000"):format(i), 1)) end
+    local before = process.now()
+    assert(lock:acquire(5))
+    assert.is_true(process.now() - before < 0.3)
+    assert.equal(0, server:cli("EXISTS", QUEUE))
+    assert(lock:release())
+  end)
+
+  it("is skipped when it is no waiter at all", function()
+    local half = ("0"):rep(8) .. "-0000-8000-8000-000000000000:x:y z"
+    for _, member in ipairs { "", "x", "foreign", ("x"):rep(100), half } do
+      for _, score in ipairs { "-inf", -1, 0, 0.5, 1, "+inf" } do
+        server:cli("ZADD", QUEUE, score, member)
+        assert(lock:acquire(2))
+        server:cli("ZADD", QUEUE, score, member)
+        assert(lock:release())
+        assert(lock:acquire(2))
+        server:cli("ZADD", QUEUE, score, member)
+        others:add("next", { wait = 5, grant_lease = GRANT })
+        assert(others:wait_queued(1, 1) or others:wait_queued(2, 5))
+        assert(lock:release())
+        assert.is_nil(others:finish(5))
+        assert.matches("done 1", others.workers[#others.workers]:output())
+        others.workers = {}
+        server:cli("DEL", QUEUE)
+      end
+    end
+  end)
+
+  it("never makes it spin", function()
+    server:cli("HSET", KEY, "somebody:1", 1)
+    server:cli("PEXPIRE", KEY, 30000)
+    others:line_up(names(3), { wait = 20, grant_lease = GRANT })
+    local most = 3 * 2 * (0.4 / (GRANT * 0.9) + 1) + 6 -- looks, and for each a new subscription
+    local wreck = {
+      function() server:cli("DEL", QUEUE) end,
+      function() server:cli("ZADD", QUEUE, 0, crowd.member(("0"):rep(8) .. "-0000-8000-8000-000000000000", 1)) end,
+      function() server:cli("ZADD", QUEUE, -1, "foreign") end,
+      function() server:cli("PEXPIRE", KEY, 5000) end,
+      function() server:cli("HSET", KEY, "somebody:2", 1) end,
+      function() server:cli("CLIENT", "KILL", "TYPE", "pubsub") end,
+    }
+    for i, wreckage in ipairs(wreck) do
+      wreckage()
+      local commands = crowd.commands_in(server, 0.4)
+      assert.is_true(commands <= most, ("%d: %d commands"):format(i, commands))
+    end
+    server:cli("DEL", KEY)
+    assert_turns(3)
+  end)
+
+  it("keeps a key that loses its TTL under the waiters from hanging them", function()
+    assert(lock:acquire(0))
+    others:line_up(names(2), { wait = 20, grant_lease = GRANT })
+    server:cli("PERSIST", KEY)
+    assert.is_nil(others:finish(2 * GRANT + 1))
+    for _, worker in ipairs(others.workers) do assert.matches("failed conflict", worker:output()) end
+    assert(lock:release())
+  end)
+end)

@@ -1,0 +1,354 @@
+-- Waiting for a lock: first come, first served.
+
+local crowd = require "spec.support.crowd"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local KEY = "crowd"
+local QUEUE = crowd.queue_of(KEY)
+local GRANT = 0.5 -- seconds; shorter than the default, so that a missed grant is over soon
+
+local server, others, client, lock
+
+local function names(count)
+  local list = {}
+  for i = 1, count do list[i] = "w" .. i end
+  return list
+end
+
+-- All of them have ended; everybody had that many turns, one at a time.
+local function assert_turns(turns)
+  assert.is_nil(others:finish(20))
+  local history = others:history()
+  assert.is_nil(history.overlap)
+  assert.equal(0, history.lost)
+  assert.equal(turns, history.turns)
+  return history
+end
+
+local function came_in(name, seconds)
+  return process.wait_until(function() return others:turns_of(name) > 0 end, seconds)
+end
+
+-- The processes wait in this order for the lock that the spec has.
+local function hold_before(list, options)
+  assert(lock:acquire(0))
+  options = options or {}
+  options.grant_lease = options.grant_lease or GRANT
+  others:line_up(list, options)
+end
+
+local function elapsed(fn, ...)
+  local start = process.now()
+  fn(...)
+  return process.now() - start
+end
+
+describe("waiting", function()
+  before_each(function()
+    server = redis.start()
+    others = crowd.new(server, KEY)
+    client = holdfast.new { url = server:url(), grant_lease = GRANT }
+    lock = client:lock(KEY)
+  end)
+
+  after_each(function()
+    client:close()
+    for _, worker in ipairs(others.workers) do worker:stop() end
+    local litter = crowd.litter(server)
+    others:stop()
+    server:stop()
+    assert.is_nil(litter)
+  end)
+
+  it("serves in the order of arrival, with growing tokens", function()
+    hold_before(names(8))
+    assert(lock:release())
+    local history = assert_turns(8)
+    assert.same(names(8), history.names)
+    for i = 2, 8 do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
+  end)
+
+  it("goes on in turns when everybody comes again", function()
+    hold_before(names(4), { turns = 10, inside = 0.002 })
+    assert(lock:release())
+    local history = assert_turns(40)
+    for i = 1, 36 do assert.equal(history.names[i], history.names[i + 4]) end
+  end)
+
+  it("lets nobody overtake the queue of a lock that was released", function()
+    hold_before(names(6), { inside = 0.01 })
+    assert(lock:release())
+    while not lock:try_acquire() do process.sleep(0.0005) end
+    assert.equal(6, others:history().turns)
+    assert(lock:release())
+    assert_turns(6)
+  end)
+
+  it("lets nobody overtake the queue of a lock that ended without a release", function()
+    hold_before(names(3), { inside = 0.05 })
+    local latecomer = holdfast.new(server:url())
+    local late = latecomer:lock(KEY)
+    server:cli("DEL", KEY)
+    local acquired, _, code = late:try_acquire()
+    assert.same({ nil, "busy" }, { acquired, code })
+    assert(late:acquire(5))
+    assert.equal(3, others:history().turns)
+    latecomer:close()
+    assert_turns(3)
+  end)
+
+  it("of no time leaves nothing behind", function()
+    assert(lock:acquire(0))
+    local other = holdfast.new(server:url())
+    for _ = 1, 3 do
+      local _, _, code = other:lock(KEY):acquire(0)
+      assert.equal("busy", code)
+    end
+    assert.equal(0, server:cli("EXISTS", QUEUE))
+    assert.same({}, server:cli("PUBSUB", "CHANNELS", "*"))
+    other:close()
+    assert(lock:release())
+    assert.equal(0, server:cli("EXISTS", KEY))
+  end)
+
+  it("ends at its time and leaves neither place nor subscription", function()
+    assert(lock:acquire(0))
+    local other = holdfast.new(server:url())
+    for _, wait in ipairs { 0.001, 0.05, 0.3 } do
+      local before = process.now()
+      local acquired, message, code = other:lock(KEY):acquire(wait)
+      local took = process.now() - before
+      assert.same({ nil, "busy" }, { acquired, code })
+      assert.matches("held by another owner", message)
+      assert.is_true(took >= wait and took < wait + 0.2, ("%.3f s"):format(took))
+      assert.equal(0, server:cli("EXISTS", QUEUE))
+    end
+    assert.truthy(process.wait_until(function() return #server:cli("PUBSUB", "CHANNELS", "*") == 0 end, 0.3))
+    other:close()
+  end)
+
+  it("that was granted in the moment it was given up passes the lock on", function()
+    hold_before({ "brief" }, { wait = 0.4 })
+    others:line_up({ "next" }, { grant_lease = GRANT })
+    -- The release and the leave of the first one reach the server in this order, with no grant heard in between.
+    server:cli("CLIENT", "PAUSE", 5000, "WRITE")
+    local releaser = process.lua {
+      code = [[
+        local resp = require "spec.support.resp"
+        local connection = resp.connect { path = arg[1] }
+        for i = 2, #arg do arg[i - 1] = arg[i] end
+        arg[#arg] = nil
+        connection:call(arg)
+      ]],
+      args = { server.path, "EVAL", crowd.program("release"), 4, KEY, "redisson_lock_token:{" .. KEY .. "}", QUEUE,
+        "redisson_lock__channel:{" .. KEY .. "}", lock:owner(), 500, 0, 30000 },
+    }
+    process.sleep(0.6)
+    assert.matches("ready\n$", others.workers[1]:output())
+    server:cli("CLIENT", "UNPAUSE")
+    local start = process.now()
+    assert.truthy(came_in("next", 5))
+    assert.is_true(process.now() - start < GRANT * 0.6)
+    releaser:wait(5)
+    assert.is_nil(others:finish())
+    assert.matches("failed busy", others.workers[1]:output())
+    assert.same({ "next" }, others:history().names)
+  end)
+
+  it("that ends about when it is granted never keeps the lock from others", function()
+    local wait, rounds = 0.02, 60
+    others:add("brief", { wait = wait, turns = 10000, grant_lease = GRANT })
+    others.workers[1]:wait_output("ready", 5)
+    local slowest = 0
+    for i = 1, rounds do
+      assert(lock:acquire(5))
+      assert(process.wait_until(function() return others:queued() == 1 end, 5))
+      process.sleep(wait + (i % 20 - 12) * 0.0002)
+      assert(lock:release())
+      slowest = math.max(slowest, elapsed(function() assert(lock:acquire(5)) end))
+      assert(lock:release())
+    end
+    local output = others.workers[1]:output()
+    assert.matches("failed busy", output)
+    assert.matches("\nin\n", output)
+    assert.is_true(slowest < GRANT / 2, ("%.3f s"):format(slowest))
+    others.workers[1]:stop()
+    process.wait_until(function() return server:cli("EXISTS", KEY) == 0 end, 3)
+    server:cli("DEL", KEY, QUEUE)
+  end)
+
+  it("of a process that was killed is skipped within the hand-off", function()
+    hold_before(names(4), { inside = 0.01, grant_lease = 2 })
+    others.workers[1]:stop()
+    others.workers[2]:stop()
+    table.remove(others.workers, 1)
+    table.remove(others.workers, 1)
+    local start = process.now()
+    assert(lock:release())
+    assert.truthy(came_in("w3", 5))
+    assert.is_true(process.now() - start < 0.3)
+    assert.same({ "w3", "w4" }, assert_turns(2).names)
+  end)
+
+  it("of a stopped process costs one grant lease, and goes on when the process does", function()
+    hold_before(names(3))
+    others.workers[1]:kill("STOP")
+    local start = process.now()
+    assert(lock:release())
+    assert.truthy(came_in("w2", 5))
+    local took = process.now() - start
+    assert.is_true(took > GRANT * 0.8 and took < GRANT + 0.5, ("%.3f s"):format(took))
+    assert.truthy(came_in("w3", 0.5))
+    others.workers[1]:kill("CONT")
+    assert.same({ "w2", "w3", "w1" }, assert_turns(3).names)
+  end)
+
+  it("100 times in one stopped process costs one grant lease in all", function()
+    assert(lock:acquire(0))
+    local silent = crowd.silent_client(server, 1)
+    for i = 1, 100 do server:cli("ZADD", QUEUE, i, crowd.member(silent.uuid, i)) end
+    others:line_up({ "after" }, { grant_lease = GRANT })
+    local start = process.now()
+    assert(lock:release())
+    assert.truthy(came_in("after", 10))
+    local took = process.now() - start
+    assert.is_true(took > GRANT * 0.8 and took < GRANT + 0.5, ("%.3f s"):format(took))
+    assert.matches("^grant ", silent.connection:receive(1)[3])
+    assert.is_nil(silent.connection:poll(0.05))
+    silent.connection:close()
+    assert_turns(1)
+  end)
+
+  -- Another process lets go of the key as soon as we wait for it.
+  local function released_by_another(key, grant_lease)
+    assert(client:lock(key, { owner = "holder" }):acquire(0))
+    return process.lua {
+      code = [[
+        local client = require("holdfast").new { url = arg[1], grant_lease = tonumber(arg[3]) }
+        local lock = client:lock(arg[2])
+        require("spec.support.process").wait_until(function() return lock:info().waiters == 1 end)
+        lock:force_release()
+      ]],
+      args = { server:url(), key, grant_lease or GRANT },
+    }
+  end
+
+  it("gives no more time than the client that granted the lock gave", function()
+    local other = holdfast.new { url = server:url(), grant_lease = 2 }
+    local mine = other:lock(KEY)
+    local releaser = released_by_another(KEY, 0.2)
+    assert(mine:acquire(5))
+    local left = mine:remaining()
+    assert.is_true(left > 0 and left <= 0.2, ("%.3f s"):format(left))
+    assert.truthy(process.wait_until(function() return mine:remaining() > 2 end, 2)) -- confirmed
+    assert.is_true(server:cli("PTTL", KEY) > 2000)
+    other:close()
+    releaser:wait(5)
+  end)
+
+  it("gives no more time than the lock's own lease", function()
+    local other = holdfast.new { url = server:url(), grant_lease = 2 }
+    local mine = other:lock(KEY, { lease = 0.2 })
+    local releaser = released_by_another(KEY, 1)
+    assert(mine:acquire(5))
+    assert.is_true(mine:remaining() <= 0.2)
+    releaser:wait(5)
+    local stop = process.now() + 0.7
+    while process.now() < stop do
+      local held = mine:is_held()
+      if held then assert.equal(1, server:cli("EXISTS", KEY)) end
+      process.sleep(0.005)
+    end
+    assert.is_false(mine:is_held())
+    assert.truthy(process.wait_until(function() return server:cli("EXISTS", KEY) == 0 end, 1))
+    other:close()
+  end)
+
+  it("ends soon after the lease of a holder that was killed", function()
+    local holder = others:add("holder", { lease = 1, watchdog = 1, inside = 60 })
+    assert.truthy(came_in("holder", 5))
+    others:line_up({ "heir" })
+    process.sleep(0.5) -- renewed meanwhile
+    holder:stop()
+    table.remove(others.workers, 1)
+    local left = server:cli("PTTL", KEY) / 1000
+    assert.is_true(left > 0.5, "it was not renewed")
+    assert.is_true(elapsed(function() assert.truthy(came_in("heir", 5)) end) < left + 0.5)
+    assert.is_nil(others:finish())
+  end)
+
+  it("costs few commands while it lasts", function()
+    hold_before(names(10), { wait = 3 })
+    local start = server:cli("ZCARD", QUEUE)
+    assert.equal(10, start)
+    local commands = crowd.commands_in(server, 1)
+    -- each looks once in a grant lease
+    assert.is_true(commands >= 10 and commands <= 10 * (1 / (GRANT * 0.9) + 1), commands .. " commands")
+    server:cli("DEL", KEY)
+    assert.is_nil(others:finish())
+  end)
+
+  it("is over with its time when the server hangs", function()
+    assert(lock:acquire(0))
+    local other = holdfast.new(server:url())
+    assert(other:ping())
+    server:kill("STOP")
+    local took = elapsed(function()
+      local _, _, code = other:lock(KEY):acquire(0.3)
+      assert.equal("unreachable", code)
+    end)
+    server:kill("CONT")
+    assert.is_true(took >= 0.3 and took < 0.6, ("%.3f s"):format(took))
+    other:close()
+  end)
+
+  it("listens over one connection, whatever the number of keys", function()
+    local other = holdfast.new(server:url())
+    for i = 1, 5 do
+      local key = "key" .. i
+      local releaser = released_by_another(key)
+      assert(other:lock(key):acquire(5))
+      local subscribers = select(2, server:cli("CLIENT", "LIST", "TYPE", "pubsub"):gsub("[^\n]+", ""))
+      assert.equal(1, subscribers)
+      assert.equal(1, #server:cli("PUBSUB", "CHANNELS", "*"))
+      releaser:wait(5)
+    end
+    assert.is_true(other:stats().connections <= 3) -- with those of the calls and the watchdog
+    -- it lingers for the next wait, not for ever
+    assert.truthy(process.wait_until(function() return #server:cli("PUBSUB", "CHANNELS", "*") == 0 end, 1.5))
+    other:close()
+  end)
+
+  describe("costs the same for any number of waiters:", function()
+    -- The calls of the server for one hand-off and for one arrival, with so many in the queue.
+    local function cost_of(count)
+      server:cli("FLUSHALL")
+      local silent = crowd.silent_client(server, count)
+      server:cli("PING")
+      assert(lock:acquire(0))
+      assert(lock:release())
+      assert(lock:acquire(0))
+      for i = 1, count do server:cli("ZADD", QUEUE, i, crowd.member(silent.uuid, i)) end
+      local before = crowd.calls(server)
+      assert(lock:release())
+      local hand_off = crowd.calls_since(server, before)
+      assert.matches("^grant ", silent.connection:receive(1)[3])
+      before = crowd.calls(server)
+      assert.equal(0, server:cli("EVAL", crowd.program("acquire"), 4, KEY, "token", QUEUE, "channel", "me", 500, 0, 0,
+        30000, 0, crowd.member(silent.uuid, count + 1))[1])
+      local arrival = crowd.calls_since(server, before)
+      silent.connection:close()
+      server:cli("FLUSHALL")
+      return { hand_off = hand_off, arrival = arrival }
+    end
+
+    it("2, 32, 256 and 4096", function()
+      local few = cost_of(2)
+      assert.equal(1, few.hand_off.evalsha)
+      assert.equal(1, few.hand_off.publish)
+      for _, count in ipairs { 32, 256, 4096 } do assert.same(few, cost_of(count)) end
+    end)
+  end)
+end)

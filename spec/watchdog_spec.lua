@@ -1,0 +1,452 @@
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
+local LEASE = 0.3
+
+before_each(world.open)
+after_each(world.close)
+
+local function compute(seconds)
+  local deadline, sum = process.now() + seconds, 0
+  while process.now() < deadline do
+    for i = 1, 1000 do sum = sum + i % 7 end
+  end
+  return sum
+end
+
+-- The renewals of `key` that clients sent.
+local function renewals(monitor, key)
+  local found = {}
+  for _, entry in ipairs(monitor:commands()) do
+    local args = entry.args
+    local calls = args[1]:upper() == "EVALSHA" or args[1]:upper() == "EVAL"
+    if calls and not entry.script and tonumber(args[3]) == 1 and args[4] == key then found[#found + 1] = entry end
+  end
+  return found
+end
+
+local function kill_connections()
+  return world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+end
+
+describe("the watchdog", function()
+  it("renews while the program computes for longer than the lease", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    compute(4 * LEASE)
+    assert.is_true(lock:is_held())
+    assert.is_true(world.cli("PTTL", "k") > 0)
+    assert.same({ [lock:owner()] = "1" }, world.hash("k"))
+    assert.is_true(lock:check())
+    assert(lock:release())
+    assert.is_true(client:stats().renewals >= 8)
+  end)
+
+  it("renews every third of the lease, to the whole lease", function()
+    local monitor = world.server:monitor()
+    local lock = world.client { lease = LEASE }:lock("k")
+    assert(lock:acquire())
+    process.sleep(3.5 * LEASE)
+    assert(lock:release())
+    local seen = renewals(monitor, "k")
+    monitor:close()
+    -- the first one is sent twice, the server does not know the program yet
+    assert.is_true(#seen >= 8 and #seen <= 12, "renewed " .. #seen .. " times")
+    for _, entry in ipairs(seen) do
+      assert.equal(lock:owner(), entry.args[5])
+      assert.equal("300", entry.args[6])
+    end
+  end)
+
+  it("leaves an explicit lease alone", function()
+    local monitor = world.server:monitor()
+    local client = world.client()
+    local lock = client:lock("k", { lease = LEASE })
+    assert(lock:acquire())
+    assert.equal(0, client:watchdog():holds())
+    compute(1.3 * LEASE)
+    assert.is_false(lock:is_held())
+    assert.equal(0, world.cli("EXISTS", "k"))
+    assert.equal("expired", lock:lost())
+    assert.same({}, renewals(monitor, "k"))
+    monitor:close()
+  end)
+
+  it("renews an explicit lease when asked to, and none when asked not to", function()
+    local client = world.client { lease = LEASE }
+    local yes, no = client:lock("yes", { lease = LEASE, watchdog = true }), client:lock("no", { watchdog = false })
+    assert(yes:acquire()) assert(no:acquire())
+    process.sleep(1.5 * LEASE)
+    assert.is_true(yes:is_held())
+    assert.equal("expired", no:lost())
+    assert(yes:release())
+  end)
+
+  it("goes on with the lease that extend set", function()
+    local lock = world.client { lease = 30 }:lock("k")
+    assert(lock:acquire())
+    assert(lock:extend(LEASE))
+    assert.is_true(world.cli("PTTL", "k") <= 300)
+    process.sleep(2.5 * LEASE)
+    assert.is_true(lock:check())
+    assert.is_true(world.cli("PTTL", "k") <= 300)
+    assert(lock:release())
+  end)
+
+  it("goes on through a re-entry and stops with the last release", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k")
+    assert(lock:acquire()) assert(lock:acquire())
+    assert.equal(1, client:watchdog():holds())
+    process.sleep(1.3 * LEASE)
+    assert(lock:release())
+    process.sleep(1.3 * LEASE)
+    assert.is_true(lock:check())
+    assert.same({ [lock:owner()] = "1" }, world.hash("k"))
+    assert(lock:release())
+    assert.equal(0, client:watchdog():holds())
+  end)
+
+  it("sends no renewal after the release", function()
+    local client = world.client { lease = 0.06 }
+    local monitor = world.server:monitor()
+    for i = 1, 60 do
+      local key = "k" .. i
+      local lock = client:lock(key)
+      assert(lock:acquire())
+      process.sleep(0.001 * (15 + i % 10))
+      assert(lock:release())
+    end
+    process.sleep(0.15)
+    local held, sent = {}, 0
+    for _, entry in ipairs(monitor:commands()) do
+      local args = entry.args
+      if entry.script and args[1]:upper() == "HSET" then held[args[2]] = args[3] end
+      if entry.script and args[1]:upper() == "DEL" then held[args[2]] = nil end
+      if not entry.script and args[1]:upper():find("^EVAL") and tonumber(args[3]) == 1 then
+        sent = sent + 1
+        assert.equal(args[5], held[args[4]], "a renewal of " .. args[4] .. " after its release")
+      end
+    end
+    monitor:close()
+    assert.is_true(sent > 20)
+    assert.equal(0, client:stats().late_renewals)
+    assert.equal(0, client:stats().losses)
+  end)
+
+  it("never re-creates a lock", function()
+    local lock = world.client { lease = LEASE }:lock("k")
+    assert(lock:acquire())
+    world.cli("DEL", "k")
+    assert.equal("deleted", process.wait_until(function() return lock:lost() end, 3))
+    process.sleep(LEASE)
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("never touches the lock of another", function()
+    local lock = world.client { lease = LEASE }:lock("k")
+    assert(lock:acquire())
+    world.cli("DEL", "k")
+    world.hold_as(JAVA, "k", 20000)
+    assert.equal("taken", process.wait_until(function() return lock:lost() end, 3))
+    assert.same({ [JAVA] = "1" }, world.hash("k"))
+    assert.is_true(world.cli("PTTL", "k") > 15000)
+    world.cli("DEL", "k")
+  end)
+
+  it("renews many locks in few commands", function()
+    local client = world.client { lease = 1 }
+    local locks = {}
+    for i = 1, 250 do locks[i] = assert(client:lock("k" .. i):acquire()) end
+    assert.equal(250, client:watchdog():holds())
+    process.sleep(1.5)
+    for i = 1, 250 do assert.is_true(locks[i]:is_held()) end
+    local stats = client:watchdog():stats()
+    assert.is_true(stats.renewals >= 750)
+    assert.is_true(stats.batches <= stats.renewals / 10, stats.batches .. " batches")
+    assert.equal(0, stats.losses)
+    client:close()
+    assert.same({}, world.cli("KEYS", "k*"))
+  end)
+
+  it("goes on when its connection is killed", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    for _ = 1, 4 do
+      process.sleep(LEASE / 2)
+      assert.is_true(kill_connections() >= 1)
+    end
+    process.sleep(1.2 * LEASE)
+    assert.is_true(lock:is_held())
+    assert.is_true(lock:check())
+    assert.equal(0, client:stats().losses)
+    assert(lock:release())
+  end)
+
+  it("goes on when the server forgets the scripts", function()
+    local lock = world.client { lease = LEASE }:lock("k")
+    assert(lock:acquire())
+    for _ = 1, 3 do
+      world.cli("SCRIPT", "FLUSH")
+      process.sleep(LEASE / 2)
+    end
+    assert.is_true(lock:check())
+    assert(lock:release())
+  end)
+
+  it("tries again inside the remaining lease", function()
+    local client = world.client { lease = 1.2 }
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    process.sleep(0.3)
+    -- the renewal at 0.4 s meets a server that hangs; the lease stands until 1.2 s
+    world.server:kill("STOP")
+    process.sleep(0.4)
+    world.server:kill("CONT")
+    process.sleep(1)
+    assert.is_true(lock:is_held())
+    assert.is_true(lock:check())
+    assert.equal(0, client:stats().losses)
+    assert(lock:release())
+  end)
+
+  it("can be stopped and started", function()
+    local client = world.client { lease = LEASE }
+    local watchdog = client:watchdog()
+    assert.is_false(watchdog:is_running())
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    assert.is_true(watchdog:is_running())
+    assert.matches("running", tostring(watchdog))
+    assert.equal("holdfast.watchdog", getmetatable(watchdog))
+    watchdog:stop()
+    assert.is_false(watchdog:is_running())
+    process.sleep(1.2 * LEASE)
+    assert.equal("expired", lock:lost())
+    lock:release()
+    assert.is_true(watchdog:start())
+    assert(lock:acquire())
+    process.sleep(1.5 * LEASE)
+    assert.is_true(lock:check())
+    assert(lock:release())
+  end)
+
+  it("of a process that dies lets the lock go within the lease", function()
+    local child = world.program {
+      code = [[
+        local lock = require("holdfast").new { url = arg[1], lease = 0.5 }:lock("k")
+        assert(lock:acquire())
+        print("held") io.stdout:flush()
+        require("spec.support.sys").sleep(60)
+      ]],
+      args = { world.server:url() },
+    }
+    assert.is_truthy(child:wait_output("held", 5))
+    process.sleep(0.7)
+    assert.equal(1, world.cli("EXISTS", "k"))
+    local killed = process.now()
+    child:kill("KILL")
+    local lock = world.client():lock("k")
+    assert(lock:acquire(5))
+    assert.is_true(process.now() - killed < 0.5 + 1)
+    assert(lock:release())
+  end)
+
+  it("of a program that is stopped for longer than the lease does not believe in it afterwards", function()
+    local child = world.program {
+      code = [[
+        local sys = require "spec.support.sys"
+        local lock = require("holdfast").new { url = arg[1], lease = 0.3 }:lock("k")
+        assert(lock:acquire())
+        print("held") io.stdout:flush()
+        local last, gap = sys.now(), 0
+        while gap < 0.2 do
+          sys.sleep(0.01)
+          last, gap = sys.now(), sys.now() - last
+        end
+        print("after", lock:is_held(), lock:release())
+      ]],
+      args = { world.server:url() },
+    }
+    assert.is_truthy(child:wait_output("held", 5))
+    child:kill("STOP")
+    assert.is_truthy(world.is_free("k"))
+    local other = world.client():lock("k")
+    assert(other:acquire())
+    child:kill("CONT")
+    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.matches("after\tfalse\tnil\t.*\tlost", child:output())
+    assert.is_true(other:check())
+    assert.same({ [other:owner()] = "1" }, world.hash("k"))
+    assert(other:release())
+  end)
+end)
+
+describe("a loss", function()
+  local told
+
+  before_each(function() told = {} end)
+
+  local function on_lost(lock, reason)
+    told[#told + 1] = { lock = lock, reason = reason, thread = coroutine.running() }
+  end
+
+  -- Waits without calling holdfast, then calls it once.
+  local function after(client, seconds)
+    process.sleep(seconds)
+    assert.same({}, told)
+    client:stats()
+  end
+
+  local function assert_told(reason, lock)
+    assert.equal(1, #told)
+    assert.equal(reason, told[1].reason)
+    assert.equal(lock, told[1].lock)
+    assert.equal(coroutine.running(), told[1].thread)
+    assert.equal(reason, lock:lost())
+    assert.is_false(lock:is_held())
+    assert.equal(1, #told)
+  end
+
+  it("by the end of the lease is expired", function()
+    local client = world.client()
+    local lock = client:lock("k", { lease = 0.1, on_lost = on_lost })
+    assert(lock:acquire())
+    after(client, 0.15)
+    assert_told("expired", lock)
+  end)
+
+  it("by another owner is taken", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k", { on_lost = on_lost })
+    assert(lock:acquire())
+    world.cli("DEL", "k")
+    world.hold_as(JAVA, "k")
+    after(client, LEASE / 2)
+    assert_told("taken", lock)
+    world.cli("DEL", "k")
+  end)
+
+  it("by a missing key is deleted", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k", { on_lost = on_lost })
+    assert(lock:acquire())
+    world.cli("DEL", "k")
+    after(client, LEASE / 2)
+    assert_told("deleted", lock)
+  end)
+
+  it("by FLUSHALL is deleted", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k", { on_lost = on_lost })
+    assert(lock:acquire())
+    world.cli("FLUSHALL")
+    after(client, LEASE / 2)
+    assert_told("deleted", lock)
+  end)
+
+  it("by a server that cannot be reached is unreachable", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k", { on_lost = on_lost })
+    assert(lock:acquire())
+    world.server:kill()
+    after(client, 1.1 * LEASE)
+    assert_told("unreachable", lock)
+  end)
+
+  it("is told before the lease can end when the server hangs", function()
+    for _, how in ipairs { "STOP", "PAUSE" } do
+      told = {}
+      local client = world.client { lease = 0.6 }
+      local lock = client:lock("k", { on_lost = on_lost })
+      assert(lock:acquire())
+      local acquired = process.now() -- the server's lease began before this
+      if how == "STOP" then
+        world.server:kill("STOP")
+      else
+        world.cli("CLIENT", "PAUSE", 900, "ALL")
+      end
+      local last_held = 0
+      assert.is_truthy(process.wait_until(function()
+        local now = process.now()
+        if lock:is_held() then last_held = now return false end
+        return #told == 1
+      end, 3))
+      assert.is_true(last_held <= acquired + 0.6, ("believed for %.3f s"):format(last_held - acquired))
+      assert.is_true(last_held >= acquired + 0.3)
+      assert_told("unreachable", lock)
+      world.server:kill("CONT")
+      assert.equal("lost", select(3, lock:release()))
+      assert.is_truthy(world.is_free("k"))
+    end
+  end)
+
+  it("is told to every handle that acquired, and to no other", function()
+    local client = world.client { lease = LEASE }
+    local one = client:lock("k", { on_lost = on_lost })
+    local two = client:lock("k", { on_lost = on_lost })
+    local idle = client:lock("k", { on_lost = on_lost })
+    local fine = client:lock("other", { on_lost = on_lost })
+    assert(one:acquire()) assert(two:acquire()) assert(fine:acquire())
+    world.cli("DEL", "k")
+    process.sleep(LEASE / 2)
+    client:stats()
+    assert.equal(2, #told)
+    assert.is_true(told[1].lock ~= told[2].lock)
+    for _, each in ipairs(told) do assert.is_true(each.lock ~= idle and each.lock ~= fine) end
+    assert.is_true(fine:check())
+    assert(fine:release())
+  end)
+
+  it("is told in the state that calls, from any of its coroutines", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k", { on_lost = on_lost })
+    assert(coroutine.resume(coroutine.create(function() assert(lock:acquire()) end)))
+    world.cli("DEL", "k")
+    after(client, LEASE / 2)
+    assert.equal(1, #told)
+    assert.equal("deleted", told[1].reason)
+  end)
+
+  it("is told again for the next hold, and forgotten by a new acquire", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k", { on_lost = on_lost })
+    for i = 1, 2 do
+      assert(lock:acquire())
+      assert.is_nil(lock:lost())
+      world.cli("DEL", "k")
+      process.sleep(LEASE / 2)
+      assert.equal("deleted", lock:lost())
+      assert.equal(i, #told)
+    end
+  end)
+
+  it("is not told after a release, nor for a refused acquire", function()
+    local client = world.client { lease = LEASE }
+    local lock = client:lock("k", { on_lost = on_lost })
+    assert(lock:acquire()) assert(lock:release())
+    world.hold_as(JAVA, "k")
+    assert.is_nil((lock:try_acquire()))
+    process.sleep(1.2 * LEASE)
+    client:stats()
+    assert.same({}, told)
+    assert.is_nil(lock:lost())
+    world.cli("DEL", "k")
+  end)
+
+  it("may be answered by acquiring again", function()
+    local client = world.client { lease = LEASE }
+    local again
+    local lock = client:lock("k", { on_lost = function(self) again = self:acquire(1) end })
+    assert(lock:acquire())
+    world.cli("DEL", "k")
+    process.sleep(LEASE / 2)
+    client:stats()
+    assert.equal(lock, again)
+    assert.is_true(lock:check())
+    assert(lock:release())
+  end)
+end)

@@ -1,0 +1,83 @@
+#!/bin/sh
+# Checks docs/model/handoff.pml with spin: the protocol must hold, and each deliberate defect must be found.
+#   tools/model.sh        what `make check` runs
+#   tools/model.sh long   and two larger searches
+# One line for each run; exit 1 if any run ends otherwise than expected.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+model=$PWD/docs/model/handoff.pml
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+bad=0 states_in_all=0
+
+for tool in spin gcc; do
+    command -v $tool >/dev/null || { echo "model: $tool is not installed" >&2; exit 1; }
+done
+
+# verify KIND [-DSWITCH...]: leaves errors and states; KIND is safety or progress
+verify() {
+    kind=$1
+    shift
+    rm -rf "$work"/*
+    if [ "$kind" = safety ]; then
+        flags="-DSAFETY -DNOCLAIM" options=""
+    else
+        flags="-DNFAIR=3" options="-a -f -N gets_in"
+    fi
+    # shellcheck disable=SC2086
+    (
+        cd "$work" || exit 1
+        spin -a "$@" "$model" >spin.log 2>&1 && gcc -w -O2 -DCOLLAPSE $flags -o pan pan.c >gcc.log 2>&1 &&
+            ./pan -m500000 $options >pan.log 2>&1
+    ) || { cat "$work"/*.log >&2; errors=broken states=0; return; }
+    errors=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' "$work/pan.log")
+    states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' "$work/pan.log" | awk '{ printf "%.0f", $1 }')
+    if grep -q "max search depth too small" "$work/pan.log"; then errors=unfinished; fi
+}
+
+row() { printf '%-9s  %-8s  %-46s  %12s  %s\n' "$@"; }
+
+holds() { # holds KIND TITLE [-DSWITCH...]
+    kind=$1 title=$2
+    shift 2
+    verify "$kind" "$@"
+    verdict="holds"
+    if [ "$errors" != 0 ]; then verdict="FAILS ($errors)" bad=1; fi
+    states_in_all=$((states_in_all + states))
+    row protocol "$kind" "$title" "$states" "$verdict"
+}
+
+found() { # found KIND DEFECT [-DSWITCH...]
+    kind=$1 defect=$2
+    shift 2
+    verify "$kind" "-DDEFECT_$defect" "$@"
+    verdict="found"
+    case $errors in [1-9]*) ;; *) verdict="NOT FOUND ($errors)" bad=1 ;; esac
+    row defect "$kind" "$defect" "$states" "$verdict"
+}
+
+row what check which states verdict
+holds safety "calm, 2 clients" -DCLIENTS=2
+holds progress "calm, 2 clients" -DCLIENTS=2
+holds safety "calm, 3 clients" -DCLIENTS=3
+holds progress "calm, 3 clients" -DCLIENTS=3
+holds safety "faulty, 2 clients" -DCLIENTS=2 -DFAULTY
+holds progress "faulty, 2 clients" -DCLIENTS=2 -DFAULTY
+holds safety "faulty, 2 clients, twice each" -DCLIENTS=2 -DROUNDS=2 -DFAULTY
+if [ "${1:-}" = long ]; then
+    holds safety "calm, 3 clients, twice each" -DCLIENTS=3 -DROUNDS=2
+    holds progress "faulty, 2 clients, twice each" -DCLIENTS=2 -DROUNDS=2 -DFAULTY
+fi
+found safety LAST_FIRST -DCLIENTS=3
+found safety NO_SKIP -DCLIENTS=3
+found safety FORGET_EARLY -DCLIENTS=2
+found safety DEAF_PLACE -DCLIENTS=2
+found safety LEAVE_KEEPS -DCLIENTS=2
+found progress NO_LOOK -DCLIENTS=2 -DFAULTY
+found safety NO_BOUND -DCLIENTS=2 -DROUNDS=2 -DFAULTY
+found safety LATE_CLOCK -DCLIENTS=2 -DFAULTY
+found safety STALE_GRANT -DCLIENTS=2 -DROUNDS=2 -DFAULTY
+found safety TELL_FIRST -DCLIENTS=2 -DROUNDS=2 -DFAULTY
+echo "states of the protocol: $states_in_all"
+exit $bad
