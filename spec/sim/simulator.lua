@@ -78,6 +78,7 @@ function add.task(run, part)
 end
 
 function add.foreign(run, part)
+  run.watcher.foreign = true
   Foreign.new(run.world, run.server, run.watcher, part, part.slot, run.plan.seed)
 end
 
@@ -90,7 +91,7 @@ local function set_up(plan, options)
   run.server = Server.new(run.world, plan.rate, options.patched)
   if plan.scripts_known then run.server:load_programs() end
   run.network = Network.new(run.world, run.server)
-  run.watcher = Watcher.new(run.world, run.server, plan.calm)
+  run.watcher = Watcher.new(run.world, run.server, plan)
   for _, key in ipairs(plan.keys) do run.watcher:add_key(key.name, key.layout) end
   for _, part in ipairs(plan.parts) do add[part.what](run, part) end
   return run

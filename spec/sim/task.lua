@@ -131,8 +131,8 @@ local function perform(self, handle, kind, seconds, patience, record)
   while not operation.is_done(op) and not self.impatient do pause(self) end
   self.op = nil
   local result, message, code = operation.finish(op)
-  world:note("%s %s %s: %s", self.name, kind, handle.key, result and "ok" or code .. ", " .. message)
-  world:mix(result and 1 or #message)
+  world:note("%s %s %s: %s", self.name, kind, handle.key, message and code .. ", " .. message or tostring(result ~= false))
+  world:mix(message and #message or 1)
   return result, message, code
 end
 
@@ -168,11 +168,17 @@ local function claim_of(self, handle, asked_at)
   local owner = raw.owner(handle.lock)
   local claim = {
     key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = handle.lock,
-    token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.layout ~= "guard", till = 0,
+    token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.layout ~= "guard", shared = handle.shared, till = 0,
   }
   self.claims[#self.claims + 1] = claim
   self.watcher:granted(claim)
   return claim
+end
+
+local function known_claim(self, handle)
+  for _, claim in ipairs(self.claims) do
+    if claim.lock == handle.lock and not claim.over then return claim end
+  end
 end
 
 local function unclaim(self, handle)
@@ -204,7 +210,7 @@ local function acquire(self, handle, wait, patience)
     if entered then self:look_now() end
     return nil, code
   end
-  local claim = not entered and claim_of(self, handle, asked_at)
+  local claim = entered and known_claim(self, handle) or claim_of(self, handle, asked_at)
   self:look_now()
   check_count(self, handle)
   return true, claim
@@ -213,7 +219,7 @@ end
 local function release(self, handle, last)
   if last then unclaim(self, handle) end
   local ok, _, code = perform(self, handle, "release", 0)
-  if last and not handle.shared then self.process.released[hold_name(handle)] = self.world.now end
+  if last and ok and not handle.shared then self.process.released[hold_name(handle)] = self.world.now end
   if not last then
     self:look_now()
     if ok then check_count(self, handle) end
@@ -247,7 +253,6 @@ local function let_go(self, handle, count)
   local plan = self.plan
   if plan.finish == "drop" then
     unclaim(self, handle)
-    if not handle.shared then self.process.released[hold_name(handle)] = self.world.now end
     collect(handle.lock)
     return new_handle(self, handle.key, handle.layout)
   end

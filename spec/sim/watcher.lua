@@ -6,15 +6,15 @@
 local floor, max = math.floor, math.max
 
 local MOST_COMMANDS = 150 -- of one process in a second
-local CALM_GAP = 400000   -- a free lock and somebody waiting for it
+local CALM_GAP = 400000   -- a released lock and somebody waiting for it
 local SLACK = 300000
 
 local Watcher = {}
 Watcher.__index = Watcher
 
--- calm: nothing goes wrong in this schedule, so nobody needs to wait for a clock
-function Watcher.new(world, server, calm)
-  local self = setmetatable({ world = world, server = server, calm = calm, keys = {}, names = {}, uuids = {} }, Watcher)
+-- In a calm schedule nothing goes wrong, so nobody needs to wait for a clock but for that of a lease.
+function Watcher.new(world, server, plan)
+  local self = setmetatable({ world = world, server = server, calm = plan.calm, look_us = plan.grant_lease * 1000000, keys = {}, names = {}, uuids = {} }, Watcher)
   server.watcher = self
   return self
 end
@@ -22,7 +22,7 @@ end
 function Watcher:add_key(name, layout)
   self.keys[name] = {
     name = name, layout = layout, queue = "holdfast_queue:{" .. name .. "}", counter = "redisson_lock_token:{" .. name .. "}",
-    waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1, loss_us = -1, free_since = 0,
+    waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1, lost_token = -1, free_since = 0,
     store = { take = 0 }, take_of = {},
   }
   self.names[#self.names + 1] = name
@@ -35,7 +35,7 @@ end
 -- ---- claims ----
 
 local function is_excused(key, claim)
-  if claim.token then return claim.token < key.loss_us end
+  if claim.token then return claim.token <= key.lost_token end
   return claim.asked_at <= key.loss_at
 end
 
@@ -63,7 +63,7 @@ end
 -- The first claim of a hold, after an acquire that is not a re-entry.
 function Watcher:granted(claim)
   local key = self.keys[claim.key]
-  if not claim.fenced or is_excused(key, claim) then return end
+  if not claim.fenced or not claim.token and claim.shared or is_excused(key, claim) then return end
   local take = key.take_of[claim.token]
   if not take then
     self.world:fail("token", "%s: %s has token %s that the server has not given", key.name, claim.who, tostring(claim.token))
@@ -88,9 +88,7 @@ end
 -- Data of a key is lost, or a lock was taken away: who had it may go on to believe in it.
 function Watcher:lose(name)
   local key = self.keys[name]
-  key.loss_at = self.world.now
-  self.server.redis:look_at_clock()
-  key.loss_us = self.server.redis.now_us
+  key.loss_at, key.lost_token = self.world.now, key.last_token
   key.holder, key.done_until = nil, nil
   key.free_since = max(key.free_since, self.world.now)
 end
@@ -138,7 +136,7 @@ end
 local function catch_up(self, key)
   local now_ms = self.server.redis:now_ms()
   if key.holder and key.expires and now_ms > key.expires then
-    key.holder = nil
+    key.holder, key.expired = nil, true
     key.free_since = floor(self.server:moment(key.expires + 1))
   end
   if key.done_until and now_ms > key.done_until then
@@ -161,7 +159,6 @@ function Watcher:before(name, client, args)
       if not key.holder then self.missed[key_name] = queue.value.members[1]:sub(1, 36) end
     end
   end
-  if name == "force" then self:lose(args[4]) end
   if name == "renew" or name == "mutex_renew" then self:check_renewal(client, args) end
 end
 
@@ -240,7 +237,7 @@ local function check_gap(self, key)
     if wanting and (not since or wanting < since) then since = wanting end
   end
   local gap = since and self.world.now - max(since, key.free_since) or 0
-  if gap > CALM_GAP then self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6) end
+  if gap > CALM_GAP + ((key.expired or self.foreign) and self.look_us or 0) then self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6) end
 end
 
 local function check_claims(self, key)
@@ -277,6 +274,7 @@ local function pass(self, key, before)
 end
 
 function Watcher:after(name, client, args)
+  if name == "force" or name == "mutex_force" then self:lose(args[4]) end
   self.world:note("  %s runs %s for %s", "server", name, client.process and client.process.name or "admin")
   for _, key_name in ipairs(self.names) do
     local key = self.keys[key_name]
@@ -284,9 +282,9 @@ function Watcher:after(name, client, args)
     local holder, _, done = holder_in(entry)
     local before = key.holder
     key.holder, key.expires = holder, entry and entry.expires
-    if holder and (holder ~= before or name == "force") then pass(self, key, before) end
+    if holder and holder ~= before then pass(self, key, before) end
     check_token(self, key)
-    if before and not holder then key.free_since = self.world.now end
+    if before and not holder then key.free_since, key.expired = self.world.now, false end
     key.done_until = done and entry.expires or nil
     update_waiters(self, key, name, args)
   end
@@ -316,7 +314,7 @@ local function check_queue_left(self, key)
   local queue = live(self, key.queue)
   for _, member in ipairs(queue and queue.value.members or {}) do
     local process = self.uuids[member:sub(1, 36)]
-    if process and not process.dead then
+    if process and not process.dead and queue.value.score_of[member] > 0 then
       self.world:fail("leftover", "%s: %s still stands in the queue", key.name, member)
     end
   end
