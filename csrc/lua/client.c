@@ -31,8 +31,9 @@ static const unsigned char *entropy_field(lua_State *L) {
     return (const unsigned char *)entropy;
 }
 
-/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, keeper_link, entropy } -> client | nil, what is
- * wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over a third link. */
+/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, attended, keeper_link, entropy } -> client | nil,
+ * what is wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over a third
+ * link. */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
@@ -56,6 +57,8 @@ static int l_new(lua_State *L) {
     bool external = lua_toboolean(L, -1);
     lua_getfield(L, 1, "keeper_link");
     config.keeper = external && !lua_toboolean(L, -1) ? HF_LINK_CALLS : HF_LINK_KEEPER;
+    lua_getfield(L, 1, "attended");
+    config.attended = lua_toboolean(L, -1);
     const unsigned char *entropy = entropy_field(L);
     hf_lua_client *client = hf_new_object(L, sizeof *client, HF_CLIENT_TYPE);
     client->driver = hf_driver_new(&config, entropy);
