@@ -125,7 +125,7 @@ static hf_time renewal_deadline(const hf_task *task, hf_time now) {
     return deadline;
 }
 
-static bool encode_batch(hf_task *task) {
+static bool encode_batch(hf_task *task, hf_layout layout) {
     hf_slice args[3 * BATCH];
     char numbers[BATCH][24];
     for (size_t i = 0; i < task->count; i++) {
@@ -133,7 +133,7 @@ static bool encode_batch(hf_task *task) {
         args[task->count + 2 * i] = hf_hold_owner(task->holds[i]);
         args[task->count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(task->holds[i]->lease));
     }
-    return hf_request_call(&task->request, hf_program_renew(task->holds[0]->layout), task->count, 3 * task->count, args);
+    return hf_request_call(&task->request, hf_program_renew(layout), task->count, 3 * task->count, args);
 }
 
 static bool encode_confirmation(hf_task *task) {
@@ -163,9 +163,8 @@ static bool is_due_renewal(const hf_client *client, const hf_hold *hold, hf_layo
 }
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
-static void renew_batch(hf_client *client, hf_time now) {
+static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
     hf_task *task = new_task(client);
-    hf_hold *hold = hf_holds_first(&client->holds);
     if (!task) {
         on_not_renewed(client, hold, now);
         return;
@@ -176,7 +175,7 @@ static void renew_batch(hf_client *client, hf_time now) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
     }
-    if (!encode_batch(task)) {
+    if (!encode_batch(task, layout)) {
         give_back(task, now);
         return;
     }
@@ -305,7 +304,7 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
     } else if (hold->granted) {
         confirm(client, hold, now);
     } else if (hold->renewed) {
-        renew_batch(client, now);
+        renew_batch(client, hold, now);
     } else {
         hf_holds_wake_at(&client->holds, hold, hold->valid_until);
     }
