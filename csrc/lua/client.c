@@ -31,8 +31,9 @@ static const unsigned char *entropy_field(lua_State *L) {
     return (const unsigned char *)entropy;
 }
 
-/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, attended, entropy } -> client | nil, what is wrong with
- * the URL. An external client is driven through core.engine. */
+/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, attended, keeper_link, entropy } -> client | nil,
+ * what is wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over a third
+ * link. */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
@@ -54,7 +55,8 @@ static int l_new(lua_State *L) {
     config.grant_lease = hf_to_time(field_number(L, 1, "grant_lease"));
     lua_getfield(L, 1, "external");
     bool external = lua_toboolean(L, -1);
-    config.keeper = external ? HF_LINK_CALLS : HF_LINK_KEEPER;
+    lua_getfield(L, 1, "keeper_link");
+    config.keeper = external && !lua_toboolean(L, -1) ? HF_LINK_CALLS : HF_LINK_KEEPER;
     lua_getfield(L, 1, "attended");
     config.attended = lua_toboolean(L, -1);
     const unsigned char *entropy = entropy_field(L);

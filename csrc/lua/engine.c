@@ -1,11 +1,12 @@
 /* core.engine: drives an external client from Lua, which owns the sockets and the clock.
  *
- * Links are "calls" and "events". Times are seconds of whatever monotonic clock the caller keeps to. */
+ * Links are "calls", "events" and, for a client with a keeper link of its own, "keeper". Times are seconds of whatever
+ * monotonic clock the caller keeps to. */
 #include <math.h>
 
 #include "binding.h"
 
-static const char *const LINKS[] = {"calls", "events", NULL};
+static const char *const LINKS[] = {"calls", "events", "keeper", NULL};
 
 static hf_driver *check_external(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
