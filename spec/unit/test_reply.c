@@ -309,9 +309,9 @@ static bool copy_whole(void *context)
 
 TEST(copies)
 {
+    static const char bytes[] = "*5\r\n$3\r\na\0b\r\n*2\r\n:1\r\n$-1\r\n-E\r\n*0\r\n+OK\r\n";
     bool broken;
-    hf_reply *reply =
-        read_bytes("*5\r\n$3\r\na\0b\r\n*2\r\n:1\r\n$-1\r\n-E\r\n*0\r\n+OK\r\n", 42, &broken);
+    hf_reply *reply = read_bytes(bytes, sizeof bytes - 1, &broken);
     CHECK(reply);
     CHECK(memerr_until_success(copy_whole, reply, 100) > 10);
     hf_reply_free(reply);
