@@ -1339,6 +1339,41 @@ TEST(first_behind_a_foreign_mutex_it_polls_at_random)
     rig_end(&rig, AT(54));
 }
 
+/* ---- guards ---- */
+
+static hf_op *begin_guard(hf_time wait, hf_time now)
+{
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.layout = HF_LAYOUT_GUARD;
+    spec.wait = wait;
+    spec.print = hf_slice_of("print");
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    rig_serve(&rig, now);
+    return op;
+}
+
+TEST(a_run_that_was_done_before)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_guard(0, AT(0));
+    CHECK_SAID(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
+    hear_bytes(link_of(&rig, CALLS), "*2\r\n:3\r\n$4\r\na\0b\n\r\n", 18, AT(1));
+    CHECK_OUTCOME(op, "duplicate");
+    CHECK_MEM(op->record, op->record_size, "a\0b\n", 4);
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_run_of_another_request)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_guard(0, AT(0));
+    hear_calls(&rig, "*1\r\n:4\r\n", AT(1));
+    CHECK_OUTCOME(op, "mismatch");
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    rig_end(&rig, AT(2));
+}
+
 /* ---- memory ---- */
 
 /* A client whose server answers `replies` to one acquire after the other. True: acquired. An
@@ -1404,8 +1439,32 @@ static bool acquires_by_a_look(void *context)
     return acquires(replies, true);
 }
 
+static bool learns_of_a_record(void *context)
+{
+    hf_client_config config = rig_config();
+    struct rig own = {.refusing = false};
+    (void)context;
+    hf_client_init(&own.client, &config, DRIVE_ENTROPY);
+    if (!hf_names_make(&own.names, hf_slice_of("k"))) return false;
+    hf_op_spec spec = spec_of(&own, HF_OP_ACQUIRE);
+    spec.layout = HF_LAYOUT_GUARD;
+    hf_op *op = hf_client_begin(&own.client, &spec, AT(0));
+    rig_serve(&own, AT(0));
+    hf_session *link = link_of(&own, CALLS);
+    if (op && !op->done && link->state == HF_SESSION_READY) {
+        hf_session_feed(link, "*2\r\n:3\r\n$4\r\ndone\r\n", 18, AT(1));
+    }
+    if (op && !op->done) rig_sleep(&own, AT(1), AT(4000));
+    if (op && !op->done) abort();
+    bool duplicate = op && op->failure.code == HF_DUPLICATE;
+    if (duplicate && !op->record) abort();
+    rig_end(&own, AT(4000));
+    return duplicate;
+}
+
 TEST(out_of_memory)
 {
+    CHECK(memerr_until_success(learns_of_a_record, NULL, 1000) > 10);
     CHECK(memerr_until_success(acquires_at_once, NULL, 1000) > 10);
     CHECK(memerr_until_success(acquires_by_a_look, NULL, 1000) > 20);
     CHECK(memerr_until_success(acquires_by_a_grant, NULL, 1000) > 20);

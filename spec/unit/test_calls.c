@@ -376,6 +376,56 @@ TEST(the_rest_abandoned_while_a_release_is_under_way)
     rig_end(&rig, AT(3));
 }
 
+/* A second copy would let go of another process's hold. */
+TEST(of_a_shared_owner_a_release_is_not_sent_twice)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hold->shared = true;
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0") "1");
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(op->failure.text, "it ends with its lease"));
+    rig_sleep(&rig, AT(2), AT(60000));
+    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SAID(&rig, KEEPER, "");
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    rig_end(&rig, AT(60000));
+}
+
+TEST(of_a_shared_owner_a_refused_release_goes_on_in_the_background)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hold->shared = true;
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK_OUTCOME(op, "server");
+    said(link_of(&rig, CALLS));
+    rig_tick(&rig, AT(3));
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", "") "1");
+    rig_end(&rig, AT(4));
+}
+
+TEST(of_a_shared_owner_what_was_not_let_go_of_is_made_up_for)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(3, AT(0));
+    hold->shared = true;
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_INT(hold->owed, 1);
+    said(link_of(&rig, CALLS));
+    begin(&rig, HF_OP_RELEASE, AT(3));
+    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1") "2");
+    hear_calls(&rig, ":2\r\n", AT(4));
+    CHECK_EQ_INT(hold->count, 1);
+    CHECK_EQ_INT(hold->owed, 0);
+    rig_end(&rig, AT(5));
+}
+
 /* ---- extend, check ---- */
 
 TEST(extended)
@@ -719,6 +769,63 @@ TEST(ttl_and_ping)
     rig_end(&rig, AT(4000));
 }
 
+static hf_op *begin_command(hf_time now)
+{
+    static const hf_slice args[] = {{"INFO", 4}, {"server", 6}};
+    hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    rig_serve(&rig, now);
+    return op;
+}
+
+TEST(a_command_of_the_callers)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_command(AT(0));
+    CHECK_SAID(&rig, CALLS, "INFO server");
+    hear_calls(&rig, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(op->reply->size, 2);
+    CHECK_STR(op->reply->elements[1]->string, "x");
+    op = begin_command(AT(2));
+    hear_calls(&rig, "-ERR no\r\n", AT(3));
+    CHECK_OUTCOME(op, "server");
+    CHECK(!op->reply);
+    rig_end(&rig, AT(4));
+}
+
+TEST(out_of_memory_a_command_fails)
+{
+    bool good = false;
+    unsigned long nth = 1;
+    for (; nth < 100 && !good; nth++) {
+        rig_begin(&rig);
+        memerr_fail(nth);
+        hf_op *op = begin_command(AT(0));
+        hf_session *link = link_of(&rig, CALLS);
+        if (op && !op->done) hf_session_feed(link, "*2\r\n:1\r\n$1\r\nx\r\n", 15, AT(1));
+        bool failed = memerr_failed();
+        memerr_fail(0);
+        if (op && !op->done) rig_sleep(&rig, AT(1), AT(4000));
+        CHECK(!op || op->done);
+        good = op && op->failure.code == HF_OK && !failed;
+        rig_end(&rig, AT(4000));
+    }
+    CHECK(good && nth > 8);
+}
+
+TEST(force_is_not_sent_twice)
+{
+    rig_begin(&rig);
+    hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
+    said(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_tick(&rig, AT(50));
+    CHECK_SAID(&rig, CALLS, "");
+    rig_end(&rig, AT(60));
+}
+
 TEST(given_up_they_leave_nothing)
 {
     static const hf_op_kind kinds[] = {HF_OP_FORCE, HF_OP_INFO, HF_OP_TTL, HF_OP_PING};
@@ -823,6 +930,7 @@ TEST(out_of_memory_on_a_hold)
     check_survives(HF_OP_RELEASE, ":2\r\n", 2);
     check_survives(HF_OP_EXTEND, ":1\r\n", 1);
     check_survives(HF_OP_CHECK, ":1\r\n", 1);
+    check_survives(HF_OP_COMPLETE, ":1\r\n", 1);
 }
 
 CHECK_MAIN

@@ -137,6 +137,41 @@ TEST(reasons_have_names)
     CHECK_STR(hf_lost_reason_name(HF_LOST_UNREACHABLE), "unreachable");
 }
 
+TEST(what_belongs_to_the_owners_other_processes)
+{
+    hf_hold hold = {.count = 5, .base = 2};
+    CHECK_EQ_INT(hf_hold_own(&hold), 3);
+    hf_hold_rebase(&hold, 7); /* two more of theirs */
+    CHECK_EQ_INT(hold.base, 4);
+    CHECK_EQ_INT(hold.count, 7);
+    CHECK_EQ_INT(hf_hold_own(&hold), 3);
+    hf_hold_rebase(&hold, 2); /* fewer than ours alone */
+    CHECK_EQ_INT(hold.base, 0);
+    CHECK_EQ_INT(hold.count, 2);
+}
+
+TEST(what_has_ended_is_found_behind_what_is_only_due)
+{
+    hf_holds holds = {0};
+    CHECK(!hf_holds_first_ended(&holds, 100));
+    hf_hold *due = add(&holds, "due", "o"), *ended = add(&holds, "ended", "o"),
+            *later = add(&holds, "later", "o");
+    CHECK(due && ended && later);
+    due->state = ended->state = later->state = HF_HOLD_HELD;
+    due->valid_until = 200;
+    hf_holds_wake_at(&holds, due, 10);
+    ended->valid_until = 50;
+    hf_holds_wake_at(&holds, ended, 50);
+    later->valid_until = 101;
+    hf_holds_wake_at(&holds, later, 101);
+    CHECK(!hf_holds_first_ended(&holds, 49));
+    CHECK(hf_holds_first_ended(&holds, 50) == ended);
+    hf_holds_lose(&holds, ended, HF_LOST_EXPIRED);
+    CHECK(!hf_holds_first_ended(&holds, 100));
+    CHECK(hf_holds_first_ended(&holds, 101) == later);
+    hf_holds_free(&holds);
+}
+
 /* ---- against a naive model: the model is an array of what should be in the table ---- */
 
 enum { KEYS = 40, OWNERS = 5, MOST = KEYS * OWNERS };

@@ -531,6 +531,78 @@ TEST(whoever_waits_for_a_leaving_that_is_given_up_goes_on)
     rig_end(&rig, AT(34000));
 }
 
+/* ---- only with the owner's word ---- */
+
+static void begin_attended(void)
+{
+    hf_client_config config = rig_config();
+    config.attended = true;
+    rig_begin_with(&rig, &config);
+}
+
+TEST(attended_it_is_renewed_only_with_its_owners_word)
+{
+    begin_attended();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(12000));
+    CHECK_SAID(&rig, KEEPER, "");
+    CHECK(hold->asks);
+    CHECK_EQ_U64(rig.client.asked, 1);
+    hf_client_allow(&rig.client, hold, AT(12000));
+    rig_tick(&rig, AT(12000));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
+    answer_batch(1, ":1", AT(12001));
+    CHECK_EQ_U64(hold->wake_at, AT(22000));
+    rig_sleep(&rig, AT(12001), AT(25000)); /* one word, one renewal */
+    CHECK_SAID(&rig, KEEPER, "");
+    CHECK(hold->asks);
+    rig_sleep(&rig, AT(25000), AT(12000 + 29698));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    rig_end(&rig, AT(50000));
+}
+
+TEST(attended_a_word_that_was_not_asked_for_counts_for_nothing)
+{
+    begin_attended();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_client_allow(&rig.client, hold, AT(1));
+    rig_sleep(&rig, AT(1), AT(12000));
+    CHECK_SAID(&rig, KEEPER, "");
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_client_allow(&rig.client, hold, AT(12000));
+    rig_sleep(&rig, AT(12000), AT(13000));
+    CHECK_SAID(&rig, KEEPER, "");
+    rig_end(&rig, AT(50000));
+}
+
+TEST(attended_it_does_not_go_along_without_its_owners_word)
+{
+    begin_attended();
+    hf_hold *first = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_EQ_U64(rig.client.asked, 2);
+    hf_client_allow(&rig.client, first, AT(10001));
+    rig_tick(&rig, AT(10001));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 a me 30000");
+    rig_end(&rig, AT(50000));
+}
+
+TEST(attended_the_word_may_come_while_a_command_is_in_flight)
+{
+    begin_attended();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    begin(&rig, HF_OP_CHECK, AT(10001));
+    hf_client_allow(&rig.client, hold, AT(10002));
+    rig_tick(&rig, AT(10002));
+    CHECK_SAID(&rig, KEEPER, "");
+    hear_calls(&rig, ":1\r\n", AT(10003));
+    rig_tick(&rig, AT(10003));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(50000));
+}
+
 /* ---- handles that are gone ---- */
 
 TEST(abandoned)
@@ -582,6 +654,29 @@ TEST(out_of_memory_a_renewal_is_tried_again)
         CHECK(hf_client_deadline(&rig.client) > AT(10000));
         rig_sleep(&rig, AT(10000), AT(11500));
         CHECK_EQ_INT(batch_size(), 1);
+        rig_end(&rig, AT(12000));
+    }
+    CHECK(nth > 4);
+}
+
+TEST(out_of_memory_a_confirmation_is_tried_again)
+{
+    unsigned long nth = 1;
+    bool failed = true;
+    for (; failed; nth++) {
+        rig_begin(&rig);
+        hf_hold *hold = granted_hold(true);
+        hf_session_opening(link_of(&rig, KEEPER), AT(100));
+        hf_session_opened(link_of(&rig, KEEPER), AT(100));
+        memerr_fail(nth);
+        hf_client_tick(&rig.client, AT(800));
+        failed = memerr_failed();
+        memerr_fail(0);
+        rig_serve(&rig, AT(800));
+        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+        CHECK(hf_client_deadline(&rig.client) > AT(800));
+        rig_sleep(&rig, AT(800), AT(1100));
+        CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000");
         rig_end(&rig, AT(12000));
     }
     CHECK(nth > 4);

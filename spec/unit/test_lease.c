@@ -48,6 +48,15 @@ TEST(renewed_after_a_third)
     }
 }
 
+TEST(the_time_to_renew_follows_from_the_end)
+{
+    for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {
+        CHECK_EQ_U64(hf_lease_renew_before(hf_lease_end(NOW, lease), lease),
+                     hf_lease_renew_at(NOW, lease));
+    }
+    CHECK_EQ_U64(hf_lease_renew_before(5, HF_SECOND), 0);
+}
+
 TEST(retried_soon_and_several_times)
 {
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 20 * HF_SECOND), NOW + HF_SECOND);

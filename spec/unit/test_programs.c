@@ -73,11 +73,13 @@ static void sha1(char hex[41], const char *text, size_t size)
         for (size_t i = 0; i < 64; i++) {
             size_t from_end = padded - 1 - (at + i);
             if (at + i < size)
-                block[i] = (unsigned char)text[at + i];
+                memcpy(&block[i], text + at + i, 1);
             else if (at + i == size)
                 block[i] = 0x80;
+            else if (from_end < 8)
+                block[i] = (unsigned char)((uint64_t)size * 8 >> 8 * from_end & 0xff);
             else
-                block[i] = from_end < 8 ? (unsigned char)((uint64_t)size * 8 >> 8 * from_end) : 0;
+                block[i] = 0;
         }
         hash_block(h, block);
     }

@@ -289,6 +289,34 @@ TEST(integers_and_strings_of_an_array)
     hf_reply_free(reply);
 }
 
+static bool same(const hf_reply *a, const hf_reply *b)
+{
+    if (a->type != b->type || a->integer != b->integer || a->size != b->size) return false;
+    if (a->string && memcmp(a->string, b->string, a->size + 1) != 0) return false;
+    for (size_t i = 0; a->type == HF_REPLY_ARRAY && i < a->size; i++) {
+        if (!same(a->elements[i], b->elements[i])) return false;
+    }
+    return true;
+}
+
+static bool copy_whole(void *context)
+{
+    hf_reply *copy = hf_reply_copy(context);
+    bool whole = copy && same(context, copy);
+    hf_reply_free(copy);
+    return whole;
+}
+
+TEST(copies)
+{
+    static const char bytes[] = "*5\r\n$3\r\na\0b\r\n*2\r\n:1\r\n$-1\r\n-E\r\n*0\r\n+OK\r\n";
+    bool broken;
+    hf_reply *reply = read_bytes(bytes, sizeof bytes - 1, &broken);
+    CHECK(reply);
+    CHECK(memerr_until_success(copy_whole, reply, 100) > 10);
+    hf_reply_free(reply);
+}
+
 static bool read_nested(void *context)
 {
     (void)context;
