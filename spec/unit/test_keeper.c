@@ -724,4 +724,71 @@ TEST(out_of_memory_leaving_is_tried_again)
     CHECK(nth > 4);
 }
 
+/* ---- the owner's word ---- */
+
+TEST(attended_not_renewed_without_the_owners_word)
+{
+    rig_begin(&rig);
+    rig.client.config.attended = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(1000) - 1);
+    CHECK(!hold->asks);
+    rig_sleep(&rig, AT(1000) - 1, AT(2900));
+    CHECK(hold->asks);
+    CHECK_EQ_U64(rig.client.asked, 1);
+    CHECK_SAID(&rig, KEEPER, "");
+    rig_sleep(&rig, AT(2900), AT(3000));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_EXPIRED);
+    rig_end(&rig, AT(3000));
+}
+
+TEST(attended_one_renewal_for_each_word)
+{
+    rig_begin(&rig);
+    rig.client.config.attended = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_client_allow(&rig.client, hold, AT(500)); /* nobody asked */
+    rig_sleep(&rig, AT(500), AT(1000));
+    CHECK_SAID(&rig, KEEPER, "");
+    hf_client_allow(&rig.client, hold, AT(1000));
+    rig_sleep(&rig, AT(1000), AT(1001));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 3000");
+    answer_batch(1, ":1", AT(1002));
+    rig_sleep(&rig, AT(1002), AT(2100));
+    CHECK_EQ_U64(rig.client.asked, 2);
+    CHECK_SAID(&rig, KEEPER, "");
+    rig_end(&rig, AT(2100));
+}
+
+TEST(attended_a_grant_that_nobody_takes_is_not_confirmed)
+{
+    rig_begin(&rig);
+    rig.client.config.attended = true;
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
+    hold->granted = true;
+    hold->valid_until = AT(2000);
+    hf_holds_wake_at(&rig.client.holds, hold, AT(600));
+    rig_sleep(&rig, AT(0), AT(1999));
+    CHECK(hold->asks);
+    CHECK_SAID(&rig, KEEPER, "");
+    rig_sleep(&rig, AT(1999), AT(2000));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(attended_batches_take_only_the_allowed)
+{
+    rig_begin(&rig);
+    rig.client.config.attended = true;
+    hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    add_hold("l", "me", 3 * HF_SECOND, true, AT(50)); /* due soon enough to be taken along */
+    rig_sleep(&rig, AT(0), AT(1000));
+    CHECK_EQ_U64(rig.client.asked, 1);
+    hf_client_allow(&rig.client, first, AT(1001));
+    rig_sleep(&rig, AT(1001), AT(1002));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 3000");
+    rig_end(&rig, AT(1002));
+}
+
 CHECK_MAIN
