@@ -41,7 +41,14 @@ static void lose(hf_op *op, long long reply) {
 /* ---- release ---- */
 
 static void drop_from_table(hf_op *op) {
-    if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
+    hf_holds *holds = &op->client->holds;
+    if (HF_DEFECT(RENEWAL_AFTER) && op->hold->in_table) {
+        op->hold->state = HF_HOLD_HELD;
+        op->hold->busy = false;
+        hf_holds_wake_at(holds, op->hold, 0);
+    } else if (op->hold->in_table) {
+        hf_holds_remove(holds, op->hold);
+    }
 }
 
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
