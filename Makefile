@@ -39,7 +39,7 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
+.PHONY: sim sim-defects build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
         analyse gc model \
         format install clean embed
 .DEFAULT_GOAL := build
@@ -76,6 +76,14 @@ $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
 	$$(CC) $$(LDFLAGS) $$^ -lpthread -lm -o $$@
 endef
 $(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
+
+# the core with deliberate defects that can be switched on, for the simulator alone
+
+sim-defects:
+	@$(MAKE) -s BUILD=$(BUILD)/sim "CFLAGS=$(CFLAGS) -DHF_DEFECTS" $(FLAVOURS:%=$(BUILD)/sim/%/holdfast/core.so)
+
+sim: build sim-defects
+	@tools/suites sim
 
 embed:
 	lua5.4 tools/embed.lua

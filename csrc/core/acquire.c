@@ -44,7 +44,7 @@ static void forget(hf_op *op, hf_time now) {
  * sets the count. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    if (!hold || !hold->in_table || hold->state != HF_HOLD_ACQUIRING) {
+    if (!hold || !hold->in_table || hold->state != HF_HOLD_ACQUIRING || HF_DEFECT(NO_UNDO)) {
         forget(op, now);
         return;
     }
@@ -99,7 +99,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     bool first = hold->state == HF_HOLD_ACQUIRING;
     hold->base = first ? op->from : hold->base;
     if (hold->owed > hold->base) hold->owed = hold->base;
-    hold->count = op->from + 1;
+    hold->count = op->from + 1 + (HF_DEFECT(COUNT_TWICE) && !first);
     hold->shared = op->spec.shared;
     hold->granted = granted;
     hold->at_risk = false;
@@ -229,6 +229,7 @@ static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time n
     hf_time at_expiry = ttl_ms < 0 ? HF_NEVER : (hf_time)ttl_ms * HF_MS + HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
     hf_time often = hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MOST_LOOK);
     often = often - often / 10 + hf_jitter(&client->random, often / 10);
+    if (HF_DEFECT(BUSY_LOOK)) return now + HF_MS;
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
@@ -246,7 +247,7 @@ static void watch_foreign(hf_op *op, hf_time now) {
 static void note_place(hf_op *op, bool kept) {
     if (!op->queued) return;
     bool looked_before = op->stood || op->request.sends > 1;
-    if (looked_before && !kept) op->displaced = true;
+    if (looked_before && !kept && !HF_DEFECT(STALE_GRANT)) op->displaced = true;
     op->stood = true;
 }
 
@@ -353,7 +354,8 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         on_failed(op, &failure, now);
     } else if (status == 1) {
         op->from += (uint32_t)hf_reply_integer_at(reply, 2, 0);
-        take(op, hf_lease_end(request->sent_at, op->spec.lease), (uint64_t)number, false, now);
+        hf_time asked_at = HF_DEFECT(LEASE_FROM_REPLY) ? now : request->sent_at;
+        take(op, hf_lease_end(asked_at, op->spec.lease), (uint64_t)number, false, now);
     } else if (status == 0) {
         on_busy(op, reply, now);
     } else if (status == 2 && op->spec.layout != HF_LAYOUT_LOCK) {
@@ -450,6 +452,7 @@ void hf_acquire_unblock(hf_op *op, hf_time now) {
 /* ---- events ---- */
 
 void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
+    if (HF_DEFECT(NO_LOOK_SUBSCRIBED)) return;
     op->nudged = true; /* the answer under way may be older than the subscription */
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
@@ -459,9 +462,10 @@ void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
 void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time now) {
     op->client->stats.grants++;
     op->nudged = true; /* the answer under way may be older than the grant */
-    if (op->state != HF_ACQUIRE_WAITING) return;
+    if (op->state != HF_ACQUIRE_WAITING || HF_DEFECT(DEAF)) return;
     hf_time lease = hf_time_min(grant_lease, op->client->config.grant_lease);
     hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
+    if (HF_DEFECT(GRANT_UNBOUND)) end = hf_lease_end(now, lease);
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
     lease = hf_time_min(lease, op->spec.lease);
     if (needs_token || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
@@ -529,7 +533,7 @@ void hf_acquire_tick(hf_op *op, hf_time now) {
         op->blocked = false;
         hf_op_fail(op, HF_UNREACHABLE, "an earlier command for this key got no reply");
         finish(op, now);
-    } else if (now >= op->wait_until) {
+    } else if (now >= op->wait_until && !HF_DEFECT(NO_END_OF_WAIT)) {
         end_wait(op, now);
     } else {
         op->client->stats.rechecks++;

@@ -198,7 +198,7 @@ void hf_hold_rebase(hf_hold *hold, uint32_t count) {
 }
 
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
-    return hold->state == HF_HOLD_HELD && now < hold->valid_until;
+    return hold->state == HF_HOLD_HELD && (now < hold->valid_until || HF_DEFECT(NO_VALIDITY));
 }
 
 void hf_holds_free(hf_holds *holds) {

@@ -85,7 +85,7 @@ static void on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_tim
     hold->granted = hold->at_risk = false;
     hold->failures = 0;
     hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hold->lease));
-    hf_time next = hold->renewed ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until;
+    hf_time next = hold->renewed && !HF_DEFECT(NO_RENEWAL) ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until;
     hf_holds_wake_at(&client->holds, hold, hf_time_max(next, now));
 }
 
@@ -98,7 +98,7 @@ static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
 
 static void settle_renewal(hf_client *client, hf_hold *hold, long long result, hf_time sent_at, hf_time now) {
     bool counts = hold->in_table;
-    if (counts && result == 1) on_renewed(client, hold, sent_at, now);
+    if (counts && (result == 1 || (result < 0 && HF_DEFECT(LOSS_IGNORED)))) on_renewed(client, hold, sent_at, now);
     else if (counts && result == 0) on_not_renewed(client, hold, now);
     else if (counts && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
     hf_client_hold_is_free(client, hold, now);

@@ -1,6 +1,7 @@
 #include "lease.h"
 
 static hf_time drift(hf_time lease) {
+    if (HF_DEFECT(NO_DRIFT)) return 0;
     return hf_time_min(lease / 100 + 2 * HF_MS, lease / 4);
 }
 

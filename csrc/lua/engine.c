@@ -197,6 +197,16 @@ static int l_is_quiet(lua_State *L) {
     return 1;
 }
 
+#ifdef HF_DEFECTS
+/* defect(name): from now on this one is on, "NONE": none */
+static int l_defect(lua_State *L) {
+#define HF_DEFECT_NAME(name) #name,
+    static const char *const names[] = {HF_DEFECT_LIST(HF_DEFECT_NAME) NULL};
+    hf_defect_on = (hf_defect)luaL_checkoption(L, 1, NULL, names);
+    return 0;
+}
+#endif
+
 void hf_open_engine(lua_State *L) {
     static const luaL_Reg functions[] = {{"set_now", l_set_now}, {"wants", l_wants},       {"opening", l_opening},
                                          {"opened", l_opened},   {"closed", l_closed},     {"output", l_output},
@@ -206,5 +216,9 @@ void hf_open_engine(lua_State *L) {
                                          {NULL, NULL}};
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);
+#ifdef HF_DEFECTS
+    lua_pushcfunction(L, l_defect);
+    lua_setfield(L, -2, "defect");
+#endif
     lua_setfield(L, -2, "engine");
 }

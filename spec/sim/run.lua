@@ -8,7 +8,7 @@
 --
 -- Started at the root of the project, by lua5.4 or luajit. The last line tells how many schedules there were, their
 -- rate, and a hash of all that happened in them; a broken rule is shown with a small schedule and its trace, status 1.
--- HOLDFAST_BUILD: the build directory, ./build. Defects of the core need build/sim/defects (make sim-defects).
+-- HOLDFAST_BUILD: the build directory, ./build. Defects of the core need make sim-defects.
 
 local jit = rawget(_G, "jit")
 local build = os.getenv("HOLDFAST_BUILD") or "./build"
@@ -36,15 +36,16 @@ end
 
 local options = parse(arg)
 package.path = "./?.lua;" .. package.path
-package.cpath = build .. "/" .. flavour .. "/?.so;" .. package.cpath
+local with_defects = options.defect or options.defects
+package.cpath = build .. (with_defects and "/sim/" or "/") .. flavour .. "/?.so;" .. package.cpath
 
 local defects = require "spec.sim.defects"
-local defect = options.defect and (defects.find(options.defect) or error("no defect is called " .. options.defect, 0))
-if defect and defect.build then package.cpath = defects.path(build, flavour) .. "/?.so;" .. package.cpath end
-
 local minimise = require "spec.sim.minimise"
 local plans = require "spec.sim.plan"
 local simulator = require "spec.sim.simulator"
+
+local defect = options.defect and (defects.find(options.defect) or error("no defect is called " .. options.defect, 0))
+local settings = with_defects and defects.turn_on(defect) or {}
 
 local function say(...)
   io.stdout:write(string.format(...), "\n")
@@ -53,7 +54,7 @@ end
 local function trace(plan)
   for _, line in ipairs(plans.describe(plan)) do say("    %s", line) end
   return simulator.run(plan, {
-    patched = defect and defect.patched and defect.patched(),
+    patched = settings.patched,
     tell = function(time, text) say("    %11.6f  %s", time / 1e6, text) end,
   })
 end
@@ -61,11 +62,11 @@ end
 local function show(seed, plan, found)
   say("seed %d breaks %s at %.6f s: %s", seed, found.rule, found.time / 1e6, found.text)
   say("  the smallest schedule that does:")
-  trace(minimise.plan(plan, found.rule, { patched = defect and defect.patched and defect.patched() }))
+  trace(minimise.plan(plan, found.rule, settings))
 end
 
 local function run_one(seed)
-  return simulator.run(plans.of(seed), { patched = defect and defect.patched and defect.patched() })
+  return simulator.run(plans.of(seed), settings)
 end
 
 local function summary(count, events, hash, failed, started)
@@ -96,7 +97,7 @@ local function range(from, count)
   return list
 end
 
--- Runs seeds until the defect shows. → seed, rule | nil
+-- Runs seeds until one breaks a rule. → seed, what was found | nil
 local function find(from, count)
   for seed = from, from + count - 1 do
     local found = run_one(seed).found
@@ -104,21 +105,34 @@ local function find(from, count)
   end
 end
 
-local function hunt()
-  local seed, found = find(options.from or 1, options.seeds or 1000)
-  if not seed then return nil end
-  say("found %s by seed %d: %s: %s", options.defect, seed, found.rule, found.text)
+-- → whether all defects were found
+local function table_of_defects(from, count)
+  local all = true
+  for _, entry in ipairs(defects.list()) do
+    settings = defects.turn_on(entry)
+    local seed, found = find(from, count)
+    all = all and seed ~= nil
+    say("%-20s %8s  %-10s %s", entry.name, seed and seed - from + 1 or "not found", found and found.rule or "", entry.about)
+  end
+  return all
+end
+
+local function hunt(from, count)
+  local seed, found = find(from, count)
+  if not seed then return false end
+  show(seed, plans.of(seed), found)
   return true
 end
 
+local from, count = options.seed or options.from or 1, options.seed and 1 or options.seeds or 1000
+local good
 if options.defects then
-  os.exit(defects.table(flavour, options.seeds or 1000, say) and 0 or 1)
+  good = table_of_defects(from, count)
 elseif options.trace then
-  os.exit(trace(plans.of(options.seed or options.from or 1)).found and 1 or 0)
+  good = not trace(plans.of(from)).found
 elseif defect then
-  os.exit(hunt() and 0 or 1)
-elseif options.kept then
-  os.exit(run_all(require "spec.sim.seeds") and 0 or 1)
+  good = hunt(from, count)
 else
-  os.exit(run_all(range(options.seed or options.from or 1, options.seed and 1 or options.seeds or 1000)) and 0 or 1)
+  good = run_all(options.kept and require "spec.sim.seeds" or range(from, count))
 end
+os.exit(good and 0 or 1)

@@ -219,6 +219,7 @@ end
 local function release(self, handle, last)
   if last then unclaim(self, handle) end
   local ok, _, code = perform(self, handle, "release", 0)
+  if code == "lost" then self.watcher:lost(self.plan, handle) end
   if last and ok and not handle.shared then self.process.released[hold_name(handle)] = self.world.now end
   if not last then
     self:look_now()

@@ -48,6 +48,7 @@ end
 -- The claim now ends at `till`; 0: it has ended.
 function Watcher:claim(claim, till)
   local key, now = self.keys[claim.key], self.world.now
+  if key.granted_to == claim.owner then key.granted_to = nil end
   claim.till = till
   if till <= now then
     key.claims[claim.slot] = nil
@@ -108,14 +109,20 @@ local function live(self, name)
   return entry
 end
 
--- → holder, count | nil, nil, done
+-- → holder | nil, its count, whether it is the record of what was done, another holder | nil
 local function holder_in(entry)
   if not entry then return nil end
   if entry.kind == "string" then return entry.value, 1 end
+  local holder, count, done, others
   for _, field in ipairs(entry.value.fields) do
-    if field == "done" then return nil, nil, true end
-    if field ~= "print" then return field, tonumber(entry.value.values[field]) end
+    if field == "done" then
+      done = true
+    elseif field ~= "print" then
+      others = holder
+      holder, count = field, tonumber(entry.value.values[field])
+    end
   end
+  return holder, count, done, others
 end
 
 -- → the holder's count of a key as the server has it | nil
@@ -132,10 +139,18 @@ local function owner_of(member)
   return member:match("^[^ ]* (.*)$")
 end
 
+-- A grant that ran out: did nobody hear it?
+local function check_taken(self, key)
+  if self.calm and key.granted_to == key.holder then
+    self.world:fail("grant", "%s: granted to %s, which did not take it", key.name, key.holder)
+  end
+end
+
 -- What time alone has changed.
 local function catch_up(self, key)
   local now_ms = self.server.redis:now_ms()
   if key.holder and key.expires and now_ms > key.expires then
+    check_taken(self, key)
     key.holder, key.expired = nil, true
     key.free_since = floor(self.server:moment(key.expires + 1))
   end
@@ -279,10 +294,14 @@ function Watcher:after(name, client, args)
   for _, key_name in ipairs(self.names) do
     local key = self.keys[key_name]
     local entry = live(self, key_name)
-    local holder, _, done = holder_in(entry)
+    local holder, _, done, other = holder_in(entry)
+    if other then self.world:fail("exclusion", "%s: the server has both %s and %s in it", key_name, holder, other) end
     local before = key.holder
     key.holder, key.expires = holder, entry and entry.expires
-    if holder and holder ~= before then pass(self, key, before) end
+    if holder and holder ~= before then
+      pass(self, key, before)
+      key.granted_to = not names_member(args, holder) and holder:find("^%x+%-%x+%-8") and holder or nil
+    end
     check_token(self, key)
     if before and not holder then key.free_since, key.expired = self.world.now, false end
     key.done_until = done and entry.expires or nil
@@ -295,6 +314,12 @@ function Watcher:around(run)
   self:before(nil, {}, {})
   run()
   self:after("foreign", {}, {})
+end
+
+-- A hold was lost, as its release tells.
+function Watcher:lost(plan, handle)
+  if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then return end
+  self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
 end
 
 -- ---- operations ----

@@ -1,0 +1,4 @@
+-- Seeds that once broke a rule, kept for ever.
+
+return {
+}
