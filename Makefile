@@ -4,7 +4,7 @@
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
 # make bench      the ratios of the quality bars
-# make interop    one lock for holdfast, Redisson in Java and node-redisson; needs a JDK, Maven and npm
+# make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 # make install    PREFIX=/usr/local, DESTDIR=
 
 PREFIX ?= /usr/local
