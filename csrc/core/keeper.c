@@ -102,7 +102,6 @@ static void settle_renewal(hf_client *client, hf_hold *hold, long long result, h
     else if (result == 0) on_not_renewed(client, hold, now);
     else if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
     hf_client_hold_is_free(client, hold, now);
-    if (hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
 }
 
 /* The reply of one hold's program is an integer, that of the batch an array of them. */
@@ -240,8 +239,9 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     if (settled) client->stats.undone++;
     bool leaves = hold->in_table && hold->state == HF_HOLD_LEAVING;
     if (leaves && settled) hf_holds_remove(&client->holds, hold);
-    else if (leaves) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
     hf_client_hold_is_free(client, hold, now);
+    leaves = hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy;
+    if (leaves) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
     free_task(task);
 }
 
