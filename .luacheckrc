@@ -22,3 +22,5 @@ files["build/programs"] = {
   },
   ignore = { "211" },
 }
+
+files["spec"] = { max_line_length = 132 }

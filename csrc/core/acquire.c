@@ -6,6 +6,7 @@
  *   WAITING -> DONE                       a grant that is still good
  *   WAITING -> ASKING                     a grant to be confirmed, a nudge, or time to look again
  *   WAITING -> LEAVING -> DONE            the wait is over
+ *   SUBSCRIBING -> ASKING                 our channel is heard; or is not, and it is time to look again
  *
  * The hold exists from the start, so that nothing can fail between the server's yes and ours. It is HELD only with a
  * yes that is still valid. Whatever the server may have given us beyond that goes to the keeper to be undone. */
@@ -49,8 +50,10 @@ static void undo(hf_op *op, hf_time now) {
         forget(op, now);
         return;
     }
-    hold->wait = op->queued ? op->wait : 0;
-    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    if (op->queued) {
+        hold->wait = op->wait;
+        hold->token_ttl_ms = op->spec.token_ttl_ms;
+    }
     hold->shared = op->spec.shared;
     hf_keeper_leave_in_order(op->client, hold, now);
 }
@@ -77,15 +80,21 @@ static void end_as(hf_op *op, hf_code code, hf_time now) {
     finish(op, now);
 }
 
-/* The lock is ours until `end`. Too late to be believed: then it is as good as lost. */
+static void fail_unreachable(hf_op *op, const char *reason, hf_time now) {
+    hf_op_fail(op, HF_UNREACHABLE, "%s", reason);
+    finish(op, now);
+}
+
+/* The lock is ours until `end`; unless that is over already, or the hold that was to be entered again has been lost, and
+ * told so, in the meantime. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
-    if (now >= end) {
-        if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_EXPIRED);
+    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+    if (now >= end || !usable) {
         op->queued = false;
         undo(op, now);
-        hf_op_fail(op, HF_LOST, "the server answered after the lease had ended");
+        hf_op_fail(op, HF_LOST, usable ? "the server answered after the lease had ended" : "it was lost meanwhile");
         finish(op, now);
         return;
     }
@@ -95,6 +104,8 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hold->count = op->from + 1 + (HF_DEFECT(COUNT_TWICE) && !first);
     hold->shared = op->spec.shared;
     hold->granted = granted;
+    hold->at_risk = false;
+    hold->failures = 0;
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
@@ -199,9 +210,15 @@ static void leave(hf_op *op, hf_code code, hf_time now) {
 
 static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    if (reply) forget(op, now);
-    else undo(op, now);
-    end_as(op, op->ended, now);
+    if (reply) {
+        forget(op, now);
+        end_as(op, op->ended, now);
+        return;
+    }
+    hf_failure failure = request->failure;
+    undo(op, now);
+    if (op->ended == HF_BUSY && failure.code == HF_UNREACHABLE) fail_unreachable(op, failure.text, now);
+    else end_as(op, op->ended, now);
 }
 
 /* ---- answers ---- */
@@ -210,10 +227,10 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
  * notice a head that looks alive but is not, at a cost that grows with the logarithm of the crowd. */
 static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time now) {
     hf_client *client = op->client;
-    hf_time rank = (hf_time)(ahead < 0 ? 0 : ahead);
+    hf_time rank = ahead < 0 ? 0 : hf_time_min((hf_time)ahead, 1000000);
     hf_time at_expiry = ttl_ms < 0 ? HF_NEVER : (hf_time)ttl_ms * HF_MS + HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
-    hf_time often = client->config.grant_lease * hf_time_max(1, rank / CROWD);
-    often = hf_time_min(often - often / 10, MOST_LOOK) + hf_jitter(&client->random, often / 10);
+    hf_time often = hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MOST_LOOK);
+    often = often - often / 10 + hf_jitter(&client->random, often / 10);
     if (HF_DEFECT(BUSY_LOOK)) return now + HF_MS;
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
@@ -248,7 +265,7 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
     } else if (!op->queued || !is_heard(op)) {
         if (!op->events) op->client->stats.waits++;
         op->state = HF_ACQUIRE_SUBSCRIBING;
-        op->recheck_at = op->queued ? next_look(op, ttl_ms, ahead, now) : HF_NEVER;
+        op->recheck_at = next_look(op, ttl_ms, ahead, now);
         hf_client_listen(op, true, now);
         if (op->client->subscribed) ask(op, now);
     } else {
@@ -294,9 +311,12 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
 }
 
 static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
-    bool nothing_done = op->request.sends == 0 || hf_op_was_refused(op);
-    if (nothing_done && !op->queued) forget(op, now);
+    if (op->request.sends == 0 && !op->queued) forget(op, now);
     else undo(op, now);
+    if (op->interrupted && failure->code == HF_UNREACHABLE) {
+        end_as(op, HF_INTERRUPTED, now);
+        return;
+    }
     hf_op_fail(op, failure->code, "%s", failure->text);
     finish(op, now);
 }
@@ -474,8 +494,15 @@ void hf_acquire_on_denied(hf_op *op, hf_code code, const char *reason, hf_time n
 }
 
 void hf_op_interrupt(hf_op *op, hf_time now) {
+    if (op->done || op->spec.kind != HF_OP_ACQUIRE) return;
     op->interrupted = true;
-    if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) leave(op, HF_INTERRUPTED, now);
+    if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) {
+        leave(op, HF_INTERRUPTED, now);
+    } else if (op->state == HF_ACQUIRE_ASKING) {
+        op->request.deadline = hf_time_min(op->request.deadline, now + LEAST_PATIENCE);
+    } else if (op->state == HF_ACQUIRE_BLOCKED) {
+        end_as(op, HF_INTERRUPTED, now);
+    }
 }
 
 /* ---- time ---- */
@@ -490,15 +517,16 @@ hf_time hf_op_deadline(const hf_op *op) {
     }
 }
 
+/* A link that is down says little, servers close idle ones; one that could not be made again says that nobody is there. */
 static void end_wait(hf_op *op, hf_time now) {
-    const hf_session *calls = &op->client->links[HF_LINK_CALLS];
-    if (calls->state == HF_SESSION_READY || !calls->reason[0]) {
+    const hf_session *calls = &op->client->links[HF_LINK_CALLS], *events = &op->client->links[HF_LINK_EVENTS];
+    const hf_session *refused = calls->vain_opens > 0 ? calls : events;
+    if (calls->state != HF_SESSION_CLOSED || refused->vain_opens == 0 || !refused->reason[0]) {
         leave(op, HF_BUSY, now);
         return;
     }
     undo(op, now);
-    hf_op_fail(op, HF_UNREACHABLE, "%s", calls->reason);
-    finish(op, now);
+    fail_unreachable(op, refused->reason, now);
 }
 
 void hf_acquire_tick(hf_op *op, hf_time now) {

@@ -40,40 +40,38 @@ static void lose(hf_op *op, long long reply) {
 
 /* ---- release ---- */
 
-static void drop_from_table(hf_op *op) {
-    hf_holds *holds = &op->client->holds;
-    if (HF_DEFECT(RENEWAL_AFTER) && op->hold->in_table) {
-        op->hold->state = HF_HOLD_HELD;
-        op->hold->busy = false;
-        hf_holds_wake_at(holds, op->hold, 0);
-    } else if (op->hold->in_table) {
-        hf_holds_remove(holds, op->hold);
-    }
+static void drop_from_table(hf_op *op, hf_time now) {
+    if (HF_DEFECT(RENEWAL_AFTER)) op->hold->state = HF_HOLD_HELD, hf_holds_wake_at(&op->client->holds, op->hold, now);
+    else if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
+    hf_client_hold_is_free(op->client, op->hold, now);
 }
 
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
+    bool last = hold->state == HF_HOLD_RELEASING, held = hold->state == HF_HOLD_HELD;
     hold->count--;
     hold->owed = 0;
     op->client->stats.releases++;
     hf_op_succeed(op);
-    if (hold->count == hold->base) {
-        drop_from_table(op);
-        return;
+    if (last) {
+        drop_from_table(op, now);
+    } else if (held && hold->count == hold->base) { /* the rest was abandoned meanwhile */
+        hf_keeper_leave_in_order(op->client, hold, now);
+    } else {
+        if (held) hf_client_keep(op->client, hold, request->sent_at);
+        hf_client_hold_is_free(op->client, hold, now);
     }
-    hf_client_keep(op->client, hold, request->sent_at);
-    hf_client_hold_is_free(op->client, hold, now);
 }
 
 /* Not found by a release that was sent twice: the first one did it, its reply was lost. */
-static void on_not_found(hf_op *op, const hf_request *request, long long result) {
+static void on_not_found(hf_op *op, const hf_request *request, long long result, hf_time now) {
     if (request->sends > 1) {
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else {
         lose(op, result);
     }
-    drop_from_table(op);
+    drop_from_table(op, now);
 }
 
 /* Sent, and not to be sent again. */
@@ -81,26 +79,26 @@ static bool is_spent(const hf_request *request) {
     return request->once && request->sends > 0;
 }
 
-/* Behind the release that may still be under way. */
-static void leave_behind(hf_op *op, hf_time now) {
-    hf_keeper_leave_in_order(op->client, op->hold, now);
-}
-
 /* The owner has let go in any case; the keeper goes on until the server knows it, or the lease has ended. */
-static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
+static void let_go(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    hf_failure failure = request->failure;
-    bool spent = is_spent(request), last = hold->count == hold->base + 1;
-    if (!last) {
+    bool spent = is_spent(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
+    if (gone || hold->count > hold->base + 1) {
         hold->count--;
         if (hold->shared && !spent) hold->owed++;
         hf_keeper_resume(op->client, hold, now);
         hf_client_hold_is_free(op->client, hold, now);
     } else if (spent) {
-        drop_from_table(op);
-    } else {
-        leave_behind(op, now);
+        drop_from_table(op, now);
+    } else { /* behind the release that may still be under way */
+        hf_keeper_leave_in_order(op->client, hold, now);
     }
+}
+
+static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
+    hf_failure failure = request->failure;
+    bool spent = is_spent(request);
+    let_go(op, now);
     hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
                spent ? "may have been lost: it ends with its lease" : "goes on in the background");
 }
@@ -112,11 +110,11 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     } else if (reply->integer == 1) {
         op->client->stats.releases++;
         hf_op_succeed(op);
-        drop_from_table(op);
+        drop_from_table(op, now);
     } else if (reply->integer == 2) {
         on_still_held(op, request, now);
     } else {
-        on_not_found(op, request, reply->integer);
+        on_not_found(op, request, reply->integer, now);
     }
 }
 
@@ -148,7 +146,6 @@ static void release(hf_op *op, hf_time now) {
  * until its lease ends, because the run has happened. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    (void)now;
     if (!reply) {
         fail_with_reply(op, request);
     } else if (reply->integer == 1 || request->sends > 1) {
@@ -157,7 +154,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     } else {
         lose(op, reply->integer);
     }
-    drop_from_table(op);
+    drop_from_table(op, now);
 }
 
 static void complete(hf_op *op, hf_time now) {
@@ -186,41 +183,44 @@ static void release_lost(hf_op *op, hf_time now) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
     fail_lost(op, hold->reason);
     if (by_time && !hold->shared) hf_keeper_leave(op->client, hold, now);
-    else drop_from_table(op);
+    else drop_from_table(op, now);
 }
 
 /* ---- extend, check ---- */
 
 /* The server may count the new lease or the old one. A shorter one must not arrive behind the keeper's next renewal. */
-static void on_extend_unknown(hf_op *op, const hf_request *request) {
+static void doubt_lease(hf_op *op) {
     hf_client *client = op->client;
-    op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
-    bool overtaken = client->config.keeper != HF_LINK_CALLS && request->sends > 0;
-    if (overtaken) hf_session_distrust(&client->links[HF_LINK_CALLS]);
+    hf_hold *hold = op->hold;
+    if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD || op->request.sends == 0) return;
+    hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
+    if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(&client->links[HF_LINK_CALLS]);
+}
+
+static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (op->spec.kind == HF_OP_EXTEND && hold->state == HF_HOLD_HELD) {
+        hold->lease = op->spec.lease;
+        hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
+        hold->granted = false;
+    }
+    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) hf_client_lose(op->client, hold, HF_LOST_EXPIRED);
+    if (hold->state == HF_HOLD_HELD) hf_op_succeed(op);
+    else fail_lost(op, hold->reason);
 }
 
 static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    hf_hold *hold = op->hold;
-    bool extends = op->spec.kind == HF_OP_EXTEND;
     if (!reply) {
         fail_with_reply(op, request);
-        if (extends) on_extend_unknown(op, request);
+        doubt_lease(op);
     } else if (reply->integer != 1) {
         lose(op, reply->integer);
-    } else if (hold->state != HF_HOLD_HELD) {
-        fail_lost(op, hold->reason);
     } else {
-        hf_op_succeed(op);
-        if (extends) {
-            hold->lease = op->spec.lease;
-            hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
-            hold->granted = false;
-        }
+        on_yes(op, request, now);
     }
-    if (!hold->in_table) return;
-    hf_keeper_resume(op->client, hold, now);
-    hf_client_hold_is_free(op->client, hold, now);
+    hf_keeper_resume(op->client, op->hold, now);
+    hf_client_hold_is_free(op->client, op->hold, now);
 }
 
 static void extend(hf_op *op, hf_time now) {
@@ -372,17 +372,26 @@ void hf_call_begin(hf_op *op, hf_time now) {
     }
 }
 
-/* A release given up goes on in the background; anything else leaves the hold as it is. */
-void hf_call_give_up(hf_op *op, hf_time now) {
+static void give_up_blocked(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
+    if (op->spec.kind == HF_OP_RELEASE) hf_client_abandon(op->client, hold, 1, now);
+    if (op->spec.kind == HF_OP_COMPLETE && hold->in_table) hf_holds_remove(&op->client->holds, hold);
+}
+
+/* A release given up goes on in the background, a record given up leaves the key taken until its lease ends; anything
+ * else leaves the hold as it is. */
+void hf_call_give_up(hf_op *op, hf_time now) {
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
-    if (!hold || !hold->in_table || op->blocked) return;
-    if (hold->state == HF_HOLD_RELEASING && is_spent(&op->request)) {
-        drop_from_table(op);
-    } else if (hold->state == HF_HOLD_RELEASING) {
-        leave_behind(op, now);
+    if (!op->hold) return;
+    if (op->blocked) {
+        give_up_blocked(op, now);
+    } else if (op->spec.kind == HF_OP_RELEASE) {
+        let_go(op, now);
+    } else if (op->spec.kind == HF_OP_COMPLETE) {
+        drop_from_table(op, now);
     } else {
-        hf_keeper_resume(op->client, hold, now);
-        hf_client_hold_is_free(op->client, hold, now);
+        doubt_lease(op);
+        hf_keeper_resume(op->client, op->hold, now);
+        hf_client_hold_is_free(op->client, op->hold, now);
     }
 }

@@ -97,7 +97,7 @@ void hf_client_listen_foreign(hf_op *op, hf_time now) {
 
 static void on_events_ready(void *context, hf_time now) {
     hf_client *client = context;
-    (void)now;
+    client->ping_at = now + PING_AFTER;
     hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(client->grants)};
     if (!hf_session_say(&client->links[HF_LINK_EVENTS], 2, args)) client->links[HF_LINK_EVENTS].closing = true;
 }
@@ -166,6 +166,7 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
     if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
+    if (layout == HF_LAYOUT_LOCK && hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner)) return;
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;
     hold->wait = wait;
@@ -285,8 +286,7 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
 }
 
 void hf_client_notice(hf_client *client, hf_time now) {
-    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) {
-        if (hold->state != HF_HOLD_HELD || now < hold->valid_until) return; /* the keeper's */
+    for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
 }
@@ -310,8 +310,7 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
         else if (is_several(op)) hf_several_begin(op, now);
         else hf_call_unblock(op, now);
     }
-    bool leaves = hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy;
-    if (leaves) hf_holds_wake_at(&client->holds, hold, now);
+    if (hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
 }
 
 static hf_op *reentry_under_way(const hf_client *client, const hf_hold *hold) {
@@ -411,12 +410,6 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     op->request.deadline = deadline;
     op->request.patient = patient;
     hf_session_submit(&op->client->links[HF_LINK_CALLS], &op->request, now);
-}
-
-bool hf_op_was_refused(const hf_op *op) {
-    const hf_failure *failure = &op->request.failure;
-    bool answered = failure->code != HF_UNREACHABLE && failure->code != HF_NO_MEMORY && !hf_error_is_passing(failure->text);
-    return answered && op->request.sends == 1;
 }
 
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {

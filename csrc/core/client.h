@@ -183,7 +183,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 /* When the operation itself has something to do; its commands have the deadlines of their links. */
 hf_time hf_op_deadline(const hf_op *op);
 
-/* Ends an acquire that waits, with HF_INTERRUPTED; one that just got the lock keeps it. */
+/* Ends an acquire that waits, with HF_INTERRUPTED: soon, as an answer under way is given a moment. One that just got
+ * the lock keeps it. */
 void hf_op_interrupt(hf_op *op, hf_time now);
 
 /* Ends an operation that is not done with HF_INTERRUPTED: what it may have left on the server is undone. */

@@ -123,6 +123,18 @@ hf_hold *hf_holds_first(const hf_holds *holds) {
     return holds->count > 0 ? holds->heap[0] : NULL;
 }
 
+static hf_hold *ended_below(const hf_holds *holds, size_t at, hf_time now) {
+    if (at >= holds->count || holds->heap[at]->wake_at > now) return NULL;
+    hf_hold *hold = holds->heap[at];
+    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) return hold;
+    hold = ended_below(holds, 2 * at + 1, now);
+    return hold ? hold : ended_below(holds, 2 * at + 2, now);
+}
+
+hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
+    return ended_below(holds, 0, now);
+}
+
 /* ---- life ---- */
 
 hf_hold *hf_holds_add(hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner) {

@@ -87,6 +87,9 @@ void hf_holds_resort(hf_holds *holds);
 /* The hold that needs attention first, NULL when there is none. */
 hf_hold *hf_holds_first(const hf_holds *holds);
 
+/* One that is HELD although its time is over, NULL when there is none. Looks only at holds that need attention. */
+hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now);
+
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
 
 /* Of a shared owner: how many holds of this client the server counts. */

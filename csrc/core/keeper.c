@@ -97,10 +97,10 @@ static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void settle_renewal(hf_client *client, hf_hold *hold, long long result, hf_time sent_at, hf_time now) {
-    if (!hold->in_table) return;
-    if (result == 1 || (result < 0 && HF_DEFECT(LOSS_IGNORED))) on_renewed(client, hold, sent_at, now);
-    else if (result == 0) on_not_renewed(client, hold, now);
-    else if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
+    bool counts = hold->in_table;
+    if (counts && (result == 1 || (result < 0 && HF_DEFECT(LOSS_IGNORED)))) on_renewed(client, hold, sent_at, now);
+    else if (counts && result == 0) on_not_renewed(client, hold, now);
+    else if (counts && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
     hf_client_hold_is_free(client, hold, now);
 }
 
@@ -125,7 +125,7 @@ static hf_time renewal_deadline(const hf_task *task, hf_time now) {
     return deadline;
 }
 
-static bool encode_batch(hf_task *task) {
+static bool encode_batch(hf_task *task, hf_layout layout) {
     hf_slice args[3 * BATCH];
     char numbers[BATCH][24];
     for (size_t i = 0; i < task->count; i++) {
@@ -133,7 +133,7 @@ static bool encode_batch(hf_task *task) {
         args[task->count + 2 * i] = hf_hold_owner(task->holds[i]);
         args[task->count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(task->holds[i]->lease));
     }
-    return hf_request_call(&task->request, hf_program_renew(task->holds[0]->layout), task->count, 3 * task->count, args);
+    return hf_request_call(&task->request, hf_program_renew(layout), task->count, 3 * task->count, args);
 }
 
 static bool encode_confirmation(hf_task *task) {
@@ -163,9 +163,8 @@ static bool is_due_renewal(const hf_client *client, const hf_hold *hold, hf_layo
 }
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
-static void renew_batch(hf_client *client, hf_time now) {
+static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
     hf_task *task = new_task(client);
-    hf_hold *hold = hf_holds_first(&client->holds);
     if (!task) {
         on_not_renewed(client, hold, now);
         return;
@@ -176,7 +175,7 @@ static void renew_batch(hf_client *client, hf_time now) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
     }
-    if (!encode_batch(task)) {
+    if (!encode_batch(task, layout)) {
         give_back(task, now);
         return;
     }
@@ -218,15 +217,18 @@ void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->in_table) return;
-    if (hold->state != HF_HOLD_ACQUIRING) {
-        hf_keeper_resume(client, hold, now);
-        hf_client_hold_is_free(client, hold, now);
-    } else if (hold->leftover) {
+    bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
+    if (acquiring && hold->leftover) {
         hf_keeper_leave_in_order(client, hold, now);
-    } else {
-        hf_holds_remove(&client->holds, hold);
+        return;
     }
+    hf_keeper_resume(client, hold, now);
+    if (acquiring) hf_holds_remove(&client->holds, hold);
+    hf_client_hold_is_free(client, hold, now);
+}
+
+static bool is_leaving(const hf_hold *hold) {
+    return hold->in_table && hold->state == HF_HOLD_LEAVING;
 }
 
 static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -237,11 +239,9 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     bool spent = request->once && request->sends > 0;
     bool settled = reply != NULL || spent || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
-    bool leaves = hold->in_table && hold->state == HF_HOLD_LEAVING;
-    if (leaves && settled) hf_holds_remove(&client->holds, hold);
+    if (settled && is_leaving(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_hold_is_free(client, hold, now);
-    leaves = hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy;
-    if (leaves) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+    if (is_leaving(hold) && !hold->busy) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
     free_task(task);
 }
 
@@ -282,11 +282,19 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- the clock ---- */
 
+/* Its lease is over: nothing of it can stand on the server any more. */
+static void give_up_leaving(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_hold_ref(hold);
+    hf_holds_remove(&client->holds, hold);
+    hf_client_hold_is_free(client, hold, now);
+    hf_hold_unref(hold);
+}
+
 static void attend(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     } else if (hold->state == HF_HOLD_LEAVING && now >= hold->valid_until && !hold->busy) {
-        hf_holds_remove(&client->holds, hold);
+        give_up_leaving(client, hold, now);
     } else if (hold->busy || (hold->state != HF_HOLD_LEAVING && hold->state != HF_HOLD_HELD)) {
         hf_holds_wake_at(&client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     } else if (hold->state == HF_HOLD_LEAVING) {
@@ -296,7 +304,7 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
     } else if (hold->granted) {
         confirm(client, hold, now);
     } else if (hold->renewed) {
-        renew_batch(client, now);
+        renew_batch(client, hold, now);
     } else {
         hf_holds_wake_at(&client->holds, hold, hold->valid_until);
     }

@@ -22,7 +22,7 @@ hf_time hf_lease_renew_at(hf_time sent_at, hf_time lease);
 /* When to renew a lease that may be believed until `end`: as above. */
 hf_time hf_lease_renew_before(hf_time end, hf_time lease);
 
-/* When to try again after a renewal failed at `now`: soon, and several times before `end`. */
+/* When to try again after a renewal failed at `now`: soon, several times before `end`, and not after it. */
 hf_time hf_lease_retry_at(hf_time now, hf_time end);
 
 #endif

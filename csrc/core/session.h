@@ -45,7 +45,8 @@ struct hf_session {
     size_t login_said, login_left;      /* commands of the log-in; replies still to come */
     size_t login_auth, login_select;    /* their places among them, SIZE_MAX: not said */
     hf_time opened_at, retry_at, heard_at;
-    uint32_t failed_opens;
+    hf_time awaiting_since; /* when the first of the replies awaited was asked for */
+    uint32_t vain_opens;    /* attempts since the server last served us */
     uint64_t *random;
     hf_code reason_code;
     char reason[160];

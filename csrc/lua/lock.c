@@ -2,6 +2,7 @@
  *
  * Who owns is decided at each call: the given owner, or the coroutine that calls (main is 1). `taken` lists the holds
  * that were acquired through this handle; they are what __gc lets go of. Its user value keeps the client alive. */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -516,7 +517,6 @@ static size_t check_locks(lua_State *L, hf_lua_lock *locks[HF_ALL_MAX]) {
         count++;
     }
     lua_pop(L, 1);
-    luaL_argcheck(L, count > 0, 1, "no locks");
     return count;
 }
 
@@ -537,6 +537,7 @@ static hf_op_spec spec_of_all(lua_State *L, hf_op_kind kind, hf_lua_lock *const 
 static void settle_all(const hf_op *op, hf_lua_lock *const *locks) {
     for (size_t i = 0; op->holds && i < op->spec.all_count; i++) {
         hf_hold *hold = op->holds[i];
+        assert(locks[i]);
         if (!hold) continue;
         if (hold->state == HF_HOLD_LOST) locks[i]->last_loss = hold->reason;
         if (op->spec.kind == HF_OP_RELEASE_ALL) {
@@ -549,9 +550,10 @@ static void settle_all(const hf_op *op, hf_lua_lock *const *locks) {
 }
 
 static int run_all(lua_State *L, hf_op_kind kind) {
-    hf_lua_lock *locks[HF_ALL_MAX];
+    hf_lua_lock *locks[HF_ALL_MAX] = {NULL};
     const hf_names *names[HF_ALL_MAX];
     size_t count = check_locks(L, locks);
+    if (count == 0 || !locks[0]) return luaL_argerror(L, 1, "no locks");
     outcome result = {.kind = HF_OP_CHECK, .failure = {.code = HF_OK}};
     owner_text text;
     hf_driver *driver = locks[0]->driver;
