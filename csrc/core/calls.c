@@ -41,8 +41,13 @@ static void lose(hf_op *op, long long reply) {
 /* ---- release ---- */
 
 static void drop_from_table(hf_op *op, hf_time now) {
-    if (HF_DEFECT(RENEWAL_AFTER)) op->hold->state = HF_HOLD_HELD, hf_holds_wake_at(&op->client->holds, op->hold, now);
-    else if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
+    hf_holds *holds = &op->client->holds;
+    if (HF_DEFECT(RENEWAL_AFTER) && op->hold->in_table) {
+        op->hold->state = HF_HOLD_HELD;
+        hf_holds_wake_at(holds, op->hold, 0);
+    } else if (op->hold->in_table) {
+        hf_holds_remove(holds, op->hold);
+    }
     hf_client_hold_is_free(op->client, op->hold, now);
 }
 
