@@ -33,6 +33,8 @@ static void finish(hf_op *op, hf_time now) {
     op->blocked = false;
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
     hf_client_listen(op, false, now);
+    if (op->dropped > 0) hf_client_abandon(op->client, op->hold, op->dropped, now);
+    op->dropped = 0;
 }
 
 /* Nothing of this operation stands on the server. */

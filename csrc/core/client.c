@@ -313,6 +313,14 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
 }
 
+static hf_op *reentry_under_way(const hf_client *client, const hf_hold *hold) {
+    for (hf_op *op = client->ops; op; op = op->next) {
+        bool enters = op->spec.kind == HF_OP_ACQUIRE && op->hold == hold && !op->blocked;
+        if (enters && op->state != HF_ACQUIRE_DONE) return op;
+    }
+    return NULL;
+}
+
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     if (!hold->in_table) return;
     if (hold->state == HF_HOLD_LOST) {
@@ -320,6 +328,11 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
         return;
     }
     if (hold->state != HF_HOLD_HELD) return;
+    hf_op *reentry = hold->busy ? reentry_under_way(client, hold) : NULL;
+    if (reentry) {
+        reentry->dropped += count;
+        return;
+    }
     if (hold->count - hold->base > count) {
         hold->count -= count; /* the server learns it with the next release */
         if (hold->shared) hold->owed += count;

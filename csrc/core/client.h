@@ -166,6 +166,7 @@ struct hf_op {
     uint64_t token;
     long long busy_ms;
     uint32_t joins;
+    uint32_t dropped;  /* holds of collected handles, to be let go of when this re-entry is over */
     bool queued;       /* the server may have us in its queue */
     bool stood;        /* a look has put or found us there: grants may be made */
     bool displaced;    /* our place was lost since: a grant that is heard may be one that was missed */

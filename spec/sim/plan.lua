@@ -123,7 +123,7 @@ function plans.of(seed)
     timeout = prng:pick(TIMEOUTS), rate = 1 + prng:range(-400, 400) / 100000, scripts_known = prng:chance(80),
     sharing = prng:chance(10),
   }
-  if plan.network[2] > 2000 then plan.grant_lease = math.max(plan.grant_lease, 0.5) end
+  if plan.network[2] > 2000 then plan.grant_lease = 2 end
   if plan.network[2] > 50000 then plan.timeout, plan.grant_lease = 3, 2 end
   add_processes(prng, plan)
   if plan.keys[1].layout ~= "guard" and prng:chance(20) then

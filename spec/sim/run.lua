@@ -112,7 +112,8 @@ local function table_of_defects(from, count)
     settings = defects.turn_on(entry)
     local seed, found = find(from, count)
     all = all and seed ~= nil
-    say("%-20s %8s  %-10s %s", entry.name, seed and seed - from + 1 or "not found", found and found.rule or "", entry.about)
+    say("%-20s %9s  %-10s %s", entry.name, seed and seed - from + 1 or "not found", found and found.rule or "",
+      entry.about)
   end
   return all
 end

@@ -131,7 +131,7 @@ local function perform(self, handle, kind, seconds, patience, record)
   while not operation.is_done(op) and not self.impatient do pause(self) end
   self.op = nil
   local result, message, code = operation.finish(op)
-  world:note("%s %s %s: %s", self.name, kind, handle.key, message and code .. ", " .. message or tostring(result ~= false))
+  world:note("%s %s %s: %s", self.name, kind, handle.key, message and code .. ", " .. message or "done")
   world:mix(message and #message or 1)
   return result, message, code
 end
@@ -158,17 +158,17 @@ end
 local function check_count(self, handle)
   if handle.shared then return end
   if not raw.is_held(handle.lock) then return end
-  local count = self.watcher:count(handle.key, raw.owner(handle.lock))
-  if count and count ~= raw.holds(handle.lock) then
-    self.world:fail("count", "%s: %s counts %d holds, the server %d", handle.key, self.name, raw.holds(handle.lock), count)
+  local count, holds = self.watcher:count(handle.key, raw.owner(handle.lock)), raw.holds(handle.lock)
+  if count and count ~= holds then
+    self.world:fail("count", "%s: %s counts %d holds, the server %d", handle.key, self.name, holds, count)
   end
 end
 
 local function claim_of(self, handle, asked_at)
   local owner = raw.owner(handle.lock)
   local claim = {
-    key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = handle.lock,
-    token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.layout ~= "guard", shared = handle.shared, till = 0,
+    key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = handle.lock, till = 0,
+    token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.layout ~= "guard", shared = handle.shared,
   }
   self.claims[#self.claims + 1] = claim
   self.watcher:granted(claim)

@@ -14,14 +14,17 @@ Watcher.__index = Watcher
 
 -- In a calm schedule nothing goes wrong, so nobody needs to wait for a clock but for that of a lease.
 function Watcher.new(world, server, plan)
-  local self = setmetatable({ world = world, server = server, calm = plan.calm, look_us = plan.grant_lease * 1000000, keys = {}, names = {}, uuids = {} }, Watcher)
+  local self = setmetatable({
+    world = world, server = server, calm = plan.calm, look_us = plan.grant_lease * 1000000, keys = {}, names = {}, uuids = {},
+  }, Watcher)
   server.watcher = self
   return self
 end
 
 function Watcher:add_key(name, layout)
   self.keys[name] = {
-    name = name, layout = layout, queue = "holdfast_queue:{" .. name .. "}", counter = "redisson_lock_token:{" .. name .. "}",
+    name = name, layout = layout,
+    queue = "holdfast_queue:{" .. name .. "}", counter = "redisson_lock_token:{" .. name .. "}",
     waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1, lost_token = -1, free_since = 0,
     store = { take = 0 }, take_of = {},
   }
@@ -67,7 +70,8 @@ function Watcher:granted(claim)
   if not claim.fenced or not claim.token and claim.shared or is_excused(key, claim) then return end
   local take = key.take_of[claim.token]
   if not take then
-    self.world:fail("token", "%s: %s has token %s that the server has not given", key.name, claim.who, tostring(claim.token))
+    self.world:fail("token", "%s: %s has token %s that the server has not given", key.name, claim.who,
+      tostring(claim.token))
   elseif take.owner ~= claim.owner then
     self.world:fail("token", "%s: %s has the token of %s", key.name, claim.who, take.owner)
   end
