@@ -1,5 +1,6 @@
 # make            the module for Lua 5.4 and for LuaJIT, and the core as a static library
 # make demo       the flash sale on a throw-away redis-server
+# make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
 # make bench      the ratios of the quality bars
@@ -38,7 +39,7 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
+.PHONY: build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
         analyse gc model \
         format install clean embed
 .DEFAULT_GOAL := build
@@ -100,6 +101,12 @@ demo:
 	@tools/setup.sh demo
 	@$(MAKE) -s build
 	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" lua5.4 examples/flash_sale.lua
+
+demo-openresty:
+	@tools/setup.sh demo-openresty
+	@$(MAKE) -s build
+	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" \
+	    lua5.4 examples/openresty/demo.lua
 
 test:
 	@tools/suites test

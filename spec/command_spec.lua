@@ -6,19 +6,23 @@ local redis = require "spec.support.redis"
 local PATIENCE = 20
 
 describe("holdfast", function()
-  local server, client
+  local server, client, held -- what is not kept the collector releases
 
   setup(function() server = redis.start { tcp = true } end)
   teardown(function() server:stop() end)
   before_each(function()
     server:cli("FLUSHALL")
-    client = holdfast.new(server:url())
+    client, held = holdfast.new(server:url()), {}
   end)
   after_each(function() client:close() end)
 
   local function run(...) return command.run(server, { ... }) end
 
-  local function acquire(key, opts) return assert(client:lock(key, opts):acquire()) end
+  local function keep(lock)
+    held[#held + 1] = assert(lock:acquire())
+  end
+
+  local function acquire(key, opts) keep(client:lock(key, opts)) end
 
   local function hold_by_command(...)
     local child = command.start(server, { "run", "--name", "nightly job", ... })
@@ -79,7 +83,7 @@ describe("holdfast", function()
     end)
 
     it("lists mutexes on request", function()
-      assert(client:mutex("m"):acquire())
+      keep(client:mutex("m"))
       server:cli("SET", "text", ("x"):rep(40))
       assert.same({ 0, "" }, { run("ls") })
       local _, output = run("ls", "--mutex")
@@ -122,7 +126,7 @@ describe("holdfast", function()
     end)
 
     it("shows a mutex", function()
-      assert(client:mutex("m"):acquire())
+      keep(client:mutex("m"))
       assert.matches("state +held, a mutex\n", select(2, run("show", "m")))
     end)
   end)
@@ -354,7 +358,7 @@ describe("on a terminal", function()
   end)
 
   it("break asks", function()
-    assert(client:lock("k"):acquire())
+    local lock = assert(client:lock("k"):acquire())
     types("holdfast break k; echo code $?", "Enter")
     sees("Break it%? %[y/N%]")
     types("n", "Enter")
@@ -364,5 +368,6 @@ describe("on a terminal", function()
     sees("^The lock.*Break it%? %[y/N%]")
     types("y", "Enter")
     sees("k: broken\ncode 0")
+    assert.is_false(lock:is_locked())
   end)
 end)

@@ -409,6 +409,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     op->client = client;
     op->spec = *spec;
     op->begun_at = now;
+    op->number = ++client->last_op;
     *client->ops_end = op;
     client->ops_end = &op->next;
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");

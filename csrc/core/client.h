@@ -23,6 +23,7 @@ typedef struct hf_client_config {
     hf_session_config session;
     hf_time grant_lease; /* a granted lock is ours for so long before it is confirmed */
     hf_link keeper;      /* the link that renews */
+    bool attended;       /* a hold is confirmed or renewed only after its owner's word, each time anew */
 } hf_client_config;
 
 typedef struct hf_stats {
@@ -44,7 +45,8 @@ typedef struct hf_client {
     bool subscribed;      /* the server has confirmed our channel */
     hf_time linger_until; /* the events link stays open so long without a waiter */
     hf_time ping_at;      /* when a silent events link is asked for a sign of life */
-    uint64_t last_wait;
+    uint64_t last_wait, last_op;
+    uint64_t asked; /* how often a hold began to ask for its owner's word */
     uint64_t random;
     hf_stats stats;
     bool closed;
@@ -77,6 +79,9 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
  * The driver goes on until hf_client_is_quiet, or as long as it likes. */
 void hf_client_close(hf_client *client, hf_time now);
 bool hf_client_is_quiet(const hf_client *client);
+
+/* The owner's word for a hold that asks for it: one renewal or confirmation may go out. */
+void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now);
 
 /* A handle with `count` of the hold's holds is gone without a release. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
@@ -132,7 +137,9 @@ struct hf_op {
     hf_op *next;
     hf_client *client;
     hf_op_spec spec;
+    uint64_t number; /* unique for the client, growing */
     bool done;
+    bool told; /* the driver has seen that it is done; its own note */
     bool blocked; /* waits for a command that the keeper has in flight */
     hf_failure failure; /* code HF_OK on success */
     hf_hold *hold;      /* referenced while the operation lives; NULL: none */

@@ -50,6 +50,8 @@ struct hf_hold {
     bool leftover; /* an earlier acquire of unknown outcome may stand on the server */
     bool in_order; /* leaves behind a command of unknown outcome, over the same link */
     bool at_risk;  /* the last renewal failed */
+    bool asks;     /* for its owner's word, before it is renewed */
+    bool allowed;  /* the owner has given it */
     uint32_t key_size, owner_size;
     char bytes[]; /* key, owner */
 };

@@ -36,6 +36,7 @@ static void free_task(hf_task *task) {
 static void claim(hf_task *task, hf_hold *hold) {
     hf_hold_ref(hold);
     hold->busy = true;
+    hold->allowed = false;
     hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
     task->holds[task->count++] = hold;
 }
@@ -52,6 +53,25 @@ static void submit(hf_task *task, hf_session *link, hf_request_done *done, hf_ti
 static void distrust_link(hf_client *client, const hf_request *request) {
     bool own = client->config.keeper == HF_LINK_KEEPER;
     if (own && request->failure.code == HF_UNREACHABLE) hf_session_distrust(keeper_link(client));
+}
+
+/* ---- the owner's word ---- */
+
+static bool may_renew(const hf_client *client, const hf_hold *hold) {
+    return !client->config.attended || hold->allowed;
+}
+
+static void ask_owner(hf_client *client, hf_hold *hold) {
+    client->asked++;
+    hold->asks = true;
+    hf_holds_wake_at(&client->holds, hold, hold->valid_until);
+}
+
+void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->asks || !hold->in_table) return;
+    hold->asks = false;
+    hold->allowed = true;
+    if (hold->state == HF_HOLD_HELD && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
 }
 
 /* ---- renewing ---- */
@@ -138,8 +158,9 @@ static void give_back(hf_task *task, hf_time now) {
     free_task(task);
 }
 
-static bool is_due_renewal(const hf_hold *hold, hf_layout layout, hf_time until) {
-    return hold && hold->layout == layout && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy && !hold->granted && hold->renewed;
+static bool is_due_renewal(const hf_client *client, const hf_hold *hold, hf_layout layout, hf_time until) {
+    return hold && hold->layout == layout && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy &&
+           !hold->granted && hold->renewed && may_renew(client, hold);
 }
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
@@ -152,7 +173,7 @@ static void renew_batch(hf_client *client, hf_time now) {
     }
     hf_layout layout = hold->layout;
     hf_time until = now + hold->lease / 30;
-    while (task->count < BATCH && is_due_renewal(hold, layout, until) && now < hold->valid_until) {
+    while (task->count < BATCH && is_due_renewal(client, hold, layout, until) && now < hold->valid_until) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
     }
@@ -270,6 +291,8 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
         hf_holds_wake_at(&client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     } else if (hold->state == HF_HOLD_LEAVING) {
         leave(client, hold, now);
+    } else if ((hold->granted || hold->renewed) && !may_renew(client, hold)) {
+        ask_owner(client, hold);
     } else if (hold->granted) {
         confirm(client, hold, now);
     } else if (hold->renewed) {

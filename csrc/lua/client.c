@@ -31,7 +31,7 @@ static const unsigned char *entropy_field(lua_State *L) {
     return (const unsigned char *)entropy;
 }
 
-/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, entropy } -> client | nil, what is wrong with
+/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, attended, entropy } -> client | nil, what is wrong with
  * the URL. An external client is driven through core.engine. */
 static int l_new(lua_State *L) {
     hf_client_config config;
@@ -55,6 +55,8 @@ static int l_new(lua_State *L) {
     lua_getfield(L, 1, "external");
     bool external = lua_toboolean(L, -1);
     config.keeper = external ? HF_LINK_CALLS : HF_LINK_KEEPER;
+    lua_getfield(L, 1, "attended");
+    config.attended = lua_toboolean(L, -1);
     const unsigned char *entropy = entropy_field(L);
     hf_lua_client *client = hf_new_object(L, sizeof *client, HF_CLIENT_TYPE);
     client->driver = hf_driver_new(&config, entropy);

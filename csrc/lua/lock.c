@@ -57,6 +57,19 @@ static void push_coroutines(lua_State *L) {
     lua_rawset(L, LUA_REGISTRYINDEX);
 }
 
+/* The next free number, for the thread below the table of coroutines on top. */
+static lua_Number number_coroutine(lua_State *L) {
+    lua_rawgeti(L, -1, 1);
+    lua_Number number = lua_tonumber(L, -1) < 1 ? 2 : lua_tonumber(L, -1) + 1;
+    lua_pop(L, 1);
+    lua_pushnumber(L, number);
+    lua_rawseti(L, -2, 1);
+    lua_pushvalue(L, -2);
+    lua_pushnumber(L, number);
+    lua_rawset(L, -3);
+    return number;
+}
+
 /* The calling coroutine's number: 1 for main, the next free one at a coroutine's first call. */
 static lua_Number coroutine_number(lua_State *L) {
     if (lua_pushthread(L)) {
@@ -68,18 +81,18 @@ static lua_Number coroutine_number(lua_State *L) {
     lua_rawget(L, -2);
     lua_Number number = lua_tonumber(L, -1);
     lua_pop(L, 1);
-    if (number == 0) {
-        lua_rawgeti(L, -1, 1);
-        number = lua_tonumber(L, -1) < 1 ? 2 : lua_tonumber(L, -1) + 1;
-        lua_pop(L, 1);
-        lua_pushnumber(L, number);
-        lua_rawseti(L, -2, 1);
-        lua_pushvalue(L, -2);
-        lua_pushnumber(L, number);
-        lua_rawset(L, -3);
-    }
+    if (number == 0) number = number_coroutine(L);
     lua_pop(L, 2);
     return number;
+}
+
+/* renumber(): the calling coroutine is another owner from now on. ngx_lua runs one request after the other in the same
+ * coroutine. */
+static int l_renumber(lua_State *L) {
+    if (lua_pushthread(L)) return 0;
+    push_coroutines(L);
+    number_coroutine(L);
+    return 0;
 }
 
 typedef struct owner_text {
@@ -219,9 +232,7 @@ static int l_new(lua_State *L) {
 }
 
 /* Does no I/O: what is still held goes to the watchdog. */
-static int l_gc(lua_State *L) {
-    hf_lua_lock *lock = check_lock(L);
-    if (!lock->driver) return 0;
+static void abandon(hf_lua_lock *lock) {
     enter(lock);
     hf_time now = hf_driver_now(lock->driver);
     while (lock->taken_count > 0) {
@@ -230,12 +241,34 @@ static int l_gc(lua_State *L) {
     }
     hf_driver_nudge(lock->driver);
     hf_driver_leave(lock->driver);
+}
+
+static int l_gc(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    if (!lock->driver) return 0;
+    abandon(lock);
     hf_names_free(&lock->names);
     free(lock->taken);
     free(lock->owner);
     lock->owner = NULL;
     hf_driver_unref(lock->driver);
     lock->driver = NULL;
+    return 0;
+}
+
+/* abandon(lock): lets go in the background of all that was acquired through this handle; does no I/O */
+static int l_abandon(lua_State *L) {
+    abandon(check_lock(L));
+    return 0;
+}
+
+/* allow(lock): the owners of what was acquired through this handle are there; what asks for that is renewed */
+static int l_allow(lua_State *L) {
+    hf_lua_lock *lock = check_lock(L);
+    enter(lock);
+    hf_time now = hf_driver_now(lock->driver);
+    for (size_t i = 0; i < lock->taken_count; i++) hf_client_allow(&lock->driver->client, lock->taken[i].hold, now);
+    hf_driver_leave(lock->driver);
     return 0;
 }
 
@@ -258,6 +291,7 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
     hf_lua_lock *lock = self->lock;
     lua_Number number = lock->owner ? 0 : coroutine_number(L);
     hf_op_spec spec = {.kind = kind, .layout = lock->layout, .names = &lock->names, .owner = owner_of(lock, number, &self->text)};
+    if (kind == HF_OP_PING) spec.names = NULL;
     spec.print = lock->print;
     if (kind == HF_OP_EXTEND) spec.lease = hf_to_time(seconds);
     if (kind != HF_OP_ACQUIRE) return spec;
@@ -272,6 +306,7 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
 static void settle_acquire(hf_lua_lock *lock, hf_op *op) {
     if (op->failure.code != HF_OK) return;
     add_taken(lock, op->hold);
+    hf_client_allow(&lock->driver->client, op->hold, hf_driver_now(lock->driver)); /* who takes it is there */
     lock->last_loss = HF_LOST_NOT;
 }
 
@@ -550,13 +585,17 @@ static int l_release_all(lua_State *L) {
 
 /* ---- operations of an external driver ---- */
 
-static const char *const KINDS[] = {"acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", NULL};
+static const char *const KINDS[] = {"acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", "ping",
+                                    NULL};
+static const hf_op_kind KIND_OF[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK,
+                                     HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,      HF_OP_PING};
 
-/* begin(lock, kind [, seconds [, record]]) -> operation. To be finished once it is done; collecting it gives it up. */
+/* begin(lock, kind [, seconds [, record]]) -> operation, its number. To be finished once it is done; collecting it gives it
+ * up. A ping is about the lock's client alone. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = check_lock(L);
     if (!lock->driver) return luaL_error(L, "the lock was collected");
-    hf_op_kind kind = (hf_op_kind)luaL_checkoption(L, 2, NULL, KINDS);
+    hf_op_kind kind = KIND_OF[luaL_checkoption(L, 2, NULL, KINDS)];
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
     lua_settop(L, 4);
     hf_slice record = {"", 0};
@@ -578,7 +617,9 @@ static int l_begin(lua_State *L) {
         self->op = hf_client_begin(&lock->driver->client, &spec, hf_driver_now(lock->driver));
     }
     hf_driver_leave(lock->driver);
-    return self->op ? 1 : luaL_error(L, "not enough memory");
+    if (!self->op) return luaL_error(L, "not enough memory");
+    lua_pushnumber(L, (lua_Number)self->op->number);
+    return 2;
 }
 
 static hf_lua_op *check_op(lua_State *L) {
@@ -607,10 +648,18 @@ static int l_op_finish(lua_State *L) {
     return push_outcome(L, &result);
 }
 
+/* Nobody has taken what this operation acquired. */
+static void abandon_acquired(hf_lua_op *self) {
+    hf_op *op = self->op;
+    if (op->spec.kind != HF_OP_ACQUIRE || !op->done || op->failure.code != HF_OK) return;
+    hf_client_abandon(&self->lock->driver->client, op->hold, 1, hf_driver_now(self->lock->driver));
+}
+
 static int l_op_gc(lua_State *L) {
     hf_lua_op *self = check_op(L);
     if (!self->op || !self->lock->driver) return 0;
     hf_driver_enter(self->lock->driver);
+    abandon_acquired(self);
     end_op(self);
     hf_driver_leave(self->lock->driver);
     return 0;
@@ -761,6 +810,9 @@ void hf_open_lock(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},
                                          {"begin", l_begin},
+                                         {"abandon", l_abandon},
+                                         {"allow", l_allow},
+                                         {"renumber", l_renumber},
                                          {"acquire", l_acquire},
                                          {"release", l_release},
                                          {"complete", l_complete},

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +78,7 @@ static void begin_anew_after_fork(hf_driver *driver) {
     if (driver->wake[1] >= 0) close(driver->wake[1]);
     driver->generation++;
     driver->running = driver->stopping = driver->calling = false;
+    atomic_store(&driver->watchdog_waits, false);
     driver->sleeps_until = 0;
     init_locks(driver);
     if (!init_client(driver, NULL)) driver->closed = true;
@@ -102,11 +104,13 @@ void hf_driver_unref(hf_driver *driver) {
 
 void hf_driver_enter(hf_driver *driver) {
     if (is_forked(driver)) begin_anew_after_fork(driver);
+    if (driver->external) return;
+    while (atomic_load(&driver->watchdog_waits)) sched_yield();
     pthread_mutex_lock(&driver->mutex);
 }
 
 void hf_driver_leave(hf_driver *driver) {
-    pthread_mutex_unlock(&driver->mutex);
+    if (!driver->external) pthread_mutex_unlock(&driver->mutex);
 }
 
 /* ---- links ---- */
@@ -254,8 +258,14 @@ static struct timespec timespec_of(hf_time span) {
 
 #define LINK(link) (1u << (link))
 
-/* Sleeps until one of the links or the extra descriptor has something, or `until`. Releases the mutex meanwhile; reads
- * only what `mine` still allows after that. False after a signal. */
+static void lock_again(hf_driver *driver, bool watchdog) {
+    if (watchdog) atomic_store(&driver->watchdog_waits, true);
+    pthread_mutex_lock(&driver->mutex);
+    if (watchdog) atomic_store(&driver->watchdog_waits, false);
+}
+
+/* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has something, or `until`.
+ * Releases the mutex meanwhile; reads only what `mine` still allows after that. False after a signal. */
 static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(const hf_driver *), int extra, hf_time until,
                            const sigset_t *signals) {
     struct pollfd fds[HF_LINKS + 1];
@@ -269,7 +279,7 @@ static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(c
     pthread_mutex_unlock(&driver->mutex);
     int ready = ppoll(fds, HF_LINKS + 1, &timeout, signals);
     bool signalled = ready < 0 && errno == EINTR;
-    pthread_mutex_lock(&driver->mutex);
+    lock_again(driver, extra >= 0);
     unsigned allowed = mine(driver);
     for (int i = 0; ready > 0 && i < HF_LINKS; i++) {
         bool same = fds[i].fd >= 0 && poll_fd(driver, i) == fds[i].fd;

@@ -4,12 +4,16 @@
  * links of the calls and the events while it runs an operation; the watchdog polls the keeper's link always, and the
  * other two while no operation runs. The watchdog starts with the first acquire and blocks all signals.
  *
+ * A mutex is not fair: a caller that takes it again and again, as one that looks at is_held() in a loop does, would keep
+ * the watchdog from it. So callers make way for a watchdog that waits.
+ *
  * After a fork the child starts with a new client and a new identity: it closes its copies of the parent's sockets and
  * never looks at the parent's holds again (`generation` has grown). */
 #ifndef HF_DRIVER_H
 #define HF_DRIVER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "../core/client.h"
@@ -35,6 +39,7 @@ typedef struct hf_driver {
     int wake[2];            /* a pipe that ends the watchdog's sleep; -1: none */
     hf_time sleeps_until;   /* of the watchdog; 0: awake */
     hf_time stop_by;        /* when a stopping watchdog no longer waits for a quiet client */
+    atomic_bool watchdog_waits; /* for the mutex: callers let it go first */
     uint64_t wakes;         /* of the watchdog, for statistics */
     uint32_t generation;
     pid_t pid;

@@ -18,7 +18,7 @@ end
 
 local function is_free()
   if redis.call('EXISTS', LOCK) == 1 then return false end
-  settle_missed_grant('')
+  settle_missed_grant(OWNER:sub(1, 36))
   return foreign_ms() == 0 and not hand_over()
 end
 
@@ -30,9 +30,11 @@ for i = 1, #KEYS / 4 do
   end
 end
 local reply = { 1 }
+for i = 1, #KEYS / 4 do -- what can fail comes before the first hold
+  reply[i + 1] = look_at(i) == 0 and next_token(TOKEN_TTL) or 0
+end
 for i = 1, #KEYS / 4 do
   local from = look_at(i)
-  reply[i + 1] = from == 0 and next_token(TOKEN_TTL) or 0
   set_holds(LOCK, OWNER, from + 1, LEASE)
 end
 return reply

@@ -27,6 +27,7 @@ local function take(others)
   local token = token_of_hold()
   set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
+  if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end
   return { 1, token, others }
 end
 
@@ -68,7 +69,7 @@ local function acquire()
   if ttl_ms == -1 and KIND == 'hash' then return { -3 } end
   if ttl_ms == -2 then
     if granted() then return take(0) end
-    settle_missed_grant(WAITER:sub(1, 36))
+    settle_missed_grant((WAITER ~= '' and WAITER or OWNER):sub(1, 36))
     local left = foreign_ms()
     if left > 0 then return busy(left, true) end
     if not hand_over(WAITER) then return take(0) end

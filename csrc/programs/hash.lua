@@ -18,9 +18,9 @@ end
 
 -- Clients that wait without a queue: Redisson's.
 local function foreign_waiters(releases)
-  return redis.call('PUBSUB', 'NUMSUB', releases)[2]
+  return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0
 end
 
 local function announce(releases)
-  redis.call('PUBLISH', releases, '0')
+  redis.pcall('PUBLISH', releases, '0')
 end

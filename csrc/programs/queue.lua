@@ -14,6 +14,7 @@ local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local OWNER, GRANT_MS = ARGV[1], ARGV[2]
 local QUEUE_MS = 120000
 local TURN_MS = 50
+local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers
 local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 
 local function server_us()
@@ -25,6 +26,7 @@ end
 local function next_token(ttl_ms)
   if ttl_ms == '0' then return 0 end
   local last = tonumber(redis.call('GET', COUNTER))
+  if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end
   local token = math.max((last or 0) + 1, server_us())
   local text = string.format('%.0f', token)
   if last and redis.call('PTTL', COUNTER) == -1 then
@@ -35,8 +37,18 @@ local function next_token(ttl_ms)
   return token
 end
 
+local function channel_of(member)
+  return 'holdfast_grant:' .. member:sub(1, 36)
+end
+
+-- Whether the waiter's client is there. Patterns that somebody else listens to do not count.
+local function listens(member)
+  return (redis.pcall('PUBSUB', 'NUMSUB', channel_of(member))[2] or 0) > 0
+end
+
+-- A client that may not publish leaves its waiters to their clocks: what it has written must not be half done.
 local function tell(member, text)
-  return redis.call('PUBLISH', 'holdfast_grant:' .. member:sub(1, 36), text) > 0
+  redis.pcall('PUBLISH', channel_of(member), text)
 end
 
 -- Forgets every waiter of the member's client: it is dead, or as good as dead.
@@ -56,11 +68,12 @@ local function parts(member)
   return member:match('^[^:]*:(%d+):(%d+) (.*)$')
 end
 
--- A free lock whose queue starts with another's grant: its holder died, or was paused for longer than the grant.
+-- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the grant. A client that
+-- is here to ask lives: its waiter keeps its place.
 local function settle_missed_grant(client)
   local member, score = first()
   if score ~= 0 then return end
-  if member:sub(1, 36) == client then redis.call('ZREM', QUEUE, member) else bury(member) end
+  if member:sub(1, 36) == client then redis.call('ZADD', QUEUE, 0.5, member) else bury(member) end
 end
 
 -- How long the free lock is left to clients that know no queue. More than a turn: the server's clock went back.
@@ -90,10 +103,11 @@ local function hand_over(me)
     local counted, token = pcall(next_token, ttl_ms)
     local text = counted and string.format('%.0f', token) or '0'
     local layout = KIND == 'string' and 1 or 0
-    if tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' ')) then
+    if listens(member) then
       set_holds(LOCK, owner, 1, GRANT_MS)
       redis.call('ZADD', QUEUE, 0, member)
       redis.call('PEXPIRE', QUEUE, QUEUE_MS)
+      tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' '))
       return true
     end
     bury(member)
@@ -106,8 +120,9 @@ end
 local function foreign_turn()
   local member = first_waiter()
   while member do
-    if tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' ')) then
+    if listens(member) then
       redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')
+      tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' '))
       return
     end
     bury(member)

@@ -6,7 +6,8 @@
 -- ARGV[2i + 1] the count of lock i that stays, 0: free it
 -- ARGV[2i + 2] its lease in ms, the least TTL of a lock that is still held
 --
--- for each lock as release.lua: 1 freed, 2 still held; not held: -1 the key is gone, -2 another owner has it
+-- for each lock as release.lua: 1 freed, 2 still held; not held: -1 the key is gone, -2 another owner (or another
+-- type) has it
 local function release(to, lease)
   if not holds_of(LOCK, OWNER) then
     return redis.call('EXISTS', LOCK) == 0 and -1 or -2
@@ -22,6 +23,7 @@ end
 local results = {}
 for i = 1, #KEYS / 4 do
   LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
-  results[i] = release(tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])
+  local done, result = pcall(release, tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])
+  results[i] = done and result or -2
 end
 return results

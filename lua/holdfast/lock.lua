@@ -1,10 +1,11 @@
 -- The methods of a lock. See docs/api.md.
 
 local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 
-local raw, meta = core.lock, core.lock_type
+local raw, meta = driver.lock, core.lock_type
 local argument, check_self, tell = options.argument, options.self, loss.tell
 
 local function tell_after(...)
@@ -204,6 +205,7 @@ function lock.new(client, key, given, defaults, layout)
     client = client,
     key = defaults.prefix .. key,
     layout = layout,
+    external = defaults.external,
     print = given.print,
     lease = given.lease or defaults.lease,
     wait = given.wait or defaults.wait,

@@ -136,6 +136,9 @@ function process.stop_all()
   for _, path in ipairs(members(litter, "keys")) do process.remove(path) end
 end
 
+-- LuaJIT may spin in a compiled loop over pairs while it closes its state.
+if rawget(_G, "jit") then rawget(_G, "jit").off(process.stop_all) end
+
 -- A finalizer is the one thing that runs however this program ends.
 if rawget(_G, "newproxy") then
   local sentinel = newproxy(true) -- luacheck: ignore 113

@@ -32,7 +32,6 @@ local function wants_terminal()
 end
 
 function Job:continue()
-  self.stopped = false
   if self.wants_terminal then process.give_terminal(self.pid) end
   process.kill(-self.pid, "CONT")
 end
@@ -50,15 +49,15 @@ function Job:follow_stop(name)
 end
 
 function Job:on_stopped(name)
-  self.stopped = true
   if self.terminal and BY_TERMINAL[name] and not self.ending then self:follow_stop(name) end
 end
 
 -- ---- the end ----
 
+-- What is stopped, or about to be, could not act on a signal that is meant to end it.
 function Job:signal(name)
   process.kill(-self.pid, name)
-  if self.stopped and MEANT_TO_END[name] then process.kill(-self.pid, "CONT") end
+  if MEANT_TO_END[name] then process.kill(-self.pid, "CONT") end
 end
 
 -- TERM, and KILL after the grace, or before the lock ends if that comes first.
@@ -82,7 +81,6 @@ end
 function Job:look()
   repeat
     local how, number, name = process.status(self.pid)
-    if how == "continued" then self.stopped = false end
     if how == "stopped" then self:on_stopped(name) end
     if how == "exit" or how == "signal" or how == "gone" then self.how, self.number = how, number end
   until not how or self.how

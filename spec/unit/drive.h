@@ -1,0 +1,309 @@
+/*
+ * Drives sessions and clients as a driver would: with times made up by the test, and bytes written
+ * by hand. What a session sends is read back as text, one command a line, its arguments separated
+ * by spaces; a program is called by its name, and EVAL stands for its whole text.
+ */
+#ifndef DRIVE_H
+#define DRIVE_H
+
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "check.h"
+#include "client.h"
+#include "memerr.h"
+
+#define UNUSED __attribute__((unused))
+
+/* Milliseconds on the test's clock. */
+#define AT(ms) (1000 * HF_SECOND + (hf_time)(ms) * HF_MS)
+
+static const hf_session_config DRIVE_CONFIG = {.server = {.host = "h", .port = 1, .label = "h:1"},
+                                               .connect_timeout = HF_SECOND,
+                                               .command_timeout = 3 * HF_SECOND};
+
+static const unsigned char DRIVE_ENTROPY[24] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 99};
+
+#define DRIVE_UUID "00010203-0405-8607-8809-0a0b0c0d0e0f"
+#define DRIVE_GRANTS "holdfast_grant:" DRIVE_UUID
+
+/* ---- what was said ---- */
+
+#define SAID_SIZE (1 << 20)
+
+static char said_text[SAID_SIZE];
+
+/* The name of the program with this hash or this text; NULL: none of ours. */
+static UNUSED const char *said_program(const char *bytes, size_t size)
+{
+    static const hf_program *(*const programs[])(hf_layout) = {
+        hf_program_acquire, hf_program_release, hf_program_leave, hf_program_force,
+        hf_program_extend,  hf_program_renew,   hf_program_info};
+    const hf_program *known[3 * sizeof programs / sizeof *programs + 3] = {
+        hf_program_complete(), hf_program_acquire_all(), hf_program_release_all()};
+    for (size_t i = 0; i + 3 < sizeof known / sizeof *known; i++) known[i + 3] = programs[i / 3]((hf_layout)(i % 3));
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        hf_slice given = {bytes, size};
+        if (hf_slice_equal(given, hf_slice_of(known[i]->sha1))) return known[i]->name;
+        if (hf_slice_equal(given, hf_slice_of(known[i]->source))) return known[i]->name;
+    }
+    return NULL;
+}
+
+/* Reads "<mark><number>\r\n" at *at. */
+static UNUSED size_t said_number(const char **at, const char *end, char mark)
+{
+    char *after;
+    if (*at >= end || **at != mark) abort();
+    size_t number = strtoul(*at + 1, &after, 10);
+    if (after + 2 > end || after[0] != '\r' || after[1] != '\n') abort();
+    *at = after + 2;
+    return number;
+}
+
+/* All that the session has to write, which counts as written. */
+static UNUSED const char *said(hf_session *session)
+{
+    hf_slice output = hf_session_output(session);
+    const char *at = output.data, *end = at + output.size;
+    char *out = said_text;
+    while (at < end) {
+        size_t count = said_number(&at, end, '*');
+        if (out > said_text) *out++ = '\n';
+        for (size_t i = 0; i < count; i++) {
+            size_t size = said_number(&at, end, '$');
+            if (at + size + 2 > end || at[size] != '\r') abort();
+            const char *program = i == 1 ? said_program(at, size) : NULL;
+            hf_slice word = program ? hf_slice_of(program) : (hf_slice){at, size};
+            if (out + word.size + 8 > said_text + SAID_SIZE) abort();
+            if (i > 0) *out++ = ' ';
+            memcpy(out, word.data, word.size);
+            out += word.size;
+            at += size + 2;
+        }
+    }
+    *out = '\0';
+    hf_session_written(session, output.size);
+    return said_text;
+}
+
+/* ---- one session ---- */
+
+static UNUSED void hear_bytes(hf_session *session, const char *bytes, size_t size, hf_time now)
+{
+    char *exact = malloc(size); /* so that a sanitizer sees a read past the end */
+    if (!exact) abort();
+    memcpy(exact, bytes, size);
+    hf_session_feed(session, exact, size, now);
+    free(exact);
+}
+
+static UNUSED void hear(hf_session *session, const char *text, hf_time now)
+{
+    hear_bytes(session, text, strlen(text), now);
+}
+
+static UNUSED void open_session(hf_session *session, hf_time now)
+{
+    hf_session_opening(session, now);
+    hf_session_opened(session, now);
+}
+
+/* ---- one client ---- */
+
+struct rig {
+    hf_client client;
+    hf_names names;
+    bool refusing;   /* connections are refused */
+    uint64_t opens;  /* connections asked for */
+};
+
+static UNUSED hf_client_config rig_config(void)
+{
+    return (hf_client_config){.session = DRIVE_CONFIG, .grant_lease = 2 * HF_SECOND, .keeper = HF_LINK_KEEPER};
+}
+
+static UNUSED void rig_begin_with(struct rig *rig, const hf_client_config *config)
+{
+    rig->refusing = false;
+    rig->opens = 0;
+    hf_client_init(&rig->client, config, DRIVE_ENTROPY);
+    if (!hf_names_make(&rig->names, hf_slice_of("k"))) abort();
+}
+
+static UNUSED void rig_begin(struct rig *rig)
+{
+    hf_client_config config = rig_config();
+    rig_begin_with(rig, &config);
+}
+
+/* Ends all operations and frees the client. */
+static UNUSED void rig_end(struct rig *rig, hf_time now)
+{
+    while (rig->client.ops) hf_op_end(rig->client.ops, now);
+    hf_client_free(&rig->client);
+    hf_names_free(&rig->names);
+}
+
+static UNUSED hf_session *link_of(struct rig *rig, hf_link link)
+{
+    return &rig->client.links[link];
+}
+
+/* Does what the links want of a driver. */
+static UNUSED void rig_serve(struct rig *rig, hf_time now)
+{
+    for (int i = 0; i < HF_LINKS; i++) {
+        hf_session *session = &rig->client.links[i];
+        if (hf_session_wants(session, now) == HF_WANT_CLOSE) hf_session_closed(session, "not needed", now);
+        if (hf_session_wants(session, now) != HF_WANT_OPEN) continue;
+        rig->opens++;
+        hf_session_opening(session, now);
+        if (rig->refusing) hf_session_closed(session, "refused", now);
+        else hf_session_opened(session, now);
+    }
+}
+
+static UNUSED void rig_tick(struct rig *rig, hf_time now)
+{
+    hf_client_tick(&rig->client, now);
+    rig_serve(rig, now);
+}
+
+/* Lets time pass until `until`, waking only when the client asks for it. Returns how often it was woken. */
+static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until)
+{
+    int wakes = 0;
+    rig_tick(rig, now);
+    for (hf_time at; (at = hf_client_deadline(&rig->client)) <= until && wakes < 100000; wakes++) {
+        now = hf_time_max(now, at);
+        rig_tick(rig, now);
+    }
+    rig_tick(rig, until);
+    return wakes;
+}
+
+/* A sentence on the wire, said by the client on its link. */
+#define CHECK_SAID(rig, link, want) CHECK_STR(said(link_of(rig, link)), want)
+
+/* Checks nothing was said on any link. */
+#define CHECK_SILENT(rig)                                                                          \
+    do {                                                                                           \
+        for (int check_link = 0; check_link < HF_LINKS; check_link++) {                            \
+            CHECK_STR(said(&(rig)->client.links[check_link]), "");                                 \
+        }                                                                                          \
+    } while (0)
+
+static UNUSED hf_op_spec spec_of(struct rig *rig, hf_op_kind kind)
+{
+    return (hf_op_spec){.kind = kind,
+                        .names = kind == HF_OP_PING ? NULL : &rig->names,
+                        .owner = {"me", 2},
+                        .lease = 30 * HF_SECOND,
+                        .token_ttl_ms = 1000,
+                        .renewed = true};
+}
+
+static UNUSED hf_op *begin(struct rig *rig, hf_op_kind kind, hf_time now)
+{
+    hf_op_spec spec = spec_of(rig, kind);
+    hf_op *op = hf_client_begin(&rig->client, &spec, now);
+    rig_serve(rig, now);
+    return op;
+}
+
+static UNUSED hf_op *begin_acquire(struct rig *rig, hf_time wait, hf_time now)
+{
+    hf_op_spec spec = spec_of(rig, HF_OP_ACQUIRE);
+    spec.wait = wait;
+    hf_op *op = hf_client_begin(&rig->client, &spec, now);
+    rig_serve(rig, now);
+    return op;
+}
+
+static UNUSED hf_hold *hold_of(struct rig *rig)
+{
+    return hf_holds_find(&rig->client.holds, HF_LAYOUT_LOCK, hf_slice_of("k"), hf_slice_of("me"));
+}
+
+/* The hold's state, -1: there is none. */
+static UNUSED int state_of(struct rig *rig)
+{
+    const hf_hold *hold = hold_of(rig);
+    return hold ? (int)hold->state : -1;
+}
+
+/* What the programs are called with, for key k, owner me and a grant lease of 2 s. */
+#define KEYS_OF_K "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me 2000 "
+#define ASK_OF_K(from, shared, waiter) "EVALSHA acquire " KEYS_OF_K from " " shared " 30000 1000 " waiter
+#define PLACE(wait) DRIVE_UUID ":" wait ":1000 me"
+
+#define LEAVE_OF_K(to, waiter) "EVALSHA leave " KEYS_OF_K to " " waiter
+
+#define ACQUIRED "*2\r\n:1\r\n:77\r\n"
+#define GONE "*1\r\n:-1\r\n"
+#define TAKEN "*1\r\n:-2\r\n"
+
+/* The answer "somebody else has it". */
+static UNUSED const char *busy(int ttl_ms, int ahead, int foreign)
+{
+    static char text[64];
+    snprintf(text, sizeof text, "*4\r\n:0\r\n:%d\r\n:%d\r\n:%d\r\n", ttl_ms, ahead, foreign);
+    return text;
+}
+
+static UNUSED void hear_calls(struct rig *rig, const char *text, hf_time now)
+{
+    hear(link_of(rig, HF_LINK_CALLS), text, now);
+    rig_serve(rig, now);
+}
+
+static UNUSED void hear_event(struct rig *rig, const char *kind, const char *channel, const char *text, hf_time now)
+{
+    char bytes[2048];
+    snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind), kind,
+             strlen(channel), channel, strlen(text), text);
+    hear(link_of(rig, HF_LINK_EVENTS), bytes, now);
+    rig_serve(rig, now);
+}
+
+static UNUSED void hear_message(struct rig *rig, const char *text, hf_time now)
+{
+    hear_event(rig, "message", DRIVE_GRANTS, text, now);
+}
+
+static UNUSED void hear_subscribed(struct rig *rig, hf_time now)
+{
+    hear_event(rig, "subscribe", DRIVE_GRANTS, "1", now);
+}
+
+/* The code of an operation that is done. */
+static UNUSED const char *outcome(const hf_op *op)
+{
+    return op->done ? hf_code_name(op->failure.code) : "under way";
+}
+
+#define CHECK_OUTCOME(op, want) CHECK_STR(outcome(op), want)
+
+/* An acquire in the queue: it asked at `now`, was heard 2 ms later and is known to wait since then. */
+static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now)
+{
+    hf_op *op = begin_acquire(rig, wait, now);
+    hear_calls(rig, busy(20000, 0, 0), now + HF_MS);
+    hear_subscribed(rig, now + 2 * HF_MS);
+    hear_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
+    for (int link = 0; link < HF_LINKS; link++) said(&rig->client.links[link]);
+    return op;
+}
+
+/* A held lock, with its acquire ended. */
+static UNUSED hf_hold *hold_lock(struct rig *rig, hf_time now)
+{
+    hf_op *op = begin_acquire(rig, 0, now);
+    said(link_of(rig, HF_LINK_CALLS));
+    hear(link_of(rig, HF_LINK_CALLS), "*2\r\n:1\r\n:77\r\n", now);
+    hf_op_end(op, now);
+    return hold_of(rig);
+}
+
+#endif

@@ -1,0 +1,1406 @@
+#include "client_internal.h"
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define EVENTS HF_LINK_EVENTS
+#define KEEPER HF_LINK_KEEPER
+
+#define CHECK_STATE(op, want) CHECK_EQ_INT((op)->state, HF_ACQUIRE_##want)
+
+/* Nothing of the lock is left on this side, and nothing is to be said. */
+#define CHECK_NOTHING_LEFT(now)                                                                    \
+    do {                                                                                           \
+        CHECK(!hold_of(&rig));                                                                     \
+        CHECK_EQ_INT(rig.client.waiting, 0);                                                       \
+        rig_tick(&rig, now);                                                                       \
+        CHECK_STR(said(link_of(&rig, CALLS)), "");                                                 \
+        CHECK_STR(said(link_of(&rig, KEEPER)), "");                                                \
+    } while (0)
+
+/* The keeper undoes it over the callers' link, behind what was said there. */
+#define CHECK_LEFT_IN_ORDER(waiter, now) CHECK_LEFT_BEHIND("", waiter, now)
+
+/* The same, behind a command whose answer comes now. */
+#define CHECK_LEFT_BEHIND(answer, waiter, now)                                                           \
+    do {                                                                                           \
+        CHECK(hold_of(&rig));                                                                      \
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);                                       \
+        rig_tick(&rig, now);                                                                       \
+        CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", waiter));                                          \
+        hear_calls(&rig, answer ":0\r\n", now);                                                    \
+        CHECK(!hold_of(&rig));                                                                     \
+        CHECK(hf_client_is_quiet(&rig.client));                                                    \
+    } while (0)
+
+/* ---- one attempt ---- */
+
+TEST(a_free_lock)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_STATE(op, ASKING);
+    CHECK(!hf_hold_is_valid(hold_of(&rig), AT(0)));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    const hf_hold *hold = hold_of(&rig);
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_INT(hold->count, 1);
+    CHECK_EQ_U64(hold->token, 77);
+    CHECK_EQ_U64(hold->valid_until, AT(29698)); /* from the sending, not from the answer */
+    CHECK_EQ_U64(hold->wake_at, AT(10000));
+    CHECK(!hold->busy && !hold->granted);
+    CHECK_EQ_U64(rig.client.stats.acquires, 1);
+    CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
+    hf_op_end(op, AT(2));
+    CHECK(hf_hold_is_valid(hold_of(&rig), AT(29697)));
+    CHECK(!hf_hold_is_valid(hold_of(&rig), AT(29698)));
+    rig_end(&rig, AT(3));
+}
+
+TEST(an_explicit_lease_is_not_renewed)
+{
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.renewed = false;
+    spec.lease = HF_SECOND;
+    spec.token_ttl_ms = 0;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    rig_serve(&rig, AT(0));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "0 0 1000 0 ");
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->wake_at, AT(988));
+    CHECK_EQ_U64(hold_of(&rig)->token, 0);
+    rig_sleep(&rig, AT(1), AT(2000));
+    CHECK_SILENT(&rig);
+    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_EXPIRED);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(busy_at_the_first_attempt)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, busy(1500, 0, 0), AT(1));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_STR(op->failure.text, "cannot acquire \"k\" on h:1: held by another owner, for up to 1.500 s more "
+                                "unless renewed; wait longer or try again later");
+    CHECK_NOTHING_LEFT(AT(1));
+    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
+    rig_end(&rig, AT(2));
+}
+
+TEST(refused_connection_fails_at_once)
+{
+    rig_begin(&rig);
+    rig.refusing = true;
+    hf_op *op = begin_acquire(&rig, 5 * HF_SECOND, AT(0));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(op->failure.text, "refused"));
+    CHECK_NOTHING_LEFT(AT(0));
+    rig_end(&rig, AT(2));
+}
+
+TEST(an_answer_too_late_is_not_acquired)
+{
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    rig_serve(&rig, AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, ACQUIRED, AT(988));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_U64(rig.client.stats.acquires, 0);
+    CHECK_LEFT_IN_ORDER("", AT(988));
+    rig_end(&rig, AT(1000));
+    rig_begin(&rig);
+    op = hf_client_begin(&rig.client, &spec, AT(0));
+    rig_serve(&rig, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(988) - 1);
+    CHECK_OUTCOME(op, "ok");
+    CHECK(hf_hold_is_valid(hold_of(&rig), AT(988) - 1));
+    rig_end(&rig, AT(1000));
+}
+
+TEST(an_acquire_sent_twice_counts_from_the_last_sending)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
+    rig_tick(&rig, AT(200));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    hear_calls(&rig, ACQUIRED, AT(201));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(29898));
+    rig_end(&rig, AT(300));
+}
+
+TEST(an_unknown_outcome_is_undone)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    said(link_of(&rig, CALLS));
+    rig_sleep(&rig, AT(0), AT(2999));
+    CHECK_OUTCOME(op, "under way");
+    rig_sleep(&rig, AT(2999), AT(3000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+    rig_sleep(&rig, AT(3000), AT(3500)); /* the silent connection was given up for a new one */
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
+    hear_calls(&rig, ":1\r\n", AT(3600));
+    CHECK(!hold_of(&rig));
+    CHECK_EQ_U64(rig.client.stats.undone, 1);
+    rig_end(&rig, AT(4000));
+}
+
+TEST(an_error_leaves_nothing)
+{
+    static const struct {
+        const char *reply, *code;
+    } cases[] = {
+        {"-NOPERM this user has no permissions\r\n", "denied"},
+        {"-READONLY You can't write against a read only replica.\r\n", "denied"},
+        {"-OOM command not allowed when used memory > 'maxmemory'.\r\n", "server"},
+        {"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", "conflict"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+        said(link_of(&rig, CALLS));
+        hear_calls(&rig, cases[i].reply, AT(1));
+        CHECK_OUTCOME(op, cases[i].code);
+        CHECK_NOTHING_LEFT(AT(1));
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* The first copy may have been carried out; that the second was refused says nothing about it. */
+TEST(an_error_after_a_lost_reply_is_undone)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
+    rig_tick(&rig, AT(200));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, "-READONLY You can't write against a read only replica.\r\n", AT(201));
+    CHECK_OUTCOME(op, "denied");
+    CHECK_LEFT_IN_ORDER("", AT(201));
+    rig_end(&rig, AT(300));
+}
+
+TEST(a_login_refused_after_a_lost_reply_is_undone)
+{
+    hf_client_config config = rig_config();
+    strcpy(config.session.server.password, "secret");
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hear_calls(&rig, "+OK\r\n", AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
+    rig_tick(&rig, AT(200));
+    hear_calls(&rig, "-WRONGPASS no\r\n", AT(201));
+    CHECK_OUTCOME(op, "denied");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+    rig_end(&rig, AT(300));
+}
+
+TEST(a_key_that_is_no_lock)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, "*1\r\n:-3\r\n", AT(1));
+    CHECK_OUTCOME(op, "conflict");
+    rig_end(&rig, AT(2));
+}
+
+TEST(an_answer_the_program_never_gives)
+{
+    static const char *const replies[] = {"+OK\r\n", ":1\r\n", "$-1\r\n", "*0\r\n", "*1\r\n:9\r\n", "*1\r\n$1\r\nx\r\n",
+                                          "*1\r\n*1\r\n:1\r\n"};
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+        said(link_of(&rig, CALLS));
+        hear_calls(&rig, replies[i], AT(1));
+        CHECK_OUTCOME(op, "server");
+        CHECK_LEFT_IN_ORDER("", AT(1));
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* ---- waiting ---- */
+
+TEST(no_place_in_the_queue_before_our_channel_is_heard)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_SAID(&rig, EVENTS, "");
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    CHECK_STATE(op, SUBSCRIBING);
+    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SAID(&rig, CALLS, "");
+    hear_subscribed(&rig, AT(2));
+    CHECK_STATE(op, ASKING);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", PLACE("1")));
+    hear_calls(&rig, busy(20000, 3, 0), AT(3));
+    CHECK_STATE(op, WAITING);
+    CHECK_EQ_U64(op->known_waiting_at, AT(2));
+    CHECK_EQ_U64(rig.client.stats.waits, 1);
+    CHECK_EQ_INT(rig.client.waiting, 1);
+    rig_end(&rig, AT(4));
+}
+
+TEST(subscribed_while_asking_it_asks_again_with_its_place)
+{
+    rig_begin(&rig);
+    hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = hf_slice_of("you");
+    spec.wait = 10 * HF_SECOND;
+    hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
+    rig_tick(&rig, AT(30));
+    hear_subscribed(&rig, AT(40));
+    CHECK_STATE(second, ASKING);
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, busy(20000, 0, 0), AT(50));
+    CHECK_STATE(second, ASKING); /* it was asked for without a place */
+    CHECK(strstr(said(link_of(&rig, CALLS)), ":2:1000 you"));
+    CHECK_STATE(first, ASKING);
+    rig_end(&rig, AT(60));
+}
+
+TEST(heard_already_it_takes_its_place_with_the_first_question)
+{
+    rig_begin(&rig);
+    hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = hf_slice_of("you");
+    spec.wait = 10 * HF_SECOND;
+    hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
+    CHECK(strstr(said(link_of(&rig, CALLS)), DRIVE_UUID ":2:1000 you"));
+    CHECK_EQ_INT(rig.client.waiting, 2);
+    hear_calls(&rig, busy(20000, 1, 0), AT(21));
+    CHECK_STATE(second, WAITING);
+    CHECK_STATE(first, WAITING);
+    rig_end(&rig, AT(60));
+}
+
+TEST(a_fresh_grant_is_accepted_at_once)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, "grant 1 88 0 2 mek", AT(1000));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_SILENT(&rig);
+    const hf_hold *hold = hold_of(&rig);
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_U64(hold->token, 88);
+    CHECK_EQ_U64(hold->valid_until, AT(2 + 1978)); /* from the last look that found us waiting */
+    CHECK(hold->granted && hold->wake_at < hold->valid_until && hold->wake_at > AT(1000));
+    CHECK_EQ_U64(rig.client.stats.grants, 1);
+    CHECK_EQ_INT(rig.client.waiting, 0);
+    rig_end(&rig, AT(1001));
+}
+
+TEST(an_old_grant_is_confirmed)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, "grant 1 88 0 2 mek", AT(1740)); /* less than an eighth is left */
+    CHECK_STATE(op, ASKING);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", PLACE("1")));
+    hear_calls(&rig, ACQUIRED, AT(1741));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->token, 77);
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(1740 + 29698));
+    CHECK(!hold_of(&rig)->granted);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_grant_without_its_token_asks_for_one)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, "grant 1 0 0 2 mek", AT(100));
+    CHECK_STATE(op, ASKING);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", PLACE("1")));
+    rig_end(&rig, AT(2000));
+}
+
+/* The answer under way was given before the grant or after it; only a look tells. */
+TEST(a_grant_that_overtakes_the_answer_is_not_missed)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    said(link_of(&rig, CALLS));
+    hear_message(&rig, "grant 1 88 0 2 mek", AT(3));
+    CHECK_STATE(op, ASKING);
+    CHECK_SAID(&rig, CALLS, "");
+    hear_calls(&rig, busy(20000, 0, 0), AT(4));
+    CHECK_STATE(op, ASKING);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", PLACE("1")));
+    hear_calls(&rig, busy(20000, 0, 0), AT(5));
+    CHECK_STATE(op, WAITING); /* once */
+    rig_end(&rig, AT(6));
+}
+
+TEST(a_grant_while_asking_is_told_by_the_answer)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(2000)); /* looks again */
+    CHECK_STATE(op, ASKING);
+    said(link_of(&rig, CALLS));
+    hear_message(&rig, "grant 1 88 0 2 mek", AT(2000));
+    CHECK_OUTCOME(op, "under way");
+    hear_calls(&rig, ACQUIRED, AT(2001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!hold_of(&rig)->granted);
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(2002));
+}
+
+TEST(it_looks_again_by_the_clock)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
+    for (hf_time now = AT(3); now < AT(20000);) {
+        hf_time next = hf_op_deadline(op);
+        CHECK(next - now >= 1800 * HF_MS && next - now <= 2000 * HF_MS);
+        rig_tick(&rig, next - 1);
+        CHECK_SAID(&rig, CALLS, "");
+        rig_tick(&rig, next);
+        CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", PLACE("1")));
+        hear_calls(&rig, busy(20000, 0, 0), next);
+        now = next;
+    }
+    CHECK_EQ_U64(op->wait, 1); /* always the same place */
+    CHECK(rig.client.stats.rechecks >= 9);
+    rig_end(&rig, AT(30000));
+}
+
+TEST(it_looks_when_the_holders_time_is_up)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
+    hear_message(&rig, "turn 1 50", AT(10));
+    rig_sleep(&rig, AT(10), AT(70));
+    hear_calls(&rig, busy(300, 0, 0), AT(100));
+    CHECK_EQ_U64(op->recheck_at, AT(401));
+    rig_end(&rig, AT(500));
+    rig_begin(&rig);
+    op = begin_acquire(&rig, 100 * HF_SECOND, AT(0));
+    hear_calls(&rig, busy(300, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(300, 4, 0), AT(3));
+    CHECK_EQ_U64(op->recheck_at, AT(3 + 301 + 20)); /* after those ahead */
+    rig_end(&rig, AT(500));
+}
+
+TEST(behind_a_crowd_it_looks_less_often)
+{
+    static const struct {
+        int ahead, least_ms, most_ms;
+    } cases[] = {{0, 1800, 2000}, {199, 1800, 2000}, {200, 3600, 4000}, {1000, 18000, 20000}, {1000000, 27000, 30000}, {2000000000, 27000, 30000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        hear_calls(&rig, busy(900000000, 0, 0), AT(0));
+        hear_subscribed(&rig, AT(0));
+        hear_calls(&rig, busy(900000000, cases[i].ahead, 0), AT(0));
+        CHECK_STATE(op, WAITING);
+        CHECK_OR(op->recheck_at >= AT(cases[i].least_ms) && op->recheck_at <= AT(cases[i].most_ms),
+                 "%d ahead: %llu", cases[i].ahead, (unsigned long long)(op->recheck_at - AT(0)));
+        rig_end(&rig, AT(1));
+    }
+}
+
+TEST(a_holder_without_end_is_looked_at_all_the_same)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hear_calls(&rig, busy(-1, 0, 0), AT(0));
+    hear_subscribed(&rig, AT(0));
+    hear_calls(&rig, busy(-1, 0, 0), AT(0));
+    CHECK(op->recheck_at >= AT(1800) && op->recheck_at <= AT(2000));
+    rig_end(&rig, AT(1));
+}
+
+TEST(a_turn_is_waited_for)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, "turn 1 50", AT(100));
+    CHECK_STATE(op, WAITING);
+    CHECK_EQ_U64(op->recheck_at, AT(151));
+    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    hear_message(&rig, "turn 1 18446744073709551615", AT(110));
+    CHECK_EQ_U64(op->recheck_at, AT(151));
+    CHECK_SAID(&rig, EVENTS, "");
+    rig_tick(&rig, AT(151));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", PLACE("1")));
+    rig_end(&rig, AT(200));
+}
+
+TEST(first_behind_a_foreign_holder_it_hears_foreign_releases)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    hear_calls(&rig, busy(20000, 0, 1), AT(1));
+    hear_subscribed(&rig, AT(2));
+    said(link_of(&rig, EVENTS));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, busy(20000, 0, 1), AT(3));
+    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    hear_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(4)); /* a release may have come before it */
+    CHECK_EQ_U64(op->recheck_at, AT(4));
+    rig_tick(&rig, AT(4));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", PLACE("1")));
+    hear_calls(&rig, busy(20000, 0, 1), AT(5));
+    hear(link_of(&rig, EVENTS),
+         "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__channel:{k}\r\n$1\r\n0\r\n",
+         AT(10));
+    CHECK_EQ_U64(op->recheck_at, AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", PLACE("1")));
+    hear_calls(&rig, ACQUIRED, AT(11));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_SAID(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
+    rig_end(&rig, AT(20));
+}
+
+TEST(behind_others_it_does_not_hear_foreign_releases)
+{
+    rig_begin(&rig);
+    begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    hear_calls(&rig, busy(20000, 0, 1), AT(1));
+    hear_subscribed(&rig, AT(2));
+    said(link_of(&rig, EVENTS));
+    hear_calls(&rig, busy(20000, 1, 1), AT(3));
+    CHECK_SAID(&rig, EVENTS, "");
+    rig_end(&rig, AT(20));
+}
+
+TEST(a_storm_of_nudges_is_a_look_a_millisecond)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, "turn 1 0", AT(3));
+    int looks = 0;
+    for (int us = 4000; us < 14000; us += 10) {
+        hf_time now = AT(0) + (hf_time)us * 1000;
+        hear(link_of(&rig, EVENTS),
+             "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__channel:{k}\r\n$1\r\n0\r\n",
+             now);
+        rig_tick(&rig, now);
+        bool asks = said(link_of(&rig, CALLS))[0] != '\0';
+        looks += asks;
+        if (asks) hear_calls(&rig, busy(20000, 0, 1), now);
+    }
+    CHECK_OR(looks >= 9 && looks <= 11, "%d looks", looks);
+    CHECK_STATE(op, WAITING);
+    rig_end(&rig, AT(20));
+}
+
+/* ---- the events link ---- */
+
+TEST(a_lost_events_link_is_made_again_and_then_it_looks)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, "turn 1 1000", AT(5));
+    said(link_of(&rig, EVENTS));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    CHECK_STATE(op, WAITING);
+    rig_tick(&rig, AT(20));
+    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SAID(&rig, CALLS, "");
+    hear_subscribed(&rig, AT(21));
+    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", PLACE("1")));
+    hear_calls(&rig, ACQUIRED, AT(22));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(30));
+}
+
+TEST(without_its_events_link_a_waiter_goes_on_looking)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    int looks = 0;
+    for (int ms = 10; ms < 10000; ms += 5) {
+        if (hf_session_wants(link_of(&rig, EVENTS), AT(ms)) == HF_WANT_OPEN) {
+            hf_session_opening(link_of(&rig, EVENTS), AT(ms));
+            hf_session_closed(link_of(&rig, EVENTS), "refused", AT(ms));
+        }
+        hf_client_tick(&rig.client, AT(ms));
+        if (said(link_of(&rig, CALLS))[0] == '\0') continue;
+        looks++;
+        hear(link_of(&rig, CALLS), busy(20000, 0, 0), AT(ms));
+    }
+    CHECK_OR(looks >= 4 && looks <= 6, "%d looks", looks);
+    CHECK_STATE(op, SUBSCRIBING);
+    rig_end(&rig, AT(10000));
+}
+
+/* A lock must not be waited for in vain because the server allows one connection less than we would like. */
+TEST(a_lock_that_comes_free_is_taken_without_an_events_link)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hear(link_of(&rig, CALLS), busy(5000, 0, 0), AT(1));
+    said(link_of(&rig, CALLS));
+    bool asked = false;
+    for (int ms = 1; ms < 8000 && !asked; ms += 5) {
+        if (hf_session_wants(link_of(&rig, EVENTS), AT(ms)) == HF_WANT_OPEN) {
+            hf_session_opening(link_of(&rig, EVENTS), AT(ms));
+            hf_session_closed(link_of(&rig, EVENTS), "refused", AT(ms));
+        }
+        hf_client_tick(&rig.client, AT(ms));
+        asked = strcmp(said(link_of(&rig, CALLS)), ASK_OF_K("0", "0", "")) == 0;
+    }
+    CHECK(asked);
+    hear(link_of(&rig, CALLS), ACQUIRED, AT(8000));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(10000));
+}
+
+TEST(a_refused_subscription_is_told)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    hear_calls(&rig, busy(5000, 0, 0), AT(1));
+    hear(link_of(&rig, EVENTS), "-NOPERM this user has no permissions to access one of the channels\r\n", AT(2));
+    CHECK_OUTCOME(op, "denied");
+    CHECK_EQ_INT(rig.client.waiting, 0);
+    rig_end(&rig, AT(10));
+}
+
+TEST(a_refused_pattern_is_not_the_end)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, "turn 1 50", AT(5));
+    hear(link_of(&rig, EVENTS), "-NOPERM this user has no permissions to access one of the channels\r\n", AT(6));
+    CHECK_STATE(op, WAITING);
+    rig_end(&rig, AT(10));
+}
+
+TEST(an_events_link_that_may_not_log_in_is_told)
+{
+    hf_client_config config = rig_config();
+    strcpy(config.session.server.password, "secret");
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    hear_calls(&rig, "+OK\r\n", AT(0));
+    hear_calls(&rig, busy(5000, 0, 0), AT(1));
+    hear(link_of(&rig, EVENTS), "-WRONGPASS no\r\n", AT(2));
+    rig_serve(&rig, AT(2));
+    CHECK_OUTCOME(op, "denied");
+    rig_end(&rig, AT(10));
+}
+
+/* ---- the end of the wait ---- */
+
+TEST(the_wait_is_over)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(999));
+    CHECK_STATE(op, WAITING);
+    rig_tick(&rig, AT(1000));
+    CHECK_STATE(op, LEAVING);
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", PLACE("1")));
+    hear_calls(&rig, ":0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_NOTHING_LEFT(AT(1001));
+    rig_end(&rig, AT(1002));
+}
+
+TEST(granted_while_leaving_the_lock_was_passed_on)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_tick(&rig, AT(1000));
+    said(link_of(&rig, CALLS));
+    hear_message(&rig, "grant 1 88 0 2 mek", AT(1001));
+    CHECK_STATE(op, LEAVING);
+    hear_calls(&rig, ":1\r\n", AT(1002));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_NOTHING_LEFT(AT(1002));
+    rig_end(&rig, AT(1003));
+}
+
+TEST(the_wait_is_over_before_our_channel_is_heard)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    hear_calls(&rig, busy(5000, 0, 0), AT(1));
+    said(link_of(&rig, CALLS));
+    rig_tick(&rig, AT(1000));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_NOTHING_LEFT(AT(1000));
+    rig_end(&rig, AT(1003));
+}
+
+TEST(the_wait_is_over_while_asking)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    hear_calls(&rig, busy(5000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    said(link_of(&rig, CALLS));
+    CHECK_STATE(op, ASKING);
+    rig_sleep(&rig, AT(2), AT(1000)); /* no answer at all */
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_LEFT_BEHIND(ACQUIRED, PLACE("1"), AT(1000));
+    rig_end(&rig, AT(1003));
+}
+
+TEST(an_answer_after_the_wait_leaves)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
+    hear_message(&rig, "grant 1 0 0 2 mek", AT(1890));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, busy(5000, 0, 0), AT(1920)); /* the patience of the question is a little longer */
+    CHECK_STATE(op, LEAVING);
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", PLACE("1")));
+    hear_calls(&rig, ":0\r\n", AT(1921));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_yes_after_the_wait_is_a_yes)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
+    hear_message(&rig, "grant 1 0 0 2 mek", AT(1890));
+    hear_calls(&rig, ACQUIRED, AT(1920));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_leave_without_an_answer_goes_on_in_the_background)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_tick(&rig, AT(1000));
+    said(link_of(&rig, CALLS));
+    rig_sleep(&rig, AT(1000), AT(2000));
+    CHECK_OUTCOME(op, "unreachable"); /* the server is silent, which is not "busy" */
+    CHECK_LEFT_BEHIND(":0\r\n", PLACE("1"), AT(2000));
+    rig_end(&rig, AT(3000));
+}
+
+/* Servers close idle connections; that says nothing about whether they can be reached. */
+TEST(an_idle_connection_closed_meanwhile_is_not_unreachable)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "the server closed the connection", AT(500));
+    rig_tick(&rig, AT(1000));
+    rig_tick(&rig, AT(1001));
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", PLACE("1")));
+    hear_calls(&rig, ":0\r\n", AT(1002));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(3000));
+}
+
+TEST(a_server_gone_while_waiting_is_unreachable)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
+    rig_sleep(&rig, AT(500), AT(1100));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+    CHECK_EQ_U64(hold_of(&rig)->wait, 1);
+    rig_end(&rig, AT(3000));
+}
+
+TEST(an_endless_wait_outlives_a_server_that_is_gone_for_a_minute)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
+    int wakes = rig_sleep(&rig, AT(500), AT(60000));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_OR(wakes < 600, "%d wakes", wakes);
+    rig.refusing = false;
+    rig_sleep(&rig, AT(60000), AT(62000));
+    hear_calls(&rig, ACQUIRED, AT(62000));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(63000));
+}
+
+/* ---- interrupted ---- */
+
+TEST(interrupted_in_the_queue)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(100));
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", PLACE("1")));
+    hear_calls(&rig, ":0\r\n", AT(101));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_NOTHING_LEFT(AT(101));
+    rig_end(&rig, AT(102));
+}
+
+TEST(interrupted_before_our_channel_is_heard)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hear_calls(&rig, busy(5000, 0, 0), AT(1));
+    said(link_of(&rig, CALLS));
+    hf_op_interrupt(op, AT(100));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_NOTHING_LEFT(AT(101));
+    rig_end(&rig, AT(102));
+}
+
+TEST(interrupted_while_asking_the_answer_decides)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1));
+    hear_calls(&rig, ACQUIRED, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(102));
+    rig_begin(&rig);
+    op = begin_acquire(&rig, HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(1));
+    hear_calls(&rig, busy(5000, 0, 0), AT(2));
+    CHECK_OUTCOME(op, "interrupted");
+    rig_end(&rig, AT(102));
+}
+
+/* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
+TEST(interrupted_while_asking_a_server_that_is_gone)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
+    rig_sleep(&rig, AT(500), AT(5000));
+    CHECK_STATE(op, ASKING);
+    hf_op_interrupt(op, AT(5000));
+    hf_op_interrupt(op, AT(5050)); /* as often as the driver likes */
+    rig_sleep(&rig, AT(5050), AT(5100));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+    rig_end(&rig, AT(6000));
+}
+
+TEST(interrupted_behind_a_command_of_the_keeper)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK(hold->busy);
+    hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10001));
+    CHECK_STATE(op, BLOCKED);
+    hf_op_interrupt(op, AT(10002));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    rig_end(&rig, AT(10003));
+}
+
+TEST(an_interrupt_after_the_end_changes_nothing)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_interrupt(op, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    rig_end(&rig, AT(3));
+}
+
+/* ---- given up ---- */
+
+TEST(given_up_while_asking)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    hf_op_end(op, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
+    CHECK_SAID(&rig, KEEPER, "");
+    hear_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* the question's answer is nobody's */
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(3));
+}
+
+TEST(given_up_before_our_channel_is_heard)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
+    hear_calls(&rig, busy(5000, 0, 0), AT(1));
+    said(link_of(&rig, CALLS));
+    hf_op_end(op, AT(2));
+    CHECK_EQ_INT(rig.client.waiting, 0);
+    rig_sleep(&rig, AT(2), AT(1000));
+    CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
+    rig_end(&rig, AT(1000));
+}
+
+TEST(given_up_in_the_queue)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op_end(op, AT(10));
+    CHECK_LEFT_IN_ORDER(PLACE("1"), AT(10));
+    rig_end(&rig, AT(20));
+}
+
+TEST(given_up_while_leaving)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
+    rig_tick(&rig, AT(1000));
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", PLACE("1")));
+    hf_op_end(op, AT(1001));
+    rig_tick(&rig, AT(1001));
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", PLACE("1")));
+    hear_calls(&rig, ":0\r\n:0\r\n", AT(1002));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(1003));
+}
+
+TEST(given_up_before_anything_was_sent)
+{
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    hf_op_end(op, AT(1));
+    rig_sleep(&rig, AT(1), AT(100));
+    hear_calls(&rig, ":0\r\n", AT(100));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(200));
+}
+
+/* ---- entering again ---- */
+
+TEST(entered_again)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK(hf_hold_is_valid(hold, AT(1000)));
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(op->hold == hold);
+    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_U64(hold->token, 77);
+    CHECK_EQ_U64(hold->valid_until, AT(30698));
+    CHECK_EQ_U64(hold->wake_at, AT(11000));
+    CHECK_EQ_U64(rig.client.stats.reentries, 1);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(entered_again_for_a_shorter_time)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    spec.renewed = false;
+    hf_client_begin(&rig.client, &spec, AT(1000));
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
+    CHECK_EQ_U64(hold->lease, 30 * HF_SECOND);
+    CHECK_EQ_U64(hold->valid_until, AT(29698));
+    CHECK(hold->renewed);
+    CHECK(hold->wake_at <= AT(11000));
+    rig_end(&rig, AT(2000));
+}
+
+/* A short lease does not refresh a longer TTL; so it must not put off the renewal either. */
+TEST(entered_again_and_again_for_a_shorter_time_it_is_still_renewed)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    for (int ms = 500; ms < 60000; ms += 500) {
+        rig_sleep(&rig, AT(ms - 500), AT(ms));
+        if (said(link_of(&rig, KEEPER))[0] != '\0') hear(link_of(&rig, KEEPER), "*1\r\n:1\r\n", AT(ms));
+        CHECK(hf_hold_is_valid(hold, AT(ms)));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.lease = HF_SECOND;
+        spec.renewed = false;
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(ms));
+        hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(ms));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(ms));
+        op = begin(&rig, HF_OP_RELEASE, AT(ms));
+        hear_calls(&rig, "-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
+        hf_op_end(op, AT(ms));
+    }
+    CHECK(rig.client.stats.renewals >= 5);
+    rig_end(&rig, AT(60000));
+}
+
+TEST(entered_again_but_gone)
+{
+    static const struct {
+        const char *reply;
+        hf_lost_reason reason;
+    } cases[] = {{GONE, HF_LOST_DELETED}, {TAKEN, HF_LOST_TAKEN}};
+    for (size_t i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
+        hear_calls(&rig, cases[i].reply, AT(1001));
+        CHECK_OUTCOME(op, "lost");
+        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK_EQ_INT(hold->reason, cases[i].reason);
+        CHECK_EQ_U64(rig.client.holds.news, 1);
+        CHECK(!hold->busy);
+        rig_end(&rig, AT(2000));
+    }
+}
+
+TEST(lost_while_it_is_entered_again_it_stays_lost)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(29000));
+    rig_sleep(&rig, AT(29000), AT(29700));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->count, 1);
+    CHECK(!hold->busy);
+    rig_end(&rig, AT(30000));
+}
+
+TEST(let_go_while_it_is_entered_again_it_is_left)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(29000));
+    said(link_of(&rig, CALLS));
+    rig_sleep(&rig, AT(29000), AT(29700));
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29701)), "lost");
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(hold->state, HF_HOLD_LEAVING);
+    rig_tick(&rig, AT(29800));
+    CHECK(strstr(said(link_of(&rig, KEEPER)), "EVALSHA leave"));
+    rig_end(&rig, AT(30000));
+}
+
+TEST(a_second_entry_answered_too_late_does_not_end_the_first)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = 100 * HF_MS;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1200));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(hf_hold_is_valid(hold, AT(1200)));
+    CHECK_EQ_INT(hold->count, 1);
+    rig_end(&rig, AT(2000));
+}
+
+/* Whatever became of the second entry, the first one goes on being kept. */
+static void check_still_kept(const char *reply, const char *code, bool undone)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    said(link_of(&rig, CALLS));
+    if (reply) hear_calls(&rig, reply, AT(1001));
+    else rig_sleep(&rig, AT(1000), AT(4000));
+    CHECK_OUTCOME(op, code);
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_INT(hold->count, 1);
+    CHECK(!hold->busy && !undone);
+    hf_op_end(op, AT(4000));
+    rig_sleep(&rig, AT(4000), AT(10000));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(10000));
+}
+
+TEST(after_a_failed_second_entry_the_lock_is_still_renewed)
+{
+    check_still_kept(NULL, "unreachable", false);
+    check_still_kept("-OOM command not allowed\r\n", "server", false);
+    check_still_kept("-NOPERM no\r\n", "denied", false);
+    check_still_kept("*1\r\n:9\r\n", "server", false);
+    check_still_kept("*1\r\n:-3\r\n", "conflict", false);
+}
+
+TEST(after_a_second_entry_given_up_the_lock_is_still_renewed)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    said(link_of(&rig, CALLS));
+    hf_op_end(op, AT(1001));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(!hold->busy);
+    rig_sleep(&rig, AT(1001), AT(10000));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(10000));
+}
+
+TEST(a_lost_hold_is_acquired_anew)
+{
+    rig_begin(&rig);
+    hf_hold *old = hold_lock(&rig, AT(0));
+    hf_hold_ref(old);
+    hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
+    hf_op *op = begin_acquire(&rig, 0, AT(1000));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    hear_calls(&rig, ACQUIRED, AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(hold_of(&rig) != old);
+    CHECK_EQ_INT(old->state, HF_HOLD_LOST);
+    hf_hold_unref(old);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(a_hold_past_its_time_is_lost_not_entered)
+{
+    rig_begin(&rig);
+    hf_hold *old = hold_lock(&rig, AT(0));
+    hf_hold_ref(old);
+    hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* nobody has noticed yet */
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    CHECK_EQ_INT(old->state, HF_HOLD_LOST);
+    hear_calls(&rig, ACQUIRED, AT(29699));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    hf_hold_unref(old);
+    rig_end(&rig, AT(30000));
+}
+
+TEST(one_call_of_an_owner_at_a_time)
+{
+    rig_begin(&rig);
+    begin_acquire(&rig, 0, AT(0));
+    hf_op *second = begin_acquire(&rig, 0, AT(0));
+    CHECK_OUTCOME(second, "busy");
+    CHECK(strstr(second->failure.text, "another call of this owner"));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    rig_end(&rig, AT(1));
+}
+
+TEST(behind_a_renewal_it_waits_for_its_end)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
+    CHECK_STATE(op, BLOCKED);
+    CHECK_SAID(&rig, CALLS, "");
+    CHECK_EQ_U64(hf_op_deadline(op), AT(13001));
+    hear(link_of(&rig, KEEPER), "*1\r\n:1\r\n", AT(10002));
+    CHECK_STATE(op, ASKING);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(10003));
+    CHECK_EQ_INT(hold->count, 2);
+    rig_end(&rig, AT(11000));
+}
+
+TEST(behind_a_renewal_that_never_ends)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "idle", AT(1));
+    rig_sleep(&rig, AT(0), AT(10000));
+    hold->busy = true;
+    hf_op *op = begin_acquire(&rig, 0, AT(10001));
+    CHECK_STATE(op, BLOCKED);
+    hf_acquire_tick(op, AT(13000));
+    CHECK_OUTCOME(op, "under way");
+    hf_acquire_tick(op, AT(13001));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(14000));
+}
+
+TEST(behind_the_leaving_of_its_own_past)
+{
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_SAID(&rig, KEEPER, LEAVE_OF_K("0", ""));
+    hf_op *op = begin_acquire(&rig, HF_SECOND, AT(11));
+    CHECK_STATE(op, BLOCKED);
+    CHECK_SAID(&rig, CALLS, "");
+    hear(link_of(&rig, KEEPER), ":1\r\n", AT(12));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    hear_calls(&rig, ACQUIRED, AT(13));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(14));
+}
+
+TEST(a_leftover_not_yet_left_is_adopted)
+{
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
+    hf_op *op = begin_acquire(&rig, 0, AT(10)); /* before the keeper came to it */
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    rig_sleep(&rig, AT(10), AT(11));
+    CHECK_SAID(&rig, KEEPER, "");
+    hear_calls(&rig, ACQUIRED, AT(11));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    rig_end(&rig, AT(14));
+}
+
+/* ---- owners that other processes share ---- */
+
+static hf_op *begin_shared(hf_time wait, hf_time now)
+{
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    spec.wait = wait;
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    rig_serve(&rig, now);
+    return op;
+}
+
+TEST(a_shared_owner_joins)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    hear_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("3", "1", ""));
+    hear_calls(&rig, "*2\r\n:1\r\n:55\r\n", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(hold_of(&rig)->base, 3);
+    CHECK_EQ_INT(hold_of(&rig)->count, 4);
+    CHECK_EQ_U64(hold_of(&rig)->token, 55);
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_shared_owner_that_let_go_in_between)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, GONE, AT(2));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    hear_calls(&rig, ACQUIRED, AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(hold_of(&rig)->base, 0);
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_shared_owner_that_changes_without_end)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    for (int i = 0; i < 4; i++) {
+        CHECK_OUTCOME(op, "under way");
+        hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(i));
+    }
+    CHECK_OUTCOME(op, "busy");
+    said(link_of(&rig, CALLS));
+    CHECK_NOTHING_LEFT(AT(5));
+    rig_end(&rig, AT(6));
+    static const char *const hostile[] = {"*2\r\n:2\r\n:0\r\n", "*2\r\n:2\r\n:-1\r\n", "*2\r\n:2\r\n:4294967295\r\n"};
+    for (size_t i = 0; i < 3; i++) {
+        rig_begin(&rig);
+        op = begin_shared(0, AT(0));
+        hear_calls(&rig, hostile[i], AT(1));
+        CHECK_OUTCOME(op, "busy");
+        rig_end(&rig, AT(6));
+    }
+}
+
+TEST(the_others_of_a_shared_owner_change_while_it_is_held)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    op = begin_shared(0, AT(2));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
+    CHECK_EQ_INT(hold_of(&rig)->base, 2);
+    CHECK_EQ_INT(hold_of(&rig)->count, 3);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("3", "1", ""));
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(4));
+    CHECK_EQ_INT(hold_of(&rig)->base, 2);
+    CHECK_EQ_INT(hold_of(&rig)->count, 4);
+    hf_op_end(op, AT(4));
+    op = begin_shared(0, AT(5));
+    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(6)); /* fewer than we have ourselves */
+    CHECK_EQ_INT(hold_of(&rig)->base, 0);
+    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    rig_end(&rig, AT(7));
+}
+
+/* ---- mutexes ---- */
+
+static hf_op *begin_mutex(hf_time wait, bool shared, hf_time now)
+{
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.layout = HF_LAYOUT_MUTEX;
+    spec.wait = wait;
+    spec.shared = shared;
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    rig_serve(&rig, now);
+    return op;
+}
+
+TEST(a_mutex_is_not_entered_twice)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(0, false, AT(0));
+    CHECK_SAID(&rig, CALLS, "EVALSHA mutex_acquire " KEYS_OF_K "0 0 30000 1000 ");
+    hear_calls(&rig, ACQUIRED, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    op = begin_mutex(0, false, AT(2));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_SAID(&rig, CALLS, "");
+    op = begin_acquire(&rig, 0, AT(3)); /* a lock of that name is something else */
+    CHECK_OUTCOME(op, "under way");
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_mutex_under_our_name_is_not_ours)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(0, true, AT(0));
+    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(4));
+}
+
+/* NOSCRIPT is no lost reply: what stands there is not from us. */
+TEST(a_mutex_under_our_name_is_not_ours_although_the_program_was_unknown)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(0, true, AT(0));
+    hear_calls(&rig, "-NOSCRIPT No matching script.\r\n", AT(1));
+    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(2));
+    CHECK_OUTCOME(op, "busy");
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_mutex_under_our_name_after_a_lost_reply_is_ours)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(0, true, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
+    rig_tick(&rig, AT(50));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(51));
+    CHECK_SAID(&rig, CALLS, "EVALSHA mutex_acquire " KEYS_OF_K "0 0 30000 1000 ");
+    hear_calls(&rig, ACQUIRED, AT(52));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(54));
+}
+
+TEST(first_behind_a_foreign_mutex_it_polls_at_random)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
+    hear_calls(&rig, busy(20000, 0, 1), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 1), AT(3));
+    CHECK_STATE(op, WAITING);
+    CHECK(op->recheck_at > AT(3) && op->recheck_at <= AT(204));
+    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    rig_end(&rig, AT(54));
+}
+
+/* ---- memory ---- */
+
+/* A client whose server answers `replies` to one acquire after the other. True: acquired. An acquire that failed has
+ * left nothing, or the keeper has it. */
+static bool acquires(const char *const *replies, bool events)
+{
+    hf_client_config config = rig_config();
+    struct rig own = {.refusing = false};
+    hf_client_init(&own.client, &config, DRIVE_ENTROPY);
+    if (!hf_names_make(&own.names, hf_slice_of("k"))) return false;
+    hf_op_spec spec = spec_of(&own, HF_OP_ACQUIRE);
+    spec.wait = events ? 10 * HF_SECOND : 0;
+    hf_op *op = hf_client_begin(&own.client, &spec, AT(0));
+    bool yes = false;
+    for (int i = 0; op && !op->done && replies[i]; i++) {
+        rig_tick(&own, AT(i));
+        hf_session *link = &own.client.links[replies[i][0] == '!' ? EVENTS : CALLS];
+        const char *text = replies[i] + (replies[i][0] == '!');
+        yes = strcmp(text, ACQUIRED) == 0 || strstr(text, "grant");
+        if (link->state == HF_SESSION_READY) hf_session_feed(link, text, strlen(text), AT(i));
+    }
+    if (op && !op->done) rig_sleep(&own, AT(10), AT(20000));
+    if (op && !op->done) abort();
+    bool acquired = op && op->failure.code == HF_OK;
+    const hf_hold *hold = hold_of(&own);
+    if (acquired && !(yes && hold && hold->state == HF_HOLD_HELD && hold->count == 1)) abort();
+    if (!acquired && hold && hold->state != HF_HOLD_LEAVING) abort();
+    if (own.client.waiting != 0) abort();
+    rig_end(&own, AT(20000));
+    return acquired;
+}
+
+static bool acquires_at_once(void *context)
+{
+    static const char *const replies[] = {ACQUIRED, NULL};
+    (void)context;
+    return acquires(replies, false);
+}
+
+#define SUBSCRIBED "!*3\r\n$9\r\nsubscribe\r\n$51\r\n" DRIVE_GRANTS "\r\n:1\r\n"
+
+static bool acquires_by_a_grant(void *context)
+{
+    static const char *const replies[] = {
+        "*4\r\n:0\r\n:20000\r\n:0\r\n:1\r\n", SUBSCRIBED, "*4\r\n:0\r\n:20000\r\n:0\r\n:1\r\n",
+        "!*3\r\n$7\r\nmessage\r\n$51\r\n" DRIVE_GRANTS "\r\n$18\r\ngrant 1 88 0 2 mek\r\n", NULL};
+    (void)context;
+    return acquires(replies, true);
+}
+
+static bool acquires_by_a_look(void *context)
+{
+    static const char *const replies[] = {
+        "-NOSCRIPT\r\n", "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n", SUBSCRIBED, "*4\r\n:0\r\n:20000\r\n:0\r\n:1\r\n",
+        "!*3\r\n$10\r\npsubscribe\r\n$26\r\nredisson_lock__channel:{k}\r\n:2\r\n", ACQUIRED, NULL};
+    (void)context;
+    return acquires(replies, true);
+}
+
+TEST(out_of_memory)
+{
+    CHECK(memerr_until_success(acquires_at_once, NULL, 1000) > 10);
+    CHECK(memerr_until_success(acquires_by_a_look, NULL, 1000) > 20);
+    CHECK(memerr_until_success(acquires_by_a_grant, NULL, 1000) > 20);
+}
+
+CHECK_MAIN

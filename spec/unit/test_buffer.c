@@ -1,0 +1,132 @@
+#include "buffer.h"
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "memerr.h"
+
+static bool content_is(const hf_buffer *buffer, const char *want)
+{
+    return hf_slice_equal(hf_buffer_content(buffer), hf_slice_of(want));
+}
+
+TEST(empty_buffer_has_no_content)
+{
+    hf_buffer buffer = {0};
+    CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
+    CHECK(hf_buffer_content(&buffer).data);
+    hf_buffer_consume(&buffer, 0);
+    CHECK(hf_buffer_append(&buffer, "", 0));
+    CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
+    hf_buffer_free(&buffer);
+}
+
+TEST(taken_from_the_front)
+{
+    hf_buffer buffer = {0};
+    CHECK(hf_buffer_append(&buffer, "abc", 3));
+    CHECK(hf_buffer_append(&buffer, "def", 3));
+    CHECK(content_is(&buffer, "abcdef"));
+    hf_buffer_consume(&buffer, 2);
+    CHECK(content_is(&buffer, "cdef"));
+    CHECK(hf_buffer_append(&buffer, "g", 1));
+    CHECK(content_is(&buffer, "cdefg"));
+    hf_buffer_consume(&buffer, 5);
+    CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
+    CHECK_EQ_INT(buffer.end, 0);
+    hf_buffer_free(&buffer);
+}
+
+TEST(cleared_and_freed_it_can_be_used_again)
+{
+    hf_buffer buffer = {0};
+    CHECK(hf_buffer_append(&buffer, "abc", 3));
+    hf_buffer_clear(&buffer);
+    CHECK(content_is(&buffer, ""));
+    CHECK(hf_buffer_append(&buffer, "d", 1));
+    CHECK(content_is(&buffer, "d"));
+    hf_buffer_free(&buffer);
+    CHECK(content_is(&buffer, ""));
+    CHECK(hf_buffer_append(&buffer, "e", 1));
+    CHECK(content_is(&buffer, "e"));
+    hf_buffer_free(&buffer);
+}
+
+TEST(room_at_the_front_is_used_before_it_grows)
+{
+    hf_buffer buffer = {0};
+    char bytes[1024];
+    memset(bytes, 'x', sizeof bytes);
+    CHECK(hf_buffer_append(&buffer, bytes, sizeof bytes));
+    size_t capacity = buffer.capacity;
+    for (int i = 0; i < 100; i++) {
+        hf_buffer_consume(&buffer, 1000);
+        CHECK(hf_buffer_append(&buffer, bytes, 1000));
+        CHECK_EQ_INT(hf_buffer_content(&buffer).size, sizeof bytes);
+    }
+    CHECK_EQ_INT(buffer.capacity, capacity);
+    hf_buffer_free(&buffer);
+}
+
+/* Random appends and consumes against a plain array that only grows. */
+TEST(any_order_of_use_keeps_the_bytes)
+{
+    enum { MOST = 200000 };
+    hf_buffer buffer = {0};
+    char *model = malloc(MOST);
+    size_t start = 0, end = 0;
+    uint64_t random = 7;
+    CHECK(model);
+    while (end + 300 < MOST) {
+        char piece[300];
+        size_t size = hf_jitter(&random, sizeof piece);
+        for (size_t i = 0; i < size; i++) piece[i] = (char)hf_jitter(&random, 256);
+        CHECK(hf_buffer_append(&buffer, piece, size));
+        memcpy(model + end, piece, size);
+        end += size;
+        size_t taken = hf_jitter(&random, hf_jitter(&random, 4) ? 310 : end - start + 1);
+        if (taken > end - start) taken = end - start;
+        hf_buffer_consume(&buffer, taken);
+        start += taken;
+        CHECK(hf_slice_equal(hf_buffer_content(&buffer), (hf_slice){model + start, end - start}));
+    }
+    free(model);
+    hf_buffer_free(&buffer);
+}
+
+TEST(never_over_the_cap)
+{
+    hf_buffer buffer = {0};
+    char *bytes = calloc(1, HF_BUFFER_CAP);
+    CHECK(bytes);
+    CHECK(!hf_buffer_append(&buffer, bytes, HF_BUFFER_CAP + 1));
+    CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
+    CHECK(hf_buffer_append(&buffer, bytes, HF_BUFFER_CAP));
+    CHECK(!hf_buffer_append(&buffer, bytes, 1));
+    CHECK_EQ_INT(hf_buffer_content(&buffer).size, HF_BUFFER_CAP);
+    hf_buffer_consume(&buffer, 1);
+    CHECK(hf_buffer_append(&buffer, bytes, 1));
+    hf_buffer_free(&buffer);
+    free(bytes);
+}
+
+TEST(out_of_memory_leaves_the_content)
+{
+    hf_buffer buffer = {0};
+    char bytes[2000];
+    memset(bytes, 'x', sizeof bytes);
+    memerr_fail(1);
+    CHECK(!hf_buffer_append(&buffer, "abc", 3));
+    memerr_fail(0);
+    CHECK(hf_buffer_append(&buffer, "abc", 3));
+    hf_buffer_consume(&buffer, 1);
+    memerr_fail(1);
+    CHECK(!hf_buffer_append(&buffer, bytes, sizeof bytes));
+    memerr_fail(0);
+    CHECK(content_is(&buffer, "bc"));
+    CHECK(hf_buffer_append(&buffer, "d", 1));
+    CHECK(content_is(&buffer, "bcd"));
+    hf_buffer_free(&buffer);
+}
+
+CHECK_MAIN

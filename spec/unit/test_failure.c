@@ -1,0 +1,124 @@
+#include "failure.h"
+
+#include "check.h"
+
+static const hf_slice ORDER = {"order:42", 8};
+
+TEST(every_code_has_its_name)
+{
+    static const char *const names[] = {"ok",          "busy",     "unreachable", "lost",     "not_held",
+                                        "interrupted", "conflict", "denied",      "no_quorum", "duplicate",
+                                        "mismatch",    "closed",   "server",      "no_memory"};
+    for (size_t code = 0; code < sizeof names / sizeof *names; code++) {
+        CHECK_STR(hf_code_name((hf_code)code), names[code]);
+    }
+    CHECK_EQ_INT(HF_NO_MEMORY, sizeof names / sizeof *names - 1);
+}
+
+TEST(text_says_what_where_why_and_what_to_do)
+{
+    hf_failure failure;
+    hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "127.0.0.1:6379", "held for %d s", 3);
+    CHECK_EQ_INT(failure.code, HF_BUSY);
+    CHECK_STR(failure.text, "cannot acquire \"order:42\" on 127.0.0.1:6379: held for 3 s; "
+                            "wait longer or try again later");
+    hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h:1", "%s", "ERR 100%n");
+    CHECK_STR(failure.text, "cannot acquire \"order:42\" on h:1: ERR 100%n");
+}
+
+TEST(text_without_a_key)
+{
+    hf_failure failure;
+    hf_failure_set(&failure, HF_SERVER, "ping", (hf_slice){"", 0}, "h:1", "oops");
+    CHECK_STR(failure.text, "cannot ping on h:1: oops");
+}
+
+TEST(key_is_made_printable)
+{
+    hf_failure failure;
+    hf_slice key = {"a\0\n\x7f\"\\\x1b[0m\xc3\xa9", 12};
+    hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "oops");
+    CHECK_STR(failure.text,
+              "cannot acquire \"a\\x00\\x0a\\x7f\\x22\\x5c\\x1b[0m\xc3\xa9\" on h:1: oops");
+}
+
+TEST(long_key_is_cut)
+{
+    char key[1000];
+    hf_failure failure;
+    memset(key, 'k', sizeof key);
+    hf_failure_set(&failure, HF_SERVER, "acquire", (hf_slice){key, 64}, "h:1", "oops");
+    CHECK(!strstr(failure.text, "..."));
+    hf_failure_set(&failure, HF_SERVER, "acquire", (hf_slice){key, 65}, "h:1", "oops");
+    CHECK(strstr(failure.text, "kkk...\" on h:1: oops"));
+    memset(key, 1, sizeof key);
+    hf_failure_set(&failure, HF_SERVER, "acquire", (hf_slice){key, sizeof key}, "h:1", "oops");
+    CHECK(strstr(failure.text, "\\x01...\" on h:1: oops"));
+}
+
+TEST(long_text_is_cut_and_terminated)
+{
+    char detail[2000];
+    hf_failure failure;
+    memset(detail, 'd', sizeof detail);
+    detail[sizeof detail - 1] = '\0';
+    memset(&failure, 'x', sizeof failure);
+    hf_failure_set(&failure, HF_DENIED, "acquire", ORDER, "h:1", "%s", detail);
+    CHECK_EQ_INT(strnlen(failure.text, sizeof failure.text), HF_FAILURE_TEXT - 1);
+    memset(&failure, 'x', sizeof failure);
+    hf_failure_set(&failure, HF_DENIED, "acquire", ORDER, detail, "%s", detail);
+    CHECK_EQ_INT(strnlen(failure.text, sizeof failure.text), HF_FAILURE_TEXT - 1);
+    for (int length = 200; length < 330; length++) { /* around the place where the advice begins */
+        memset(&failure, 'x', sizeof failure);
+        hf_failure_set(&failure, HF_DENIED, "acquire", ORDER, "h:1", "%.*s", length, detail);
+        CHECK(strnlen(failure.text, sizeof failure.text) < HF_FAILURE_TEXT);
+    }
+}
+
+TEST(error_replies_become_codes)
+{
+    static const struct {
+        const char *error;
+        hf_code code;
+    } cases[] = {
+        {"NOAUTH Authentication required.", HF_DENIED},
+        {"WRONGPASS invalid username-password pair or user is disabled.", HF_DENIED},
+        {"NOPERM this user has no permissions to run the 'evalsha' command", HF_DENIED},
+        {"ERR The user executing the script can't run this command or subcommand", HF_DENIED},
+        {"ERR invalid password", HF_DENIED},
+        {"ERR Client sent AUTH, but no password is set", HF_DENIED},
+        {"ERR AUTH <password> called without any password configured for the default user.",
+         HF_DENIED},
+        {"DENIED Redis is running in protected mode", HF_DENIED},
+        {"READONLY You can't write against a read only replica.", HF_DENIED},
+        {"ERR Error running script: @user_script:1: -READONLY You can't write", HF_DENIED},
+        {"WRONGTYPE Operation against a key holding the wrong kind of value", HF_CONFLICT},
+        {"ERR Error running script: @user_script: 3: WRONGTYPE Operation against", HF_CONFLICT},
+        {"LOADING Redis is loading the dataset in memory", HF_UNREACHABLE},
+        {"MASTERDOWN Link with MASTER is down", HF_UNREACHABLE},
+        {"CLUSTERDOWN The cluster is down", HF_UNREACHABLE},
+        {"TRYAGAIN Multiple keys request during rehashing of slot", HF_UNREACHABLE},
+        {"ERR max number of clients reached", HF_UNREACHABLE},
+        {"BUSY Redis is busy running a script.", HF_SERVER},
+        {"OOM command not allowed when used memory > 'maxmemory'.", HF_SERVER},
+        {"MISCONF Redis is configured to save RDB snapshots", HF_SERVER},
+        {"ERR unknown command", HF_SERVER},
+        {"", HF_SERVER},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OR(hf_code_of_error(cases[i].error) == cases[i].code, "%s", cases[i].error);
+    }
+}
+
+TEST(passing_errors)
+{
+    CHECK(hf_error_is_passing("LOADING Redis is loading the dataset in memory"));
+    CHECK(hf_error_is_passing("BUSY Redis is busy running a script."));
+    CHECK(hf_error_is_passing("MASTERDOWN Link with MASTER is down"));
+    CHECK(!hf_error_is_passing("BUSYKEY Target key name already exists."));
+    CHECK(!hf_error_is_passing("OOM command not allowed"));
+    CHECK(!hf_error_is_passing("ERR LOADING"));
+    CHECK(!hf_error_is_passing(""));
+}
+
+CHECK_MAIN

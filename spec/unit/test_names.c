@@ -1,0 +1,101 @@
+#include "names.h"
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "memerr.h"
+
+#define CHECK_SLICE(got, want)                                                                     \
+    CHECK_OR(hf_slice_equal(got, want), "%s is \"%.*s\"", #got, (int)(got).size, (got).data)
+
+TEST(as_redisson_names_them)
+{
+    hf_names names;
+    CHECK(hf_names_make(&names, hf_slice_of("order:42")));
+    CHECK_SLICE(names.key, hf_slice_of("order:42"));
+    CHECK_SLICE(names.counter, hf_slice_of("redisson_lock_token:{order:42}"));
+    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:{order:42}"));
+    CHECK_SLICE(names.releases, hf_slice_of("redisson_lock__channel:{order:42}"));
+    hf_names_free(&names);
+}
+
+TEST(a_key_with_a_brace_is_taken_as_it_is)
+{
+    hf_names names;
+    CHECK(hf_names_make(&names, hf_slice_of("a{b}c")));
+    CHECK_SLICE(names.counter, hf_slice_of("redisson_lock_token:a{b}c"));
+    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:a{b}c"));
+    CHECK_SLICE(names.releases, hf_slice_of("redisson_lock__channel:a{b}c"));
+    hf_names_free(&names);
+    CHECK(hf_names_make(&names, hf_slice_of("a}b")));
+    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:{a}b}"));
+    hf_names_free(&names);
+}
+
+TEST(keys_are_binary)
+{
+    hf_names names;
+    CHECK(hf_names_make(&names, (hf_slice){"a\0\xff ", 4}));
+    CHECK_SLICE(names.key, ((hf_slice){"a\0\xff ", 4}));
+    CHECK_SLICE(names.queue, ((hf_slice){"holdfast_queue:{a\0\xff }", 21}));
+    hf_names_free(&names);
+}
+
+TEST(names_own_their_bytes)
+{
+    char key[] = "abc";
+    hf_names names;
+    CHECK(hf_names_make(&names, hf_slice_of(key)));
+    key[0] = 'x';
+    CHECK_SLICE(names.key, hf_slice_of("abc"));
+    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:{abc}"));
+    hf_names_free(&names);
+}
+
+TEST(any_length)
+{
+    static char key[65536];
+    memset(key, 'k', sizeof key);
+    for (size_t size = 1; size <= sizeof key; size = size * 3 + 1) {
+        hf_names names;
+        CHECK(hf_names_make(&names, (hf_slice){key, size}));
+        CHECK_EQ_INT(names.counter.size, size + 22);
+        CHECK_EQ_INT(names.releases.size, size + 25);
+        hf_names_free(&names);
+    }
+}
+
+TEST(pattern_matches_only_itself)
+{
+    hf_names names;
+    hf_slice pattern;
+    CHECK(hf_names_make(&names, hf_slice_of("a*b?c[d]e\\f-^")));
+    CHECK(hf_names_pattern(&names, &pattern));
+    CHECK_SLICE(pattern, hf_slice_of("redisson_lock__channel:{a\\*b\\?c\\[d\\]e\\\\f-^}"));
+    free((char *)(uintptr_t)pattern.data);
+    hf_names_free(&names);
+    CHECK(hf_names_make(&names, hf_slice_of("**********")));
+    CHECK(hf_names_pattern(&names, &pattern));
+    CHECK_EQ_INT(pattern.size, names.releases.size + 10);
+    free((char *)(uintptr_t)pattern.data);
+    hf_names_free(&names);
+}
+
+static bool make_both(void *context)
+{
+    hf_names names;
+    hf_slice pattern;
+    (void)context;
+    if (!hf_names_make(&names, hf_slice_of("key"))) return false;
+    bool made = hf_names_pattern(&names, &pattern);
+    if (made) free((char *)(uintptr_t)pattern.data);
+    hf_names_free(&names);
+    return made;
+}
+
+TEST(out_of_memory)
+{
+    CHECK_EQ_INT(memerr_until_success(make_both, NULL, 10), 2);
+}
+
+CHECK_MAIN

@@ -1,0 +1,321 @@
+#include "reply.h"
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "memerr.h"
+
+static hf_reader reader;
+
+/* The first reply in `bytes`; NULL when more is needed, or with *broken set when they are no reply. */
+static hf_reply *read_bytes(const char *bytes, size_t size, bool *broken)
+{
+    hf_reply *reply = NULL;
+    *broken = !hf_reader_open(&reader) || !hf_reader_feed(&reader, bytes, size) ||
+              !hf_reader_next(&reader, &reply);
+    hf_reader_close(&reader);
+    return reply;
+}
+
+static hf_reply *read_text(const char *text)
+{
+    bool broken;
+    return read_bytes(text, strlen(text), &broken);
+}
+
+static bool is_broken(const char *text)
+{
+    bool broken;
+    hf_reply_free(read_bytes(text, strlen(text), &broken));
+    return broken;
+}
+
+TEST(every_type)
+{
+    hf_reply *reply = read_text("+OK\r\n");
+    CHECK(reply && reply->type == HF_REPLY_STATUS);
+    CHECK_STR(reply->string, "OK");
+    hf_reply_free(reply);
+    reply = read_text("-ERR no\r\n");
+    CHECK(reply && reply->type == HF_REPLY_ERROR);
+    CHECK_STR(reply->string, "ERR no");
+    hf_reply_free(reply);
+    reply = read_text(":-42\r\n");
+    CHECK(reply && reply->type == HF_REPLY_INTEGER);
+    CHECK_EQ_INT(reply->integer, -42);
+    hf_reply_free(reply);
+    reply = read_text("$-1\r\n");
+    CHECK(reply && reply->type == HF_REPLY_NIL);
+    hf_reply_free(reply);
+    reply = read_text("*-1\r\n");
+    CHECK(reply && reply->type == HF_REPLY_NIL);
+    hf_reply_free(reply);
+    reply = read_text("*0\r\n");
+    CHECK(reply && reply->type == HF_REPLY_ARRAY);
+    CHECK_EQ_INT(reply->size, 0);
+    hf_reply_free(reply);
+    bool broken;
+    reply = read_bytes("$4\r\na\0\r\n\r\n", 10, &broken);
+    CHECK(reply && reply->type == HF_REPLY_STRING);
+    CHECK_MEM(reply->string, reply->size, "a\0\r\n", 4);
+    hf_reply_free(reply);
+}
+
+TEST(arrays_in_arrays)
+{
+    hf_reply *reply = read_text("*3\r\n:1\r\n*2\r\n$1\r\na\r\n*1\r\n$-1\r\n+b\r\n");
+    CHECK(reply && reply->type == HF_REPLY_ARRAY);
+    CHECK_EQ_INT(reply->size, 3);
+    CHECK_EQ_INT(reply->elements[0]->integer, 1);
+    CHECK_STR(reply->elements[1]->elements[0]->string, "a");
+    CHECK_EQ_INT(reply->elements[1]->elements[1]->elements[0]->type, HF_REPLY_NIL);
+    CHECK_STR(reply->elements[2]->string, "b");
+    hf_reply_free(reply);
+}
+
+TEST(split_at_every_byte)
+{
+    static const char bytes[] = "*4\r\n:12\r\n$5\r\nab\r\nc\r\n*1\r\n-E no\r\n$-1\r\n+next\r\n";
+    size_t size = sizeof bytes - 1;
+    for (size_t cut = 1; cut < size - 7; cut++) {
+        hf_reply *reply = NULL, *next = NULL;
+        CHECK(hf_reader_open(&reader));
+        CHECK(hf_reader_feed(&reader, bytes, cut));
+        CHECK(hf_reader_next(&reader, &reply));
+        CHECK_OR(!reply, "a reply after %zu bytes", cut);
+        CHECK(hf_reader_feed(&reader, bytes + cut, size - cut));
+        CHECK(hf_reader_next(&reader, &reply));
+        CHECK(reply && reply->size == 4);
+        CHECK_MEM(reply->elements[1]->string, reply->elements[1]->size, "ab\r\nc", 5);
+        CHECK_STR(reply->elements[2]->elements[0]->string, "E no");
+        CHECK(hf_reader_next(&reader, &next));
+        CHECK(next);
+        CHECK_STR(next->string, "next");
+        hf_reply_free(reply);
+        hf_reply_free(next);
+        hf_reader_close(&reader);
+    }
+}
+
+TEST(byte_by_byte)
+{
+    static const char bytes[] = "*2\r\n$2\r\nab\r\n*1\r\n:7\r\n";
+    hf_reply *reply = NULL;
+    CHECK(hf_reader_open(&reader));
+    for (size_t i = 0; i < sizeof bytes - 1; i++) {
+        CHECK(!reply);
+        CHECK(hf_reader_feed(&reader, bytes + i, 1));
+        CHECK(hf_reader_next(&reader, &reply));
+    }
+    CHECK(reply);
+    CHECK_EQ_INT(reply->elements[1]->elements[0]->integer, 7);
+    hf_reply_free(reply);
+    hf_reader_close(&reader);
+}
+
+TEST(what_is_no_protocol)
+{
+    CHECK(is_broken("HTTP/1.1 400 Bad Request\r\n"));
+    CHECK(is_broken("\r\n"));
+    CHECK(is_broken(":12a\r\n"));
+    CHECK(is_broken(":\r\n"));
+    CHECK(is_broken("$-2\r\n"));
+    CHECK(is_broken("$a\r\n"));
+    CHECK(is_broken("*a\r\n"));
+    CHECK(is_broken("*2\r\n:1\r\nx\r\n"));
+    CHECK(is_broken("*2\r\n*1\r\n:1\r\nx\r\n"));
+    bool broken;
+    hf_reply_free(read_bytes("\0\0\0\0", 4, &broken));
+    CHECK(broken);
+}
+
+/* Types of a newer protocol that was never asked for: not understood, but no crash either. */
+TEST(types_of_another_protocol)
+{
+    static const char *const texts[] = {",3.14\r\n",  "#t\r\n",         "_\r\n",
+                                        "(123\r\n",   "=5\r\ntxt:a\r\n", "%1\r\n:1\r\n:2\r\n",
+                                        "~1\r\n:1\r\n", ">1\r\n:1\r\n",  "*2\r\n,1.5\r\n#f\r\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        hf_reply *reply = read_text(texts[i]);
+        hf_reply_integer_at(reply, 0, 0);
+        hf_reply_string_at(reply, 0);
+        hf_reply_free(reply);
+    }
+}
+
+TEST(hostile_counts_allocate_nothing)
+{
+    memerr_fail(0);
+    CHECK(is_broken("*1000000000\r\n"));
+    CHECK(is_broken("*4097\r\n"));
+    CHECK(is_broken("*2147483648\r\n"));
+    CHECK(is_broken("*9223372036854775807\r\n"));
+    CHECK(is_broken("*99999999999999999999\r\n"));
+    CHECK(memerr_count() < 200);
+}
+
+TEST(elements_count_over_all_levels)
+{
+    char text[64];
+    snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
+    CHECK(!is_broken(text));
+    CHECK(is_broken("*2\r\n*4095\r\n"));
+    CHECK(!is_broken("*2\r\n*4094\r\n"));
+    CHECK(is_broken("*2\r\n*1\r\n:1\r\n*4094\r\n"));
+}
+
+TEST(deep_nesting_is_bounded)
+{
+    static char deep[4 * 100000 + 1];
+    for (size_t i = 0; i + 4 < sizeof deep; i += 4) memcpy(deep + i, "*1\r\n", 4);
+    CHECK(is_broken(deep));
+}
+
+/* Reads an array of `count` strings of `size` bytes; false when the reader refuses. */
+static bool reads_strings(int count, size_t size)
+{
+    char head[64], *bytes = calloc(1, size + 1);
+    hf_reply *reply = NULL;
+    bool good = bytes && hf_reader_open(&reader);
+    int head_size = snprintf(head, sizeof head, "*%d\r\n", count);
+    good = good && hf_reader_feed(&reader, head, (size_t)head_size);
+    for (int i = 0; good && i < count; i++) {
+        head_size = snprintf(head, sizeof head, "$%zu\r\n", size);
+        good = hf_reader_feed(&reader, head, (size_t)head_size) &&
+               hf_reader_feed(&reader, bytes, size) && hf_reader_feed(&reader, "\r\n", 2) &&
+               hf_reader_next(&reader, &reply);
+    }
+    good = good && reply;
+    hf_reply_free(reply);
+    hf_reader_close(&reader);
+    free(bytes);
+    return good;
+}
+
+TEST(bytes_count_over_all_elements)
+{
+    CHECK(reads_strings(1, HF_REPLY_MAX_BYTES));
+    CHECK(!reads_strings(1, HF_REPLY_MAX_BYTES + 1));
+    CHECK(reads_strings(4, HF_REPLY_MAX_BYTES / 4));
+    CHECK(!reads_strings(4, HF_REPLY_MAX_BYTES / 4 + 1));
+}
+
+TEST(limits_begin_anew_with_each_reply)
+{
+    static char text[HF_REPLY_MAX_ELEMENTS * 4 + 16];
+    int size = snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
+    for (int i = 0; i < HF_REPLY_MAX_ELEMENTS; i++, size += 4) memcpy(text + size, ":1\r\n", 4);
+    CHECK(hf_reader_open(&reader));
+    for (int round = 0; round < 3; round++) {
+        hf_reply *reply = NULL;
+        CHECK(hf_reader_feed(&reader, text, (size_t)size));
+        CHECK(hf_reader_next(&reader, &reply));
+        CHECK(reply && reply->size == HF_REPLY_MAX_ELEMENTS);
+        hf_reply_free(reply);
+    }
+    hf_reader_close(&reader);
+}
+
+/* A length that never comes is not waited for beyond the limit. */
+TEST(an_endless_string_is_given_up)
+{
+    static char bytes[65536];
+    hf_reply *reply = NULL;
+    size_t fed = 0;
+    CHECK(hf_reader_open(&reader));
+    CHECK(hf_reader_feed(&reader, "$999999999999\r\n", 15));
+    bool good = hf_reader_next(&reader, &reply);
+    while (good && fed <= 2 * HF_REPLY_MAX_BYTES) {
+        CHECK(!reply);
+        good = hf_reader_feed(&reader, bytes, sizeof bytes) && hf_reader_next(&reader, &reply);
+        fed += sizeof bytes;
+    }
+    CHECK(!good);
+    CHECK(fed <= HF_REPLY_MAX_BYTES + sizeof bytes);
+    hf_reader_close(&reader);
+}
+
+TEST(an_endless_line_is_given_up)
+{
+    static char bytes[65536];
+    hf_reply *reply = NULL;
+    size_t fed = 0;
+    memset(bytes, 'x', sizeof bytes);
+    bytes[0] = '+';
+    CHECK(hf_reader_open(&reader));
+    bool good = true;
+    for (; good && fed <= 2 * HF_REPLY_MAX_BYTES; fed += sizeof bytes) {
+        good = hf_reader_feed(&reader, bytes, sizeof bytes) && hf_reader_next(&reader, &reply);
+        CHECK(!reply);
+        bytes[0] = 'x';
+    }
+    CHECK(!good);
+    hf_reader_close(&reader);
+}
+
+TEST(closed_in_the_middle_of_a_reply)
+{
+    hf_reply *reply = NULL;
+    CHECK(hf_reader_open(&reader));
+    CHECK(hf_reader_feed(&reader, "*3\r\n$1\r\na\r\n*2\r\n:1\r\n", 19));
+    CHECK(hf_reader_next(&reader, &reply));
+    CHECK(!reply);
+    hf_reader_close(&reader);
+    hf_reader_close(&reader);
+}
+
+TEST(integers_and_strings_of_an_array)
+{
+    hf_reply *reply = read_text("*7\r\n:5\r\n$2\r\n-7\r\n$0\r\n\r\n$2\r\n5x\r\n$-1\r\n+st\r\n*0\r\n");
+    CHECK(reply);
+    CHECK_EQ_INT(hf_reply_integer_at(reply, 0, 99), 5);
+    CHECK_EQ_INT(hf_reply_integer_at(reply, 1, 99), -7);
+    for (size_t i = 2; i < 9; i++) CHECK_EQ_INT(hf_reply_integer_at(reply, i, 99), 99);
+    CHECK_EQ_INT(hf_reply_string_at(reply, 0).size, 0);
+    CHECK(hf_slice_equal(hf_reply_string_at(reply, 1), hf_slice_of("-7")));
+    CHECK(hf_slice_equal(hf_reply_string_at(reply, 5), hf_slice_of("st")));
+    CHECK(hf_reply_string_at(reply, 4).data && hf_reply_string_at(reply, 4).size == 0);
+    CHECK_EQ_INT(hf_reply_string_at(reply, 9).size, 0);
+    hf_reply_free(reply);
+    CHECK_EQ_INT(hf_reply_integer_at(NULL, 0, 99), 99);
+    CHECK_EQ_INT(hf_reply_string_at(NULL, 0).size, 0);
+    reply = read_text(":5\r\n");
+    CHECK_EQ_INT(hf_reply_integer_at(reply, 0, 99), 99);
+    hf_reply_free(reply);
+}
+
+static bool read_nested(void *context)
+{
+    (void)context;
+    hf_reply *reply = read_text("*3\r\n$1\r\na\r\n*2\r\n:1\r\n$-1\r\n-E\r\n");
+    bool good = reply && reply->elements[1]->elements[0]->integer == 1;
+    hf_reply_free(reply);
+    return good;
+}
+
+TEST(out_of_memory)
+{
+    CHECK(memerr_until_success(read_nested, NULL, 100) > 8);
+}
+
+/* Mutations of good replies: whatever comes, it ends. */
+TEST(noise)
+{
+    static const char good[] = "*3\r\n:1\r\n$3\r\nabc\r\n*2\r\n+OK\r\n-ERR x\r\n$-1\r\n:12\r\n";
+    static const char letters[] = "*$+-:\r\n0123456789ax,#_(=%~>";
+    uint64_t random = 11;
+    for (int round = 0; round < 20000; round++) {
+        char bytes[sizeof good];
+        memcpy(bytes, good, sizeof good);
+        for (uint64_t n = 1 + hf_jitter(&random, 3); n > 0; n--) {
+            bytes[hf_jitter(&random, sizeof good - 1)] = letters[hf_jitter(&random, sizeof letters - 1)];
+        }
+        hf_reply *reply;
+        CHECK(hf_reader_open(&reader));
+        CHECK(hf_reader_feed(&reader, bytes, sizeof good - 1));
+        while (hf_reader_next(&reader, &reply) && reply) hf_reply_free(reply);
+        hf_reader_close(&reader);
+    }
+}
+
+CHECK_MAIN

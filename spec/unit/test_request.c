@@ -1,0 +1,100 @@
+#include "request.h"
+
+#include "check.h"
+#include "memerr.h"
+
+#define CHECK_BYTES(request, want) CHECK_MEM((request).bytes, (request).size, want, sizeof want - 1)
+
+TEST(plain_command)
+{
+    hf_request request = {0};
+    hf_slice args[] = {{"SET", 3}, {"a\0b", 3}, {"", 0}};
+    CHECK(hf_request_command(&request, 3, args));
+    CHECK_BYTES(request, "*3\r\n$3\r\nSET\r\n$3\r\na\0b\r\n$0\r\n\r\n");
+    CHECK(!request.program);
+    hf_request_clear(&request);
+    CHECK(!request.bytes && request.size == 0);
+    hf_request_clear(&request);
+}
+
+TEST(call_of_a_program)
+{
+    static const hf_program program = {"p", "0123456789abcdef0123456789abcdef01234567", "return 1", 8};
+    hf_request request = {.whole = true};
+    hf_slice args[] = {{"key", 3}, {"x y", 3}};
+    CHECK(hf_request_call(&request, &program, 1, 2, args));
+    CHECK_BYTES(request, "*5\r\n$7\r\nEVALSHA\r\n$40\r\n0123456789abcdef0123456789abcdef01234567\r\n"
+                         "$1\r\n1\r\n$3\r\nkey\r\n$3\r\nx y\r\n");
+    CHECK(request.program == &program);
+    CHECK(!request.whole);
+    hf_request_clear(&request);
+}
+
+TEST(encoding_again_replaces_the_bytes)
+{
+    hf_request request = {0};
+    hf_slice first[] = {{"PING", 4}}, second[] = {{"ECHO", 4}, {"x", 1}};
+    CHECK(hf_request_command(&request, 1, first));
+    CHECK(hf_request_command(&request, 2, second));
+    CHECK_BYTES(request, "*2\r\n$4\r\nECHO\r\n$1\r\nx\r\n");
+    hf_request_clear(&request);
+}
+
+TEST(more_arguments_than_fit_on_the_stack)
+{
+    for (size_t count = HF_REQUEST_ARGS - 4; count <= 301; count++) {
+        hf_request request = {0};
+        hf_slice args[301];
+        char head[16];
+        for (size_t i = 0; i < count; i++) args[i] = hf_slice_of(i % 2 ? "ab" : "c");
+        CHECK(hf_request_call(&request, hf_program_renew(HF_LAYOUT_LOCK), 1, count, args));
+        int size = snprintf(head, sizeof head, "*%zu\r\n", count + 3);
+        CHECK_MEM(request.bytes, size, head, size);
+        CHECK(memcmp(request.bytes + request.size - 4, count % 2 ? "\nc\r\n" : "ab\r\n", 4) == 0);
+        hf_request_clear(&request);
+    }
+}
+
+TEST(decimal_digits)
+{
+    char text[24];
+    static const struct {
+        uint64_t value;
+        const char *digits;
+    } cases[] = {{0, "0"}, {7, "7"}, {10, "10"}, {30000, "30000"}, {UINT64_MAX, "18446744073709551615"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_slice digits = hf_decimal(text, cases[i].value);
+        CHECK_STR(digits.data, cases[i].digits);
+        CHECK_EQ_INT(digits.size, strlen(cases[i].digits));
+    }
+}
+
+static bool encode_many(void *context)
+{
+    hf_request request = {0};
+    hf_slice args[40];
+    (void)context;
+    for (int i = 0; i < 40; i++) args[i] = hf_slice_of("x");
+    bool encoded = hf_request_command(&request, 40, args);
+    hf_request_clear(&request);
+    return encoded;
+}
+
+TEST(out_of_memory)
+{
+    CHECK(memerr_until_success(encode_many, NULL, 20) >= 2);
+}
+
+TEST(out_of_memory_keeps_the_old_bytes_valid)
+{
+    hf_request request = {0};
+    hf_slice args[] = {{"PING", 4}};
+    CHECK(hf_request_command(&request, 1, args));
+    memerr_fail(1);
+    CHECK(!hf_request_command(&request, 1, args));
+    memerr_fail(0);
+    CHECK_BYTES(request, "*1\r\n$4\r\nPING\r\n");
+    hf_request_clear(&request);
+}
+
+CHECK_MAIN
