@@ -68,7 +68,7 @@ static bool check_interrupt(void *context, bool signalled) {
 hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool interruptible) {
     lua_State *main = main_state(L);
     watched_hooks hooks = {L, main, lua_gethook(L), lua_gethook(main), interruptible};
-    return hf_driver_run(driver, spec, check_interrupt, &hooks);
+    return hf_driver_run(driver, spec, interruptible, check_interrupt, &hooks);
 }
 
 /* ---- the module ---- */

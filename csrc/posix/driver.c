@@ -266,7 +266,8 @@ static void lock_again(hf_driver *driver, bool watchdog) {
 
 /* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has something, or `until`.
  * Releases the mutex meanwhile; reads only what `mine` still allows after that. False after a signal. */
-static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(const hf_driver *), int extra, hf_time until) {
+static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(const hf_driver *), int extra, hf_time until,
+                           const sigset_t *signals) {
     struct pollfd fds[HF_LINKS + 1];
     for (int i = 0; i < HF_LINKS; i++) {
         int fd = links & LINK(i) ? poll_fd(driver, i) : -1;
@@ -276,7 +277,7 @@ static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(c
     hf_time now = hf_now();
     struct timespec timeout = timespec_of(until > now ? until - now : 0);
     pthread_mutex_unlock(&driver->mutex);
-    int ready = ppoll(fds, HF_LINKS + 1, &timeout, NULL);
+    int ready = ppoll(fds, HF_LINKS + 1, &timeout, signals);
     bool signalled = ready < 0 && errno == EINTR;
     lock_again(driver, extra >= 0);
     unsigned allowed = mine(driver);
@@ -340,7 +341,7 @@ static bool receive_reply(hf_driver *driver) {
     return size >= 0 || error != EINTR;
 }
 
-static bool sleep_for_op(hf_driver *driver, hf_op *op) {
+static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) {
     hf_time until = call_deadline(driver, op);
     bool left_behind = hf_session_has_work(&driver->client.links[HF_LINK_CALLS]); /* read by nobody else during a call */
     if (op->blocked && driver->running && !left_behind) {
@@ -350,7 +351,7 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op) {
     if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
     if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
     if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
-    return sleep_on_links(driver, caller_links(driver), caller_links, -1, until);
+    return sleep_on_links(driver, caller_links(driver), caller_links, -1, until, signals);
 }
 
 /* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. */
@@ -359,19 +360,30 @@ static void notice_end(hf_driver *driver) {
     if (calls->state == HF_SESSION_READY && !hf_session_has_work(calls)) read_link(driver, HF_LINK_CALLS);
 }
 
-hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check, void *context) {
+static void hold_signals(sigset_t *before) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t held;
+    sigfillset(&held);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&held, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &held, before);
+}
+
+hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible, hf_interrupt_check *check, void *context) {
+    sigset_t before;
     notice_end(driver);
     hf_op *op = hf_client_begin(&driver->client, spec, hf_now());
     if (!op) return NULL;
     driver->calling = true;
+    if (interruptible) hold_signals(&before); /* they come in while it sleeps: one that came before would be missed */
     while (!op->done) {
         serve_calls(driver);
         if (!driver->running) serve_keeper(driver);
         if (op->done) break;
         hf_driver_nudge(driver);
-        bool signalled = !sleep_for_op(driver, op);
+        bool signalled = !sleep_for_op(driver, op, interruptible ? &before : NULL);
         if (!op->done && check(context, signalled)) hf_op_interrupt(op, hf_now());
     }
+    if (interruptible) pthread_sigmask(SIG_SETMASK, &before, NULL);
     driver->calling = false;
     serve_link(driver, HF_LINK_CALLS);
     serve_link(driver, HF_LINK_EVENTS);
@@ -410,7 +422,7 @@ static void *watch(void *context) {
         hf_time until = watch_deadline(driver);
         if (driver->stopping) until = hf_time_min(until, driver->stop_by);
         driver->sleeps_until = until;
-        sleep_on_links(driver, watchdog_links(driver), watchdog_links, driver->wake[0], until);
+        sleep_on_links(driver, watchdog_links(driver), watchdog_links, driver->wake[0], until, NULL);
         drain(driver->wake[0]);
         driver->wakes++;
         pthread_cond_broadcast(&driver->changed);

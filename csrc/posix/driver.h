@@ -71,7 +71,7 @@ void hf_driver_leave(hf_driver *driver);
 
 /* Runs one operation to its end; NULL when out of memory. Between enter and leave; the result is to be read and given to
  * hf_op_end before leave. */
-hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check, void *context);
+hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible, hf_interrupt_check *check, void *context);
 
 /* Starts the watchdog unless it runs, or was stopped by hf_driver_unwatch. False: errno says why. Between enter and leave. */
 bool hf_driver_watch(hf_driver *driver);

@@ -137,7 +137,9 @@ function process.stop_all()
 end
 
 -- LuaJIT may spin in a compiled loop over pairs while it closes its state.
-if rawget(_G, "jit") then rawget(_G, "jit").off(process.stop_all) end
+if rawget(_G, "jit") then
+  for _, each in ipairs { members, process.remove, process.stop_all } do rawget(_G, "jit").off(each) end
+end
 
 -- A finalizer is the one thing that runs however this program ends.
 if rawget(_G, "newproxy") then
