@@ -260,7 +260,7 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
     note_place(op, hf_reply_integer_at(reply, 4, 0) == 1);
     if (op->interrupted) {
         leave(op, HF_INTERRUPTED, now);
-    } else if (now >= op->wait_until) {
+    } else if (now >= op->wait_until && !HF_DEFECT(NO_END_OF_WAIT)) {
         leave(op, HF_BUSY, now);
     } else if (!op->queued || !is_heard(op)) {
         if (!op->events) op->client->stats.waits++;

@@ -162,7 +162,6 @@ static bool next_number(const char **at, uint64_t *value) {
 /* A grant for a wait that has ended here: the keeper passes the lock on. */
 static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
                            hf_time now) {
-    if (HF_DEFECT(STRAY_IGNORED)) return;
     if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
     if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */

@@ -17,7 +17,6 @@
     X(NO_LOOK_SUBSCRIBED) /* no second question once the channel is heard */                                           \
     X(BUSY_LOOK)          /* a waiter asks without end */                                                              \
     X(DEAF)               /* grants are not heard */                                                                   \
-    X(STRAY_IGNORED)      /* a grant for a wait that is over is not passed on */                                       \
     X(NO_UNDO)            /* what an acquire may have left is left */                                                  \
     X(NO_END_OF_WAIT)     /* a wait does not end */                                                                    \
     X(LOSS_IGNORED)       /* a renewal that was refused counts */                                                      \

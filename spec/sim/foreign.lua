@@ -86,7 +86,7 @@ function Foreign:answered(reply)
     self:listen(false)
     self.claim = {
       key = self.plan.key, owner = self.owner, who = "foreign " .. self.slot, slot = self.slot, asked_at = self.asked_at,
-      till = 0,
+      till = 0, lease_us = self.plan.lease * 1e6,
     }
     self.watcher:claim(self.claim, self.asked_at + self.plan.lease * 980000)
     return self:later(self.release, self.plan.nap)

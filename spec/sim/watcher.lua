@@ -15,7 +15,8 @@ Watcher.__index = Watcher
 -- In a calm schedule nothing goes wrong, so nobody needs to wait for a clock but for that of a lease.
 function Watcher.new(world, server, plan)
   local self = setmetatable({
-    world = world, server = server, calm = plan.calm, look_us = plan.grant_lease * 1000000, keys = {}, names = {}, uuids = {},
+    world = world, server = server, calm = plan.calm, look_us = plan.grant_lease * 1000000, keys = {}, names = {},
+    uuids = {},
   }, Watcher)
   server.watcher = self
   return self
@@ -37,7 +38,10 @@ end
 
 -- ---- claims ----
 
+-- Taken before data was lost, and not confirmed since. The processes of a shared owner cannot tell what was whose.
 local function is_excused(key, claim)
+  if claim.shared then return key.loss_at >= 0 end
+  if claim.till > key.loss_at + claim.lease_us then return false end
   if claim.token then return claim.token <= key.lost_token end
   return claim.asked_at <= key.loss_at
 end
@@ -211,8 +215,9 @@ end
 -- A waiter has left the queue: was there a reason?
 local function check_left(self, key, waiter, name, args)
   local member = waiter.member
-  local legit = owner_of(member) == key.holder or member == self.granted_member[key.name] or names_member(args, member) or not hears(self, member)
-    or self.missed[key.name] == member:sub(1, 36) or name == "complete"
+  local legit = owner_of(member) == key.holder or member == self.granted_member[key.name]
+    or names_member(args, member) or not hears(self, member) or self.missed[key.name] == member:sub(1, 36)
+    or name == "complete"
   if not legit then self.world:fail("queue", "%s: %s was dropped from the queue", key.name, member) end
 end
 
@@ -256,7 +261,10 @@ local function check_gap(self, key)
     if wanting and (not since or wanting < since) then since = wanting end
   end
   local gap = since and self.world.now - max(since, key.free_since) or 0
-  if gap > CALM_GAP + ((key.expired or self.foreign) and self.look_us or 0) then self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6) end
+  local look_us = (key.expired or self.foreign) and self.look_us or 0
+  if gap > CALM_GAP + look_us then
+    self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6)
+  end
 end
 
 local function check_claims(self, key)
@@ -283,6 +291,16 @@ local function check_token(self, key)
   if key.holder then key.take_of[token] = { owner = key.holder, number = key.takes } end
 end
 
+-- A grant needs somebody who hears it, and is no way to keep a lock from Redisson's waiters.
+local function check_grant(self, key, before)
+  if not self.server.redis.channels["holdfast_grant:" .. key.granted_member:sub(1, 36)] then
+    self.world:fail("grant", "%s: granted to %s, which cannot hear it", key.name, key.granted_member)
+  end
+  if before and key.layout == "lock" and self.server.redis.channels["redisson_lock__channel:{" .. key.name .. "}"] then
+    self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name, key.granted_member)
+  end
+end
+
 local function pass(self, key, before)
   key.takes = key.takes + 1
   self.world:note("  %s passes to %s", key.name, key.holder)
@@ -305,6 +323,8 @@ function Watcher:after(name, client, args)
     if holder and holder ~= before then
       pass(self, key, before)
       key.granted_to = not names_member(args, holder) and holder:find("^%x+%-%x+%-8") and holder or nil
+      key.granted_member = key.granted_to
+      if key.granted_to then check_grant(self, key, before) end
     end
     check_token(self, key)
     if before and not holder then key.free_since, key.expired = self.world.now, false end
