@@ -311,6 +311,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_slice owner = hf_reply_string_at(reply, 0);
     size_t size = owner.size < sizeof op->info.owner ? owner.size : sizeof op->info.owner - 1;
     memcpy(op->info.owner, owner.data, size);
+    op->info.owner_size = size;
     op->info.holds = hf_reply_integer_at(reply, 1, 0);
     op->info.ttl_ms = hf_reply_integer_at(reply, 2, -2);
     op->info.token = (uint64_t)hf_reply_integer_at(reply, 3, 0);

@@ -152,6 +152,7 @@ struct hf_op {
     hf_reply *reply; /* command: belongs to the operation */
     struct {
         char owner[HF_OWNER_MAX + 1];
+        size_t owner_size; /* 0: free; a longer owner is cut */
         long long holds, ttl_ms, waiters, ahead;
         uint64_t token;
     } info;

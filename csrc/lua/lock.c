@@ -331,6 +331,7 @@ typedef struct outcome {
     long long value, holds, ttl_ms, waiters;
     uint64_t token;
     char owner[HF_OWNER_MAX + 1];
+    size_t owner_size;
     char *record; /* to be freed; NULL: none */
     size_t record_size;
 } outcome;
@@ -347,6 +348,7 @@ static void settle(hf_lua_op *self, outcome *result) {
     result->waiters = op->info.waiters;
     result->token = op->info.token;
     memcpy(result->owner, op->info.owner, sizeof result->owner);
+    result->owner_size = op->info.owner_size;
     result->record = op->record;
     result->record_size = op->record_size;
     op->record = NULL;
@@ -375,8 +377,8 @@ static void push_ttl(lua_State *L, long long ttl_ms) {
 
 static void push_info(lua_State *L, const outcome *result) {
     lua_newtable(L);
-    if (result->owner[0]) {
-        lua_pushstring(L, result->owner);
+    if (result->owner_size > 0) {
+        lua_pushlstring(L, result->owner, result->owner_size);
         lua_setfield(L, -2, "owner");
     }
     set_integer(L, "holds", result->holds);
