@@ -128,6 +128,9 @@ local function members(set, pick)
   return list
 end
 
+-- LuaJIT may spin in a compiled loop over pairs while it closes its state.
+if rawget(_G, "jit") then rawget(_G, "jit").off(members) end
+
 function process.stop_all()
   if sys.getpid() ~= home then return end
   local children = members(running, "values")
@@ -135,9 +138,6 @@ function process.stop_all()
   for _, child in ipairs(children) do child:wait(5) end
   for _, path in ipairs(members(litter, "keys")) do process.remove(path) end
 end
-
--- LuaJIT may spin in a compiled loop over pairs while it closes its state.
-if rawget(_G, "jit") then rawget(_G, "jit").off(process.stop_all) end
 
 -- A finalizer is the one thing that runs however this program ends.
 if rawget(_G, "newproxy") then
