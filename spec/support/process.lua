@@ -128,9 +128,6 @@ local function members(set, pick)
   return list
 end
 
--- LuaJIT may spin in a compiled loop over pairs while it closes its state.
-if rawget(_G, "jit") then rawget(_G, "jit").off(members) end
-
 function process.stop_all()
   if sys.getpid() ~= home then return end
   local children = members(running, "values")
