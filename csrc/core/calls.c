@@ -322,7 +322,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
 
 static bool encode_info(hf_op *op) {
     const hf_names *names = op->spec.names;
-    hf_slice args[] = {names->key, names->counter, names->queue, HF_NO_WAITER};
+    hf_slice args[] = {names->key, names->counter, names->queue, hf_slice_of(op->client->uuid)};
     return hf_request_call(&op->request, hf_program_info(op->spec.layout), 3, sizeof args / sizeof *args, args);
 }
 

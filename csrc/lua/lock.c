@@ -328,7 +328,7 @@ static void settle_on_hold(hf_lua_lock *lock, hf_op *op) {
 typedef struct outcome {
     hf_op_kind kind;
     hf_failure failure;
-    long long value, holds, ttl_ms, waiters;
+    long long value, holds, ttl_ms, waiters, ahead;
     uint64_t token;
     char owner[HF_OWNER_MAX + 1];
     size_t owner_size;
@@ -346,6 +346,7 @@ static void settle(hf_lua_op *self, outcome *result) {
     result->holds = op->info.holds;
     result->ttl_ms = op->info.ttl_ms;
     result->waiters = op->info.waiters;
+    result->ahead = op->info.ahead;
     result->token = op->info.token;
     memcpy(result->owner, op->info.owner, sizeof result->owner);
     result->owner_size = op->info.owner_size;
@@ -383,6 +384,7 @@ static void push_info(lua_State *L, const outcome *result) {
     }
     set_integer(L, "holds", result->holds);
     set_integer(L, "waiters", result->waiters);
+    if (result->ahead >= 0) set_integer(L, "position", result->ahead + 1);
     push_ttl(L, result->ttl_ms);
     lua_setfield(L, -2, "ttl");
     if (result->token == 0) return;
@@ -497,7 +499,7 @@ static int l_ttl(lua_State *L) {
     return run(L, HF_OP_TTL, 0);
 }
 
-/* info(lock) -> { owner, holds, ttl, token, waiters } as the server has it | nil, message, code */
+/* info(lock) -> { owner, holds, ttl, token, waiters, position } as the server has it | nil, message, code */
 static int l_info(lua_State *L) {
     return run(L, HF_OP_INFO, 0);
 }
