@@ -265,7 +265,7 @@ describe("the documents of the command", function()
 
   it("pass mandoc", function()
     if not has("mandoc") then return pending("there is no mandoc") end
-    local lint = process.start { "mandoc", "-Tlint", "-Wwarning", "docs/holdfast.1" }
+    local lint = command.other { "mandoc", "-Tlint", "-Wwarning", "docs/holdfast.1" }
     assert.same({ "exit", 0 }, { lint:wait(PATIENCE) })
   end)
 
@@ -283,7 +283,7 @@ describe("the documents of the command", function()
       try holdfast show jo
       try holdfast run -w ""
     ]]
-    local child = process.start { "bash", "-c", script }
+    local child = command.other { "bash", "-c", script }
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
     assert.equal("<break bench>\n<--min-hold>\n<jobs:backup>\n<>\n", child:output())
     assert(lock:release())
@@ -299,7 +299,7 @@ describe("on a terminal", function()
   local server, directory, client
 
   local function tmux(...)
-    local child = process.start { "tmux", "-S", directory .. "/tmux", "-f", "/dev/null", ... }
+    local child = command.other { "tmux", "-S", directory .. "/tmux", "-f", "/dev/null", ... }
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
     return child:output()
   end
@@ -320,7 +320,7 @@ describe("on a terminal", function()
   -- Whether the job runs in the terminal's foreground again: the one who typed must not be faster.
   local function is_reading()
     local tty = tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
-    local list = process.start { "pgrep", "-x", "-r", "S", "-t", tty, "head" }
+    local list = command.other { "pgrep", "-x", "-r", "S", "-t", tty, "head" }
     return (select(2, list:wait(PATIENCE))) == 0
   end
 

@@ -14,6 +14,7 @@ function command.environment(server, more)
     LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
     HOLDFAST_URL = server and server:url() or false, HOLDFAST_CONFIG = "/dev/null", HOLDFAST_KEY = false,
     HOLDFAST_OWNER = false,
+    ASAN_OPTIONS = "detect_leaks=0", -- the jobs inherit a preloaded sanitizer: it is not they who are tested
   }
   for name, value in pairs(more or {}) do env[name] = value end
   return env
@@ -34,13 +35,21 @@ function command.run(server, words)
   return code, child:output()
 end
 
+-- A program that is not tested: without a sanitizer that may be preloaded here.
+function command.other(words)
+  words.env = { LD_PRELOAD = false }
+  return process.start(words)
+end
+
 -- For a shell: the command with its environment, `holdfast` as a function.
 function command.shell_prelude(server)
   local lines = {}
   for name, value in pairs(command.environment(server)) do
     lines[#lines + 1] = value and ("export %s='%s'"):format(name, value) or "unset " .. name
   end
-  lines[#lines + 1] = ("holdfast() { '%s' bin/holdfast \"$@\"; }"):format(sys.interpreter())
+  local preload = os.getenv("LD_PRELOAD")
+  lines[#lines + 1] = ("holdfast() { %s '%s' bin/holdfast \"$@\"; }"):format(
+    preload and ("LD_PRELOAD='%s'"):format(preload) or "", sys.interpreter())
   return table.concat(lines, "\n")
 end
 
