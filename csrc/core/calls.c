@@ -193,12 +193,11 @@ static void release_lost(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* The server may count the new lease or the old one. A shorter one must not arrive behind the keeper's next renewal. */
+/* The server may count the new lease or the old one; a shorter one must not arrive behind the keeper's next renewal. */
 static void doubt_lease(hf_op *op) {
     hf_client *client = op->client;
-    hf_hold *hold = op->hold;
+    const hf_hold *hold = op->hold;
     if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD || op->request.sends == 0) return;
-    hold->valid_until = hf_time_min(hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
     if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(&client->links[HF_LINK_CALLS]);
 }
 
@@ -237,6 +236,9 @@ static void extend(hf_op *op, hf_time now) {
     if (!hf_request_call(&op->request, hf_program_extend(op->spec.layout), 2, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
+    }
+    if (ms > 0) { /* a shorter lease runs from now on, whenever its reply comes */
+        op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(now, op->spec.lease));
     }
     hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);

@@ -112,7 +112,12 @@ local function data(connection, segment)
   if not peer or peer.closed then return end
   peer.sent_at = segment.sent_at
   local bytes = peer:feed(segment.bytes)
-  if bytes ~= "" then connection:reply(bytes) end
+  if bytes == "" then return end
+  if connection.process.loses_reply == connection.link then
+    connection.process.loses_reply = nil
+    return connection:drop(0)
+  end
+  connection:reply(bytes)
 end
 
 function Network:connect(process, link)

@@ -76,7 +76,7 @@ local function foreign_of(prng, plan)
 end
 
 local MISHAPS = {
-  "drop", "drop", "drop", "kill", "kill", "cut", "cut", "cut_up", "cut_down", "pause", "pause", "pause", "crash", "crash",
+  "drop", "drop", "lose_reply", "lose_reply", "lose_reply", "kill", "kill", "cut", "cut", "cut_up", "cut_down", "pause", "pause", "pause", "crash", "crash",
   "stall", "restart", "lose", "flush", "forget_scripts", "lose_counter", "delete", "refuse",
 }
 

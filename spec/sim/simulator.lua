@@ -18,6 +18,9 @@ local mishaps = {}
 
 function mishaps.drop(_, mishap, process) process:drop(mishap.link, mishap.lag) end
 
+-- The next reply is lost with its connection.
+function mishaps.lose_reply(_, mishap, process) process.loses_reply = mishap.link end
+
 function mishaps.kill(run, _, process)
   for _, client in ipairs(run.server.redis:clients()) do
     if client.process == process then client:drop() end

@@ -169,7 +169,7 @@ local function claim_of(self, handle, asked_at)
   local claim = {
     key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = handle.lock, till = 0,
     token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.layout ~= "guard", shared = handle.shared,
-    lease_us = math.max(self.plan.lease, self.plan.extend or 0) * 1.02e6 + 5000,
+    lease_us = math.max(self.plan.lease, self.plan.extend or 0, self.process.plan.grant_lease) * 1.02e6 + 5000,
   }
   self.claims[#self.claims + 1] = claim
   self.watcher:granted(claim)
