@@ -147,8 +147,8 @@ static void release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline_of(op), false, now);
 }
 
-/* A guard's hold ends with a record of the run instead. One that could not be written is not undone: the key stays taken
- * until its lease ends, because the run has happened. */
+/* A guard's hold ends with a record of the run instead. One that could not be written is not undone: the key stays
+ * taken until its lease ends, because the run has happened. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (!reply) {
@@ -297,7 +297,7 @@ static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
 static bool encode_force(hf_op *op) {
     const hf_names *names = op->spec.names;
     char grant[24];
-    hf_slice args[] = {names->key,     names->counter, names->queue,
+    hf_slice args[] = {names->key,      names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease))};
     op->request.once = true; /* the second time it would take it from the next owner */
     return hf_request_call(&op->request, hf_program_force(op->spec.layout), 4, sizeof args / sizeof *args, args);

@@ -7,8 +7,8 @@
 
 #include "lock.h"
 
-/* An operation under way, as Lua sees it. Its user value keeps the lock alive; with a blocking driver it begins and ends
- * within one call. */
+/* An operation under way, as Lua sees it. Its user value keeps the lock alive; with a blocking driver it begins and
+ * ends within one call. */
 typedef struct hf_lua_op {
     hf_lua_lock *lock;
     hf_op *op;
@@ -23,7 +23,8 @@ static void end_op(hf_lua_op *self) {
 static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double seconds) {
     hf_lua_lock *lock = self->lock;
     lua_Number number = lock->owner ? 0 : hf_coroutine_number(L);
-    hf_op_spec spec = {.kind = kind, .layout = lock->layout, .names = &lock->names, .owner = hf_lock_owner(lock, number, &self->text)};
+    hf_op_spec spec = {
+        .kind = kind, .layout = lock->layout, .names = &lock->names, .owner = hf_lock_owner(lock, number, &self->text)};
     if (kind == HF_OP_PING) spec.names = NULL;
     spec.print = lock->print;
     if (kind == HF_OP_EXTEND) spec.lease = hf_to_time(seconds);
@@ -237,13 +238,13 @@ static int l_info(lua_State *L) {
 
 /* ---- operations of an external driver ---- */
 
-static const char *const KINDS[] = {"acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", "ping",
-                                    NULL};
+static const char *const KINDS[] = {"acquire",       "release", "complete", "extend", "check",
+                                    "force_release", "info",    "ttl",      "ping",   NULL};
 static const hf_op_kind KIND_OF[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK,
                                      HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,      HF_OP_PING};
 
-/* begin(lock, kind [, seconds [, record]]) -> operation, its number. To be finished once it is done; collecting it gives it
- * up. A ping is about the lock's client alone. */
+/* begin(lock, kind [, seconds [, record]]) -> operation, its number. To be finished once it is done; collecting it
+ * gives it up. A ping is about the lock's client alone. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return luaL_error(L, "the lock was collected");

@@ -91,8 +91,8 @@ static hf_layout layout_field(lua_State *L) {
     return layout;
 }
 
-/* new(client, { key, layout, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the lock;
- * it must hold the client. */
+/* new(client, { key, layout, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the
+ * lock; it must hold the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     size_t key_size, owner_size = 0;

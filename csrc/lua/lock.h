@@ -21,7 +21,7 @@ typedef struct hf_lua_lock {
     size_t owner_size;
     hf_time lease;
     hf_slice print; /* a guard's */
-    double wait; /* seconds, the default */
+    double wait;    /* seconds, the default */
     uint64_t token_ttl_ms;
     hf_layout layout;
     bool renewed, interruptible, shared;
@@ -72,8 +72,8 @@ void hf_push_token(lua_State *L, uint64_t token);
 bool hf_lock_prepare(hf_lua_lock *lock, hf_failure *failure);
 
 /* What calls the server, for the table of the lock's functions. */
-extern const luaL_Reg hf_lock_calls[];    /* call.c */
-extern const luaL_Reg hf_lock_several[];  /* several.c */
-void hf_open_operations(lua_State *L);    /* call.c */
+extern const luaL_Reg hf_lock_calls[];   /* call.c */
+extern const luaL_Reg hf_lock_several[]; /* several.c */
+void hf_open_operations(lua_State *L);   /* call.c */
 
 #endif
