@@ -58,7 +58,7 @@ end
 local function down_arrives(connection, run, argument)
   local process, now = connection.process, connection.world.now
   if process.dead or connection.given_up or connection.down_lost then return end
-  local free = max(process.down_blocked, process.paused_until)
+  local free = max(process.down_blocked, process.paused_until, connection.stalled_until)
   if free > now then
     connection.down_at = max(connection.down_at, free + 1)
     connection.world:at(free + 1, down_arrives, connection, run, argument)
@@ -123,7 +123,7 @@ end
 function Network:connect(process, link)
   local connection = setmetatable({
     world = self.world, server = self.server, process = process, link = link,
-    up_at = process.up_at[link] or 0, down_at = 0,
+    up_at = process.up_at[link] or 0, down_at = 0, stalled_until = 0,
   }, Connection)
   connection:up(accept)
   return connection

@@ -51,7 +51,7 @@ local function task_of(prng, plan)
   if key.layout == "guard" then
     task.keep = prng:pick { 0, 0.1, 1 }
     task.finish = prng:chance(30) and "release" or "complete"
-    task.renewed, task.extend, task.check = true, nil, nil
+    task.extend, task.check = nil, nil
   end
   if not plan.calm and prng:chance(4) and key.layout ~= "guard" then task.force = true end
   if key.layout == "lock" and plan.sharing and prng:chance(60) then task.owner = UUID:format(1) end
@@ -76,8 +76,9 @@ local function foreign_of(prng, plan)
 end
 
 local MISHAPS = {
-  "drop", "drop", "lose_reply", "lose_reply", "lose_reply", "kill", "kill", "cut", "cut", "cut_up", "cut_down", "pause", "pause", "pause", "crash", "crash",
-  "stall", "restart", "lose", "flush", "forget_scripts", "lose_counter", "delete", "refuse",
+  "drop", "drop", "lose_reply", "lose_reply", "lose_reply", "kill", "kill", "cut", "cut", "cut_up", "cut_down",
+  "pause", "pause", "pause", "crash", "crash", "stall", "restart", "lose", "flush", "forget_scripts", "lose_counter",
+  "delete", "refuse", "stall_link", "stall_link", "stall_link",
 }
 
 local function mishap_of(prng, plan, last)
@@ -91,7 +92,7 @@ local function mishap_of(prng, plan, last)
 end
 
 local function keys_of(prng)
-  local layouts = { "lock", "lock", "lock", "lock", "mutex", "guard" }
+  local layouts = { "lock", "lock", "lock", "mutex", "guard" }
   local keys = { { name = "a", layout = prng:pick(layouts) } }
   if prng:chance(25) then keys[2] = { name = "b", layout = prng:pick(layouts) } end
   return keys

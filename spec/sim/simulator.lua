@@ -31,6 +31,12 @@ function mishaps.cut(run, mishap, process)
   process.up_blocked, process.down_blocked = run.world.now + mishap.duration, run.world.now + mishap.duration
 end
 
+-- What comes back over one connection comes late.
+function mishaps.stall_link(run, mishap, process)
+  local connection = process.connections[mishap.link]
+  if connection then connection.stalled_until = run.world.now + mishap.duration end
+end
+
 function mishaps.cut_up(run, mishap, process) process.up_blocked = run.world.now + mishap.duration end
 function mishaps.cut_down(run, mishap, process) process.down_blocked = run.world.now + mishap.duration end
 function mishaps.pause(_, mishap, process) process:pause(mishap.duration) end

@@ -236,7 +236,7 @@ local function hold(self, handle, claim)
     if claim.fenced then self.watcher:write(claim) end
     self:look_now()
   end
-  if plan.check then perform(self, handle, "check", 0) self:look_now() check_count(self, handle) end
+  if plan.check then perform(self, handle, "check", 0) self:look_now() end
   if plan.extend then perform(self, handle, "extend", plan.extend) self:look_now() end
 end
 

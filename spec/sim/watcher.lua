@@ -55,7 +55,12 @@ end
 -- The claim now ends at `till`; 0: it has ended.
 function Watcher:claim(claim, till)
   local key, now = self.keys[claim.key], self.world.now
-  if key.granted_to == claim.owner then key.granted_to = nil end
+  if key.granted_to == claim.owner then
+    key.granted_to = nil
+    if self.calm and now - key.granted_at > CALM_GAP then
+      self.world:fail("grant", "%s: %s has heard of its grant after %.3f s", key.name, claim.who, (now - key.granted_at) / 1e6)
+    end
+  end
   claim.till = till
   if till <= now then
     key.claims[claim.slot] = nil
@@ -323,7 +328,7 @@ function Watcher:after(name, client, args)
     if holder and holder ~= before then
       pass(self, key, before)
       key.granted_to = not names_member(args, holder) and holder:find("^%x+%-%x+%-8") and holder or nil
-      key.granted_member = key.granted_to
+      key.granted_member, key.granted_at = key.granted_to, self.world.now
       if key.granted_to then check_grant(self, key, before) end
     end
     check_token(self, key)
