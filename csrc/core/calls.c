@@ -193,11 +193,16 @@ static void release_lost(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* The server may count the new lease or the old one; a shorter one must not arrive behind the keeper's next renewal. */
+/* Refused: the old lease goes on. Unknown: the server may count the new one or the old one, and a shorter one must not
+ * arrive behind the keeper's next renewal. */
 static void doubt_lease(hf_op *op) {
     hf_client *client = op->client;
-    const hf_hold *hold = op->hold;
-    if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD || op->request.sends == 0) return;
+    hf_hold *hold = op->hold;
+    if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD) return;
+    if (op->request.sends == 0) {
+        hold->valid_until = op->believed_until;
+        return;
+    }
     if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(&client->links[HF_LINK_CALLS]);
 }
 
@@ -237,6 +242,7 @@ static void extend(hf_op *op, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
+    op->believed_until = op->hold->valid_until;
     if (ms > 0) { /* a shorter lease runs from now on, whenever its reply comes */
         op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(now, op->spec.lease));
     }
