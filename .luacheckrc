@@ -8,6 +8,8 @@ files["*.rockspec"] = { std = "+rockspec" }
 files["spec/**/*_spec.lua"] = { std = "+busted" }
 files["spec/interop/*.lua"] = { std = "+busted" }
 files["lua/holdfast/resty.lua"] = { std = "+ngx_lua" }
+files["lua/holdfast/idempotent_request.lua"] = { std = "+ngx_lua" }
+files["examples/openresty/handlers"] = { std = "+ngx_lua", read_globals = { "locks" } }
 
 -- the programs with their fragments in place, as they are sent to the server
 files["build/programs"] = {
@@ -20,3 +22,5 @@ files["build/programs"] = {
   },
   ignore = { "211" },
 }
+
+files["spec"] = { max_line_length = 132 }

@@ -1,9 +1,10 @@
 # make            the module for Lua 5.4 and for LuaJIT, and the core as a static library
 # make demo       the flash sale on a throw-away redis-server
+# make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
 # make bench      the ratios of the quality bars
-# make interop    one lock for holdfast, Redisson in Java and node-redisson; needs a JDK, Maven and npm
+# make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 # make install    PREFIX=/usr/local, DESTDIR=
 
 PREFIX ?= /usr/local
@@ -38,7 +39,7 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
+.PHONY: sim sim-defects build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
         analyse gc model \
         format install clean embed
 .DEFAULT_GOAL := build
@@ -76,6 +77,14 @@ $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
 endef
 $(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
 
+# the core with deliberate defects that can be switched on, for the simulator alone
+
+sim-defects:
+	@$(MAKE) -s BUILD=$(BUILD)/sim "CFLAGS=$(CFLAGS) -DHF_DEFECTS" $(FLAVOURS:%=$(BUILD)/sim/%/holdfast/core.so)
+
+sim: build sim-defects
+	@tools/suites sim
+
 embed:
 	lua5.4 tools/embed.lua
 
@@ -100,6 +109,12 @@ demo:
 	@tools/setup.sh demo
 	@$(MAKE) -s build
 	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" lua5.4 examples/flash_sale.lua
+
+demo-openresty:
+	@tools/setup.sh demo-openresty
+	@$(MAKE) -s build
+	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" \
+	    lua5.4 examples/openresty/demo.lua
 
 test:
 	@tools/suites test

@@ -55,7 +55,8 @@ describe("a client connects", function()
 
   it("to a database", function()
     for _, url in ipairs {
-      ("redis://:secret@127.0.0.1:%d/3"):format(world.server.port), ("unix://:secret@%s?db=3"):format(world.server.path),
+      ("redis://:secret@127.0.0.1:%d/3"):format(world.server.port),
+      ("unix://:secret@%s?db=3"):format(world.server.path),
     } do
       local lock = world.client { url = url }:lock("k")
       assert(lock:acquire(0))

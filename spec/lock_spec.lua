@@ -75,8 +75,9 @@ describe("a client", function()
 
   it("lets go of what it holds when it is closed", function()
     local client = world.client()
-    local locks = {}
+    local locks = {} -- luacheck: ignore 241
     for i = 1, 20 do locks[i] = assert(client:lock("k" .. i):acquire()) end
+    assert.equal(20, #locks)
     assert.equal(20, world.cli("EVAL", "return #redis.call('KEYS', 'k*')", 0))
     client:close()
     assert.same({}, world.cli("KEYS", "k*"))

@@ -195,7 +195,8 @@ end)
 describe("a method", function()
   it("is called with a colon", function()
     local methods = {
-      "acquire", "try_acquire", "release", "force_release", "extend", "check", "is_held", "is_locked", "holds", "remaining",
+      "acquire", "try_acquire", "release", "force_release", "extend", "check", "is_held", "is_locked", "holds",
+      "remaining",
       "ttl", "token", "lost", "info", "key", "owner",
     }
     for _, name in ipairs(methods) do
@@ -263,7 +264,8 @@ describe("what was collected", function()
         local calls = {
           function() lock:release() end, function() lock:acquire(0) end, function() lock:is_held() end,
           function() lock:owner() end, function() lock:key() end, function() tostring(lock) end,
-          function() client:lock("other"):acquire(0) end, function() client:close() end, function() tostring(client) end,
+          function() client:lock("other"):acquire(0) end, function() client:close() end,
+          function() tostring(client) end,
         }
         local function last() for _, call in ipairs(calls) do pcall(call) end print "last" end
         -- what is marked first is finalized last

@@ -44,6 +44,15 @@ describe("the watchdog", function()
     assert.is_true(client:stats().renewals >= 8)
   end)
 
+  it("renews while the program does nothing but look at the lock", function()
+    local client = world.client { lease = LEASE }
+    local lock = assert(client:lock("k"):acquire())
+    local deadline, held = process.now() + 5 * LEASE, true
+    while held and process.now() < deadline do held = lock:is_held() end
+    assert.is_true(held)
+    assert.is_true(lock:release())
+  end)
+
   it("renews every third of the lease, to the whole lease", function()
     local monitor = world.server:monitor()
     local lock = world.client { lease = LEASE }:lock("k")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what one set of work needs, and only what is missing: tools/setup.sh build|demo|test|check
+# Installs what one set of work needs, and only what is missing: tools/setup.sh build|demo|demo-openresty|test|check
 # A need is a package name, or several joined with | of which one is enough.
 # Each set includes those before it. Nothing is upgraded, removed or started.
 set -eu
@@ -42,18 +42,20 @@ clang_version() {
 # The lists are written once, in order of what builds on what.
 build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
 demo_needs() { echo redis-server; }
+openresty_needs() { echo "nginx-light|nginx-core|nginx" libnginx-mod-http-lua lua-resty-core wrk; }
 test_needs() { echo redis-sentinel lua-busted lua-check; }
 check_needs() {
     echo clang clang-tidy clang-format cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
-        "nginx-light|nginx-core|nginx" libnginx-mod-http-lua lua-resty-core spin wrk tmux
+        spin tmux
 }
 
 needs() {
     case $1 in
     build) build_needs ;;
     demo) build_needs; demo_needs ;;
-    test) build_needs; demo_needs; test_needs ;;
-    check) build_needs; demo_needs; test_needs; check_needs ;;
+    demo-openresty) build_needs; demo_needs; openresty_needs ;;
+    test) build_needs; demo_needs; openresty_needs; test_needs ;;
+    check) build_needs; demo_needs; openresty_needs; test_needs; check_needs ;;
     esac
 }
 
@@ -98,8 +100,8 @@ install_packages() {
 }
 
 case ${1:-} in
-build | demo | test | check) set_name=$1 ;;
-*) say "usage: tools/setup.sh build|demo|test|check"; exit 2 ;;
+build | demo | demo-openresty | test | check) set_name=$1 ;;
+*) say "usage: tools/setup.sh build|demo|demo-openresty|test|check"; exit 2 ;;
 esac
 
 if ! command -v apt-get >/dev/null 2>&1; then

@@ -6,6 +6,7 @@
  *   WAITING -> DONE                       a grant that is still good
  *   WAITING -> ASKING                     a grant to be confirmed, a nudge, or time to look again
  *   WAITING -> LEAVING -> DONE            the wait is over
+ *   SUBSCRIBING -> ASKING                 our channel is heard; or is not, and it is time to look again
  *
  * The hold exists from the start, so that nothing can fail between the server's yes and ours. It is HELD only with a
  * yes that is still valid. Whatever the server may have given us beyond that goes to the keeper to be undone. */
@@ -19,7 +20,7 @@
 #define MOST_LOOK (30 * HF_SECOND)   /* a third of what a queue lives without a look */
 #define CROWD 100                    /* waiters ahead that look every grant lease; those behind look less often */
 #define MOST_FOREIGN_LOOK (200 * HF_MS)
-#define MOST_JOINS 3                 /* tries to add to a count that others change */
+#define MOST_JOINS 3 /* tries to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -32,6 +33,8 @@ static void finish(hf_op *op, hf_time now) {
     op->blocked = false;
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
     hf_client_listen(op, false, now);
+    if (op->dropped > 0) hf_client_abandon(op->client, op->hold, op->dropped, now);
+    op->dropped = 0;
 }
 
 /* Nothing of this operation stands on the server. */
@@ -43,12 +46,14 @@ static void forget(hf_op *op, hf_time now) {
  * sets the count. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    if (!hold || !hold->in_table || hold->state != HF_HOLD_ACQUIRING) {
+    if (!hold || !hold->in_table || hold->state != HF_HOLD_ACQUIRING || HF_DEFECT(NO_UNDO)) {
         forget(op, now);
         return;
     }
-    hold->wait = op->queued ? op->wait : 0;
-    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    if (op->queued) {
+        hold->wait = op->wait;
+        hold->token_ttl_ms = op->spec.token_ttl_ms;
+    }
     hold->shared = op->spec.shared;
     hf_keeper_leave_in_order(op->client, hold, now);
 }
@@ -62,8 +67,8 @@ static void give_back(hf_op *op, hf_time now) {
 /* The words for "somebody else has it". */
 static void fail_busy(hf_op *op) {
     if (op->busy_ms > 0) {
-        hf_op_fail(op, HF_BUSY, "held by another owner, for up to %lld.%03lld s more unless renewed", op->busy_ms / 1000,
-                   op->busy_ms % 1000);
+        hf_op_fail(op, HF_BUSY, "held by another owner, for up to %lld.%03lld s more unless renewed",
+                   op->busy_ms / 1000, op->busy_ms % 1000);
     } else {
         hf_op_fail(op, HF_BUSY, "held by another owner");
     }
@@ -75,24 +80,32 @@ static void end_as(hf_op *op, hf_code code, hf_time now) {
     finish(op, now);
 }
 
-/* The lock is ours until `end`. Too late to be believed: then it is as good as lost. */
+static void fail_unreachable(hf_op *op, const char *reason, hf_time now) {
+    hf_op_fail(op, HF_UNREACHABLE, "%s", reason);
+    finish(op, now);
+}
+
+/* The lock is ours until `end`; unless that is over already, or the hold that was to be entered again has been lost,
+ * and told so, in the meantime. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
-    if (now >= end) {
-        if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_EXPIRED);
+    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+    if (now >= end || !usable) {
         op->queued = false;
         undo(op, now);
-        hf_op_fail(op, HF_LOST, "the server answered after the lease had ended");
+        hf_op_fail(op, HF_LOST, usable ? "the server answered after the lease had ended" : "it was lost meanwhile");
         finish(op, now);
         return;
     }
     bool first = hold->state == HF_HOLD_ACQUIRING;
     hold->base = first ? op->from : hold->base;
     if (hold->owed > hold->base) hold->owed = hold->base;
-    hold->count = op->from + 1;
+    hold->count = op->from + 1 + (HF_DEFECT(COUNT_TWICE) && !first);
     hold->shared = op->spec.shared;
     hold->granted = granted;
+    hold->at_risk = false;
+    hold->failures = 0;
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
@@ -182,9 +195,14 @@ static void leave(hf_op *op, hf_code code, hf_time now) {
         end_as(op, code, now);
         return;
     }
-    hf_slice args[] = {names->key,     names->counter, names->queue,
-                       names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
-                       hf_decimal(to, op->from), {op->waiter, op->waiter_size},
+    hf_slice args[] = {names->key,
+                       names->counter,
+                       names->queue,
+                       names->releases,
+                       op->spec.owner,
+                       hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
+                       hf_decimal(to, op->from),
+                       {op->waiter, op->waiter_size},
                        hf_slice_of(op->spec.shared ? "0" : "")};
     if (!hf_request_call(&op->request, hf_program_leave(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
@@ -197,9 +215,15 @@ static void leave(hf_op *op, hf_code code, hf_time now) {
 
 static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    if (reply) forget(op, now);
-    else undo(op, now);
-    end_as(op, op->ended, now);
+    if (reply) {
+        forget(op, now);
+        end_as(op, op->ended, now);
+        return;
+    }
+    hf_failure failure = request->failure;
+    undo(op, now);
+    if (op->ended == HF_BUSY && failure.code == HF_UNREACHABLE) fail_unreachable(op, failure.text, now);
+    else end_as(op, op->ended, now);
 }
 
 /* ---- answers ---- */
@@ -208,14 +232,16 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
  * notice a head that looks alive but is not, at a cost that grows with the logarithm of the crowd. */
 static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time now) {
     hf_client *client = op->client;
-    hf_time rank = (hf_time)(ahead < 0 ? 0 : ahead);
+    hf_time rank = ahead < 0 ? 0 : hf_time_min((hf_time)ahead, 1000000);
     hf_time at_expiry = ttl_ms < 0 ? HF_NEVER : (hf_time)ttl_ms * HF_MS + HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
-    hf_time often = client->config.grant_lease * hf_time_max(1, rank / CROWD);
-    often = hf_time_min(often - often / 10, MOST_LOOK) + hf_jitter(&client->random, often / 10);
+    hf_time often = hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MOST_LOOK);
+    often = often - often / 10 + hf_jitter(&client->random, often / 10);
+    if (HF_DEFECT(BUSY_LOOK)) return now + HF_MS;
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
-/* First in line behind a holder that does not hand over: Redisson announces its release, the owner of a mutex does not. */
+/* First in line behind a holder that does not hand over: Redisson announces its release, the owner of a mutex does not.
+ */
 static void watch_foreign(hf_op *op, hf_time now) {
     if (op->spec.layout != HF_LAYOUT_MUTEX) {
         hf_client_listen_foreign(op, now);
@@ -229,7 +255,7 @@ static void watch_foreign(hf_op *op, hf_time now) {
 static void note_place(hf_op *op, bool kept) {
     if (!op->queued) return;
     bool looked_before = op->stood || op->request.sends > 1;
-    if (looked_before && !kept) op->displaced = true;
+    if (looked_before && !kept && !HF_DEFECT(STALE_GRANT)) op->displaced = true;
     op->stood = true;
 }
 
@@ -240,12 +266,12 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
     note_place(op, hf_reply_integer_at(reply, 4, 0) == 1);
     if (op->interrupted) {
         leave(op, HF_INTERRUPTED, now);
-    } else if (now >= op->wait_until) {
+    } else if (now >= op->wait_until && !HF_DEFECT(NO_END_OF_WAIT)) {
         leave(op, HF_BUSY, now);
     } else if (!op->queued || !is_heard(op)) {
         if (!op->events) op->client->stats.waits++;
         op->state = HF_ACQUIRE_SUBSCRIBING;
-        op->recheck_at = op->queued ? next_look(op, ttl_ms, ahead, now) : HF_NEVER;
+        op->recheck_at = next_look(op, ttl_ms, ahead, now);
         hf_client_listen(op, true, now);
         if (op->client->subscribed) ask(op, now);
     } else {
@@ -291,9 +317,12 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
 }
 
 static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
-    bool nothing_done = op->request.sends == 0 || hf_op_was_refused(op);
-    if (nothing_done && !op->queued) forget(op, now);
+    if (op->request.sends == 0 && !op->queued) forget(op, now);
     else undo(op, now);
+    if (op->interrupted && failure->code == HF_UNREACHABLE) {
+        end_as(op, HF_INTERRUPTED, now);
+        return;
+    }
     hf_op_fail(op, failure->code, "%s", failure->text);
     finish(op, now);
 }
@@ -333,7 +362,8 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         on_failed(op, &failure, now);
     } else if (status == 1) {
         op->from += (uint32_t)hf_reply_integer_at(reply, 2, 0);
-        take(op, hf_lease_end(request->sent_at, op->spec.lease), (uint64_t)number, false, now);
+        hf_time asked_at = HF_DEFECT(LEASE_FROM_REPLY) ? now : request->sent_at;
+        take(op, hf_lease_end(asked_at, op->spec.lease), (uint64_t)number, false, now);
     } else if (status == 0) {
         on_busy(op, reply, now);
     } else if (status == 2 && op->spec.layout != HF_LAYOUT_LOCK) {
@@ -430,6 +460,7 @@ void hf_acquire_unblock(hf_op *op, hf_time now) {
 /* ---- events ---- */
 
 void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
+    if (HF_DEFECT(NO_LOOK_SUBSCRIBED)) return;
     op->nudged = true; /* the answer under way may be older than the subscription */
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
@@ -439,9 +470,10 @@ void hf_acquire_on_subscribed(hf_op *op, hf_time now) {
 void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time now) {
     op->client->stats.grants++;
     op->nudged = true; /* the answer under way may be older than the grant */
-    if (op->state != HF_ACQUIRE_WAITING) return;
+    if (op->state != HF_ACQUIRE_WAITING || HF_DEFECT(DEAF)) return;
     hf_time lease = hf_time_min(grant_lease, op->client->config.grant_lease);
     hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
+    if (HF_DEFECT(GRANT_UNBOUND)) end = hf_lease_end(now, lease);
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
     lease = hf_time_min(lease, op->spec.lease);
     if (needs_token || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
@@ -468,8 +500,15 @@ void hf_acquire_on_denied(hf_op *op, hf_code code, const char *reason, hf_time n
 }
 
 void hf_op_interrupt(hf_op *op, hf_time now) {
+    if (op->done || op->spec.kind != HF_OP_ACQUIRE) return;
     op->interrupted = true;
-    if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) leave(op, HF_INTERRUPTED, now);
+    if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) {
+        leave(op, HF_INTERRUPTED, now);
+    } else if (op->state == HF_ACQUIRE_ASKING) {
+        op->request.deadline = hf_time_min(op->request.deadline, now + LEAST_PATIENCE);
+    } else if (op->state == HF_ACQUIRE_BLOCKED) {
+        end_as(op, HF_INTERRUPTED, now);
+    }
 }
 
 /* ---- time ---- */
@@ -477,22 +516,25 @@ void hf_op_interrupt(hf_op *op, hf_time now) {
 hf_time hf_op_deadline(const hf_op *op) {
     if (op->done || op->spec.kind != HF_OP_ACQUIRE) return HF_NEVER;
     switch (op->state) {
-    case HF_ACQUIRE_BLOCKED: return hf_time_max(op->wait_until, op->begun_at + op->client->config.session.command_timeout);
+    case HF_ACQUIRE_BLOCKED:
+        return hf_time_max(op->wait_until, op->begun_at + op->client->config.session.command_timeout);
     case HF_ACQUIRE_SUBSCRIBING:
     case HF_ACQUIRE_WAITING: return hf_time_min(op->wait_until, op->recheck_at);
     default: return HF_NEVER;
     }
 }
 
+/* A link that is down says little, servers close idle ones; one that could not be made again says that nobody is there.
+ */
 static void end_wait(hf_op *op, hf_time now) {
-    const hf_session *calls = &op->client->links[HF_LINK_CALLS];
-    if (calls->state == HF_SESSION_READY || !calls->reason[0]) {
+    const hf_session *calls = &op->client->links[HF_LINK_CALLS], *events = &op->client->links[HF_LINK_EVENTS];
+    const hf_session *refused = calls->vain_opens > 0 ? calls : events;
+    if (calls->state != HF_SESSION_CLOSED || refused->vain_opens == 0 || !refused->reason[0]) {
         leave(op, HF_BUSY, now);
         return;
     }
     undo(op, now);
-    hf_op_fail(op, HF_UNREACHABLE, "%s", calls->reason);
-    finish(op, now);
+    fail_unreachable(op, refused->reason, now);
 }
 
 void hf_acquire_tick(hf_op *op, hf_time now) {
@@ -501,7 +543,7 @@ void hf_acquire_tick(hf_op *op, hf_time now) {
         op->blocked = false;
         hf_op_fail(op, HF_UNREACHABLE, "an earlier command for this key got no reply");
         finish(op, now);
-    } else if (now >= op->wait_until) {
+    } else if (now >= op->wait_until && !HF_DEFECT(NO_END_OF_WAIT)) {
         end_wait(op, now);
     } else {
         op->client->stats.rechecks++;

@@ -40,33 +40,43 @@ static void lose(hf_op *op, long long reply) {
 
 /* ---- release ---- */
 
-static void drop_from_table(hf_op *op) {
-    if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
+static void drop_from_table(hf_op *op, hf_time now) {
+    hf_holds *holds = &op->client->holds;
+    if (HF_DEFECT(RENEWAL_AFTER) && op->hold->in_table) {
+        op->hold->state = HF_HOLD_HELD;
+        hf_holds_wake_at(holds, op->hold, 0);
+    } else if (op->hold->in_table) {
+        hf_holds_remove(holds, op->hold);
+    }
+    hf_client_hold_is_free(op->client, op->hold, now);
 }
 
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
+    bool last = hold->state == HF_HOLD_RELEASING, held = hold->state == HF_HOLD_HELD;
     hold->count--;
     hold->owed = 0;
     op->client->stats.releases++;
     hf_op_succeed(op);
-    if (hold->count == hold->base) {
-        drop_from_table(op);
-        return;
+    if (last) {
+        drop_from_table(op, now);
+    } else if (held && hold->count == hold->base) { /* the rest was abandoned meanwhile */
+        hf_keeper_leave_in_order(op->client, hold, now);
+    } else {
+        if (held) hf_client_keep(op->client, hold, request->sent_at);
+        hf_client_hold_is_free(op->client, hold, now);
     }
-    hf_client_keep(op->client, hold, request->sent_at);
-    hf_client_hold_is_free(op->client, hold, now);
 }
 
 /* Not found by a release that was sent twice: the first one did it, its reply was lost. */
-static void on_not_found(hf_op *op, const hf_request *request, long long result) {
+static void on_not_found(hf_op *op, const hf_request *request, long long result, hf_time now) {
     if (request->sends > 1) {
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else {
         lose(op, result);
     }
-    drop_from_table(op);
+    drop_from_table(op, now);
 }
 
 /* Sent, and not to be sent again. */
@@ -74,26 +84,26 @@ static bool is_spent(const hf_request *request) {
     return request->once && request->sends > 0;
 }
 
-/* Behind the release that may still be under way. */
-static void leave_behind(hf_op *op, hf_time now) {
-    hf_keeper_leave_in_order(op->client, op->hold, now);
-}
-
 /* The owner has let go in any case; the keeper goes on until the server knows it, or the lease has ended. */
-static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
+static void let_go(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    hf_failure failure = request->failure;
-    bool spent = is_spent(request), last = hold->count == hold->base + 1;
-    if (!last) {
+    bool spent = is_spent(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
+    if (gone || hold->count > hold->base + 1) {
         hold->count--;
         if (hold->shared && !spent) hold->owed++;
         hf_keeper_resume(op->client, hold, now);
         hf_client_hold_is_free(op->client, hold, now);
     } else if (spent) {
-        drop_from_table(op);
-    } else {
-        leave_behind(op, now);
+        drop_from_table(op, now);
+    } else { /* behind the release that may still be under way */
+        hf_keeper_leave_in_order(op->client, hold, now);
     }
+}
+
+static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
+    hf_failure failure = request->failure;
+    bool spent = is_spent(request);
+    let_go(op, now);
     hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
                spent ? "may have been lost: it ends with its lease" : "goes on in the background");
 }
@@ -105,11 +115,11 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     } else if (reply->integer == 1) {
         op->client->stats.releases++;
         hf_op_succeed(op);
-        drop_from_table(op);
+        drop_from_table(op, now);
     } else if (reply->integer == 2) {
         on_still_held(op, request, now);
     } else {
-        on_not_found(op, request, reply->integer);
+        on_not_found(op, request, reply->integer, now);
     }
 }
 
@@ -137,11 +147,10 @@ static void release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline_of(op), false, now);
 }
 
-/* A guard's hold ends with a record of the run instead. One that could not be written is not undone: the key stays taken
- * until its lease ends, because the run has happened. */
+/* A guard's hold ends with a record of the run instead. One that could not be written is not undone: the key stays
+ * taken until its lease ends, because the run has happened. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    (void)now;
     if (!reply) {
         fail_with_reply(op, request);
     } else if (reply->integer == 1 || request->sends > 1) {
@@ -150,7 +159,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     } else {
         lose(op, reply->integer);
     }
-    drop_from_table(op);
+    drop_from_table(op, now);
 }
 
 static void complete(hf_op *op, hf_time now) {
@@ -179,41 +188,43 @@ static void release_lost(hf_op *op, hf_time now) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
     fail_lost(op, hold->reason);
     if (by_time && !hold->shared) hf_keeper_leave(op->client, hold, now);
-    else drop_from_table(op);
+    else drop_from_table(op, now);
 }
 
 /* ---- extend, check ---- */
 
-/* The server may count the new lease or the old one. A shorter one must not arrive behind the keeper's next renewal. */
-static void on_extend_unknown(hf_op *op, const hf_request *request) {
+/* The server may count the new lease or the old one; a shorter one must not arrive behind the keeper's next renewal. */
+static void doubt_lease(hf_op *op) {
     hf_client *client = op->client;
-    op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(op->begun_at, op->spec.lease));
-    bool overtaken = client->config.keeper != HF_LINK_CALLS && request->sends > 0;
-    if (overtaken) hf_session_distrust(&client->links[HF_LINK_CALLS]);
+    const hf_hold *hold = op->hold;
+    if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD || op->request.sends == 0) return;
+    if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(&client->links[HF_LINK_CALLS]);
+}
+
+static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (op->spec.kind == HF_OP_EXTEND && hold->state == HF_HOLD_HELD) {
+        hold->lease = op->spec.lease;
+        hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
+        hold->granted = false;
+    }
+    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) hf_client_lose(op->client, hold, HF_LOST_EXPIRED);
+    if (hold->state == HF_HOLD_HELD) hf_op_succeed(op);
+    else fail_lost(op, hold->reason);
 }
 
 static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    hf_hold *hold = op->hold;
-    bool extends = op->spec.kind == HF_OP_EXTEND;
     if (!reply) {
         fail_with_reply(op, request);
-        if (extends) on_extend_unknown(op, request);
+        doubt_lease(op);
     } else if (reply->integer != 1) {
         lose(op, reply->integer);
-    } else if (hold->state != HF_HOLD_HELD) {
-        fail_lost(op, hold->reason);
     } else {
-        hf_op_succeed(op);
-        if (extends) {
-            hold->lease = op->spec.lease;
-            hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
-            hold->granted = false;
-        }
+        on_yes(op, request, now);
     }
-    if (!hold->in_table) return;
-    hf_keeper_resume(op->client, hold, now);
-    hf_client_hold_is_free(op->client, hold, now);
+    hf_keeper_resume(op->client, op->hold, now);
+    hf_client_hold_is_free(op->client, op->hold, now);
 }
 
 static void extend(hf_op *op, hf_time now) {
@@ -225,6 +236,9 @@ static void extend(hf_op *op, hf_time now) {
     if (!hf_request_call(&op->request, hf_program_extend(op->spec.layout), 2, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;
+    }
+    if (ms > 0) { /* a shorter lease runs from now on, whenever its reply comes */
+        op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(now, op->spec.lease));
     }
     hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);
@@ -283,7 +297,7 @@ static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
 static bool encode_force(hf_op *op) {
     const hf_names *names = op->spec.names;
     char grant[24];
-    hf_slice args[] = {names->key,     names->counter, names->queue,
+    hf_slice args[] = {names->key,      names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease))};
     op->request.once = true; /* the second time it would take it from the next owner */
     return hf_request_call(&op->request, hf_program_force(op->spec.layout), 4, sizeof args / sizeof *args, args);
@@ -299,6 +313,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_slice owner = hf_reply_string_at(reply, 0);
     size_t size = owner.size < sizeof op->info.owner ? owner.size : sizeof op->info.owner - 1;
     memcpy(op->info.owner, owner.data, size);
+    op->info.owner_size = size;
     op->info.holds = hf_reply_integer_at(reply, 1, 0);
     op->info.ttl_ms = hf_reply_integer_at(reply, 2, -2);
     op->info.token = (uint64_t)hf_reply_integer_at(reply, 3, 0);
@@ -309,7 +324,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
 
 static bool encode_info(hf_op *op) {
     const hf_names *names = op->spec.names;
-    hf_slice args[] = {names->key, names->counter, names->queue, HF_NO_WAITER};
+    hf_slice args[] = {names->key, names->counter, names->queue, hf_slice_of(op->client->uuid)};
     return hf_request_call(&op->request, hf_program_info(op->spec.layout), 3, sizeof args / sizeof *args, args);
 }
 
@@ -365,17 +380,26 @@ void hf_call_begin(hf_op *op, hf_time now) {
     }
 }
 
-/* A release given up goes on in the background; anything else leaves the hold as it is. */
-void hf_call_give_up(hf_op *op, hf_time now) {
+static void give_up_blocked(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
+    if (op->spec.kind == HF_OP_RELEASE) hf_client_abandon(op->client, hold, 1, now);
+    if (op->spec.kind == HF_OP_COMPLETE && hold->in_table) hf_holds_remove(&op->client->holds, hold);
+}
+
+/* A release given up goes on in the background, a record given up leaves the key taken until its lease ends; anything
+ * else leaves the hold as it is. */
+void hf_call_give_up(hf_op *op, hf_time now) {
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
-    if (!hold || !hold->in_table || op->blocked) return;
-    if (hold->state == HF_HOLD_RELEASING && is_spent(&op->request)) {
-        drop_from_table(op);
-    } else if (hold->state == HF_HOLD_RELEASING) {
-        leave_behind(op, now);
+    if (!op->hold) return;
+    if (op->blocked) {
+        give_up_blocked(op, now);
+    } else if (op->spec.kind == HF_OP_RELEASE) {
+        let_go(op, now);
+    } else if (op->spec.kind == HF_OP_COMPLETE) {
+        drop_from_table(op, now);
     } else {
-        hf_keeper_resume(op->client, hold, now);
-        hf_client_hold_is_free(op->client, hold, now);
+        doubt_lease(op);
+        hf_keeper_resume(op->client, op->hold, now);
+        hf_client_hold_is_free(op->client, op->hold, now);
     }
 }

@@ -79,7 +79,7 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now) {
         events->wanted = true;
     } else if (client->waiting == 0) {
         bool again = op->done && op->failure.code == HF_OK && !client->closed;
-        client->linger_until = again ? now + LINGER : now;
+        client->linger_until = HF_DEFECT(NO_LOGOUT) ? HF_NEVER : again ? now + LINGER : now;
         events->wanted = again;
     }
 }
@@ -97,7 +97,7 @@ void hf_client_listen_foreign(hf_op *op, hf_time now) {
 
 static void on_events_ready(void *context, hf_time now) {
     hf_client *client = context;
-    (void)now;
+    client->ping_at = now + PING_AFTER;
     hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(client->grants)};
     if (!hf_session_say(&client->links[HF_LINK_EVENTS], 2, args)) client->links[HF_LINK_EVENTS].closing = true;
 }
@@ -165,6 +165,7 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
     if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
+    if (layout == HF_LAYOUT_LOCK && hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner)) return;
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;
     hold->wait = wait;
@@ -212,12 +213,15 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
     }
     hf_slice kind = hf_reply_string_at(event, 0);
     if (hf_slice_equal(kind, hf_slice_of("message"))) on_message(client, hf_reply_string_at(event, 2), now);
-    else if (hf_slice_equal(kind, hf_slice_of("pmessage"))) on_foreign_release(client, hf_reply_string_at(event, 2), now);
+    else if (hf_slice_equal(kind, hf_slice_of("pmessage")))
+        on_foreign_release(client, hf_reply_string_at(event, 2), now);
     else if (hf_slice_equal(kind, hf_slice_of("subscribe"))) on_subscribed(client, now);
-    else if (hf_slice_equal(kind, hf_slice_of("psubscribe"))) on_pattern_subscribed(client, hf_reply_string_at(event, 1), now);
+    else if (hf_slice_equal(kind, hf_slice_of("psubscribe")))
+        on_pattern_subscribed(client, hf_reply_string_at(event, 1), now);
 }
 
-/* A server that has gone without a word leaves the link open for ever: it is asked, and given up when it stays silent. */
+/* A server that has gone without a word leaves the link open for ever: it is asked, and given up when it stays silent.
+ */
 static void tick_events(hf_client *client, hf_time now) {
     hf_session *events = &client->links[HF_LINK_EVENTS];
     if (client->waiting == 0 && now >= client->linger_until) events->wanted = false;
@@ -238,7 +242,8 @@ static void tick_events(hf_client *client, hf_time now) {
 
 hf_time hf_client_deadline(const hf_client *client) {
     hf_time soonest = HF_NEVER;
-    for (int link = 0; link < HF_LINKS; link++) soonest = hf_time_min(soonest, hf_session_deadline(&client->links[link]));
+    for (int link = 0; link < HF_LINKS; link++)
+        soonest = hf_time_min(soonest, hf_session_deadline(&client->links[link]));
     const hf_hold *first = hf_holds_first(&client->holds);
     if (first) soonest = hf_time_min(soonest, first->wake_at);
     for (const hf_op *op = client->ops; op; op = op->next) soonest = hf_time_min(soonest, hf_op_deadline(op));
@@ -284,8 +289,7 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
 }
 
 void hf_client_notice(hf_client *client, hf_time now) {
-    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) {
-        if (hold->state != HF_HOLD_HELD || now < hold->valid_until) return; /* the keeper's */
+    for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
 }
@@ -309,6 +313,15 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
         else if (is_several(op)) hf_several_begin(op, now);
         else hf_call_unblock(op, now);
     }
+    if (hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
+}
+
+static hf_op *reentry_under_way(const hf_client *client, const hf_hold *hold) {
+    for (hf_op *op = client->ops; op; op = op->next) {
+        bool enters = op->spec.kind == HF_OP_ACQUIRE && op->hold == hold && !op->blocked;
+        if (enters && op->state != HF_ACQUIRE_DONE) return op;
+    }
+    return NULL;
 }
 
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
@@ -318,6 +331,11 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
         return;
     }
     if (hold->state != HF_HOLD_HELD) return;
+    hf_op *reentry = hold->busy ? reentry_under_way(client, hold) : NULL;
+    if (reentry) {
+        reentry->dropped += count;
+        return;
+    }
     if (hold->count - hold->base > count) {
         hold->count -= count; /* the server learns it with the next release */
         if (hold->shared) hold->owed += count;
@@ -357,8 +375,8 @@ bool hf_client_is_quiet(const hf_client *client) {
 
 size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64_t wait, uint64_t token_ttl_ms,
                         hf_slice owner) {
-    int head = snprintf(text, size, "%s:%llu:%llu ", client->uuid, (unsigned long long)wait,
-                        (unsigned long long)token_ttl_ms);
+    int head =
+        snprintf(text, size, "%s:%llu:%llu ", client->uuid, (unsigned long long)wait, (unsigned long long)token_ttl_ms);
     memcpy(text + head, owner.data, owner.size);
     return (size_t)head + owner.size;
 }
@@ -366,10 +384,10 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
 /* ---- operations ---- */
 
 static const char *const VERBS[] = {
-    [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release", [HF_OP_COMPLETE] = "complete",   [HF_OP_EXTEND] = "extend",
-    [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release", [HF_OP_CHECK] = "check",
-    [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
-    [HF_OP_COMMAND] = "run a command",
+    [HF_OP_ACQUIRE] = "acquire",     [HF_OP_RELEASE] = "release",     [HF_OP_COMPLETE] = "complete",
+    [HF_OP_EXTEND] = "extend",       [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release",
+    [HF_OP_CHECK] = "check",         [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read",
+    [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",           [HF_OP_COMMAND] = "run a command",
 };
 
 void hf_op_succeed(hf_op *op) {
@@ -397,18 +415,13 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     hf_session_submit(&op->client->links[HF_LINK_CALLS], &op->request, now);
 }
 
-bool hf_op_was_refused(const hf_op *op) {
-    const hf_failure *failure = &op->request.failure;
-    bool answered = failure->code != HF_UNREACHABLE && failure->code != HF_NO_MEMORY && !hf_error_is_passing(failure->text);
-    return answered && op->request.sends == 1;
-}
-
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     hf_op *op = calloc(1, sizeof *op);
     if (!op) return NULL;
     op->client = client;
     op->spec = *spec;
     op->begun_at = now;
+    op->number = ++client->last_op;
     *client->ops_end = op;
     client->ops_end = &op->next;
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");

@@ -23,10 +23,12 @@ typedef struct hf_client_config {
     hf_session_config session;
     hf_time grant_lease; /* a granted lock is ours for so long before it is confirmed */
     hf_link keeper;      /* the link that renews */
+    bool attended;       /* a hold is confirmed or renewed only after its owner's word, each time anew */
 } hf_client_config;
 
 typedef struct hf_stats {
-    uint64_t acquires, reentries, releases, waits, grants, rechecks, renewals, renew_batches, late_renewals, losses, undone;
+    uint64_t acquires, reentries, releases, waits, grants, rechecks, renewals, renew_batches, late_renewals, losses,
+        undone;
 } hf_stats;
 
 typedef struct hf_op hf_op;
@@ -40,11 +42,12 @@ typedef struct hf_client {
     hf_session links[HF_LINKS];
     hf_holds holds;
     hf_op *ops, **ops_end; /* in the order they began */
-    size_t waiting;       /* operations that need the events link */
-    bool subscribed;      /* the server has confirmed our channel */
-    hf_time linger_until; /* the events link stays open so long without a waiter */
-    hf_time ping_at;      /* when a silent events link is asked for a sign of life */
-    uint64_t last_wait;
+    size_t waiting;        /* operations that need the events link */
+    bool subscribed;       /* the server has confirmed our channel */
+    hf_time linger_until;  /* the events link stays open so long without a waiter */
+    hf_time ping_at;       /* when a silent events link is asked for a sign of life */
+    uint64_t last_wait, last_op;
+    uint64_t asked; /* how often a hold began to ask for its owner's word */
     uint64_t random;
     hf_stats stats;
     bool closed;
@@ -78,6 +81,9 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
 void hf_client_close(hf_client *client, hf_time now);
 bool hf_client_is_quiet(const hf_client *client);
 
+/* The owner's word for a hold that asks for it: one renewal or confirmation may go out. */
+void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now);
+
 /* A handle with `count` of the hold's holds is gone without a release. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
@@ -101,10 +107,10 @@ typedef enum hf_op_kind {
 } hf_op_kind;
 
 typedef enum hf_acquire_state {
-    HF_ACQUIRE_BLOCKED,   /* until a command of the keeper for this hold has landed */
-    HF_ACQUIRE_ASKING,    /* the program is under way, with our place in the queue or without */
+    HF_ACQUIRE_BLOCKED, /* until a command of the keeper for this hold has landed */
+    HF_ACQUIRE_ASKING,  /* the program is under way, with our place in the queue or without */
     HF_ACQUIRE_SUBSCRIBING,
-    HF_ACQUIRE_WAITING,   /* in the queue: for the grant, a nudge, the next look or the end of the wait */
+    HF_ACQUIRE_WAITING, /* in the queue: for the grant, a nudge, the next look or the end of the wait */
     HF_ACQUIRE_LEAVING,
     HF_ACQUIRE_DONE
 } hf_acquire_state;
@@ -114,17 +120,17 @@ typedef struct hf_op_spec {
     hf_layout layout;
     const hf_names *names; /* NULL: HF_OP_PING, HF_OP_COMMAND */
     hf_slice owner;
-    hf_time lease;         /* acquire, extend */
-    hf_time wait;          /* acquire; 0: one attempt, HF_NEVER: no end */
-    uint64_t token_ttl_ms; /* acquire; 0: no fencing */
-    bool renewed;          /* acquire: the watchdog keeps it */
-    bool shared;           /* acquire: other processes may use this owner */
+    hf_time lease;              /* acquire, extend */
+    hf_time wait;               /* acquire; 0: one attempt, HF_NEVER: no end */
+    uint64_t token_ttl_ms;      /* acquire; 0: no fencing */
+    bool renewed;               /* acquire: the watchdog keeps it */
+    bool shared;                /* acquire: other processes may use this owner */
     const hf_names *const *all; /* of the _ALL kinds instead of names, no key twice */
     size_t all_count;           /* at most HF_ALL_MAX */
-    hf_slice print;        /* of a guard: the request's fingerprint */
-    hf_slice result;       /* complete */
-    hf_time keep;          /* complete: how long the record stays; 0: free the key */
-    const hf_slice *args;  /* command: one that may be sent twice, and does not touch a lock */
+    hf_slice print;             /* of a guard: the request's fingerprint */
+    hf_slice result;            /* complete */
+    hf_time keep;               /* complete: how long the record stays; 0: free the key */
+    const hf_slice *args;       /* command: one that may be sent twice, and does not touch a lock */
     size_t arg_count;
 } hf_op_spec;
 
@@ -132,8 +138,10 @@ struct hf_op {
     hf_op *next;
     hf_client *client;
     hf_op_spec spec;
+    uint64_t number; /* unique for the client, growing */
     bool done;
-    bool blocked; /* waits for a command that the keeper has in flight */
+    bool told;          /* the driver has seen that it is done; its own note */
+    bool blocked;       /* waits for a command that the keeper has in flight */
     hf_failure failure; /* code HF_OK on success */
     hf_hold *hold;      /* referenced while the operation lives; NULL: none */
     hf_hold **holds;    /* of the _ALL kinds: all_count of them, referenced; NULL before they are chosen */
@@ -145,6 +153,7 @@ struct hf_op {
     hf_reply *reply; /* command: belongs to the operation */
     struct {
         char owner[HF_OWNER_MAX + 1];
+        size_t owner_size; /* 0: free; a longer owner is cut */
         long long holds, ttl_ms, waiters, ahead;
         uint64_t token;
     } info;
@@ -152,21 +161,22 @@ struct hf_op {
     hf_acquire_state state;
     hf_time wait_until, recheck_at;
     hf_time known_waiting_at; /* sending time of the last look that found us not granted */
-    char *waiter; /* our place in the queue */
+    char *waiter;             /* our place in the queue */
     size_t waiter_size;
     uint64_t wait;
     uint32_t from;
     uint64_t token;
     long long busy_ms;
     uint32_t joins;
-    bool queued;       /* the server may have us in its queue */
-    bool stood;        /* a look has put or found us there: grants may be made */
-    bool displaced;    /* our place was lost since: a grant that is heard may be one that was missed */
-    bool nudged;       /* something was heard that the look under way may not know of */
-    bool foreign;      /* listens for Redisson's releases */
+    uint32_t dropped; /* holds of collected handles, to be let go of when this re-entry is over */
+    bool queued;      /* the server may have us in its queue */
+    bool stood;       /* a look has put or found us there: grants may be made */
+    bool displaced;   /* our place was lost since: a grant that is heard may be one that was missed */
+    bool nudged;      /* something was heard that the look under way may not know of */
+    bool foreign;     /* listens for Redisson's releases */
     bool interrupted;
-    bool events;       /* counted in client->waiting */
-    hf_code ended;     /* the code after leaving */
+    bool events;   /* counted in client->waiting */
+    hf_code ended; /* the code after leaving */
 };
 
 /* NULL when out of memory. It may be done at once. */
@@ -175,7 +185,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 /* When the operation itself has something to do; its commands have the deadlines of their links. */
 hf_time hf_op_deadline(const hf_op *op);
 
-/* Ends an acquire that waits, with HF_INTERRUPTED; one that just got the lock keeps it. */
+/* Ends an acquire that waits, with HF_INTERRUPTED: soon, as an answer under way is given a moment. One that just got
+ * the lock keeps it. */
 void hf_op_interrupt(hf_op *op, hf_time now);
 
 /* Ends an operation that is not done with HF_INTERRUPTED: what it may have left on the server is undone. */

@@ -58,8 +58,6 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now);
 void hf_client_listen_foreign(hf_op *op, hf_time now);
 /* Sends the operation's request over the callers' link. */
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now);
-/* The request has failed, and the server has refused its only sending. */
-bool hf_op_was_refused(const hf_op *op);
 /* -1, -2 of the programs. */
 hf_lost_reason hf_lost_reason_of(long long reply);
 

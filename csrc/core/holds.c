@@ -35,7 +35,8 @@ static hf_hold **bucket_of(const hf_holds *holds, uint64_t hash) {
 }
 
 static bool is_for(const hf_hold *hold, hf_layout layout, hf_slice key, hf_slice owner) {
-    return hold->layout == layout && hf_slice_equal(hf_hold_key(hold), key) && hf_slice_equal(hf_hold_owner(hold), owner);
+    return hold->layout == layout && hf_slice_equal(hf_hold_key(hold), key) &&
+           hf_slice_equal(hf_hold_owner(hold), owner);
 }
 
 hf_hold *hf_holds_find(const hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner) {
@@ -123,6 +124,18 @@ hf_hold *hf_holds_first(const hf_holds *holds) {
     return holds->count > 0 ? holds->heap[0] : NULL;
 }
 
+static hf_hold *ended_below(const hf_holds *holds, size_t at, hf_time now) {
+    if (at >= holds->count || holds->heap[at]->wake_at > now) return NULL;
+    hf_hold *hold = holds->heap[at];
+    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) return hold;
+    hold = ended_below(holds, 2 * at + 1, now);
+    return hold ? hold : ended_below(holds, 2 * at + 2, now);
+}
+
+hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
+    return ended_below(holds, 0, now);
+}
+
 /* ---- life ---- */
 
 hf_hold *hf_holds_add(hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner) {
@@ -186,7 +199,7 @@ void hf_hold_rebase(hf_hold *hold, uint32_t count) {
 }
 
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
-    return hold->state == HF_HOLD_HELD && now < hold->valid_until;
+    return hold->state == HF_HOLD_HELD && (now < hold->valid_until || HF_DEFECT(NO_VALIDITY));
 }
 
 void hf_holds_free(hf_holds *holds) {

@@ -36,6 +36,7 @@ static void free_task(hf_task *task) {
 static void claim(hf_task *task, hf_hold *hold) {
     hf_hold_ref(hold);
     hold->busy = true;
+    hold->allowed = false;
     hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
     task->holds[task->count++] = hold;
 }
@@ -54,6 +55,25 @@ static void distrust_link(hf_client *client, const hf_request *request) {
     if (own && request->failure.code == HF_UNREACHABLE) hf_session_distrust(keeper_link(client));
 }
 
+/* ---- the owner's word ---- */
+
+static bool may_renew(const hf_client *client, const hf_hold *hold) {
+    return !client->config.attended || hold->allowed;
+}
+
+static void ask_owner(hf_client *client, hf_hold *hold) {
+    client->asked++;
+    hold->asks = true;
+    hf_holds_wake_at(&client->holds, hold, hold->valid_until);
+}
+
+void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->asks || !hold->in_table) return;
+    hold->asks = false;
+    hold->allowed = true;
+    if (hold->state == HF_HOLD_HELD && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
+}
+
 /* ---- renewing ---- */
 
 static void on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
@@ -65,7 +85,8 @@ static void on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_tim
     hold->granted = hold->at_risk = false;
     hold->failures = 0;
     hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hold->lease));
-    hf_time next = hold->renewed ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until;
+    hf_time next =
+        hold->renewed && !HF_DEFECT(NO_RENEWAL) ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until;
     hf_holds_wake_at(&client->holds, hold, hf_time_max(next, now));
 }
 
@@ -77,12 +98,11 @@ static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void settle_renewal(hf_client *client, hf_hold *hold, long long result, hf_time sent_at, hf_time now) {
-    if (!hold->in_table) return;
-    if (result == 1) on_renewed(client, hold, sent_at, now);
-    else if (result == 0) on_not_renewed(client, hold, now);
-    else if (hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
+    bool counts = hold->in_table;
+    if (counts && (result == 1 || (result < 0 && HF_DEFECT(LOSS_IGNORED)))) on_renewed(client, hold, sent_at, now);
+    else if (counts && result == 0) on_not_renewed(client, hold, now);
+    else if (counts && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, hf_lost_reason_of(result));
     hf_client_hold_is_free(client, hold, now);
-    if (hold->in_table && hold->state == HF_HOLD_LEAVING && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
 }
 
 /* The reply of one hold's program is an integer, that of the batch an array of them. */
@@ -106,7 +126,7 @@ static hf_time renewal_deadline(const hf_task *task, hf_time now) {
     return deadline;
 }
 
-static bool encode_batch(hf_task *task) {
+static bool encode_batch(hf_task *task, hf_layout layout) {
     hf_slice args[3 * BATCH];
     char numbers[BATCH][24];
     for (size_t i = 0; i < task->count; i++) {
@@ -114,7 +134,7 @@ static bool encode_batch(hf_task *task) {
         args[task->count + 2 * i] = hf_hold_owner(task->holds[i]);
         args[task->count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(task->holds[i]->lease));
     }
-    return hf_request_call(&task->request, hf_program_renew(task->holds[0]->layout), task->count, 3 * task->count, args);
+    return hf_request_call(&task->request, hf_program_renew(layout), task->count, 3 * task->count, args);
 }
 
 static bool encode_confirmation(hf_task *task) {
@@ -125,7 +145,8 @@ static bool encode_confirmation(hf_task *task) {
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
     hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease)),
                        hf_decimal(most, granted_ms)};
-    bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
+    bool encoded =
+        hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
     hf_names_free(&names);
     return encoded;
 }
@@ -138,25 +159,25 @@ static void give_back(hf_task *task, hf_time now) {
     free_task(task);
 }
 
-static bool is_due_renewal(const hf_hold *hold, hf_layout layout, hf_time until) {
-    return hold && hold->layout == layout && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy && !hold->granted && hold->renewed;
+static bool is_due_renewal(const hf_client *client, const hf_hold *hold, hf_layout layout, hf_time until) {
+    return hold && hold->layout == layout && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy &&
+           !hold->granted && hold->renewed && may_renew(client, hold);
 }
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
-static void renew_batch(hf_client *client, hf_time now) {
+static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
     hf_task *task = new_task(client);
-    hf_hold *hold = hf_holds_first(&client->holds);
     if (!task) {
         on_not_renewed(client, hold, now);
         return;
     }
     hf_layout layout = hold->layout;
     hf_time until = now + hold->lease / 30;
-    while (task->count < BATCH && is_due_renewal(hold, layout, until) && now < hold->valid_until) {
+    while (task->count < BATCH && is_due_renewal(client, hold, layout, until) && now < hold->valid_until) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
     }
-    if (!encode_batch(task)) {
+    if (!encode_batch(task, layout)) {
         give_back(task, now);
         return;
     }
@@ -198,15 +219,18 @@ void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->in_table) return;
-    if (hold->state != HF_HOLD_ACQUIRING) {
-        hf_keeper_resume(client, hold, now);
-        hf_client_hold_is_free(client, hold, now);
-    } else if (hold->leftover) {
+    bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
+    if (acquiring && hold->leftover) {
         hf_keeper_leave_in_order(client, hold, now);
-    } else {
-        hf_holds_remove(&client->holds, hold);
+        return;
     }
+    hf_keeper_resume(client, hold, now);
+    if (acquiring) hf_holds_remove(&client->holds, hold);
+    hf_client_hold_is_free(client, hold, now);
+}
+
+static bool is_leaving(const hf_hold *hold) {
+    return hold->in_table && hold->state == HF_HOLD_LEAVING;
 }
 
 static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -217,10 +241,10 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     bool spent = request->once && request->sends > 0;
     bool settled = reply != NULL || spent || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
-    bool leaves = hold->in_table && hold->state == HF_HOLD_LEAVING;
-    if (leaves && settled) hf_holds_remove(&client->holds, hold);
-    else if (leaves) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+    if (settled && is_leaving(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_hold_is_free(client, hold, now);
+    if (is_leaving(hold) && !hold->busy)
+        hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
     free_task(task);
 }
 
@@ -233,8 +257,14 @@ static bool encode_leave(hf_task *task) {
     size_t size = 0;
     if (hold->wait > 0) size = hf_waiter_format(waiter, sizeof waiter, client, hold->wait, hold->token_ttl_ms, owner);
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
-    hf_slice args[] = {names.key, names.counter, names.queue, names.releases, owner,
-                       hf_decimal(grant, hf_lease_ms(client->config.grant_lease)), hf_decimal(to, hold->base), {waiter, size},
+    hf_slice args[] = {names.key,
+                       names.counter,
+                       names.queue,
+                       names.releases,
+                       owner,
+                       hf_decimal(grant, hf_lease_ms(client->config.grant_lease)),
+                       hf_decimal(to, hold->base),
+                       {waiter, size},
                        hold->shared ? hf_decimal(own, hf_hold_own(hold)) : HF_NO_WAITER};
     task->request.once = hold->shared && hf_hold_own(hold) > 0;
     bool encoded = hf_request_call(&task->request, hf_program_leave(hold->layout), 4, sizeof args / sizeof *args, args);
@@ -261,19 +291,29 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- the clock ---- */
 
+/* Its lease is over: nothing of it can stand on the server any more. */
+static void give_up_leaving(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_hold_ref(hold);
+    hf_holds_remove(&client->holds, hold);
+    hf_client_hold_is_free(client, hold, now);
+    hf_hold_unref(hold);
+}
+
 static void attend(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     } else if (hold->state == HF_HOLD_LEAVING && now >= hold->valid_until && !hold->busy) {
-        hf_holds_remove(&client->holds, hold);
+        give_up_leaving(client, hold, now);
     } else if (hold->busy || (hold->state != HF_HOLD_LEAVING && hold->state != HF_HOLD_HELD)) {
         hf_holds_wake_at(&client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     } else if (hold->state == HF_HOLD_LEAVING) {
         leave(client, hold, now);
+    } else if ((hold->granted || hold->renewed) && !may_renew(client, hold)) {
+        ask_owner(client, hold);
     } else if (hold->granted) {
         confirm(client, hold, now);
     } else if (hold->renewed) {
-        renew_batch(client, now);
+        renew_batch(client, hold, now);
     } else {
         hf_holds_wake_at(&client->holds, hold, hold->valid_until);
     }

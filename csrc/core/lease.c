@@ -1,6 +1,7 @@
 #include "lease.h"
 
 static hf_time drift(hf_time lease) {
+    if (HF_DEFECT(NO_DRIFT)) return 0;
     return hf_time_min(lease / 100 + 2 * HF_MS, lease / 4);
 }
 
@@ -23,5 +24,5 @@ hf_time hf_lease_renew_before(hf_time end, hf_time lease) {
 
 hf_time hf_lease_retry_at(hf_time now, hf_time end) {
     if (now >= end) return now;
-    return now + hf_time_max(HF_MS, hf_time_min((end - now) / 8, HF_SECOND));
+    return hf_time_min(end, now + hf_time_max(HF_MS, hf_time_min((end - now) / 8, HF_SECOND)));
 }

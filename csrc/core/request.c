@@ -39,7 +39,7 @@ static bool encode_slices(hf_request *request, size_t lead, const hf_slice *lead
 
 bool hf_request_command(hf_request *request, size_t count, const hf_slice *args) {
     request->program = NULL;
-    return encode_slices(request, 0, NULL, count, args);
+    return encode_slices(request, 0, args, count, args);
 }
 
 bool hf_request_call(hf_request *request, const hf_program *program, size_t keys, size_t count, const hf_slice *args) {

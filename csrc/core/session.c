@@ -97,14 +97,13 @@ static void take_back_sent(hf_session *session) {
     session->queue = head;
 }
 
-static void schedule_reopen(hf_session *session, bool was_ready, hf_time now) {
-    if (was_ready) {
-        session->failed_opens = 0;
+/* A peer that accepts connections and closes them without a word gets no more of them than one that refuses. */
+static void schedule_reopen(hf_session *session, hf_time now) {
+    if (session->vain_opens == 0) {
         session->retry_at = now;
         return;
     }
-    uint32_t doublings = session->failed_opens < 10 ? session->failed_opens : 10;
-    session->failed_opens++;
+    uint32_t doublings = session->vain_opens < 11 ? session->vain_opens - 1 : 10;
     hf_time delay = hf_time_min(RETRY_FIRST << doublings, RETRY_MOST);
     session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
 }
@@ -114,8 +113,8 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
     return !request->patient && !outcome_unknown;
 }
 
-/* After a lost connection: those that must not be sent again fail; after one that could not be made also those that want
- * an answer now. A `done` may change the queue. */
+/* After a lost connection: those that must not be sent again fail; after one that could not be made also those that
+ * want an answer now. A `done` may change the queue. */
 static void fail_waiting(hf_session *session, bool was_ready, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
@@ -139,7 +138,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_buffer_clear(&session->output);
     hf_reader_close(&session->reader);
     take_back_sent(session);
-    schedule_reopen(session, was_ready, now);
+    schedule_reopen(session, now);
     fail_waiting(session, was_ready, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
@@ -183,6 +182,7 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
         fail(request, HF_NO_MEMORY, "out of memory", now);
         return;
     }
+    if (session->first_slot == session->next_slot) session->awaiting_since = now;
     request->slot = session->next_slot++;
     *slot_of(session, request->slot) = request;
     request->state = HF_REQUEST_SENT;
@@ -225,8 +225,8 @@ void hf_session_drop(hf_session *session, hf_request *request) {
 
 bool hf_session_say(hf_session *session, size_t count, const hf_slice *args) {
     hf_request request = {0};
-    bool said = hf_request_command(&request, count, args) &&
-                hf_buffer_append(&session->output, request.bytes, request.size);
+    bool said =
+        hf_request_command(&request, count, args) && hf_buffer_append(&session->output, request.bytes, request.size);
     hf_request_clear(&request);
     return said;
 }
@@ -245,11 +245,11 @@ hf_want hf_session_wants(const hf_session *session, hf_time now) {
 void hf_session_opening(hf_session *session, hf_time now) {
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
+    session->vain_opens++;
 }
 
 static void become_ready(hf_session *session, hf_time now) {
     session->state = HF_SESSION_READY;
-    session->failed_opens = 0;
     session->reason[0] = '\0';
     flush(session, now);
     if (session->on_ready) session->on_ready(session->context, now);
@@ -324,9 +324,9 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
 }
 
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply, hf_time now) {
+    request->sends--; /* nothing was carried out */
     bool unknown = request->program && !request->whole && strncmp(reply->string, "NOSCRIPT", 8) == 0;
     bool passing = hf_error_is_passing(reply->string);
-    if (unknown || passing) request->sends--;
     if (unknown) {
         request->whole = true;
         send(session, request, now);
@@ -362,15 +362,18 @@ static void dispatch(hf_session *session, const hf_reply *reply, hf_time now) {
 }
 
 void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now) {
-    if (session->state != HF_SESSION_LOGIN && session->state != HF_SESSION_READY) return;
+    bool open = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
+    if (!open || session->closing) return;
     session->heard_at = now;
     if (!hf_reader_feed(&session->reader, bytes, size)) want_close(session, HF_NO_MEMORY, "out of memory");
     while (!session->closing) {
         hf_reply *reply;
-        if (!hf_reader_next(&session->reader, &reply)) want_close(session, HF_UNREACHABLE, "the reply is not Redis protocol");
+        if (!hf_reader_next(&session->reader, &reply))
+            want_close(session, HF_UNREACHABLE, "the reply is not Redis protocol");
         if (!reply) break;
         dispatch(session, reply, now);
         hf_reply_free(reply);
+        if (session->state == HF_SESSION_READY && !session->closing) session->vain_opens = 0;
     }
 }
 
@@ -398,11 +401,8 @@ static hf_time silence_deadline(const hf_session *session) {
     case HF_SESSION_OPENING: return hf_time_add(session->opened_at, config->connect_timeout);
     case HF_SESSION_LOGIN: return hf_time_add(session->opened_at, config->command_timeout);
     case HF_SESSION_READY:
-        for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
-            const hf_request *request = *slot_of(session, slot);
-            if (request) return hf_time_add(hf_time_max(request->sent_at, session->heard_at), config->command_timeout);
-        }
-        return HF_NEVER;
+        if (session->first_slot == session->next_slot) return HF_NEVER;
+        return hf_time_add(hf_time_max(session->awaiting_since, session->heard_at), config->command_timeout);
     default: return HF_NEVER;
     }
 }

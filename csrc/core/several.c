@@ -69,7 +69,8 @@ static bool all_are_idle(hf_op *op, hf_time now) {
 static bool claim(hf_op *op, size_t i, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = find(op, i, now);
-    if (!hold && acquires(op)) hold = hf_holds_add(&client->holds, HF_LAYOUT_LOCK, op->spec.all[i]->key, op->spec.owner);
+    if (!hold && acquires(op))
+        hold = hf_holds_add(&client->holds, HF_LAYOUT_LOCK, op->spec.all[i]->key, op->spec.owner);
     if (!hold) return !acquires(op);
     hf_hold_ref(hold);
     op->holds[i] = hold;
@@ -153,7 +154,7 @@ static void name_key(hf_op *op, long long i) {
 
 static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end, hf_time now) {
     bool first = hold->state == HF_HOLD_ACQUIRING;
-    hold->count = count_of(hold) + 1;
+    hold->count = first ? 1 : hold->count + 1;
     hold->base = first ? 0 : hold->base;
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
@@ -162,16 +163,27 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end, hf_time 
     if (first) hold->token = token;
     hold->state = HF_HOLD_HELD;
     hold->reason = HF_LOST_NOT;
-    hold->leftover = hold->granted = false;
+    hold->leftover = hold->granted = hold->at_risk = false;
+    hold->failures = 0;
     hf_keeper_resume(op->client, hold, now);
     op->client->stats.acquires++;
 }
 
+/* False: one that was to be entered again has been lost, and told so, in the meantime. */
+static bool all_are_usable(const hf_op *op) {
+    for (size_t i = 0; i < op->spec.all_count; i++) {
+        hf_hold_state state = op->holds[i]->state;
+        if (state != HF_HOLD_ACQUIRING && state != HF_HOLD_HELD) return false;
+    }
+    return true;
+}
+
 static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_time end = hf_lease_end(op->request.sent_at, op->spec.lease);
-    if (now >= end) {
+    bool usable = all_are_usable(op);
+    if (now >= end || !usable) {
         for_each(op, undo_hold, now);
-        hf_op_fail(op, HF_LOST, "the server answered after the lease had ended");
+        hf_op_fail(op, HF_LOST, usable ? "the server answered after the lease had ended" : "one was lost meanwhile");
         return;
     }
     for (size_t i = 0; i < op->spec.all_count; i++) {
@@ -193,8 +205,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     long long status = hf_reply_integer_at(reply, 0, 99), i = hf_reply_integer_at(reply, 1, 0);
     if (!reply) {
-        bool unknown = request->sends > 0 && !hf_op_was_refused(op);
-        for_each(op, unknown ? undo_hold : free_hold, now);
+        for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
         hf_op_fail(op, request->failure.code, "%s", request->failure.text);
     } else if (status == 1) {
         take_all(op, reply, now);
@@ -202,19 +213,27 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         for_each(op, free_hold, now);
         name_key(op, i);
         hf_op_fail(op, HF_BUSY, "held by another owner");
-    } else {
+    } else if (status == -1 || status == -2) {
         on_gone(op, (size_t)(i - 1), status, now);
+    } else {
+        for_each(op, undo_hold, now);
+        hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
     }
 }
 
 /* ---- releasing ---- */
+
+static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
+    if (hold->in_table) hf_holds_remove(&op->client->holds, hold);
+    hf_client_hold_is_free(op->client, hold, now);
+}
 
 /* False: the server no longer had it. */
 static bool let_go(hf_op *op, hf_hold *hold, long long result, hf_time now) {
     bool resent = op->request.sends > 1;
     if (hold->state == HF_HOLD_LOST || (result < 0 && !resent)) {
         if (hold->state != HF_HOLD_LOST) hf_client_lose(op->client, hold, hf_lost_reason_of(result));
-        if (hold->in_table) hf_holds_remove(&op->client->holds, hold);
+        drop_from_table(op, hold, now);
         return false;
     }
     op->client->stats.releases++;
@@ -222,21 +241,17 @@ static bool let_go(hf_op *op, hf_hold *hold, long long result, hf_time now) {
     if (hold->count > hold->base) {
         hf_client_keep(op->client, hold, op->request.sent_at);
         hf_client_hold_is_free(op->client, hold, now);
-    } else if (hold->in_table) {
-        hf_holds_remove(&op->client->holds, hold);
+    } else {
+        drop_from_table(op, hold, now);
     }
     return true;
 }
 
 static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
-    if (!hold->in_table || hold->state == HF_HOLD_LOST) return;
-    hold->count--;
-    if (hold->count > hold->base) {
-        free_hold(op, hold, now);
-        return;
-    }
-    hold->state = HF_HOLD_RELEASING;
-    undo_hold(op, hold, now);
+    bool held = hold->in_table && hold->state == HF_HOLD_HELD;
+    if (held) hold->count--;
+    if (held && hold->count <= hold->base) hf_keeper_leave_in_order(op->client, hold, now);
+    else free_hold(op, hold, now);
 }
 
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -283,9 +298,17 @@ void hf_several_begin(hf_op *op, hf_time now) {
     hf_op_send(op, acquires(op) ? on_acquired : on_released, deadline, false, now);
 }
 
+static void abandon_all(hf_op *op, hf_time now) {
+    for (size_t i = 0; i < op->spec.all_count; i++) {
+        hf_hold *hold = find(op, i, now);
+        if (hold) hf_client_abandon(op->client, hold, 1, now);
+    }
+}
+
 void hf_several_give_up(hf_op *op, hf_time now) {
     hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
-    for_each(op, acquires(op) ? undo_hold : release_behind, now);
+    if (op->blocked && !acquires(op)) abandon_all(op, now);
+    else for_each(op, acquires(op) ? undo_hold : release_behind, now);
 }
 
 void hf_several_end(hf_op *op) {

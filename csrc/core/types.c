@@ -3,6 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef HF_DEFECTS
+hf_defect hf_defect_on;
+#endif
+
 bool hf_slice_equal(hf_slice a, hf_slice b) {
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "defects.h"
+
 typedef uint64_t hf_time;
 
 #define HF_NEVER UINT64_MAX

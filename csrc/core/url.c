@@ -90,8 +90,7 @@ static const char *parse_tcp(hf_server *server, hf_slice rest) {
     server->port = 6379;
     if (skip(&address, "[")) {
         if (!split(&address, ']', false, &host)) return "missing ] after the IPv6 address";
-        if (address.size > 0 && !skip(&address, ":")) return "bad port";
-        if (address.size > 0 && !number(address, &server->port)) return "bad port";
+        if (address.size > 0 && !(skip(&address, ":") && number(address, &server->port))) return "bad port";
     } else if (split(&address, ':', true, &host)) {
         if (memchr(host.data, ':', host.size)) return "an IPv6 address stands in [ ]";
         if (!number(address, &server->port)) return "bad port";

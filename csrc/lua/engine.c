@@ -1,11 +1,12 @@
 /* core.engine: drives an external client from Lua, which owns the sockets and the clock.
  *
- * Links are "calls" and "events". Times are seconds of whatever monotonic clock the caller keeps to. */
+ * Links are "calls", "events" and, for a client with a keeper link of its own, "keeper". Times are seconds of whatever
+ * monotonic clock the caller keeps to. */
 #include <math.h>
 
 #include "binding.h"
 
-static const char *const LINKS[] = {"calls", "events", NULL};
+static const char *const LINKS[] = {"calls", "events", "keeper", NULL};
 
 static hf_driver *check_external(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
@@ -106,6 +107,68 @@ static int l_deadline(lua_State *L) {
     return 1;
 }
 
+/* turn(client, done) -> calls, events, deadline, asked
+ *
+ * Does what is due, then tells what the driver is to do: for each link "open", "close", "write" or nil; when to come
+ * again, math.huge: no need; and a number that grows when a hold asks for its owner's word. The list `done` becomes the
+ * numbers of the operations that have ended since the last turn. A link that is merely not needed may stay open. */
+static void push_chore(lua_State *L, const hf_session *session, hf_time now) {
+    if (session->closing) lua_pushliteral(L, "close");
+    else if (hf_session_wants(session, now) == HF_WANT_OPEN) lua_pushliteral(L, "open");
+    else if (hf_session_output(session).size > 0) lua_pushliteral(L, "write");
+    else lua_pushnil(L);
+}
+
+static void list_done(lua_State *L, hf_client *client) {
+    int count = 0;
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (!op->done || op->told) continue;
+        op->told = true;
+        lua_pushnumber(L, (lua_Number)op->number);
+        lua_rawseti(L, 2, ++count);
+    }
+    lua_pushnil(L);
+    lua_rawseti(L, 2, count + 1);
+}
+
+static int l_turn(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_client *client = &driver->client;
+    luaL_checktype(L, 2, LUA_TTABLE);
+    hf_driver_enter(driver);
+    hf_time now = hf_driver_now(driver), deadline = hf_client_deadline(client);
+    if (deadline <= now) {
+        hf_client_tick(client, now);
+        deadline = hf_client_deadline(client);
+    }
+    list_done(L, client);
+    push_chore(L, &client->links[HF_LINK_CALLS], now);
+    push_chore(L, &client->links[HF_LINK_EVENTS], now);
+    lua_pushnumber(L, deadline == HF_NEVER ? HUGE_VAL : hf_to_seconds(deadline));
+    lua_pushnumber(L, (lua_Number)client->asked);
+    hf_driver_leave(driver);
+    return 4;
+}
+
+/* load(client) -> operations not ended, holds that are ours or may become so, holds to be undone */
+static int l_load(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    const hf_client *client = &driver->client;
+    int operations = 0, held = 0, leaving = 0;
+    hf_driver_enter(driver);
+    for (const hf_op *op = client->ops; op; op = op->next) operations++;
+    for (size_t i = 0; i < client->holds.count; i++) {
+        hf_hold_state state = client->holds.heap[i]->state;
+        leaving += state == HF_HOLD_LEAVING;
+        held += state != HF_HOLD_LEAVING && state != HF_HOLD_LOST;
+    }
+    hf_driver_leave(driver);
+    lua_pushinteger(L, operations);
+    lua_pushinteger(L, held);
+    lua_pushinteger(L, leaving);
+    return 3;
+}
+
 /* server(client) -> host or socket path, port or 0 */
 static int l_server(lua_State *L) {
     const hf_server *server = &check_external(L)->config.session.server;
@@ -114,18 +177,58 @@ static int l_server(lua_State *L) {
     return 2;
 }
 
+/* timeouts(client) -> seconds for a connection, for a command */
+static int l_timeouts(lua_State *L) {
+    const hf_session_config *config = &check_external(L)->config.session;
+    lua_pushnumber(L, hf_to_seconds(config->connect_timeout));
+    lua_pushnumber(L, hf_to_seconds(config->command_timeout));
+    return 2;
+}
+
+/* is_external(client) */
+static int l_is_external(lua_State *L) {
+    lua_pushboolean(L, hf_check_driver(L, 1)->external);
+    return 1;
+}
+
 /* is_quiet(client) -> nothing is left to be undone on the server */
 static int l_is_quiet(lua_State *L) {
     lua_pushboolean(L, hf_client_is_quiet(&check_external(L)->client));
     return 1;
 }
 
+#ifdef HF_DEFECTS
+/* defect(name): from now on this one is on, "NONE": none */
+static int l_defect(lua_State *L) {
+#define HF_DEFECT_NAME(name) #name,
+    static const char *const names[] = {HF_DEFECT_LIST(HF_DEFECT_NAME) NULL};
+    hf_defect_on = (hf_defect)luaL_checkoption(L, 1, NULL, names);
+    return 0;
+}
+#endif
+
 void hf_open_engine(lua_State *L) {
-    static const luaL_Reg functions[] = {{"set_now", l_set_now}, {"wants", l_wants},       {"opening", l_opening},
-                                         {"opened", l_opened},   {"closed", l_closed},     {"output", l_output},
-                                         {"feed", l_feed},       {"tick", l_tick},         {"deadline", l_deadline},
-                                         {"server", l_server},   {"is_quiet", l_is_quiet}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"set_now", l_set_now},
+                                         {"wants", l_wants},
+                                         {"opening", l_opening},
+                                         {"opened", l_opened},
+                                         {"closed", l_closed},
+                                         {"output", l_output},
+                                         {"feed", l_feed},
+                                         {"tick", l_tick},
+                                         {"deadline", l_deadline},
+                                         {"server", l_server},
+                                         {"is_quiet", l_is_quiet},
+                                         {"turn", l_turn},
+                                         {"load", l_load},
+                                         {"timeouts", l_timeouts},
+                                         {"is_external", l_is_external},
+                                         {NULL, NULL}};
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);
+#ifdef HF_DEFECTS
+    lua_pushcfunction(L, l_defect);
+    lua_setfield(L, -2, "defect");
+#endif
     lua_setfield(L, -2, "engine");
 }

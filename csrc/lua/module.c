@@ -1,7 +1,9 @@
 /* holdfast.core: the client, lock and watchdog userdata, and the raw functions that lua/holdfast builds its API on. */
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "binding.h"
 
@@ -66,7 +68,7 @@ static bool check_interrupt(void *context, bool signalled) {
 hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool interruptible) {
     lua_State *main = main_state(L);
     watched_hooks hooks = {L, main, lua_gethook(L), lua_gethook(main), interruptible};
-    return hf_driver_run(driver, spec, check_interrupt, &hooks);
+    return hf_driver_run(driver, spec, interruptible, check_interrupt, &hooks);
 }
 
 /* ---- the module ---- */
@@ -79,6 +81,44 @@ static void pin_module(void) {
     if (dladdr((void *)(uintptr_t)&NAMED_HERE, &info) && info.dli_fname) {
         dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     }
+}
+
+/* ---- how many Lua states use the module ---- */
+
+static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
+static int states; /* of process states_pid */
+static pid_t states_pid;
+
+static void count_state(int change) {
+    pthread_mutex_lock(&states_mutex);
+    if (states_pid != getpid()) states = 0;
+    states_pid = getpid();
+    states += change;
+    if (states < 0) states = 0; /* the end of one that a parent had opened */
+    pthread_mutex_unlock(&states_mutex);
+}
+
+static int l_state_gc(lua_State *L) {
+    (void)L;
+    count_state(-1);
+    return 0;
+}
+
+/* Kept in the registry: it ends with the state. */
+static void watch_state(lua_State *L) {
+    static const luaL_Reg metamethods[] = {{"__gc", l_state_gc}, {NULL, NULL}};
+    hf_newuserdata(L, 1);
+    hf_new_type(L, "holdfast.state", metamethods);
+    lua_setmetatable(L, -2);
+    luaL_ref(L, LUA_REGISTRYINDEX);
+    count_state(1);
+}
+
+/* states() -> how many Lua states of this process have loaded the module since it was forked, and are still open */
+static int l_states(lua_State *L) {
+    count_state(0);
+    lua_pushinteger(L, states);
+    return 1;
 }
 
 static int l_now(lua_State *L) {
@@ -103,8 +143,10 @@ static int l_parse_url(lua_State *L) {
 __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
-    static const luaL_Reg functions[] = {{"now", l_now}, {"parse_url", l_parse_url}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"now", l_now}, {"parse_url", l_parse_url}, {"states", l_states}, {NULL, NULL}};
     pin_module();
+    watch_state(L);
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);
     hf_open_client(L);

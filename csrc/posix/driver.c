@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,8 @@ static bool init_client(hf_driver *driver, const unsigned char *given) {
     if (given) memcpy(entropy, given, sizeof entropy);
     else if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) return false;
     hf_client_init(&driver->client, &driver->config, entropy);
-    for (int link = 0; link < HF_LINKS; link++) driver->connections[link] = (hf_connection){.fd = -1, .dial = HF_DIAL_IDLE};
+    for (int link = 0; link < HF_LINKS; link++)
+        driver->connections[link] = (hf_connection){.fd = -1, .dial = HF_DIAL_IDLE};
     driver->wake[0] = driver->wake[1] = -1;
     driver->pid = getpid();
     return true;
@@ -77,6 +79,7 @@ static void begin_anew_after_fork(hf_driver *driver) {
     if (driver->wake[1] >= 0) close(driver->wake[1]);
     driver->generation++;
     driver->running = driver->stopping = driver->calling = false;
+    atomic_store(&driver->watchdog_waits, false);
     driver->sleeps_until = 0;
     init_locks(driver);
     if (!init_client(driver, NULL)) driver->closed = true;
@@ -102,11 +105,13 @@ void hf_driver_unref(hf_driver *driver) {
 
 void hf_driver_enter(hf_driver *driver) {
     if (is_forked(driver)) begin_anew_after_fork(driver);
+    if (driver->external) return;
+    while (atomic_load(&driver->watchdog_waits)) sched_yield();
     pthread_mutex_lock(&driver->mutex);
 }
 
 void hf_driver_leave(hf_driver *driver) {
-    pthread_mutex_unlock(&driver->mutex);
+    if (!driver->external) pthread_mutex_unlock(&driver->mutex);
 }
 
 /* ---- links ---- */
@@ -118,7 +123,8 @@ static void shut(hf_driver *driver, int link) {
     if (connection->dialing) hf_dial_cancel(&connection->dial);
     if (connection->fd >= 0) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};
-        if (session->first_slot != session->next_slot) setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        if (session->first_slot != session->next_slot)
+            setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
         close(connection->fd);
     }
     connection->fd = -1;
@@ -158,7 +164,8 @@ static void open_link(hf_driver *driver, int link) {
     char reason[128] = "";
     hf_session_opening(&driver->client.links[link], hf_now());
     connection->dialing = true;
-    on_dial(driver, link, hf_dial_start(&connection->dial, &driver->config.session.server, reason, sizeof reason), reason);
+    on_dial(driver, link, hf_dial_start(&connection->dial, &driver->config.session.server, reason, sizeof reason),
+            reason);
 }
 
 static const char *errno_text(char *text, size_t size) {
@@ -238,7 +245,8 @@ static int poll_fd(const hf_driver *driver, int link) {
     return connection->dialing ? connection->dial.fd : connection->fd;
 }
 
-/* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing is taken for granted. */
+/* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing is taken for granted.
+ */
 static void on_polled(hf_driver *driver, int link, short revents) {
     hf_connection *connection = &driver->connections[link];
     char reason[128] = "";
@@ -254,9 +262,16 @@ static struct timespec timespec_of(hf_time span) {
 
 #define LINK(link) (1u << (link))
 
-/* Sleeps until one of the links or the extra descriptor has something, or `until`. Releases the mutex meanwhile; reads
- * only what `mine` still allows after that. False after a signal. */
-static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(const hf_driver *), int extra, hf_time until) {
+static void lock_again(hf_driver *driver, bool watchdog) {
+    if (watchdog) atomic_store(&driver->watchdog_waits, true);
+    pthread_mutex_lock(&driver->mutex);
+    if (watchdog) atomic_store(&driver->watchdog_waits, false);
+}
+
+/* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has something, or `until`.
+ * Releases the mutex meanwhile; reads only what `mine` still allows after that. False after a signal. */
+static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(const hf_driver *), int extra,
+                           hf_time until, const sigset_t *signals) {
     struct pollfd fds[HF_LINKS + 1];
     for (int i = 0; i < HF_LINKS; i++) {
         int fd = links & LINK(i) ? poll_fd(driver, i) : -1;
@@ -266,9 +281,9 @@ static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(c
     hf_time now = hf_now();
     struct timespec timeout = timespec_of(until > now ? until - now : 0);
     pthread_mutex_unlock(&driver->mutex);
-    int ready = ppoll(fds, HF_LINKS + 1, &timeout, NULL);
+    int ready = ppoll(fds, HF_LINKS + 1, &timeout, signals);
     bool signalled = ready < 0 && errno == EINTR;
-    pthread_mutex_lock(&driver->mutex);
+    lock_again(driver, extra >= 0);
     unsigned allowed = mine(driver);
     for (int i = 0; ready > 0 && i < HF_LINKS; i++) {
         bool same = fds[i].fd >= 0 && poll_fd(driver, i) == fds[i].fd;
@@ -312,7 +327,8 @@ static void wait_for_change(hf_driver *driver, hf_time until) {
 static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, hf_time until) {
     const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
     bool asks = op->spec.kind != HF_OP_ACQUIRE || op->state == HF_ACQUIRE_ASKING;
-    bool alone = driver->running && driver->connections[HF_LINK_EVENTS].fd < 0 && !driver->connections[HF_LINK_EVENTS].dialing;
+    bool alone =
+        driver->running && driver->connections[HF_LINK_EVENTS].fd < 0 && !driver->connections[HF_LINK_EVENTS].dialing;
     return asks && alone && calls->state == HF_SESSION_READY && hf_session_output(calls).size == 0 &&
            until > hf_now() + SLICE;
 }
@@ -330,9 +346,10 @@ static bool receive_reply(hf_driver *driver) {
     return size >= 0 || error != EINTR;
 }
 
-static bool sleep_for_op(hf_driver *driver, hf_op *op) {
+static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) {
     hf_time until = call_deadline(driver, op);
-    bool left_behind = hf_session_has_work(&driver->client.links[HF_LINK_CALLS]); /* read by nobody else during a call */
+    bool left_behind =
+        hf_session_has_work(&driver->client.links[HF_LINK_CALLS]); /* read by nobody else during a call */
     if (op->blocked && driver->running && !left_behind) {
         wait_for_change(driver, until);
         return true;
@@ -340,7 +357,7 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op) {
     if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
     if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
     if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
-    return sleep_on_links(driver, caller_links(driver), caller_links, -1, until);
+    return sleep_on_links(driver, caller_links(driver), caller_links, -1, until, signals);
 }
 
 /* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. */
@@ -349,19 +366,31 @@ static void notice_end(hf_driver *driver) {
     if (calls->state == HF_SESSION_READY && !hf_session_has_work(calls)) read_link(driver, HF_LINK_CALLS);
 }
 
-hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check, void *context) {
+static void hold_signals(sigset_t *before) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t held;
+    sigfillset(&held);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&held, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &held, before);
+}
+
+hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible, hf_interrupt_check *check,
+                     void *context) {
+    sigset_t before;
     notice_end(driver);
     hf_op *op = hf_client_begin(&driver->client, spec, hf_now());
     if (!op) return NULL;
     driver->calling = true;
+    if (interruptible) hold_signals(&before); /* they come in while it sleeps: one that came before would be missed */
     while (!op->done) {
         serve_calls(driver);
         if (!driver->running) serve_keeper(driver);
         if (op->done) break;
         hf_driver_nudge(driver);
-        bool signalled = !sleep_for_op(driver, op);
+        bool signalled = !sleep_for_op(driver, op, interruptible ? &before : NULL);
         if (!op->done && check(context, signalled)) hf_op_interrupt(op, hf_now());
     }
+    if (interruptible) pthread_sigmask(SIG_SETMASK, &before, NULL);
     driver->calling = false;
     serve_link(driver, HF_LINK_CALLS);
     serve_link(driver, HF_LINK_EVENTS);
@@ -400,7 +429,7 @@ static void *watch(void *context) {
         hf_time until = watch_deadline(driver);
         if (driver->stopping) until = hf_time_min(until, driver->stop_by);
         driver->sleeps_until = until;
-        sleep_on_links(driver, watchdog_links(driver), watchdog_links, driver->wake[0], until);
+        sleep_on_links(driver, watchdog_links(driver), watchdog_links, driver->wake[0], until, NULL);
         drain(driver->wake[0]);
         driver->wakes++;
         pthread_cond_broadcast(&driver->changed);

@@ -7,10 +7,11 @@
 -- ARGV[6] token ttl ms, 0: no fencing
 -- ARGV[7] waiter    its place in the queue, "": do not wait
 --
--- { 1, token, others }           acquired; token 0: unchanged, or no fencing; `others`: holds of other processes that came
---                                along with a grant
--- { 0, ttl ms, ahead, foreign, kept }  busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder
---                                will not hand over; kept 1: the waiter stood in the queue before, and has not missed a
+-- { 1, token, others }           acquired; token 0: unchanged, or no fencing; `others`: holds of other processes that
+--                                came along with a grant
+-- { 0, ttl ms, ahead, foreign, kept }
+--                                busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will
+--                                not hand over; kept 1: the waiter stood in the queue before, and has not missed a
 --                                grant
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it

@@ -76,10 +76,11 @@ local function settle_missed_grant(client)
   if member:sub(1, 36) == client then redis.call('ZADD', QUEUE, 0.5, member) else bury(member) end
 end
 
--- How long the free lock is left to clients that know no queue. More than a turn: the server's clock went back.
+-- How long the free lock is left to clients that know no queue, while any of them waits. More than a turn: the server's
+-- clock went back.
 local function foreign_ms()
   local _, score = first()
-  if not score or score >= 0 then return 0 end
+  if not score or score >= 0 or foreign_waiters(RELEASES) == 0 then return 0 end
   local left = -score - math.floor(server_us() / 1000)
   return left <= TURN_MS and math.max(0, left) or 0
 end
@@ -116,27 +117,30 @@ local function hand_over(me)
   return false
 end
 
--- Leaves the free lock to Redisson's waiters for a moment; the first waiter of ours is told to look again after it.
+-- Leaves the free lock to Redisson's waiters for a moment, also before callers of ours that come meanwhile; the first
+-- waiter of ours is told to look again after it.
 local function foreign_turn()
   local member = first_waiter()
-  while member do
-    if listens(member) then
-      redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')
-      tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' '))
-      return
-    end
+  while member and not listens(member) do
     bury(member)
     member = first_waiter()
   end
+  redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')
+  if member then
+    tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' '))
+  else
+    redis.call('PEXPIRE', QUEUE, TURN_MS)
+  end
 end
 
--- Frees the lock. It goes to the next one, of ours and of Redisson's in turns.
+-- Frees the lock. It goes to the next one, of ours and of Redisson's in turns. A queue of another type is left alone.
 local function pass_on()
   redis.call('DEL', LOCK)
-  if redis.pcall('ZCARD', QUEUE) ~= 0 and redis.call('TYPE', QUEUE).ok == 'zset' then
+  local waiters = redis.pcall('ZCARD', QUEUE)
+  if type(waiters) == 'number' then
     if foreign_waiters(RELEASES) > 0 then
       foreign_turn()
-    elseif hand_over() then
+    elseif waiters > 0 and hand_over() then
       return
     end
   end

@@ -4,7 +4,7 @@
 --
 -- ARGV[3] to     the count that stays; 0: free it
 -- ARGV[4] lease  ms, the least TTL of a lock that is still held
--- ARGV[5] own    of an owner that other processes share, instead of `to`: how many holds to let go of; "": it is not shared
+-- ARGV[5] own    of an owner that other processes share, instead of `to`: how many holds to let go of; "": not shared
 --
 -- 1 freed, 2 still held; not held by this owner: -1 the key is gone, -2 another owner has it
 local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])

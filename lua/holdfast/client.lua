@@ -1,6 +1,7 @@
 -- The methods of a client. See docs/api.md.
 
 local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local idempotent = require "holdfast.idempotent"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
@@ -27,7 +28,7 @@ meta.__metatable = meta.__name
 ---@field connect_timeout? number seconds; 1
 ---@field command_timeout? number seconds; 3
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
----@field driver? string "posix"
+---@field driver? string "posix"; under ngx_lua "resty" too, which is then the default
 
 local known = {
   url = options.text,
@@ -38,7 +39,7 @@ local known = {
   connect_timeout = options.timeout,
   command_timeout = options.timeout,
   grant_lease = options.timeout,
-  driver = options.one_of("posix"),
+  driver = options.one_of((table.unpack or unpack)(driver.names)),
 }
 
 local DEFAULT_URL = "redis://127.0.0.1:6379"
@@ -48,18 +49,22 @@ local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait
 local function new(given, level)
   if type(given) == "string" then given = { url = given } end
   given = options.table(given, known, "holdfast.new", level + 1)
+  local external = (given.driver or driver.default) == "resty"
   local client, wrong = raw.new {
     url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
     name = given.name or "holdfast",
     connect_timeout = given.connect_timeout or 1,
     command_timeout = given.command_timeout or 3,
     grant_lease = given.grant_lease or 2,
+    external = external,
+    attended = external,
   }
   if not client then error("holdfast.new: url: " .. wrong, level + 1) end
   defaults[client] = {
     lease = given.lease or 30,
     wait = given.wait or 10,
     prefix = given.prefix or "",
+    external = external,
     patience = given.command_timeout or 3,
   }
   return client
@@ -155,14 +160,14 @@ end
 function Client:ping()
   check_self(self, meta, "client:ping", 2)
   tell()
-  return raw.ping(self)
+  return driver.ping(self)
 end
 
 -- Releases what this client holds and ends its watchdog; later calls fail with "closed".
 function Client:close()
   check_self(self, meta, "client:close", 2)
   tell()
-  raw.close(self, defaults[self].patience)
+  driver.close(self, defaults[self].patience)
 end
 
 -- ---- the watchdog ----
@@ -221,4 +226,9 @@ function Watchdog:stats()
   }
 end
 
-return { new = new }
+-- The defaults of a client, for what builds locks of its own.
+local function defaults_of(client)
+  return defaults[client]
+end
+
+return { new = new, defaults = defaults_of }

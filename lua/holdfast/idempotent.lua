@@ -3,14 +3,14 @@
 -- While it runs the key is a lock that the watchdog keeps. After a success it is a record for `expire` seconds: "D", or
 -- "R" and the results when they are to be replayed. After an error it is free again.
 
-local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 local record = require "holdfast.record"
 local traceback = require "holdfast.traceback"
 
-local raw = core.lock
+local raw = driver.lock
 local unpack = table.unpack or unpack
 
 local EXPIRE = 1

@@ -1,6 +1,8 @@
 -- holdfast: distributed locks on Redis. See docs/api.md.
 
 local client = require "holdfast.client"
+local driver = require "holdfast.driver"
+local idempotent_request = require "holdfast.idempotent_request"
 local multi_lock = require "holdfast.multi_lock"
 local options = require "holdfast.options"
 local traceback = require "holdfast.traceback"
@@ -41,6 +43,30 @@ end
 ---@return string?
 function holdfast.traceback()
   return traceback.last()
+end
+
+-- Under ngx_lua, in log_by_lua: lets go of what the request still holds or waits for. Elsewhere it does nothing.
+function holdfast.finish()
+  if driver.finish then driver.finish() end
+end
+
+-- Under ngx_lua, in access_by_lua: lets the first request with a key go on and answers the others. Needs
+-- holdfast.finish() in log_by_lua.
+---@param opts? holdfast.idempotent_request_options
+function holdfast.idempotent_request(opts)
+  opts = options.table(opts, idempotent_request.options, "holdfast.idempotent_request", 2)
+  if not driver.finish then error("holdfast.idempotent_request: only under ngx_lua", 2) end
+  local one = opts.client
+  if not one then
+    default = default or client.new(nil, 2)
+    one = default
+  end
+  return idempotent_request.enter(one, opts, client.defaults(one))
+end
+
+-- Under ngx_lua, in body_filter_by_lua: keeps the response for the duplicates of idempotent_request{ replay = true }.
+function holdfast.capture()
+  if driver.finish then idempotent_request.capture() end
 end
 
 return holdfast

@@ -1,10 +1,11 @@
 -- The methods of a lock. See docs/api.md.
 
 local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 
-local raw, meta = core.lock, core.lock_type
+local raw, meta = driver.lock, core.lock_type
 local argument, check_self, tell = options.argument, options.self, loss.tell
 
 local function tell_after(...)
@@ -143,8 +144,9 @@ function Lock:lost()
   return raw.lost(self)
 end
 
--- The lock as the server has it; owner, ttl and token are absent when there is none.
----@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer}? info
+-- The lock as the server has it; owner, ttl and token are absent when there is none, position (from 1) when none of
+-- this client's callers waits.
+---@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer, position: integer?}? info
 ---@return string? message
 ---@return string? code
 function Lock:info()
@@ -204,6 +206,7 @@ function lock.new(client, key, given, defaults, layout)
     client = client,
     key = defaults.prefix .. key,
     layout = layout,
+    external = defaults.external,
     print = given.print,
     lease = given.lease or defaults.lease,
     wait = given.wait or defaults.wait,

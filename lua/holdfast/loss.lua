@@ -54,6 +54,12 @@ function loss.is_abort(value, lock)
   return type(value) == "table" and getmetatable(value) == Aborted and value.lock == lock
 end
 
+-- Under ngx_lua the one hook would be shared by requests that take turns.
+function loss.check_abort(value)
+  if type(value) ~= "boolean" then return "a boolean" end
+  if value and rawget(_G, "ngx") then return "absent under ngx_lua (ask lock:lost(), or give on_lost)" end
+end
+
 -- LuaJIT looks at hooks only in its interpreter, and has one hook for all coroutines.
 local jit = rawget(_G, "jit")
 

@@ -5,10 +5,11 @@
 -- different clients, they are taken in order, each through its queue, and given back if one cannot be had.
 
 local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 
-local raw = core.lock
+local raw = driver.lock
 local argument, tell = options.argument, loss.tell
 
 local WAIT_EACH = 1.5

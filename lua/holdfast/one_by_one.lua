@@ -4,6 +4,7 @@
 -- excludes other programs that SET NX that key.
 
 local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
@@ -47,7 +48,7 @@ local execute_options = {
   wait = options.number_or_default,
   lease = options.number_or_default,
   queue = options.boolean,
-  abort_on_loss = options.boolean,
+  abort_on_loss = loss.check_abort,
 }
 
 function one_by_one.new(client, given, defaults)
@@ -89,7 +90,7 @@ local function run(self, biz_type, biz_id, opts, fn, ...)
     interruptible = given.interruptible,
   }, data.defaults, "mutex")
   loss.tell()
-  local acquired, message, code = core.lock.acquire(lock)
+  local acquired, message, code = driver.lock.acquire(lock)
   if not acquired then return not_acquired(biz_type, biz_id, message, code) end
   return templates.run_held(lock, opts, fn, ...)
 end

@@ -56,6 +56,11 @@ function options.name_part(value)
   if type(value) ~= "string" and type(value) ~= "number" or value == "" then return "a non-empty string or a number" end
 end
 
+-- Userdata of the type with this name.
+function options.kind(value, name)
+  if type(value) ~= "userdata" or getmetatable(value) ~= name then return "a " .. name end
+end
+
 function options.boolean(value)
   if type(value) ~= "boolean" then return "a boolean" end
 end

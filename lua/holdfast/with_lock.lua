@@ -1,19 +1,18 @@
 -- Runs a function under a lock: acquire, call, release, whatever happens in between.
 
-local core = require "holdfast.core"
+local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
-local options = require "holdfast.options"
 local traceback = require "holdfast.traceback"
 
-local raw = core.lock
+local raw = driver.lock
 
 local with_lock = {}
 
 ---@class holdfast.with_lock_options : holdfast.lock_options
 ---@field abort_on_loss? boolean fn gets an error soon after the lock is lost
 
-with_lock.options = { abort_on_loss = options.boolean }
+with_lock.options = { abort_on_loss = loss.check_abort }
 for name, check in pairs(locks.options) do
   with_lock.options[name] = check
 end

@@ -1,21 +1,21 @@
--- The Redis-side programs by name, each with its fragments in place, as the server gets them but for comments and
--- indentation. A program that includes "layout.lua" is there once for each layout of a lock, as in tools/embed.lua.
+-- The Redis-side programs by name, to the byte as the core sends them: the texts of programs_embedded.h.
 
-local DIRECTORY = "csrc/programs/"
-local NAMES = { "acquire", "acquire_all", "begin", "complete", "extend", "force", "info", "leave", "release",
-  "release_all", "renew" }
+local HEADER = "csrc/core/programs_embedded.h"
+local ESCAPES = { ["\\n"] = "\n", ["\\\\"] = "\\", ['\\"'] = '"', ["\\?"] = "?" }
 
-local function expanded(file, layout)
-  local handle = assert(io.open(DIRECTORY .. (file == "layout.lua" and layout or file), "rb"))
-  local text = handle:read("*a")
-  handle:close()
-  return (text:gsub('%-%-#include "([^"\n]+)"\n', function(part) return expanded(part, layout) end))
+local function unquoted(literals)
+  local parts = {}
+  for line in literals:gmatch('%s*"([^\n]*)"') do parts[#parts + 1] = line:gsub("\\[n\\\"?]", ESCAPES) end
+  return table.concat(parts)
 end
 
+local handle = assert(io.open(HEADER, "rb"))
+local header = handle:read("*a")
+handle:close()
+
 local programs = {}
-for _, name in ipairs(NAMES) do
-  local text, mutex = expanded(name .. ".lua", "hash.lua"), expanded(name .. ".lua", "string.lua")
-  programs[name] = text
-  if mutex ~= text then programs["mutex_" .. name] = mutex end
+for name, literals, size in header:gmatch('{"([%l_]+)", "%x+",\n(.-),\n%s+(%d+)}') do
+  programs[name] = unquoted(literals)
+  assert(#programs[name] == tonumber(size), "programs_embedded.h is not as expected")
 end
 return programs

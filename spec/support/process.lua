@@ -128,15 +128,17 @@ local function members(set, pick)
   return list
 end
 
--- LuaJIT may spin in a compiled loop over pairs while it closes its state.
-if rawget(_G, "jit") then rawget(_G, "jit").off(members) end
-
 function process.stop_all()
   if sys.getpid() ~= home then return end
   local children = members(running, "values")
   for _, child in ipairs(children) do child:kill("KILL") end
   for _, child in ipairs(children) do child:wait(5) end
   for _, path in ipairs(members(litter, "keys")) do process.remove(path) end
+end
+
+-- LuaJIT may spin in a compiled loop over pairs while it closes its state.
+if rawget(_G, "jit") then
+  for _, each in ipairs { members, process.remove, process.stop_all } do rawget(_G, "jit").off(each) end
 end
 
 -- A finalizer is the one thing that runs however this program ends.

@@ -16,13 +16,14 @@
 #define UNUSED __attribute__((unused))
 
 /* Milliseconds on the test's clock. */
-#define AT(ms) (1000 * HF_SECOND + (hf_time)(ms) * HF_MS)
+#define AT(ms) (1000 * HF_SECOND + (hf_time)(ms)*HF_MS)
 
 static const hf_session_config DRIVE_CONFIG = {.server = {.host = "h", .port = 1, .label = "h:1"},
                                                .connect_timeout = HF_SECOND,
                                                .command_timeout = 3 * HF_SECOND};
 
-static const unsigned char DRIVE_ENTROPY[24] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 99};
+static const unsigned char DRIVE_ENTROPY[24] = {0, 1,  2,  3,  4,  5,  6,  7, 8,
+                                                9, 10, 11, 12, 13, 14, 15, 99};
 
 #define DRIVE_UUID "00010203-0405-8607-8809-0a0b0c0d0e0f"
 #define DRIVE_GRANTS "holdfast_grant:" DRIVE_UUID
@@ -41,7 +42,8 @@ static UNUSED const char *said_program(const char *bytes, size_t size)
         hf_program_extend,  hf_program_renew,   hf_program_info};
     const hf_program *known[3 * sizeof programs / sizeof *programs + 3] = {
         hf_program_complete(), hf_program_acquire_all(), hf_program_release_all()};
-    for (size_t i = 0; i + 3 < sizeof known / sizeof *known; i++) known[i + 3] = programs[i / 3]((hf_layout)(i % 3));
+    for (size_t i = 0; i + 3 < sizeof known / sizeof *known; i++)
+        known[i + 3] = programs[i / 3]((hf_layout)(i % 3));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         hf_slice given = {bytes, size};
         if (hf_slice_equal(given, hf_slice_of(known[i]->sha1))) return known[i]->name;
@@ -114,13 +116,14 @@ static UNUSED void open_session(hf_session *session, hf_time now)
 struct rig {
     hf_client client;
     hf_names names;
-    bool refusing;   /* connections are refused */
-    uint64_t opens;  /* connections asked for */
+    bool refusing;  /* connections are refused */
+    uint64_t opens; /* connections asked for */
 };
 
 static UNUSED hf_client_config rig_config(void)
 {
-    return (hf_client_config){.session = DRIVE_CONFIG, .grant_lease = 2 * HF_SECOND, .keeper = HF_LINK_KEEPER};
+    return (hf_client_config){
+        .session = DRIVE_CONFIG, .grant_lease = 2 * HF_SECOND, .keeper = HF_LINK_KEEPER};
 }
 
 static UNUSED void rig_begin_with(struct rig *rig, const hf_client_config *config)
@@ -140,7 +143,8 @@ static UNUSED void rig_begin(struct rig *rig)
 /* Ends all operations and frees the client. */
 static UNUSED void rig_end(struct rig *rig, hf_time now)
 {
-    while (rig->client.ops) hf_op_end(rig->client.ops, now);
+    while (rig->client.ops)
+        hf_op_end(rig->client.ops, now);
     hf_client_free(&rig->client);
     hf_names_free(&rig->names);
 }
@@ -155,12 +159,15 @@ static UNUSED void rig_serve(struct rig *rig, hf_time now)
 {
     for (int i = 0; i < HF_LINKS; i++) {
         hf_session *session = &rig->client.links[i];
-        if (hf_session_wants(session, now) == HF_WANT_CLOSE) hf_session_closed(session, "not needed", now);
+        if (hf_session_wants(session, now) == HF_WANT_CLOSE)
+            hf_session_closed(session, "not needed", now);
         if (hf_session_wants(session, now) != HF_WANT_OPEN) continue;
         rig->opens++;
         hf_session_opening(session, now);
-        if (rig->refusing) hf_session_closed(session, "refused", now);
-        else hf_session_opened(session, now);
+        if (rig->refusing)
+            hf_session_closed(session, "refused", now);
+        else
+            hf_session_opened(session, now);
     }
 }
 
@@ -170,7 +177,8 @@ static UNUSED void rig_tick(struct rig *rig, hf_time now)
     rig_serve(rig, now);
 }
 
-/* Lets time pass until `until`, waking only when the client asks for it. Returns how often it was woken. */
+/* Lets time pass until `until`, waking only when the client asks for it. Returns how often it was
+ * woken. */
 static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until)
 {
     int wakes = 0;
@@ -234,11 +242,13 @@ static UNUSED int state_of(struct rig *rig)
 }
 
 /* What the programs are called with, for key k, owner me and a grant lease of 2 s. */
-#define KEYS_OF_K "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me 2000 "
-#define ASK_OF_K(from, shared, waiter) "EVALSHA acquire " KEYS_OF_K from " " shared " 30000 1000 " waiter
+#define KEYS_OF_K                                                                                  \
+    "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me 2000 "
+#define ASK_OF_K(from, shared, waiter)                                                             \
+    "EVALSHA acquire " KEYS_OF_K from " " shared " 30000 1000 " waiter
 #define PLACE(wait) DRIVE_UUID ":" wait ":1000 me"
 
-#define LEAVE_OF_K(to, waiter) "EVALSHA leave " KEYS_OF_K to " " waiter
+#define LEAVE_OF_K(to, waiter) "EVALSHA leave " KEYS_OF_K to " " waiter " "
 
 #define ACQUIRED "*2\r\n:1\r\n:77\r\n"
 #define GONE "*1\r\n:-1\r\n"
@@ -258,11 +268,12 @@ static UNUSED void hear_calls(struct rig *rig, const char *text, hf_time now)
     rig_serve(rig, now);
 }
 
-static UNUSED void hear_event(struct rig *rig, const char *kind, const char *channel, const char *text, hf_time now)
+static UNUSED void hear_event(struct rig *rig, const char *kind, const char *channel,
+                              const char *text, hf_time now)
 {
     char bytes[2048];
-    snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind), kind,
-             strlen(channel), channel, strlen(text), text);
+    snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind),
+             kind, strlen(channel), channel, strlen(text), text);
     hear(link_of(rig, HF_LINK_EVENTS), bytes, now);
     rig_serve(rig, now);
 }
@@ -285,14 +296,16 @@ static UNUSED const char *outcome(const hf_op *op)
 
 #define CHECK_OUTCOME(op, want) CHECK_STR(outcome(op), want)
 
-/* An acquire in the queue: it asked at `now`, was heard 2 ms later and is known to wait since then. */
+/* An acquire in the queue: it asked at `now`, was heard 2 ms later and is known to wait since then.
+ */
 static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now)
 {
     hf_op *op = begin_acquire(rig, wait, now);
     hear_calls(rig, busy(20000, 0, 0), now + HF_MS);
     hear_subscribed(rig, now + 2 * HF_MS);
     hear_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++) said(&rig->client.links[link]);
+    for (int link = 0; link < HF_LINKS; link++)
+        said(&rig->client.links[link]);
     return op;
 }
 

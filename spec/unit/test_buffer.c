@@ -80,7 +80,8 @@ TEST(any_order_of_use_keeps_the_bytes)
     while (end + 300 < MOST) {
         char piece[300];
         size_t size = hf_jitter(&random, sizeof piece);
-        for (size_t i = 0; i < size; i++) piece[i] = (char)hf_jitter(&random, 256);
+        for (size_t i = 0; i < size; i++)
+            piece[i] = (char)hf_jitter(&random, 256);
         CHECK(hf_buffer_append(&buffer, piece, size));
         memcpy(model + end, piece, size);
         end += size;

@@ -7,8 +7,8 @@ static struct rig rig;
 #define CALLS HF_LINK_CALLS
 #define KEEPER HF_LINK_KEEPER
 
-#define RELEASE_OF_K(to) "EVALSHA release " KEYS_OF_K to " 30000"
-#define EXTEND_OF_K(ms) "EVALSHA extend 2 k holdfast_queue:{k} me " ms
+#define RELEASE_OF_K(to) "EVALSHA release " KEYS_OF_K to " 30000 "
+#define EXTEND_OF_K(ms) "EVALSHA extend 2 k holdfast_queue:{k} me " ms " "
 
 static hf_op *begin_extend(hf_time lease, hf_time now)
 {
@@ -23,7 +23,8 @@ static hf_op *begin_extend(hf_time lease, hf_time now)
 static hf_hold *hold_times(uint32_t count, hf_time now)
 {
     hf_hold *hold = hold_lock(&rig, now);
-    for (uint32_t i = 1; i < count; i++) hold_lock(&rig, now);
+    for (uint32_t i = 1; i < count; i++)
+        hold_lock(&rig, now);
     said(link_of(&rig, CALLS));
     return hold;
 }
@@ -148,7 +149,8 @@ TEST(a_release_sent_twice_that_finds_nothing_was_done_by_the_first)
 /* A server that came back empty knows neither the program nor the lock. */
 TEST(an_unknown_program_does_not_hide_a_loss)
 {
-    static const char *const passing[] = {"-NOSCRIPT No matching script.\r\n", "-LOADING Redis is loading\r\n"};
+    static const char *const passing[] = {"-NOSCRIPT No matching script.\r\n",
+                                          "-LOADING Redis is loading\r\n"};
     for (size_t i = 0; i < 2; i++) {
         rig_begin(&rig);
         hold_times(1, AT(0));
@@ -374,6 +376,56 @@ TEST(the_rest_abandoned_while_a_release_is_under_way)
     rig_end(&rig, AT(3));
 }
 
+/* A second copy would let go of another process's hold. */
+TEST(of_a_shared_owner_a_release_is_not_sent_twice)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hold->shared = true;
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0") "1");
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(op->failure.text, "it ends with its lease"));
+    rig_sleep(&rig, AT(2), AT(60000));
+    CHECK_SAID(&rig, CALLS, "");
+    CHECK_SAID(&rig, KEEPER, "");
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    rig_end(&rig, AT(60000));
+}
+
+TEST(of_a_shared_owner_a_refused_release_goes_on_in_the_background)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hold->shared = true;
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK_OUTCOME(op, "server");
+    said(link_of(&rig, CALLS));
+    rig_tick(&rig, AT(3));
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", "") "1");
+    rig_end(&rig, AT(4));
+}
+
+TEST(of_a_shared_owner_what_was_not_let_go_of_is_made_up_for)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(3, AT(0));
+    hold->shared = true;
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK_EQ_INT(hold->count, 2);
+    CHECK_EQ_INT(hold->owed, 1);
+    said(link_of(&rig, CALLS));
+    begin(&rig, HF_OP_RELEASE, AT(3));
+    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1") "2");
+    hear_calls(&rig, ":2\r\n", AT(4));
+    CHECK_EQ_INT(hold->count, 1);
+    CHECK_EQ_INT(hold->owed, 0);
+    rig_end(&rig, AT(5));
+}
+
 /* ---- extend, check ---- */
 
 TEST(extended)
@@ -527,8 +579,8 @@ TEST(checked_again_and_again_it_is_still_renewed)
         hf_op_end(op, AT(ms));
     }
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK_OR(rig.client.stats.renew_batches >= 8 && rig.client.stats.renew_batches <= 10, "%d renewals",
-             (int)rig.client.stats.renew_batches);
+    CHECK_OR(rig.client.stats.renew_batches >= 8 && rig.client.stats.renew_batches <= 10,
+             "%d renewals", (int)rig.client.stats.renew_batches);
     rig_end(&rig, AT(100000));
 }
 
@@ -635,7 +687,9 @@ TEST(force)
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
-    CHECK_SAID(&rig, CALLS, "EVALSHA force 4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me 2000");
+    CHECK_SAID(&rig, CALLS,
+               "EVALSHA force 4 k redisson_lock_token:{k} holdfast_queue:{k} "
+               "redisson_lock__channel:{k} me 2000");
     hear_calls(&rig, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(op->value, 1);
@@ -654,8 +708,9 @@ TEST(info)
 {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
-    CHECK_SAID(&rig, CALLS, "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} ");
-    hear_calls(&rig, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n", AT(2));
+    CHECK_SAID(&rig, CALLS, "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
+    hear_calls(&rig, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
+               AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_STR(op->info.owner, "you");
     CHECK_EQ_INT(op->info.holds, 2);
@@ -668,7 +723,8 @@ TEST(info)
 
 TEST(info_that_makes_no_sense)
 {
-    static const char *const replies[] = {"*0\r\n", ":1\r\n", "$-1\r\n", "*6\r\n*0\r\n+x\r\n$-1\r\n$1\r\nx\r\n*0\r\n:1\r\n"};
+    static const char *const replies[] = {"*0\r\n", ":1\r\n", "$-1\r\n",
+                                          "*6\r\n*0\r\n+x\r\n$-1\r\n$1\r\nx\r\n*0\r\n:1\r\n"};
     for (size_t i = 0; i < 4; i++) {
         rig_begin(&rig);
         hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
@@ -708,9 +764,66 @@ TEST(ttl_and_ping)
     op = begin(&rig, HF_OP_PING, AT(5));
     rig_sleep(&rig, AT(5), AT(3005));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_STR(op->failure.text,
-              "cannot ping on h:1: no reply in time; check that the server runs and can be reached from here");
+    CHECK_STR(op->failure.text, "cannot ping on h:1: no reply in time; check that the server runs "
+                                "and can be reached from here");
     rig_end(&rig, AT(4000));
+}
+
+static hf_op *begin_command(hf_time now)
+{
+    static const hf_slice args[] = {{"INFO", 4}, {"server", 6}};
+    hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    rig_serve(&rig, now);
+    return op;
+}
+
+TEST(a_command_of_the_callers)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_command(AT(0));
+    CHECK_SAID(&rig, CALLS, "INFO server");
+    hear_calls(&rig, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(op->reply->size, 2);
+    CHECK_STR(op->reply->elements[1]->string, "x");
+    op = begin_command(AT(2));
+    hear_calls(&rig, "-ERR no\r\n", AT(3));
+    CHECK_OUTCOME(op, "server");
+    CHECK(!op->reply);
+    rig_end(&rig, AT(4));
+}
+
+TEST(out_of_memory_a_command_fails)
+{
+    bool good = false;
+    unsigned long nth = 1;
+    for (; nth < 100 && !good; nth++) {
+        rig_begin(&rig);
+        memerr_fail(nth);
+        hf_op *op = begin_command(AT(0));
+        hf_session *link = link_of(&rig, CALLS);
+        if (op && !op->done) hf_session_feed(link, "*2\r\n:1\r\n$1\r\nx\r\n", 15, AT(1));
+        bool failed = memerr_failed();
+        memerr_fail(0);
+        if (op && !op->done) rig_sleep(&rig, AT(1), AT(4000));
+        CHECK(!op || op->done);
+        good = op && op->failure.code == HF_OK && !failed;
+        rig_end(&rig, AT(4000));
+    }
+    CHECK(good && nth > 8);
+}
+
+TEST(force_is_not_sent_twice)
+{
+    rig_begin(&rig);
+    hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
+    said(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_tick(&rig, AT(50));
+    CHECK_SAID(&rig, CALLS, "");
+    rig_end(&rig, AT(60));
 }
 
 TEST(given_up_they_leave_nothing)
@@ -732,7 +845,8 @@ TEST(after_the_close_nothing_begins)
                                        HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,    HF_OP_PING};
     rig_begin(&rig);
     hf_client_close(&rig.client, AT(0));
-    for (size_t i = 0; i < 8; i++) CHECK_OUTCOME(begin(&rig, kinds[i], AT(1)), "closed");
+    for (size_t i = 0; i < 8; i++)
+        CHECK_OUTCOME(begin(&rig, kinds[i], AT(1)), "closed");
     CHECK_EQ_INT(link_of(&rig, CALLS)->state, HF_SESSION_CLOSED);
     rig_end(&rig, AT(4));
 }
@@ -757,7 +871,8 @@ static bool carry_out(void *context)
     for (int i = 0; op && !op->done && i < 3; i++) {
         rig_tick(&own, AT(10 + i));
         hf_session *link = link_of(&own, CALLS);
-        if (link->state == HF_SESSION_READY) hf_session_feed(link, tried->reply, strlen(tried->reply), AT(10 + i));
+        if (link->state == HF_SESSION_READY)
+            hf_session_feed(link, tried->reply, strlen(tried->reply), AT(10 + i));
     }
     if (op && !op->done) rig_sleep(&own, AT(20), AT(5000));
     if (op && !op->done) abort();
@@ -768,10 +883,11 @@ static bool carry_out(void *context)
 
 TEST(out_of_memory_without_a_hold)
 {
-    static struct trial trials[] = {{HF_OP_FORCE, ":1\r\n"},
-                                    {HF_OP_INFO, "*6\r\n$2\r\nme\r\n:2\r\n:1500\r\n$2\r\n17\r\n:3\r\n:-1\r\n"},
-                                    {HF_OP_TTL, ":1\r\n"},
-                                    {HF_OP_PING, "+PONG\r\n"}};
+    static struct trial trials[] = {
+        {HF_OP_FORCE, ":1\r\n"},
+        {HF_OP_INFO, "*6\r\n$2\r\nme\r\n:2\r\n:1500\r\n$2\r\n17\r\n:3\r\n:-1\r\n"},
+        {HF_OP_TTL, ":1\r\n"},
+        {HF_OP_PING, "+PONG\r\n"}};
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         CHECK(memerr_until_success(carry_out, &trials[i], 100) > 6);
     }
@@ -797,9 +913,11 @@ static void check_survives(hf_op_kind kind, const char *reply, uint32_t count)
         if (op && !op->done) rig_sleep(&rig, AT(11), AT(9000));
         CHECK(!op || op->done);
         good = op && op->failure.code == HF_OK && !failed;
-        bool known = hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LEAVING || !hold->in_table;
+        bool known =
+            hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LEAVING || !hold->in_table;
         CHECK(known);
-        if (hold->state == HF_HOLD_HELD && hold->in_table) CHECK(hold->wake_at <= hold->valid_until);
+        if (hold->state == HF_HOLD_HELD && hold->in_table)
+            CHECK(hold->wake_at <= hold->valid_until);
         hf_hold_unref(hold);
         rig_end(&rig, AT(9000));
     }
@@ -812,6 +930,7 @@ TEST(out_of_memory_on_a_hold)
     check_survives(HF_OP_RELEASE, ":2\r\n", 2);
     check_survives(HF_OP_EXTEND, ":1\r\n", 1);
     check_survives(HF_OP_CHECK, ":1\r\n", 1);
+    check_survives(HF_OP_COMPLETE, ":1\r\n", 1);
 }
 
 CHECK_MAIN

@@ -93,13 +93,14 @@ TEST(equal_times_are_served_in_order)
 {
     hf_holds holds = {0};
     hf_hold *made[20];
-    char key[8];
+    char key[16];
     for (int i = 0; i < 20; i++) {
         snprintf(key, sizeof key, "%d", i);
         made[i] = add(&holds, key, "o");
         CHECK(made[i]);
     }
-    for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, made[(i * 7) % 20], 5);
+    for (int i = 0; i < 20; i++)
+        hf_holds_wake_at(&holds, made[(i * 7) % 20], 5);
     for (int i = 0; i < 20; i++) {
         CHECK(hf_holds_first(&holds) == made[i]);
         hf_holds_wake_at(&holds, made[i], HF_NEVER);
@@ -134,6 +135,41 @@ TEST(reasons_have_names)
     CHECK_STR(hf_lost_reason_name(HF_LOST_TAKEN), "taken");
     CHECK_STR(hf_lost_reason_name(HF_LOST_DELETED), "deleted");
     CHECK_STR(hf_lost_reason_name(HF_LOST_UNREACHABLE), "unreachable");
+}
+
+TEST(what_belongs_to_the_owners_other_processes)
+{
+    hf_hold hold = {.count = 5, .base = 2};
+    CHECK_EQ_INT(hf_hold_own(&hold), 3);
+    hf_hold_rebase(&hold, 7); /* two more of theirs */
+    CHECK_EQ_INT(hold.base, 4);
+    CHECK_EQ_INT(hold.count, 7);
+    CHECK_EQ_INT(hf_hold_own(&hold), 3);
+    hf_hold_rebase(&hold, 2); /* fewer than ours alone */
+    CHECK_EQ_INT(hold.base, 0);
+    CHECK_EQ_INT(hold.count, 2);
+}
+
+TEST(what_has_ended_is_found_behind_what_is_only_due)
+{
+    hf_holds holds = {0};
+    CHECK(!hf_holds_first_ended(&holds, 100));
+    hf_hold *due = add(&holds, "due", "o"), *ended = add(&holds, "ended", "o"),
+            *later = add(&holds, "later", "o");
+    CHECK(due && ended && later);
+    due->state = ended->state = later->state = HF_HOLD_HELD;
+    due->valid_until = 200;
+    hf_holds_wake_at(&holds, due, 10);
+    ended->valid_until = 50;
+    hf_holds_wake_at(&holds, ended, 50);
+    later->valid_until = 101;
+    hf_holds_wake_at(&holds, later, 101);
+    CHECK(!hf_holds_first_ended(&holds, 49));
+    CHECK(hf_holds_first_ended(&holds, 50) == ended);
+    hf_holds_lose(&holds, ended, HF_LOST_EXPIRED);
+    CHECK(!hf_holds_first_ended(&holds, 100));
+    CHECK(hf_holds_first_ended(&holds, 101) == later);
+    hf_holds_free(&holds);
 }
 
 /* ---- against a naive model: the model is an array of what should be in the table ---- */
@@ -226,7 +262,8 @@ TEST(times_set_without_the_heap_are_sorted_later)
         snprintf(key, sizeof key, "%d", i);
         CHECK(add(&holds, key, "o"));
     }
-    for (size_t i = 0; i < holds.count; i++) holds.heap[i]->wake_at = hf_jitter(&random, 100);
+    for (size_t i = 0; i < holds.count; i++)
+        holds.heap[i]->wake_at = hf_jitter(&random, 100);
     hf_holds_resort(&holds);
     CHECK(heap_is_ordered(&holds));
     hf_holds_free(&holds);
@@ -241,7 +278,7 @@ TEST(a_hold_fits_in_512_bytes)
 static bool add_many(void *context)
 {
     hf_holds holds = {0};
-    char key[8];
+    char key[16];
     bool added = true;
     (void)context;
     for (int i = 0; added && i < 40; i++) {

@@ -14,7 +14,8 @@ static void hear_keeper(const char *text, hf_time now)
 }
 
 /* A hold as after an acquire whose command was sent at `now`. */
-static hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed, hf_time now)
+static hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed,
+                         hf_time now)
 {
     hf_holds *holds = &rig.client.holds;
     hf_hold *hold = hf_holds_add(holds, HF_LAYOUT_LOCK, hf_slice_of(key), hf_slice_of(owner));
@@ -49,7 +50,8 @@ static void answer_batch(int count, const char *result, hf_time now)
 {
     char bytes[2048];
     int size = snprintf(bytes, sizeof bytes, "*%d\r\n", count);
-    for (int i = 0; i < count; i++) size += snprintf(bytes + size, sizeof bytes - (size_t)size, "%s\r\n", result);
+    for (int i = 0; i < count; i++)
+        size += snprintf(bytes + size, sizeof bytes - (size_t)size, "%s\r\n", result);
     hear_keeper(bytes, now);
 }
 
@@ -64,7 +66,8 @@ TEST(renewed_after_a_third_of_the_lease)
     rig_sleep(&rig, AT(10000) - 1, AT(10000));
     CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
     CHECK(hold->busy);
-    CHECK_EQ_U64(hold->wake_at, hold->valid_until); /* so that a renewal that never lands does not hide the loss */
+    CHECK_EQ_U64(hold->wake_at,
+                 hold->valid_until); /* so that a renewal that never lands does not hide the loss */
     answer_batch(1, ":1", AT(10400));
     CHECK(!hold->busy);
     CHECK_EQ_U64(hold->valid_until, AT(10000 + 29698));
@@ -115,9 +118,10 @@ TEST(what_is_soon_due_goes_along)
 {
     rig_begin(&rig);
     for (int i = 0; i < 20; i++) {
-        char key[8];
+        char key[16];
         snprintf(key, sizeof key, "k%d", i);
-        add_hold(key, "me", 30 * HF_SECOND, true, AT(100 * i)); /* due 100 ms apart; a thirtieth of the lease is 1 s */
+        add_hold(key, "me", 30 * HF_SECOND, true,
+                 AT(100 * i)); /* due 100 ms apart; a thirtieth of the lease is 1 s */
     }
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_EQ_INT(batch_size(), 11);
@@ -208,7 +212,8 @@ TEST(lost_before_the_lease_can_end)
         hf_hold *hold = add_hold("k", "me", (hf_time)leases_ms[i] * HF_MS, true, AT(0));
         int wakes = rig_sleep(&rig, AT(0), AT(leases_ms[i]) - 1);
         CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-        CHECK_OR(hold->reason == HF_LOST_UNREACHABLE || hold->reason == HF_LOST_EXPIRED, "lease %d", leases_ms[i]);
+        CHECK_OR(hold->reason == HF_LOST_UNREACHABLE || hold->reason == HF_LOST_EXPIRED, "lease %d",
+                 leases_ms[i]);
         if (leases_ms[i] > 100) CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
         CHECK_EQ_U64(rig.client.holds.news, 1);
         CHECK_OR(wakes < 200, "%d wakes", wakes);
@@ -222,7 +227,8 @@ TEST(a_silent_server_does_not_hide_the_loss)
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(29698) - 1);
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK(rig.client.links[KEEPER].opens > 2); /* a server that does not answer is tried over new connections */
+    CHECK(rig.client.links[KEEPER].opens >
+          2); /* a server that does not answer is tried over new connections */
     rig_sleep(&rig, AT(29698) - 1, AT(29698));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
@@ -285,7 +291,8 @@ TEST(an_answer_after_the_hold_was_let_go_changes_nothing)
 
 TEST(an_answer_of_another_kind_is_a_failure)
 {
-    static const char *const replies[] = {"+OK\r\n", "$-1\r\n", "*0\r\n", "*1\r\n$1\r\nx\r\n", ":0\r\n", "-ERR no\r\n"};
+    static const char *const replies[] = {"+OK\r\n",           "$-1\r\n", "*0\r\n",
+                                          "*1\r\n$1\r\nx\r\n", ":0\r\n",  "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
@@ -324,7 +331,7 @@ static hf_hold *granted_hold(bool renewed)
     hear_calls(&rig, busy(20000, 0, 0), AT(0));
     hear_subscribed(&rig, AT(0));
     hear_calls(&rig, busy(20000, 0, 0), AT(0));
-    hear_message(&rig, "grant 1 88 0 2 mek", AT(100));
+    hear_message(&rig, "grant 1 88 2000 0 2 mek", AT(100));
     if (!op->done) abort();
     hf_op_end(op, AT(100));
     said(link_of(&rig, CALLS));
@@ -338,7 +345,7 @@ TEST(a_grant_is_confirmed_to_the_lease)
         hf_hold *hold = granted_hold(renewed);
         CHECK_EQ_U64(hold->valid_until, AT(1978));
         rig_sleep(&rig, AT(100), AT(800));
-        CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000");
+        CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000");
         CHECK(hold->granted && hold->busy);
         hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
         hear_keeper(":1\r\n", AT(801));
@@ -380,7 +387,7 @@ TEST(a_grant_with_an_explicit_lease_that_is_released_in_part_is_still_confirmed)
     hear_calls(&rig, ":1\r\n", AT(201));
     CHECK_OUTCOME(op, "ok");
     rig_sleep(&rig, AT(201), AT(800));
-    CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000");
+    CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000");
     CHECK(hold->granted);
     rig_end(&rig, AT(1000));
 }
@@ -524,6 +531,78 @@ TEST(whoever_waits_for_a_leaving_that_is_given_up_goes_on)
     rig_end(&rig, AT(34000));
 }
 
+/* ---- only with the owner's word ---- */
+
+static void begin_attended(void)
+{
+    hf_client_config config = rig_config();
+    config.attended = true;
+    rig_begin_with(&rig, &config);
+}
+
+TEST(attended_it_is_renewed_only_with_its_owners_word)
+{
+    begin_attended();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(12000));
+    CHECK_SAID(&rig, KEEPER, "");
+    CHECK(hold->asks);
+    CHECK_EQ_U64(rig.client.asked, 1);
+    hf_client_allow(&rig.client, hold, AT(12000));
+    rig_tick(&rig, AT(12000));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
+    answer_batch(1, ":1", AT(12001));
+    CHECK_EQ_U64(hold->wake_at, AT(22000));
+    rig_sleep(&rig, AT(12001), AT(25000)); /* one word, one renewal */
+    CHECK_SAID(&rig, KEEPER, "");
+    CHECK(hold->asks);
+    rig_sleep(&rig, AT(25000), AT(12000 + 29698));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    rig_end(&rig, AT(50000));
+}
+
+TEST(attended_a_word_that_was_not_asked_for_counts_for_nothing)
+{
+    begin_attended();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_client_allow(&rig.client, hold, AT(1));
+    rig_sleep(&rig, AT(1), AT(12000));
+    CHECK_SAID(&rig, KEEPER, "");
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_client_allow(&rig.client, hold, AT(12000));
+    rig_sleep(&rig, AT(12000), AT(13000));
+    CHECK_SAID(&rig, KEEPER, "");
+    rig_end(&rig, AT(50000));
+}
+
+TEST(attended_it_does_not_go_along_without_its_owners_word)
+{
+    begin_attended();
+    hf_hold *first = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_EQ_U64(rig.client.asked, 2);
+    hf_client_allow(&rig.client, first, AT(10001));
+    rig_tick(&rig, AT(10001));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 a me 30000");
+    rig_end(&rig, AT(50000));
+}
+
+TEST(attended_the_word_may_come_while_a_command_is_in_flight)
+{
+    begin_attended();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    begin(&rig, HF_OP_CHECK, AT(10001));
+    hf_client_allow(&rig.client, hold, AT(10002));
+    rig_tick(&rig, AT(10002));
+    CHECK_SAID(&rig, KEEPER, "");
+    hear_calls(&rig, ":1\r\n", AT(10003));
+    rig_tick(&rig, AT(10003));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(50000));
+}
+
 /* ---- handles that are gone ---- */
 
 TEST(abandoned)
@@ -580,6 +659,29 @@ TEST(out_of_memory_a_renewal_is_tried_again)
     CHECK(nth > 4);
 }
 
+TEST(out_of_memory_a_confirmation_is_tried_again)
+{
+    unsigned long nth = 1;
+    bool failed = true;
+    for (; failed; nth++) {
+        rig_begin(&rig);
+        hf_hold *hold = granted_hold(true);
+        hf_session_opening(link_of(&rig, KEEPER), AT(100));
+        hf_session_opened(link_of(&rig, KEEPER), AT(100));
+        memerr_fail(nth);
+        hf_client_tick(&rig.client, AT(800));
+        failed = memerr_failed();
+        memerr_fail(0);
+        rig_serve(&rig, AT(800));
+        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+        CHECK(hf_client_deadline(&rig.client) > AT(800));
+        rig_sleep(&rig, AT(800), AT(1100));
+        CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000");
+        rig_end(&rig, AT(12000));
+    }
+    CHECK(nth > 4);
+}
+
 TEST(out_of_memory_all_the_time_is_no_busy_loop)
 {
     rig_begin(&rig);
@@ -620,6 +722,73 @@ TEST(out_of_memory_leaving_is_tried_again)
         rig_end(&rig, AT(12000));
     }
     CHECK(nth > 4);
+}
+
+/* ---- the owner's word ---- */
+
+TEST(attended_not_renewed_without_the_owners_word)
+{
+    rig_begin(&rig);
+    rig.client.config.attended = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(1000) - 1);
+    CHECK(!hold->asks);
+    rig_sleep(&rig, AT(1000) - 1, AT(2900));
+    CHECK(hold->asks);
+    CHECK_EQ_U64(rig.client.asked, 1);
+    CHECK_SAID(&rig, KEEPER, "");
+    rig_sleep(&rig, AT(2900), AT(3000));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_EXPIRED);
+    rig_end(&rig, AT(3000));
+}
+
+TEST(attended_one_renewal_for_each_word)
+{
+    rig_begin(&rig);
+    rig.client.config.attended = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_client_allow(&rig.client, hold, AT(500)); /* nobody asked */
+    rig_sleep(&rig, AT(500), AT(1000));
+    CHECK_SAID(&rig, KEEPER, "");
+    hf_client_allow(&rig.client, hold, AT(1000));
+    rig_sleep(&rig, AT(1000), AT(1001));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 3000");
+    answer_batch(1, ":1", AT(1002));
+    rig_sleep(&rig, AT(1002), AT(2100));
+    CHECK_EQ_U64(rig.client.asked, 2);
+    CHECK_SAID(&rig, KEEPER, "");
+    rig_end(&rig, AT(2100));
+}
+
+TEST(attended_a_grant_that_nobody_takes_is_not_confirmed)
+{
+    rig_begin(&rig);
+    rig.client.config.attended = true;
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
+    hold->granted = true;
+    hold->valid_until = AT(2000);
+    hf_holds_wake_at(&rig.client.holds, hold, AT(600));
+    rig_sleep(&rig, AT(0), AT(1999));
+    CHECK(hold->asks);
+    CHECK_SAID(&rig, KEEPER, "");
+    rig_sleep(&rig, AT(1999), AT(2000));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(attended_batches_take_only_the_allowed)
+{
+    rig_begin(&rig);
+    rig.client.config.attended = true;
+    hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    add_hold("l", "me", 3 * HF_SECOND, true, AT(50)); /* due soon enough to be taken along */
+    rig_sleep(&rig, AT(0), AT(1000));
+    CHECK_EQ_U64(rig.client.asked, 1);
+    hf_client_allow(&rig.client, first, AT(1001));
+    rig_sleep(&rig, AT(1001), AT(1002));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 3000");
+    rig_end(&rig, AT(1002));
 }
 
 CHECK_MAIN

@@ -48,6 +48,15 @@ TEST(renewed_after_a_third)
     }
 }
 
+TEST(the_time_to_renew_follows_from_the_end)
+{
+    for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {
+        CHECK_EQ_U64(hf_lease_renew_before(hf_lease_end(NOW, lease), lease),
+                     hf_lease_renew_at(NOW, lease));
+    }
+    CHECK_EQ_U64(hf_lease_renew_before(5, HF_SECOND), 0);
+}
+
 TEST(retried_soon_and_several_times)
 {
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 20 * HF_SECOND), NOW + HF_SECOND);
@@ -56,7 +65,8 @@ TEST(retried_soon_and_several_times)
     for (hf_time left = 100 * HF_MS; left < 40 * HF_SECOND; left = left * 3 / 2) {
         hf_time now = NOW, end = NOW + left;
         int tries = 0;
-        for (; now < end; tries++) now = hf_lease_retry_at(now, end);
+        for (; now < end; tries++)
+            now = hf_lease_retry_at(now, end);
         CHECK_OR(tries >= 8 && tries < 200, "%d tries in %llu", tries, (unsigned long long)left);
     }
 }

@@ -22,7 +22,8 @@ static void collect(void)
         hf_program_extend,  hf_program_renew,   hf_program_info};
     count = 0;
     for (int layout = HF_LAYOUT_LOCK; layout <= HF_LAYOUT_GUARD; layout++) {
-        for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) add(programs[i]((hf_layout)layout));
+        for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+            add(programs[i]((hf_layout)layout));
     }
     add(hf_program_complete());
     add(hf_program_acquire_all());
@@ -41,7 +42,8 @@ static void hash_block(uint32_t h[5], const unsigned char *block)
         w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
                (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
     }
-    for (int i = 16; i < 80; i++) w[i] = rotate(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
+    for (int i = 16; i < 80; i++)
+        w[i] = rotate(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
     for (int i = 0; i < 80; i++) {
         uint32_t f = i < 20   ? ((b & c) | (~b & d)) + 0x5a827999u
                      : i < 40 ? (b ^ c ^ d) + 0x6ed9eba1u
@@ -70,9 +72,14 @@ static void sha1(char hex[41], const char *text, size_t size)
         unsigned char block[64];
         for (size_t i = 0; i < 64; i++) {
             size_t from_end = padded - 1 - (at + i);
-            if (at + i < size) block[i] = (unsigned char)text[at + i];
-            else if (at + i == size) block[i] = 0x80;
-            else block[i] = from_end < 8 ? (unsigned char)((uint64_t)size * 8 >> 8 * from_end) : 0;
+            if (at + i < size)
+                memcpy(&block[i], text + at + i, 1);
+            else if (at + i == size)
+                block[i] = 0x80;
+            else if (from_end < 8)
+                block[i] = (unsigned char)((uint64_t)size * 8 >> 8 * from_end & 0xff);
+            else
+                block[i] = 0;
         }
         hash_block(h, block);
     }
@@ -92,7 +99,8 @@ TEST(each_program_is_its_text_and_its_hash)
 {
     char hex[41];
     collect();
-    CHECK_EQ_INT(count, 18); /* seven for a lock, seven for a mutex, a guard's two, two for several locks */
+    CHECK_EQ_INT(
+        count, 18); /* seven for a lock, seven for a mutex, a guard's two, two for several locks */
     for (size_t i = 0; i < count; i++) {
         CHECK_EQ_INT(strlen(all[i]->source), all[i]->length);
         sha1(hex, all[i]->source, all[i]->length);
@@ -124,7 +132,8 @@ TEST(each_layout_has_its_own)
 TEST(no_line_is_left_unexpanded)
 {
     collect();
-    for (size_t i = 0; i < count; i++) CHECK(!strstr(all[i]->source, "--#"));
+    for (size_t i = 0; i < count; i++)
+        CHECK(!strstr(all[i]->source, "--#"));
 }
 
 CHECK_MAIN

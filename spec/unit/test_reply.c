@@ -7,7 +7,8 @@
 
 static hf_reader reader;
 
-/* The first reply in `bytes`; NULL when more is needed, or with *broken set when they are no reply. */
+/* The first reply in `bytes`; NULL when more is needed, or with *broken set when they are no reply.
+ */
 static hf_reply *read_bytes(const char *bytes, size_t size, bool *broken)
 {
     hf_reply *reply = NULL;
@@ -132,9 +133,9 @@ TEST(what_is_no_protocol)
 /* Types of a newer protocol that was never asked for: not understood, but no crash either. */
 TEST(types_of_another_protocol)
 {
-    static const char *const texts[] = {",3.14\r\n",  "#t\r\n",         "_\r\n",
-                                        "(123\r\n",   "=5\r\ntxt:a\r\n", "%1\r\n:1\r\n:2\r\n",
-                                        "~1\r\n:1\r\n", ">1\r\n:1\r\n",  "*2\r\n,1.5\r\n#f\r\n"};
+    static const char *const texts[] = {",3.14\r\n",    "#t\r\n",          "_\r\n",
+                                        "(123\r\n",     "=5\r\ntxt:a\r\n", "%1\r\n:1\r\n:2\r\n",
+                                        "~1\r\n:1\r\n", ">1\r\n:1\r\n",    "*2\r\n,1.5\r\n#f\r\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         hf_reply *reply = read_text(texts[i]);
         hf_reply_integer_at(reply, 0, 0);
@@ -167,7 +168,8 @@ TEST(elements_count_over_all_levels)
 TEST(deep_nesting_is_bounded)
 {
     static char deep[4 * 100000 + 1];
-    for (size_t i = 0; i + 4 < sizeof deep; i += 4) memcpy(deep + i, "*1\r\n", 4);
+    for (size_t i = 0; i + 4 < sizeof deep; i += 4)
+        memcpy(deep + i, "*1\r\n", 4);
     CHECK(is_broken(deep));
 }
 
@@ -204,7 +206,8 @@ TEST(limits_begin_anew_with_each_reply)
 {
     static char text[HF_REPLY_MAX_ELEMENTS * 4 + 16];
     int size = snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
-    for (int i = 0; i < HF_REPLY_MAX_ELEMENTS; i++, size += 4) memcpy(text + size, ":1\r\n", 4);
+    for (int i = 0; i < HF_REPLY_MAX_ELEMENTS; i++, size += 4)
+        memcpy(text + size, ":1\r\n", 4);
     CHECK(hf_reader_open(&reader));
     for (int round = 0; round < 3; round++) {
         hf_reply *reply = NULL;
@@ -266,11 +269,13 @@ TEST(closed_in_the_middle_of_a_reply)
 
 TEST(integers_and_strings_of_an_array)
 {
-    hf_reply *reply = read_text("*7\r\n:5\r\n$2\r\n-7\r\n$0\r\n\r\n$2\r\n5x\r\n$-1\r\n+st\r\n*0\r\n");
+    hf_reply *reply =
+        read_text("*7\r\n:5\r\n$2\r\n-7\r\n$0\r\n\r\n$2\r\n5x\r\n$-1\r\n+st\r\n*0\r\n");
     CHECK(reply);
     CHECK_EQ_INT(hf_reply_integer_at(reply, 0, 99), 5);
     CHECK_EQ_INT(hf_reply_integer_at(reply, 1, 99), -7);
-    for (size_t i = 2; i < 9; i++) CHECK_EQ_INT(hf_reply_integer_at(reply, i, 99), 99);
+    for (size_t i = 2; i < 9; i++)
+        CHECK_EQ_INT(hf_reply_integer_at(reply, i, 99), 99);
     CHECK_EQ_INT(hf_reply_string_at(reply, 0).size, 0);
     CHECK(hf_slice_equal(hf_reply_string_at(reply, 1), hf_slice_of("-7")));
     CHECK(hf_slice_equal(hf_reply_string_at(reply, 5), hf_slice_of("st")));
@@ -281,6 +286,34 @@ TEST(integers_and_strings_of_an_array)
     CHECK_EQ_INT(hf_reply_string_at(NULL, 0).size, 0);
     reply = read_text(":5\r\n");
     CHECK_EQ_INT(hf_reply_integer_at(reply, 0, 99), 99);
+    hf_reply_free(reply);
+}
+
+static bool same(const hf_reply *a, const hf_reply *b)
+{
+    if (a->type != b->type || a->integer != b->integer || a->size != b->size) return false;
+    if (a->string && memcmp(a->string, b->string, a->size + 1) != 0) return false;
+    for (size_t i = 0; a->type == HF_REPLY_ARRAY && i < a->size; i++) {
+        if (!same(a->elements[i], b->elements[i])) return false;
+    }
+    return true;
+}
+
+static bool copy_whole(void *context)
+{
+    hf_reply *copy = hf_reply_copy(context);
+    bool whole = copy && same(context, copy);
+    hf_reply_free(copy);
+    return whole;
+}
+
+TEST(copies)
+{
+    static const char bytes[] = "*5\r\n$3\r\na\0b\r\n*2\r\n:1\r\n$-1\r\n-E\r\n*0\r\n+OK\r\n";
+    bool broken;
+    hf_reply *reply = read_bytes(bytes, sizeof bytes - 1, &broken);
+    CHECK(reply);
+    CHECK(memerr_until_success(copy_whole, reply, 100) > 10);
     hf_reply_free(reply);
 }
 
@@ -308,12 +341,14 @@ TEST(noise)
         char bytes[sizeof good];
         memcpy(bytes, good, sizeof good);
         for (uint64_t n = 1 + hf_jitter(&random, 3); n > 0; n--) {
-            bytes[hf_jitter(&random, sizeof good - 1)] = letters[hf_jitter(&random, sizeof letters - 1)];
+            bytes[hf_jitter(&random, sizeof good - 1)] =
+                letters[hf_jitter(&random, sizeof letters - 1)];
         }
         hf_reply *reply;
         CHECK(hf_reader_open(&reader));
         CHECK(hf_reader_feed(&reader, bytes, sizeof good - 1));
-        while (hf_reader_next(&reader, &reply) && reply) hf_reply_free(reply);
+        while (hf_reader_next(&reader, &reply) && reply)
+            hf_reply_free(reply);
         hf_reader_close(&reader);
     }
 }

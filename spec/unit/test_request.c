@@ -19,12 +19,14 @@ TEST(plain_command)
 
 TEST(call_of_a_program)
 {
-    static const hf_program program = {"p", "0123456789abcdef0123456789abcdef01234567", "return 1", 8};
+    static const hf_program program = {"p", "0123456789abcdef0123456789abcdef01234567", "return 1",
+                                       8};
     hf_request request = {.whole = true};
     hf_slice args[] = {{"key", 3}, {"x y", 3}};
     CHECK(hf_request_call(&request, &program, 1, 2, args));
-    CHECK_BYTES(request, "*5\r\n$7\r\nEVALSHA\r\n$40\r\n0123456789abcdef0123456789abcdef01234567\r\n"
-                         "$1\r\n1\r\n$3\r\nkey\r\n$3\r\nx y\r\n");
+    CHECK_BYTES(request,
+                "*5\r\n$7\r\nEVALSHA\r\n$40\r\n0123456789abcdef0123456789abcdef01234567\r\n"
+                "$1\r\n1\r\n$3\r\nkey\r\n$3\r\nx y\r\n");
     CHECK(request.program == &program);
     CHECK(!request.whole);
     hf_request_clear(&request);
@@ -46,7 +48,8 @@ TEST(more_arguments_than_fit_on_the_stack)
         hf_request request = {0};
         hf_slice args[301];
         char head[16];
-        for (size_t i = 0; i < count; i++) args[i] = hf_slice_of(i % 2 ? "ab" : "c");
+        for (size_t i = 0; i < count; i++)
+            args[i] = hf_slice_of(i % 2 ? "ab" : "c");
         CHECK(hf_request_call(&request, hf_program_renew(HF_LAYOUT_LOCK), 1, count, args));
         int size = snprintf(head, sizeof head, "*%zu\r\n", count + 3);
         CHECK_MEM(request.bytes, size, head, size);
@@ -61,7 +64,8 @@ TEST(decimal_digits)
     static const struct {
         uint64_t value;
         const char *digits;
-    } cases[] = {{0, "0"}, {7, "7"}, {10, "10"}, {30000, "30000"}, {UINT64_MAX, "18446744073709551615"}};
+    } cases[] = {
+        {0, "0"}, {7, "7"}, {10, "10"}, {30000, "30000"}, {UINT64_MAX, "18446744073709551615"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_slice digits = hf_decimal(text, cases[i].value);
         CHECK_STR(digits.data, cases[i].digits);
@@ -74,7 +78,8 @@ static bool encode_many(void *context)
     hf_request request = {0};
     hf_slice args[40];
     (void)context;
-    for (int i = 0; i < 40; i++) args[i] = hf_slice_of("x");
+    for (int i = 0; i < 40; i++)
+        args[i] = hf_slice_of("x");
     bool encoded = hf_request_command(&request, 40, args);
     hf_request_clear(&request);
     return encoded;

@@ -19,12 +19,13 @@ static void on_done(hf_request *request, const hf_reply *reply, hf_time now)
     struct call *call = request->context;
     call->calls++;
     if (!reply) {
-        snprintf(call->outcome, sizeof call->outcome, "%s: %.200s", hf_code_name(request->failure.code),
-                 request->failure.text);
+        snprintf(call->outcome, sizeof call->outcome, "%s: %.200s",
+                 hf_code_name(request->failure.code), request->failure.text);
     } else if (reply->type == HF_REPLY_INTEGER) {
         snprintf(call->outcome, sizeof call->outcome, "%lld", reply->integer);
     } else {
-        snprintf(call->outcome, sizeof call->outcome, "%.200s", reply->string ? reply->string : "done");
+        snprintf(call->outcome, sizeof call->outcome, "%.200s",
+                 reply->string ? reply->string : "done");
     }
     if (call->then) hf_session_submit(&session, &call->then->request, now);
 }
@@ -114,8 +115,9 @@ TEST(login_says_who_and_where)
     submit(&one, "A", 3000, AT(0));
     open_session(&session, AT(0));
     hf_slice output = hf_session_output(&session);
-    static const char want[] = "*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$8\r\nse\r\ncret\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n"
-                               "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$6\r\nworker\r\n";
+    static const char want[] =
+        "*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$8\r\nse\r\ncret\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n"
+        "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$6\r\nworker\r\n";
     CHECK_MEM(output.data, output.size, want, sizeof want - 1);
     hf_session_written(&session, output.size);
     hear(&session, "+OK\r\n+OK\r\n", AT(1));
@@ -140,7 +142,8 @@ TEST(a_password_without_a_user)
     hf_session_free(&session);
 }
 
-/* Logs in with a password and db 1, and the name "n"; answers with `replies`; what the waiting call came to. */
+/* Logs in with a password and db 1, and the name "n"; answers with `replies`; what the waiting call
+ * came to. */
 static const char *login_outcome(const char *replies)
 {
     static struct call one;
@@ -152,7 +155,8 @@ static const char *login_outcome(const char *replies)
     open_session(&session, AT(0));
     said(&session);
     hear(&session, replies, AT(1));
-    if (hf_session_wants(&session, AT(1)) == HF_WANT_CLOSE) hf_session_closed(&session, "closed by us", AT(1));
+    if (hf_session_wants(&session, AT(1)) == HF_WANT_CLOSE)
+        hf_session_closed(&session, "closed by us", AT(1));
     if (session.state == HF_SESSION_READY) strcpy(one.outcome, "ready");
     discard(&one);
     hf_session_free(&session);
@@ -163,21 +167,25 @@ TEST(a_refused_login)
 {
     CHECK_STR(login_outcome("-WRONGPASS invalid username-password pair\r\n"),
               "denied: WRONGPASS invalid username-password pair");
-    CHECK_STR(login_outcome("-ERR something new about passwords\r\n"), "denied: ERR something new about passwords");
+    CHECK_STR(login_outcome("-ERR something new about passwords\r\n"),
+              "denied: ERR something new about passwords");
     CHECK_STR(login_outcome("-ERR max number of clients reached\r\n"),
               "unreachable: ERR max number of clients reached");
-    CHECK_STR(login_outcome("+OK\r\n-ERR DB index is out of range\r\n"), "server: ERR DB index is out of range");
+    CHECK_STR(login_outcome("+OK\r\n-ERR DB index is out of range\r\n"),
+              "server: ERR DB index is out of range");
     CHECK_STR(login_outcome("+OK\r\n-NOAUTH Authentication required.\r\n"),
               "denied: NOAUTH Authentication required.");
     CHECK_STR(login_outcome("+OK\r\n+OK\r\n-NOAUTH Authentication required.\r\n"),
               "denied: NOAUTH Authentication required.");
-    CHECK_STR(login_outcome("+OK\r\n+OK\r\n-LOADING Redis is loading\r\n"), "unreachable: LOADING Redis is loading");
+    CHECK_STR(login_outcome("+OK\r\n+OK\r\n-LOADING Redis is loading\r\n"),
+              "unreachable: LOADING Redis is loading");
 }
 
 TEST(a_refused_name_is_only_a_missing_name)
 {
     CHECK_STR(login_outcome("+OK\r\n+OK\r\n-ERR unknown command 'CLIENT'\r\n"), "ready");
-    CHECK_STR(login_outcome("+OK\r\n+OK\r\n-NOPERM this user has no permissions to run 'client|setname'\r\n"),
+    CHECK_STR(login_outcome(
+                  "+OK\r\n+OK\r\n-NOPERM this user has no permissions to run 'client|setname'\r\n"),
               "ready");
 }
 
@@ -268,7 +276,8 @@ TEST(back_off_doubles_with_jitter_up_to_a_second)
         hf_session_opening(&session, now);
         hf_session_closed(&session, "refused", now);
         hf_time delay = hf_session_deadline(&session) - now;
-        CHECK_OR(delay >= most / 2 && delay <= most, "try %d after %llu", i, (unsigned long long)delay);
+        CHECK_OR(delay >= most / 2 && delay <= most, "try %d after %llu", i,
+                 (unsigned long long)delay);
         varies = varies || (delay != most / 2 && delay != most);
         CHECK_WANTS(NOTHING, now + delay - 1);
         now += delay;
@@ -400,7 +409,8 @@ TEST(commands_go_out_together_and_replies_come_in_order)
         snprintf(text, sizeof text, "%d", i);
         CHECK_STR(calls[i].outcome, text);
     }
-    for (int i = 0; i < 50; i++) discard(&calls[i]);
+    for (int i = 0; i < 50; i++)
+        discard(&calls[i]);
     hf_session_free(&session);
 }
 
@@ -520,9 +530,14 @@ static void check_given_up(const char *bytes, const char *reason)
 
 TEST(garbage_ends_the_connection)
 {
-    static const char *const garbage[] = {
-        "HTTP/1.1 400 Bad Request\r\n\r\n", "*1000000000\r\n", "*4097\r\n", "*2\r\n*4096\r\n", "\x16\x03\x01",
-        "$-5\r\n", ":1x\r\n", "*1\r\n*1\r\n*1\r\n*5000\r\n"};
+    static const char *const garbage[] = {"HTTP/1.1 400 Bad Request\r\n\r\n",
+                                          "*1000000000\r\n",
+                                          "*4097\r\n",
+                                          "*2\r\n*4096\r\n",
+                                          "\x16\x03\x01",
+                                          "$-5\r\n",
+                                          ":1x\r\n",
+                                          "*1\r\n*1\r\n*1\r\n*5000\r\n"};
     for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
         check_given_up(garbage[i], "the reply is not Redis protocol");
     }
@@ -536,7 +551,8 @@ TEST(an_endless_reply_ends_the_connection)
     open_session(&session, AT(0));
     submit(&one, "A", 60000, AT(0));
     hear(&session, "$999999999999\r\n", AT(1));
-    for (int i = 0; i < 5 && !session.closing; i++) hear_bytes(&session, bytes, sizeof bytes, AT(2));
+    for (int i = 0; i < 5 && !session.closing; i++)
+        hear_bytes(&session, bytes, sizeof bytes, AT(2));
     CHECK_WANTS(CLOSE, AT(2));
     discard(&one);
     hf_session_free(&session);
@@ -713,7 +729,8 @@ TEST(a_server_that_speaks_is_not_silent)
     hf_session_free(&session);
 }
 
-/* A path that swallows everything must be noticed even when no call is as patient as the session. */
+/* A path that swallows everything must be noticed even when no call is as patient as the session.
+ */
 TEST(a_silent_server_is_given_up_although_its_callers_gave_up_first)
 {
     struct call calls[40];
@@ -916,8 +933,9 @@ TEST(an_unknown_program_goes_out_with_its_text)
     CHECK_STR(said(&session), "EVALSHA info 1 key\nB");
     hear(&session, "-NOSCRIPT No matching script. Please use EVAL.\r\n", AT(1));
     CHECK_STR(one.outcome, "");
-    int size = snprintf(want, sizeof want, "*4\r\n$4\r\nEVAL\r\n$%zu\r\n%s\r\n$1\r\n1\r\n$3\r\nkey\r\n",
-                        program->length, program->source);
+    int size =
+        snprintf(want, sizeof want, "*4\r\n$4\r\nEVAL\r\n$%zu\r\n%s\r\n$1\r\n1\r\n$3\r\nkey\r\n",
+                 program->length, program->source);
     hf_slice output = hf_session_output(&session);
     CHECK_MEM(output.data, output.size, want, size);
     said(&session);
@@ -1038,17 +1056,19 @@ TEST(a_subscriber_hears_events)
 
 /* ---- the end ---- */
 
-TEST(freed_with_requests_under_way_it_fails_them)
+TEST(all_requests_are_failed_at_the_end)
 {
     struct call queued, sent;
     start();
     open_session(&session, AT(0));
     submit(&sent, "A", 3000, AT(0));
     hear(&session, "*1\r\n", AT(0));
+    hf_session_fail_all(&session, HF_CLOSED, "the client was closed", AT(1));
     hf_session_free(&session);
     CHECK_STR(sent.outcome, "closed: the client was closed");
     start();
     submit(&queued, "B", 3000, AT(0));
+    hf_session_fail_all(&session, HF_CLOSED, "the client was closed", AT(1));
     hf_session_free(&session);
     CHECK_STR(queued.outcome, "closed: the client was closed");
     hf_request_clear(&sent.request);
@@ -1083,8 +1103,10 @@ static bool whole_conversation(void *context)
     for (int i = 0; i < 20; i++) {
         hf_slice arg = {"key", 3};
         memset(&calls[i], 0, sizeof calls[i]);
-        calls[i].request = (hf_request){.done = on_done, .context = &calls[i], .deadline = AT(3000)};
-        good = hf_request_call(&calls[i].request, hf_program_info(HF_LAYOUT_LOCK), 1, 1, &arg) && good;
+        calls[i].request =
+            (hf_request){.done = on_done, .context = &calls[i], .deadline = AT(3000)};
+        good =
+            hf_request_call(&calls[i].request, hf_program_info(HF_LAYOUT_LOCK), 1, 1, &arg) && good;
         if (calls[i].request.bytes) hf_session_submit(&session, &calls[i].request, AT(0));
     }
     open_session(&session, AT(0));

@@ -23,7 +23,8 @@ static void start(void)
 static void finish(hf_time now)
 {
     rig_end(&rig, now);
-    for (size_t i = 0; i < COUNT; i++) hf_names_free(&names[i]);
+    for (size_t i = 0; i < COUNT; i++)
+        hf_names_free(&names[i]);
 }
 
 static hf_op *begin_all(hf_op_kind kind, hf_time now)
@@ -107,7 +108,8 @@ TEST(an_answer_too_late_is_not_acquired)
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     hear_calls(&rig, ALL_ACQUIRED, AT(29698));
     CHECK_OUTCOME(op, "lost");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
     finish(AT(30000));
 }
 
@@ -117,7 +119,8 @@ TEST(an_unknown_outcome_is_undone)
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     rig_sleep(&rig, AT(0), AT(3000));
     CHECK_OUTCOME(op, "unreachable");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
     finish(AT(4000));
     start();
     op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
@@ -125,7 +128,8 @@ TEST(an_unknown_outcome_is_undone)
     rig_tick(&rig, AT(50));
     hear_calls(&rig, "-READONLY no\r\n", AT(51)); /* says nothing about the first copy */
     CHECK_OUTCOME(op, "denied");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
     finish(AT(4000));
 }
 
@@ -142,13 +146,15 @@ TEST(an_error_leaves_nothing)
 
 TEST(an_answer_the_program_never_gives)
 {
-    static const char *const replies[] = {"+OK\r\n", "*0\r\n", "*2\r\n:7\r\n:1\r\n", "*2\r\n:-3\r\n:9\r\n"};
+    static const char *const replies[] = {"+OK\r\n", "*0\r\n", "*2\r\n:7\r\n:1\r\n",
+                                          "*2\r\n:-3\r\n:9\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         start();
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
         hear_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
-        for (size_t j = 0; j < COUNT; j++) CHECK_EQ_INT(state_at(j), HF_HOLD_LEAVING);
+        for (size_t j = 0; j < COUNT; j++)
+            CHECK_EQ_INT(state_at(j), HF_HOLD_LEAVING);
         finish(AT(3));
     }
     start();
@@ -174,7 +180,8 @@ TEST(entered_again)
     finish(AT(2000));
 }
 
-/* A shorter lease refreshes nothing: what is believed must not be longer than what the server has. */
+/* A shorter lease refreshes nothing: what is believed must not be longer than what the server has.
+ */
 TEST(entered_again_for_a_shorter_time)
 {
     start();
@@ -196,7 +203,8 @@ TEST(entered_again_for_a_shorter_time)
 
 TEST(after_a_failed_second_entry_they_are_still_renewed)
 {
-    static const char *const replies[] = {"-OOM no\r\n", "*3\r\n:0\r\n:1\r\n:500\r\n", "*1\r\n:7\r\n"};
+    static const char *const replies[] = {"-OOM no\r\n", "*3\r\n:0\r\n:1\r\n:500\r\n",
+                                          "*1\r\n:7\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         start();
         hold_all(AT(0));
@@ -275,7 +283,8 @@ TEST(a_release_without_an_answer_goes_on_in_the_background)
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     rig_sleep(&rig, AT(10), AT(3010));
     CHECK_OUTCOME(op, "unreachable");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
     finish(AT(4000));
 }
 
@@ -284,7 +293,8 @@ TEST(none_is_held)
     start();
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(0)), "not_held");
     hold_all(AT(0));
-    for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(1));
+    for (size_t i = 0; i < COUNT; i++)
+        hf_client_abandon(&rig.client, hold_at(i), 1, AT(1));
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(1)), "not_held"); /* let go already */
     rig_tick(&rig, AT(2));
     CHECK(strstr(said(link_of(&rig, KEEPER)), "EVALSHA leave 4 a "));
@@ -307,7 +317,8 @@ TEST(given_up_a_release_goes_on_in_the_background)
     start();
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
     finish(AT(12));
 }
 
@@ -328,7 +339,8 @@ TEST(behind_a_renewal_they_wait)
     rig_sleep(&rig, AT(0), AT(10000));
     said(link_of(&rig, KEEPER));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(10001)), AT(10002)); /* given up before it began */
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
     finish(AT(11000));
 }
 
@@ -401,7 +413,8 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held)
         for (size_t i = 0; i < COUNT; i++) {
             bool acquired = op && kind == HF_OP_ACQUIRE_ALL && op->failure.code == HF_OK;
             if (acquired) CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
-            if (kind == HF_OP_ACQUIRE_ALL && !acquired && hold_at(i)) CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
+            if (kind == HF_OP_ACQUIRE_ALL && !acquired && hold_at(i))
+                CHECK_EQ_INT(state_at(i), HF_HOLD_LEAVING);
             CHECK(state_at(i) != HF_HOLD_ACQUIRING);
         }
         finish(AT(9000));

@@ -41,7 +41,8 @@ TEST(uuid_is_version_8)
     memset(random, 0, sizeof random);
     hf_uuid_format(uuid, random);
     CHECK_STR(uuid, "00000000-0000-8000-8000-000000000000");
-    for (int i = 0; i < 16; i++) random[i] = (unsigned char)(i * 17);
+    for (int i = 0; i < 16; i++)
+        random[i] = (unsigned char)(i * 17);
     hf_uuid_format(uuid, random);
     CHECK_STR(uuid, "00112233-4455-8677-8899-aabbccddeeff");
 }

@@ -36,8 +36,8 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
--- The job was stopped by the terminal: this program stops likewise, and the shell goes on. All of its group stops, as the
--- terminal would have done, unless somebody has sent TSTP just here.
+-- The job was stopped by the terminal: this program stops likewise, and the shell goes on. All of its group stops, as
+-- the terminal would have done, unless somebody has sent TSTP just here.
 function Job:follow_stop(name)
   if name ~= "TSTP" and process.give_terminal(self.pid) then
     self.wants_terminal = true

@@ -1,0 +1,151 @@
+-- OpenResty, one worker, 64 connections by wrk: acquire and release of an own key for each request, against the same
+-- two EVALSHA sent by hand through pooled cosockets, in alternating rounds; and what a plain location of the same
+-- worker takes while 500 requests contend for one key, against a worker that has nothing else to do.
+--
+-- A plain request must wait until the worker has done what the other connections asked for; so the bare sleep stands
+-- beside it: as many requests that sleep as long, without any lock.
+
+local nginx = require "spec.support.nginx"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local report = require "bench.report"
+
+local ROUNDS, SECONDS, RATIO_BAR = tonumber(os.getenv("HOLDFAST_ROUNDS") or 7), 2, 1
+local P99_BAR = 3
+local PLACE = ("k"):rep(32) -- as long as a request id
+
+local HTTP = [[
+  init_by_lua_block {
+    HOLDFAST = require "holdfast"
+    CLIENT = HOLDFAST.new("%s")
+    REDIS = "unix:%s"
+    COMMANDS = dofile("%s")
+  }
+]]
+
+local SERVER = [[
+  location /seen { content_by_lua_block {
+    local lock = CLIENT:lock(ngx.var.arg_key)
+    assert(lock:acquire())
+    assert(lock:release())
+  } }
+  location /holdfast { content_by_lua_block {
+    local lock = CLIENT:lock(ngx.var.request_id)
+    assert(lock:acquire())
+    assert(lock:release())
+    ngx.say("ok")
+  } }
+  location /by-hand { content_by_lua_block {
+    local id, concat = ngx.var.request_id, table.concat
+    local socket = ngx.socket.tcp()
+    local function call(parts)
+      assert(socket:send(concat(parts, id)))
+      local line = assert(socket:receive())
+      assert(line:byte() ~= 45, line)
+      if line:byte() == 42 then
+        for _ = 1, tonumber(line:sub(2)) do assert(socket:receive()) end
+      end
+    end
+    assert(socket:connect(REDIS))
+    call(COMMANDS[1])
+    call(COMMANDS[2])
+    socket:setkeepalive(10000, 64)
+    ngx.say("ok")
+  } }
+  location /plain { content_by_lua_block { ngx.say("ok") } }
+  location /contended { content_by_lua_block {
+    ngx.say(assert(CLIENT:with_lock("hot", { wait = 60 }, function() ngx.sleep(0.001) return "ok" end)))
+  } }
+  location /asleep { content_by_lua_block {
+    ngx.sleep(0.5)
+    ngx.say("ok")
+  } }
+]]
+
+-- The parts between the places of the key in a command's bytes, as Lua.
+local function parts_of(args)
+  local text = { ("*%d\r\n"):format(#args) }
+  for _, arg in ipairs(args) do text[#text + 1] = ("$%d\r\n%s\r\n"):format(#arg, arg) end
+  local parts = {}
+  for part in (table.concat(text) .. PLACE):gmatch("(.-)" .. PLACE) do parts[#parts + 1] = ("%q"):format(part) end
+  return "{" .. table.concat(parts, ", ") .. "}"
+end
+
+local function start(server, path)
+  return nginx.start { tcp = true, http = HTTP:format(server:url(), server.path, path), server = SERVER }
+end
+
+local function learn_commands(server, path)
+  local front = start(server, "/dev/null")
+  front:get("/seen?key=" .. PLACE)
+  local monitor = server:monitor()
+  front:get("/seen?key=" .. PLACE)
+  local sent = {}
+  for _, entry in ipairs(monitor:commands()) do
+    if not entry.script then sent[#sent + 1] = parts_of(entry.args) end
+  end
+  monitor:close()
+  front:stop()
+  assert(#sent == 2, "a cycle is not two commands but " .. #sent)
+  local file = assert(io.open(path, "wb"))
+  file:write("return {", table.concat(sent, ", "), "}")
+  file:close()
+end
+
+local function wrk(front, location, connections, seconds)
+  return process.start {
+    "wrk", "-t1", "-c" .. connections, "-d" .. seconds, "--latency", "--timeout", "60",
+    ("http://127.0.0.1:%d%s"):format(front.port, location),
+  }
+end
+
+local UNITS = { us = 1e-6, ms = 1e-3, s = 1 }
+
+local function result(run)
+  assert(run:wait(120) == "exit", run:output())
+  local text = run:output()
+  assert(not text:find("Non-2xx", 1, true), text)
+  local value, unit = text:match("99%%%s+([%d.]+)(%a+)")
+  return tonumber(text:match("Requests/sec:%s+([%d.]+)")), tonumber(value) * UNITS[unit]
+end
+
+local function compare_rates(front)
+  local ours, theirs, ratios = {}, {}, {}
+  for i = 1, ROUNDS do
+    ours[i] = result(wrk(front, "/holdfast", 64, SECONDS))
+    theirs[i] = result(wrk(front, "/by-hand", 64, SECONDS))
+    ratios[i] = ours[i] / theirs[i]
+  end
+  report.row("acquire + release, 64 connections, /s", report.median(ours), "%.0f")
+  report.row("the same by pooled cosockets, /s", report.median(theirs), "%.0f")
+  report.row("ratio", report.median(ratios), "%.2f", ">=", RATIO_BAR)
+end
+
+-- The p99 of the plain location while another wrk keeps 500 requests on `beside`.
+local function p99_beside(front, beside)
+  local load = beside and wrk(front, beside, 500, SECONDS + 1)
+  if load then process.sleep(0.5) end
+  local _, p99 = result(wrk(front, "/plain", 4, SECONDS))
+  if load then result(load) end
+  return p99
+end
+
+local function compare_latencies(front)
+  local idle, contended, asleep = {}, {}, {}
+  for i = 1, ROUNDS do
+    idle[i], contended[i], asleep[i] = p99_beside(front), p99_beside(front, "/contended"), p99_beside(front, "/asleep")
+  end
+  report.row("p99 of a plain location, idle, ms", report.median(idle) * 1e3, "%.2f")
+  report.row("beside 500 that only sleep, ms", report.median(asleep) * 1e3, "%.2f")
+  report.row("beside 500 on one key, ms", report.median(contended) * 1e3, "%.2f")
+  report.row("ratio to idle", report.median(contended) / report.median(idle), "%.2f", "<=", P99_BAR)
+end
+
+local server = redis.start()
+local path = server.directory .. "/commands.lua"
+learn_commands(server, path)
+local front = start(server, path)
+compare_rates(front)
+compare_latencies(front)
+front:stop()
+server:stop()

@@ -1,0 +1,38 @@
+/* Deliberate defects, by which the simulator shows that it would find such. They exist only where HF_DEFECTS is
+ * defined, in the build of spec/sim/defects.lua; everywhere else HF_DEFECT(name) is false. */
+#ifndef HF_DEFECTS_H
+#define HF_DEFECTS_H
+
+#include <stdbool.h>
+
+#ifdef HF_DEFECTS
+
+#define HF_DEFECT_LIST(X)                                                                                              \
+    X(NONE)                                                                                                            \
+    X(NO_VALIDITY)        /* a hold is believed in after its lease */                                                  \
+    X(LEASE_FROM_REPLY)   /* the lease counts from the reply */                                                        \
+    X(NO_DRIFT)           /* clocks are taken to run alike */                                                          \
+    X(GRANT_UNBOUND)      /* a grant is believed for a whole lease from when it is heard */                            \
+    X(STALE_GRANT)        /* a grant that may be an old one is believed */                                             \
+    X(NO_LOOK_SUBSCRIBED) /* no second question once the channel is heard */                                           \
+    X(BUSY_LOOK)          /* a waiter asks without end */                                                              \
+    X(DEAF)               /* grants are not heard */                                                                   \
+    X(NO_UNDO)            /* what an acquire may have left is left */                                                  \
+    X(NO_END_OF_WAIT)     /* a wait does not end */                                                                    \
+    X(LOSS_IGNORED)       /* a renewal that was refused counts */                                                      \
+    X(RENEWAL_AFTER)      /* a released hold is renewed */                                                             \
+    X(NO_RENEWAL)         /* nothing is renewed after the first time */                                                \
+    X(COUNT_TWICE)        /* a re-entry counts two */                                                                  \
+    X(NO_LOGOUT)          /* the events link stays open */
+
+#define HF_DEFECT_ENTRY(name) HF_DEFECT_##name,
+typedef enum hf_defect { HF_DEFECT_LIST(HF_DEFECT_ENTRY) HF_DEFECT_COUNT } hf_defect;
+
+extern hf_defect hf_defect_on;
+
+#define HF_DEFECT(name) (hf_defect_on == HF_DEFECT_##name)
+#else
+#define HF_DEFECT(name) false
+#endif
+
+#endif

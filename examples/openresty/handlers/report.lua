@@ -1,0 +1,23 @@
+-- A report that takes long to make and is good for a while. When it is missing one request of all workers makes it; the
+-- others wait for the lock, look again and find it.
+
+local store = ngx.shared.store
+
+local function made()
+  local again = store:get("report")
+  if again then return again end
+  ngx.sleep(0.2)
+  local text = ('{"report": %d}'):format(store:incr("reports made", 1, 0))
+  store:set("report", text, 10)
+  return text
+end
+
+local text, message = store:get("report")
+if not text then
+  text, message = locks:with_lock("report", { wait = 5 }, made)
+end
+if not text then
+  ngx.status = 503
+  text = ('{"error": %q}'):format(message)
+end
+ngx.say(text)

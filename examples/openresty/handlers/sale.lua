@@ -1,0 +1,19 @@
+-- Sells one piece while there is stock. Without the lock two requests would read the same stock and sell it twice.
+
+local store = ngx.shared.store
+
+local sold, message, code = locks:with_lock("sale", { wait = 5 }, function()
+  local stock = store:get("stock") or 0
+  if stock == 0 then return false end
+  ngx.sleep(0.001)
+  store:set("stock", stock - 1)
+  store:incr("sold", 1, 0)
+  return true
+end)
+
+if sold == nil then
+  ngx.status = code == "busy" and 429 or 503
+  ngx.header["Retry-After"] = 1
+  return ngx.say(('{"error": %q}'):format(message))
+end
+ngx.say(sold and '{"sold": true}' or '{"sold": false}')

@@ -1,0 +1,164 @@
+-- Connections between processes and the server.
+--
+-- Bytes of one connection arrive in order, each way, after random times; what goes over different connections may
+-- overtake. A link's next connection is made only after the end of its last one has gone out. A blocked direction
+-- holds bytes back until it heals; those of a connection that its process has given up by then are gone, and the
+-- server learns of it late.
+
+local max = math.max
+
+local Network = {}
+Network.__index = Network
+
+local Connection = {}
+Connection.__index = Connection
+
+-- server: see server.lua
+function Network.new(world, server)
+  return setmetatable({ world = world, server = server }, Network)
+end
+
+-- ---- client to server ----
+
+local up_arrives
+
+local function hold_back(connection, until_time, run, argument)
+  connection.up_at = max(connection.up_at, until_time + 1)
+  connection.world:at(until_time + 1, up_arrives, connection, run, argument)
+end
+
+local function finish(connection)
+  if connection.peer then connection.peer:close() end
+end
+
+function up_arrives(connection, run, argument)
+  local process, now = connection.process, connection.world.now
+  if connection.up_lost then return end
+  if process.up_blocked > now then
+    if not connection.given_up then
+      hold_back(connection, process.up_blocked, run, argument)
+    elseif run == finish then
+      connection.world:at(process.up_blocked + process.half_open, finish, connection)
+    end
+    return
+  end
+  local server = connection.server
+  if server.paused_until > now then return hold_back(connection, server.paused_until, run, argument) end
+  run(connection, argument)
+end
+
+function Connection:up(run, argument)
+  local at = max(self.up_at, self.world.now + self.process:latency())
+  self.up_at = at
+  self.world:at(at, up_arrives, self, run, argument)
+end
+
+-- ---- server to client ----
+
+local function down_arrives(connection, run, argument)
+  local process, now = connection.process, connection.world.now
+  if process.dead or connection.given_up or connection.down_lost then return end
+  local free = max(process.down_blocked, process.paused_until, connection.stalled_until)
+  if free > now then
+    connection.down_at = max(connection.down_at, free + 1)
+    connection.world:at(free + 1, down_arrives, connection, run, argument)
+    return
+  end
+  run(connection, argument)
+end
+
+function Connection:down(run, argument)
+  local at = max(self.down_at, self.world.now + self.process:latency())
+  self.down_at = at
+  self.world:at(at, down_arrives, self, run, argument)
+end
+
+local function feed(connection, bytes)
+  connection.process:fed(connection, bytes)
+end
+
+-- Bytes of the server, sometimes in pieces.
+function Connection:reply(bytes)
+  local prng = self.process.prng
+  while #bytes > 1 and prng:chance(self.process.cuts) do
+    local cut = prng:range(1, #bytes - 1)
+    self:down(feed, bytes:sub(1, cut))
+    bytes = bytes:sub(cut + 1)
+  end
+  self:down(feed, bytes)
+end
+
+local function closed(connection, reason)
+  connection.process:lost(connection, reason)
+end
+
+-- ---- the life of a connection ----
+
+local function established(connection)
+  connection.process:connected(connection)
+end
+
+local function accept(connection)
+  local world, server = connection.world, connection.server
+  if world.now < server.down_until then return connection:down(closed, "connection refused") end
+  connection.peer = server.redis:connect(function(bytes) connection:reply(bytes) end,
+    function() connection:down(closed, "the server closed the connection") end)
+  connection.peer.process = connection.process
+  connection:down(established)
+end
+
+local function data(connection, segment)
+  local peer = connection.peer
+  if not peer or peer.closed then return end
+  peer.sent_at = segment.sent_at
+  local bytes = peer:feed(segment.bytes)
+  if bytes == "" then return end
+  if connection.process.loses_reply == connection.link then
+    connection.process.loses_reply = nil
+    return connection:drop(0)
+  end
+  connection:reply(bytes)
+end
+
+function Network:connect(process, link)
+  local connection = setmetatable({
+    world = self.world, server = self.server, process = process, link = link,
+    up_at = process.up_at[link] or 0, down_at = 0, stalled_until = 0,
+  }, Connection)
+  connection:up(accept)
+  return connection
+end
+
+function Connection:send(bytes)
+  self:up(data, { bytes = bytes, sent_at = self.world.now })
+end
+
+-- The process gives it up.
+function Connection:reset()
+  self.given_up = true
+  self.process.up_at[self.link] = self.up_at
+  self:up(finish)
+end
+
+-- The process is gone; the server notices after `delay`.
+function Connection:orphan(delay)
+  self.given_up = true
+  self.world:at(self.world.now + delay, finish, self)
+end
+
+local function dropped(connection)
+  if connection.given_up then return end
+  connection.down_lost = false
+  down_arrives(connection, closed, "connection reset by peer")
+end
+
+-- Something between the two ends it: bytes under way may be lost, and the server may notice much later.
+function Connection:drop(delay)
+  local process = self.process
+  self.down_lost, self.up_lost = true, process.prng:chance(50)
+  self.process.up_at[self.link] = self.up_at
+  self.world:at(self.world.now + process:latency(), dropped, self)
+  self.world:at(max(self.up_at, self.world.now + delay), finish, self)
+end
+
+return Network

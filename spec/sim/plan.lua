@@ -1,0 +1,181 @@
+-- What a seed stands for: a list of processes with their tasks, foreign clients and mishaps, as plain data. Parts of it
+-- can be left out without a change to the rest.
+--
+-- Times are whole microseconds of simulated time; leases, waits and timeouts are seconds, as the core takes them.
+
+local Prng = require "spec.sim.prng"
+
+local S = 1000000
+local huge = math.huge
+
+local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 }, { 5000, 300000 } }
+local FAST_NETWORKS = 3
+local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
+local LEASES = { 0.3, 1, 3, 10 }
+local TIMEOUTS = { 0.4, 1, 3 }
+local WAITS = { 0, 0, 0.05, 0.3, 1, 3, 8, huge, huge, huge }
+local UUID = "svc-%d"
+
+local plans = {}
+
+local function nap_of(prng)
+  local kind = prng:range(1, 10)
+  if kind <= 4 then return prng:range(0, 5000) end
+  if kind <= 8 then return prng:range(5000, 400000) end
+  return prng:range(400000, 3 * S)
+end
+
+local function naps_of(prng)
+  local naps = {}
+  for i = 1, prng:range(1, 2) do naps[i] = nap_of(prng) end
+  return naps
+end
+
+local function task_of(prng, plan)
+  local key = prng:chance(75) and plan.keys[1] or prng:pick(plan.keys)
+  local task = {
+    what = "task", key = key.name, layout = key.layout, start = prng:range(0, prng:pick { 3000, 100000, 2 * S }),
+    lease = prng:pick(LEASES), renewed = prng:chance(60), token_ttl = 600, wait = prng:pick(WAITS),
+    rounds = prng:range(1, 3), entries = 0, naps = naps_of(prng), gap = prng:range(0, prng:pick { 1000, 50000, S }),
+    finish = "release",
+  }
+  if prng:chance(15) then task.patience = prng:range(100, prng:pick { 5000, S }) end
+  if task.patience and task.wait == 0 then task.wait = 1 end
+  if key.layout == "lock" and prng:chance(25) then task.entries = prng:range(1, 2) end
+  if prng:chance(15) then task.check = true end
+  if prng:chance(12) then task.extend = prng:pick(LEASES) end
+  if prng:chance(12) then task.finish = "drop" end
+  if key.layout == "lock" and #plan.keys > 1 and key.name == plan.keys[1].name and prng:chance(20) then
+    task.also = plan.keys[2].layout == "lock" and plan.keys[2].name or nil
+  end
+  if key.layout == "guard" then
+    task.keep = prng:pick { 0, 0.1, 1 }
+    task.finish = prng:chance(30) and "release" or "complete"
+    task.extend, task.check = nil, nil
+  end
+  if not plan.calm and prng:chance(4) and key.layout ~= "guard" then task.force = true end
+  if key.layout == "lock" and plan.sharing and prng:chance(60) then task.owner = UUID:format(1) end
+  return task
+end
+
+local function process_of(prng, plan)
+  local network = plan.network
+  return {
+    what = "process", rate = 1 + prng:range(-450, 450) / 100000, base = prng:range(1000, 100000), near = network[1],
+    far = network[2], cuts = prng:pick { 0, 0, 10, 40 }, half_open = prng:pick { 10000, S, 8 * S },
+    keeper_link = prng:chance(50), connect_timeout = 0.5, command_timeout = plan.timeout, grant_lease = plan.grant_lease,
+  }
+end
+
+local function foreign_of(prng, plan)
+  local key = plan.keys[1]
+  return {
+    what = "foreign", key = key.name, layout = key.layout, start = prng:range(0, 50000), lease = 10, nap = nap_of(prng),
+    rounds = prng:range(1, 3), gap = prng:range(0, 100000),
+  }
+end
+
+local MISHAPS = {
+  "drop", "drop", "lose_reply", "lose_reply", "lose_reply", "kill", "kill", "cut", "cut", "cut_up", "cut_down",
+  "pause", "pause", "pause", "crash", "crash", "stall", "restart", "lose", "flush", "forget_scripts", "lose_counter",
+  "delete", "refuse", "stall_link", "stall_link", "stall_link",
+}
+
+local function mishap_of(prng, plan, last)
+  local mishap = {
+    what = "mishap", kind = prng:pick(MISHAPS), at = prng:range(0, prng:pick { 20000, 500000, last }),
+    process = prng:range(1, plan.process_count), link = prng:pick { "calls", "calls", "events", "keeper" },
+    duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = prng:pick { 0, 20000, S, 6 * S },
+    key = prng:pick(plan.keys).name,
+  }
+  return mishap
+end
+
+local function keys_of(prng)
+  local layouts = { "lock", "lock", "lock", "mutex", "guard" }
+  local keys = { { name = "a", layout = prng:pick(layouts) } }
+  if prng:chance(25) then keys[2] = { name = "b", layout = prng:pick(layouts) } end
+  return keys
+end
+
+local function add_processes(prng, plan)
+  plan.process_count = prng:pick { 1, 2, 2, 2, 3, 3, 4 }
+  local slots = 8
+  for i = 1, plan.process_count do
+    local process = process_of(prng, plan)
+    process.index = i
+    plan.parts[#plan.parts + 1] = process
+    for _ = 1, math.min(prng:pick { 1, 1, 2, 3 }, slots - (plan.process_count - i)) do
+      local task = task_of(prng, plan)
+      task.process, task.slot = i, slots
+      slots = slots - 1
+      plan.parts[#plan.parts + 1] = task
+    end
+  end
+end
+
+-- → plan
+function plans.of(seed)
+  local prng = Prng.new(seed)
+  local calm = prng:chance(35)
+  local plan = {
+    seed = seed, calm = calm, parts = {}, keys = keys_of(prng), grant_lease = prng:pick(GRANT_LEASES),
+    network = NETWORKS[prng:range(1, calm and FAST_NETWORKS or prng:pick { FAST_NETWORKS, #NETWORKS })],
+    timeout = prng:pick(TIMEOUTS), rate = 1 + prng:range(-400, 400) / 100000, scripts_known = prng:chance(80),
+    sharing = prng:chance(10),
+  }
+  if plan.network[2] > 2000 then plan.grant_lease = 2 end
+  if plan.network[2] > 50000 then plan.timeout, plan.grant_lease = 3, 2 end
+  add_processes(prng, plan)
+  if plan.keys[1].layout ~= "guard" and prng:chance(20) then
+    for i = 1, prng:range(1, 2) do
+      plan.parts[#plan.parts + 1] = foreign_of(prng, plan)
+      plan.parts[#plan.parts].slot = 8 + i
+    end
+  end
+  if not calm then
+    for _ = 1, prng:pick { 1, 1, 2, 3, 4 } do plan.parts[#plan.parts + 1] = mishap_of(prng, plan, 5 * S) end
+  end
+  return plan
+end
+
+-- ---- in words ----
+
+local function number(value)
+  return value == huge and "ever" or ("%.14g"):format(value)
+end
+
+local describe = {}
+
+function describe.process(part)
+  return ("p%d: clock x%s, latency %d..%d us%s"):format(part.index, number(part.rate), part.near, part.far,
+    part.keeper_link and ", a link for the keeper" or "")
+end
+
+function describe.task(part)
+  return ("p%d/%d: from %.3f s %d x %s %s: lease %s%s, wait %s%s%s%s, holds for %s us, %s"):format(part.process, part.slot,
+    part.start / S, part.rounds, part.layout, part.key, number(part.lease), part.renewed and " renewed" or "",
+    number(part.wait), part.patience and ", gives up after " .. part.patience .. " us" or "",
+    part.entries > 0 and ", enters " .. part.entries .. " times more" or "", part.owner and " as " .. part.owner or "",
+    table.concat(part.naps, "+"), part.force and "forced" or part.finish)
+end
+
+function describe.foreign(part)
+  return ("foreign %d: from %.3f s %d x %s %s for %d us"):format(part.slot, part.start / S, part.rounds, part.layout,
+    part.key, part.nap)
+end
+
+function describe.mishap(part)
+  return ("at %.3f s %s: p%d, %s, key %s, for %d us, lag %d us"):format(part.at / S, part.kind, part.process, part.link,
+    part.key, part.duration, part.lag)
+end
+
+-- → one line for each part
+function plans.describe(plan)
+  local lines = { ("grant lease %s s, command timeout %s s, server's clock x%s%s"):format(number(plan.grant_lease),
+    number(plan.timeout), number(plan.rate), plan.calm and ", calm" or "") }
+  for _, part in ipairs(plan.parts) do lines[#lines + 1] = describe[part.what](part) end
+  return lines
+end
+
+return plans

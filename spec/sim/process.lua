@@ -1,0 +1,213 @@
+-- A process with one client of ours: the core, driven through core.engine by a clock of its own.
+--
+-- While it is paused nothing runs in it: bytes wait for it, its clock goes on. A dead one stays dead.
+
+local core = require "holdfast.core"
+local Prng = require "spec.sim.prng"
+
+local engine = core.engine
+local ceil, max = math.ceil, math.max
+
+local MOST_ROUNDS = 50
+local MOST_TICKS = 2000 -- in a second
+local ALL_LINKS, TWO_LINKS = { "calls", "events", "keeper" }, { "calls", "events" }
+
+local Process = {}
+Process.__index = Process
+
+local function entropy(seed, index)
+  local prng = Prng.new((seed * 31 + index * 1009) % 2147483647)
+  local bytes = {}
+  for i = 1, 24 do bytes[i] = string.char(prng:range(0, 255)) end
+  return table.concat(bytes)
+end
+
+-- plan: see plan.lua
+function Process.new(world, network, plan, index, seed)
+  local self = setmetatable({
+    world = world, network = network, plan = plan, index = index, name = "p" .. index,
+    prng = Prng.new((seed * 17 + index * 7919) % 2147483647),
+    rate = plan.rate, base = plan.base, near = plan.near, far = plan.far, cuts = plan.cuts, half_open = plan.half_open,
+    up_blocked = 0, down_blocked = 0, paused_until = 0, paused_us = 0, dead = false,
+    connections = {}, up_at = {}, tasks = {}, released = {}, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0,
+    links = plan.keeper_link and ALL_LINKS or TWO_LINKS,
+  }, Process)
+  self.client = assert(core.client.new {
+    url = "redis://sim", external = true, keeper_link = plan.keeper_link, entropy = entropy(seed, index),
+    connect_timeout = plan.connect_timeout, command_timeout = plan.command_timeout, grant_lease = plan.grant_lease,
+  })
+  self:enter()
+  self.uuid = core.client.uuid(self.client)
+  return self
+end
+
+function Process:latency()
+  return self.prng:range(self.near, self.far)
+end
+
+-- Its clock, in seconds.
+function Process:clock(at)
+  return self.base + (at or self.world.now) * 1e-6 * self.rate
+end
+
+-- The moment at which its clock shows so many seconds.
+function Process:moment(seconds)
+  return (seconds - self.base) / self.rate * 1e6
+end
+
+function Process:enter()
+  engine.set_now(self.client, self:clock())
+end
+
+-- ---- time ----
+
+local function is_spinning(self)
+  local now = self.world.now
+  if now - self.ticks_since > 1000000 then self.ticks, self.ticks_since = 0, now end
+  self.ticks = self.ticks + 1
+  return self.ticks > MOST_TICKS
+end
+
+local function tick(self, at)
+  local now = self.world.now
+  if self.dead or self.tick_at ~= at then return end
+  if self.paused_until > now then
+    self.tick_at = self.paused_until + self.prng:range(0, 2000)
+    self.world:at(self.tick_at, tick, self, self.tick_at)
+    return
+  end
+  self.tick_at = nil
+  if is_spinning(self) then self.world:fail("spin", "%s ticks more than %d times a second", self.name, MOST_TICKS) end
+  self:enter()
+  engine.tick(self.client)
+  self:pump()
+end
+
+local function schedule_tick(self)
+  local deadline = engine.deadline(self.client)
+  if deadline == math.huge then
+    self.tick_at = nil
+    return
+  end
+  local at = max(ceil(self:moment(deadline)) + 1, self.world.now + 1)
+  if self.tick_at == at then return end
+  self.tick_at = at
+  self.world:at(at, tick, self, at)
+end
+
+local function run_later(self, run, argument)
+  if self.dead then return end
+  if self.paused_until > self.world.now then
+    self.world:at(self.paused_until + 1, run_later, self, run, argument)
+    return
+  end
+  self:enter()
+  run(argument)
+  self:pump()
+end
+
+-- Runs it in the process: later if that is paused then, never if it is dead.
+function Process:at(time, run, argument)
+  self.world:at(time, run_later, self, run, argument)
+end
+
+-- ---- its connections ----
+
+local function say(self, connection, bytes)
+  self.world:mix(#bytes)
+  connection:send(bytes)
+end
+
+-- → whether something was done
+local function serve(self, link)
+  local want = engine.wants(self.client, link)
+  if want == "open" then
+    engine.opening(self.client, link)
+    self.connections[link] = self.network:connect(self, link)
+    self.world:note("%s opens %s", self.name, link)
+    return true
+  elseif want == "close" then
+    self.world:note("%s closes %s", self.name, link)
+    self.connections[link]:reset()
+    self.connections[link] = nil
+    engine.closed(self.client, link, "closed")
+    return true
+  end
+  local bytes = engine.output(self.client, link)
+  if not bytes then return false end
+  say(self, self.connections[link], bytes)
+  return true
+end
+
+local function resume_tasks(self)
+  local resumed = false
+  for _, task in ipairs(self.tasks) do resumed = task:resume_if_done() or resumed end
+  return resumed
+end
+
+-- Does all that is to be done at this moment.
+function Process:pump()
+  for _ = 1, MOST_ROUNDS do
+    local busy = resume_tasks(self)
+    for _, link in ipairs(self.links) do busy = serve(self, link) or busy end
+    if not busy then return schedule_tick(self) end
+  end
+  self.world:fail("spin", "%s finds no end of what to do", self.name)
+end
+
+function Process:connected(connection)
+  self:enter()
+  engine.opened(self.client, connection.link)
+  self:pump()
+end
+
+function Process:fed(connection, bytes)
+  self.world:mix(self.world.now % 1000003)
+  self:enter()
+  engine.feed(self.client, connection.link, bytes)
+  for _, task in ipairs(self.tasks) do task:look() end
+  self:pump()
+end
+
+function Process:lost(connection, reason)
+  connection.given_up = true
+  self.up_at[connection.link] = connection.up_at
+  self.connections[connection.link] = nil
+  self.world:note("%s loses %s: %s", self.name, connection.link, reason)
+  self:enter()
+  engine.closed(self.client, connection.link, reason)
+  self:pump()
+end
+
+-- Nothing is left to do, so nothing may be left.
+function Process:check_end()
+  if self.dead then return end
+  self:enter()
+  local holds = core.client.stats(self.client).holds
+  if holds > 0 then self.world:fail("leftover", "%s still has %d holds", self.name, holds) end
+  if self.connections.events then self.world:fail("leftover", "%s still listens", self.name) end
+end
+
+-- ---- what may happen to it ----
+
+function Process:crash(noticed_after)
+  self.dead = true
+  for _, link in ipairs(self.links) do
+    local connection = self.connections[link]
+    if connection then connection:orphan(noticed_after) end
+  end
+  self.connections = {}
+  for _, task in ipairs(self.tasks) do task:die() end
+end
+
+function Process:pause(duration)
+  self.paused_us = self.paused_us + duration
+  self.paused_until = max(self.paused_until, self.world.now + duration)
+end
+
+function Process:drop(link, delay)
+  local connection = self.connections[link]
+  if connection then connection:drop(delay) end
+end
+
+return Process

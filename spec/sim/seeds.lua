@@ -1,0 +1,3 @@
+-- Seeds that once broke a rule, kept for ever.
+
+return { 2631, 100613, 108176, 111129, 119708 }

@@ -1,0 +1,254 @@
+-- Real nginx servers with the Lua module, each in a private directory, listening on a unix socket there. A server
+-- answers when start() returns, and is gone at the end of the program.
+
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+
+local MODULES = "/usr/lib/nginx/modules"
+
+local nginx = {}
+
+local Server = {}
+Server.__index = Server
+
+local function here()
+  local pipe = assert(io.popen("pwd"))
+  local path = pipe:read("*l")
+  pipe:close()
+  return path
+end
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+local function write(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+local CONFIG = [[
+load_module %(modules)/ndk_http_module.so;
+load_module %(modules)/ngx_http_lua_module.so;
+%(user)
+daemon off;
+worker_processes %(workers);
+worker_shutdown_timeout 30s;
+pid %(directory)/nginx.pid;
+error_log %(directory)/error.log notice;
+events { worker_connections 4096; }
+http {
+  access_log off;
+  client_body_temp_path %(directory)/body;
+  proxy_temp_path %(directory)/proxy;
+  fastcgi_temp_path %(directory)/fastcgi;
+  uwsgi_temp_path %(directory)/uwsgi;
+  scgi_temp_path %(directory)/scgi;
+  keepalive_requests 1000000;
+  lua_package_path "%(here)/?.lua;%(here)/lua/?.lua;%(here)/lua/?/init.lua;/usr/share/lua/5.1/?.lua;;";
+  lua_package_cpath "%(here)/build/luajit/?.so;;";
+  lua_code_cache %(code_cache);
+  %(http)
+  server {
+    listen unix:%(directory)/http.sock;
+    %(listen)
+    default_type text/plain;
+    %(server)
+  }
+}
+]]
+
+local function user()
+  local pipe = assert(io.popen("id -u"))
+  local root = pipe:read("*l") == "0"
+  pipe:close()
+  return root and "user root;" or ""
+end
+
+local function write_config(self, options)
+  local values = {
+    modules = MODULES,
+    user = user(),
+    directory = self.directory,
+    workers = options.workers or 1,
+    here = here(),
+    code_cache = options.code_cache == false and "off" or "on",
+    http = options.http or "",
+    server = options.server or "",
+    listen = self.port and ("listen 127.0.0.1:%d;"):format(self.port) or "",
+  }
+  write(self.directory .. "/nginx.conf", (CONFIG:gsub("%%%((%w[%w_]*)%)", values)))
+end
+
+local function free_port()
+  local fd, port = assert(sys.listen_tcp())
+  sys.close(fd)
+  return port
+end
+
+local function launch(self, env, is_up)
+  self.process = process.start {
+    "nginx", "-p", self.directory, "-e", self.directory .. "/error.log", "-c", self.directory .. "/nginx.conf",
+    output = self.directory .. "/output.log",
+    env = env,
+  }
+  process.wait_until(function() return self.process:status() or is_up() end, 10)
+  if self.process:status() or not is_up() then
+    error("nginx does not start: " .. self:log() .. self.process:output(), 3)
+  end
+  return self
+end
+
+local function listens(path)
+  local fd = sys.connect_unix(path)
+  if fd then sys.close(fd) end
+  return fd ~= nil
+end
+
+-- start{ workers = 1, code_cache = true, tcp = false, http = "directives", server = "directives" }
+function nginx.start(options)
+  local self = setmetatable({ directory = process.directory() }, Server)
+  if options.tcp then self.port = free_port() end
+  write_config(self, options)
+  local path = self.directory .. "/http.sock"
+  return launch(self, { LD_PRELOAD = false }, function()
+    return listens(path) and #self:workers() == (options.workers or 1)
+  end)
+end
+
+-- The nginx.conf and the handlers of an example, on a free port instead of 8080.
+function nginx.example(directory, env)
+  local self = setmetatable({ directory = process.directory(), port = free_port() }, Server)
+  local text = read(directory .. "/nginx.conf"):gsub("127%.0%.0%.1:8080;", function()
+    return ("127.0.0.1:%d; listen unix:%s/http.sock;"):format(self.port, self.directory)
+  end)
+  write(self.directory .. "/nginx.conf", user() .. "\n" .. text)
+  assert(os.execute(("cp -r '%s/handlers' '%s/'"):format(directory, self.directory)))
+  env.LD_PRELOAD = false
+  env.LUA_PATH = process.lua_path:gsub("%./", here() .. "/")
+  env.LUA_CPATH = here() .. "/build/luajit/?.so;;"
+  return launch(self, env, function() return listens(self.directory .. "/http.sock") end)
+end
+
+function Server:log()
+  local file = io.open(self.directory .. "/error.log", "rb")
+  if not file then return "" end
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+-- The lines of the log at level error or above.
+function Server:errors()
+  local lines = {}
+  for line in self:log():gmatch("[^\n]+") do
+    if line:find("%[error%]") or line:find("%[crit%]") or line:find("%[alert%]") or line:find("%[emerg%]") then
+      lines[#lines + 1] = line
+    end
+  end
+  return lines
+end
+
+-- The pids of the workers, as they said "start worker process"; those that have exited are left out.
+function Server:workers()
+  local alive = {}
+  for pid in self:log():gmatch("start worker process (%d+)") do
+    alive[tonumber(pid)] = true
+  end
+  for pid in self:log():gmatch("worker process (%d+) exited") do
+    alive[tonumber(pid)] = nil
+  end
+  local list = {}
+  for pid in pairs(alive) do list[#list + 1] = pid end
+  table.sort(list)
+  return list
+end
+
+function Server:reload()
+  self.process:kill("HUP")
+end
+
+-- Resident kilobytes of a process.
+function nginx.resident(pid)
+  for line in io.lines(("/proc/%d/status"):format(pid)) do
+    local kilobytes = line:match("^VmRSS:%s+(%d+)")
+    if kilobytes then return tonumber(kilobytes) end
+  end
+end
+
+local Request = {}
+Request.__index = Request
+
+local function text_of(method, path, options)
+  local lines = { ("%s %s HTTP/1.1"):format(method, path), "Host: spec", "Connection: close" }
+  for name, value in pairs(options.headers or {}) do lines[#lines + 1] = name .. ": " .. value end
+  if options.body then lines[#lines + 1] = "Content-Length: " .. #options.body end
+  return table.concat(lines, "\r\n") .. "\r\n\r\n" .. (options.body or "")
+end
+
+-- Begins a request; several may be under way. options: method, headers, body
+function Server:begin(path, options)
+  options = options or {}
+  local fd = assert(sys.connect_unix(self.directory .. "/http.sock"))
+  assert(sys.write(fd, text_of(options.method or "GET", path, options), 5))
+  return setmetatable({ fd = fd, received = "" }, Request)
+end
+
+local function unchunk(body)
+  local parts, at = {}, 1
+  while true do
+    local size, start = body:match("^(%x+)[^\r\n]*\r\n()", at)
+    if not size or size == "0" then return table.concat(parts) end
+    local count = tonumber(size, 16)
+    parts[#parts + 1] = body:sub(start, start + count - 1)
+    at = start + count + 2
+  end
+end
+
+local function parse(text)
+  local status, head, body = text:match("^HTTP/1%.1 (%d+)[^\r\n]*\r\n(.-)\r\n\r\n(.*)$")
+  if not status then return nil, "no answer: " .. text end
+  local headers = {}
+  for name, value in head:gmatch("([^:\r\n]+): ([^\r\n]*)") do headers[name:lower()] = value end
+  if headers["transfer-encoding"] == "chunked" then body = unchunk(body) end
+  return { status = tonumber(status), headers = headers, body = body }
+end
+
+-- → { status, headers, body } | nil, message
+function Request:finish(timeout)
+  local deadline = sys.now() + (timeout or 10)
+  while true do
+    local left = deadline - sys.now()
+    local bytes, message = sys.read(self.fd, left > 0 and left or 0)
+    if not bytes or bytes == "" then
+      self:abort()
+      if not bytes then return nil, message end
+      return parse(self.received)
+    end
+    self.received = self.received .. bytes
+  end
+end
+
+-- Hangs up.
+function Request:abort()
+  if self.fd then sys.close(self.fd) end
+  self.fd = nil
+end
+
+function Server:get(path, options)
+  local response, message = self:begin(path, options):finish(options and options.timeout)
+  if not response then error(message, 2) end
+  return response
+end
+
+-- QUIT lets requests finish, TERM does not.
+function Server:stop(signal)
+  self.process:kill(signal or "QUIT")
+  if self.process:wait(10) == nil then self.process:stop() end
+end
+
+return nginx
