@@ -68,6 +68,10 @@ local function is_spinning(self)
   return self.ticks > MOST_TICKS
 end
 
+local function look_at_tasks(self)
+  for _, task in ipairs(self.tasks) do task:look() end
+end
+
 local function tick(self, at)
   local now = self.world.now
   if self.dead or self.tick_at ~= at then return end
@@ -80,6 +84,7 @@ local function tick(self, at)
   if is_spinning(self) then self.world:fail("spin", "%s ticks more than %d times a second", self.name, MOST_TICKS) end
   self:enter()
   engine.tick(self.client)
+  look_at_tasks(self)
   self:pump()
 end
 
@@ -165,7 +170,7 @@ function Process:fed(connection, bytes)
   self.world:mix(self.world.now % 1000003)
   self:enter()
   engine.feed(self.client, connection.link, bytes)
-  for _, task in ipairs(self.tasks) do task:look() end
+  look_at_tasks(self)
   self:pump()
 end
 
