@@ -193,12 +193,14 @@ static void release_lost(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* The server may count the new lease or the old one; a shorter one must not arrive behind the keeper's next renewal. */
+/* The server may count the new lease or the old one, unless it never saw the command; a shorter one must not arrive
+ * behind the keeper's next renewal. */
 static void doubt_lease(hf_op *op) {
     hf_client *client = op->client;
-    const hf_hold *hold = op->hold;
-    if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD || op->request.sends == 0) return;
-    if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(&client->links[HF_LINK_CALLS]);
+    hf_hold *hold = op->hold;
+    if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD) return;
+    if (op->request.sends == 0) hold->valid_until = op->believed_until;
+    else if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(&client->links[HF_LINK_CALLS]);
 }
 
 static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
@@ -238,6 +240,7 @@ static void extend(hf_op *op, hf_time now) {
         return;
     }
     if (ms > 0) { /* a shorter lease runs from now on, whenever its reply comes */
+        op->believed_until = op->hold->valid_until;
         op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(now, op->spec.lease));
     }
     hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
