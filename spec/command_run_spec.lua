@@ -85,7 +85,7 @@ describe("holdfast run", function()
     it("passes standard input and both outputs through", function()
       local script = command.shell_prelude(server) ..
         "\nprintf 'a b' | holdfast run k -- sh -c 'cat; echo err >&2' 2>" .. directory .. "/err"
-      local child = process.start { "sh", "-c", script }
+      local child = command.other { "sh", "-c", script }
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
       assert.equal("a b", child:output())
       assert.equal("err\n", read(directory .. "/err"))
@@ -330,7 +330,7 @@ describe("holdfast run", function()
     it("leaves ignored what was ignored", function()
       local script = command.shell_prelude(server) .. "\ntrap '' HUP\nholdfast run k -- sh -c '" ..
         job("kill -HUP $PPID; kill -HUP $$; echo alive") .. "'"
-      local child = process.start { "sh", "-c", script }
+      local child = command.other { "sh", "-c", script }
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
       assert.matches("alive", child:output())
     end)

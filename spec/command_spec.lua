@@ -5,6 +5,11 @@ local redis = require "spec.support.redis"
 
 local PATIENCE = 20
 
+local function has(program)
+  local result = os.execute("command -v " .. program .. " >/dev/null 2>&1")
+  return result == true or result == 0
+end
+
 describe("holdfast", function()
   local server, client, held -- what is not kept the collector releases
 
@@ -42,7 +47,8 @@ describe("holdfast", function()
       server:cli("SET", "text", "x")
       local code, output = run("ls")
       assert.equal(0, code)
-      assert.matches("^KEY +OWNER +HOLDS +TTL +TOKEN +WAITERS\nnamed  somebody +1 +[%d.]+ s +%d+ +0\none +[^\n]+\n$", output)
+      assert.matches("^KEY +OWNER +HOLDS +TTL +TOKEN +WAITERS\n", output)
+      assert.matches("\nnamed  somebody +1 +[%d.]+ s +%d+ +0\none +[^\n]+\n$", output)
     end)
 
     it("prints nothing when there is nothing", function()
@@ -102,8 +108,9 @@ describe("holdfast", function()
       assert(process.wait_until(function() return client:lock("k"):info().waiters == 1 end, PATIENCE))
       local code, output = run("show", "k")
       assert.equal(0, code)
-      assert.matches("key +k\nstate +held\nowner +[%x:-]+\nwho +%S+ pid " .. holder.pid ..
-        " nightly job\nholds +1\nttl +[%d.]+ s\ntoken +%d+\nwaiters +1\n +1 +%S+ pid " .. waiter.pid .. " second\n", output)
+      assert.matches("key +k\nstate +held\nowner +[%x:-]+\nwho +%S+ pid " .. holder.pid .. " nightly job\n", output)
+      assert.matches("\nholds +1\nttl +[%d.]+ s\ntoken +%d+\nwaiters +1\n", output)
+      assert.matches("\n +1 +%S+ pid " .. waiter.pid .. " second\n$", output)
       code, output = run("show", "--json", "k")
       assert.equal(0, code)
       assert.matches('"host":"[^"]+","pid":' .. holder.pid .. ',"name":"nightly job"', output, 1)
@@ -155,7 +162,8 @@ describe("holdfast", function()
       acquire("k")
       local code, output = run("top", "--interval", "0.1")
       assert.equal(0, code)
-      assert.matches("^1 locks, 0 waiters, 0.0 hand%-offs/s\nKEY +HOLDER +HELD +TTL +WAITERS +HAND%-OFFS/S\nk +", output)
+      assert.matches("^1 locks, 0 waiters, 0.0 hand%-offs/s\nKEY +HOLDER +HELD +TTL +WAITERS +HAND%-OFFS/S\n", output)
+      assert.matches("\nk +%S", output)
     end)
   end)
 
@@ -219,17 +227,79 @@ describe("holdfast", function()
   end)
 end)
 
+-- ---- documents ----
+
+describe("the documents of the command", function()
+  local function read(path)
+    local file = assert(io.open(path))
+    local text = file:read("*a")
+    file:close()
+    return text
+  end
+
+  local VERBS = { "run", "ls", "show", "top", "break", "ping", "bench" }
+  local INTERNAL = { worker = true }
+
+  it("name every exit code", function()
+    local man, page = read("docs/holdfast.1"), read("docs/command.md")
+    for name, code in pairs(require "holdfast.command.exits") do
+      if type(code) == "number" and code > 0 then
+        assert.matches("\n%.It [%d ,]*" .. code .. "[ ,\n]", man, 1, name)
+        assert.matches("\n| [%d, ]*" .. code .. "[ ,]", page, 1, name)
+      end
+    end
+  end)
+
+  it("name every option, as the completions do", function()
+    local man, zsh = read("docs/holdfast.1"), read("completions/_holdfast")
+    for _, verb in ipairs(VERBS) do
+      for _, option in ipairs(require("holdfast.command." .. verb).options) do
+        local name = option[1]:gsub("%-", "%%-")
+        if not INTERNAL[option[1]] then
+          assert.matches("%-" .. name .. "[ \n]", man)
+          assert.matches("%-%-" .. name .. "[=%[}]", zsh)
+        end
+      end
+    end
+  end)
+
+  it("pass mandoc", function()
+    if not has("mandoc") then return pending("there is no mandoc") end
+    local lint = command.other { "mandoc", "-Tlint", "-Wwarning", "docs/holdfast.1" }
+    assert.same({ "exit", 0 }, { lint:wait(PATIENCE) })
+  end)
+
+  it("complete verbs, options and keys in bash", function()
+    local server = redis.start()
+    finally(function() server:stop() end)
+    local client = holdfast.new(server:url())
+    local lock = assert(client:lock("jobs:backup"):acquire())
+    local script = command.shell_prelude(server) .. [[
+
+      . completions/holdfast.bash
+      try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _holdfast; echo "<${COMPREPLY[*]}>"; }
+      try holdfast b
+      try holdfast run --min
+      try holdfast show jo
+      try holdfast run -w ""
+    ]]
+    local child = command.other { "bash", "-c", script }
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    assert.equal("<break bench>\n<--min-hold>\n<jobs:backup>\n<>\n", child:output())
+    assert(lock:release())
+    client:close()
+  end)
+end)
+
 -- ---- on a terminal ----
 
-local has_tmux = os.execute("command -v tmux >/dev/null 2>&1")
-
 describe("on a terminal", function()
-  if has_tmux ~= true and has_tmux ~= 0 then return pending("there is no tmux") end
+  if not has("tmux") then return pending("there is no tmux") end
 
   local server, directory, client
 
   local function tmux(...)
-    local child = process.start { "tmux", "-S", directory .. "/tmux", "-f", "/dev/null", ... }
+    local child = command.other { "tmux", "-S", directory .. "/tmux", "-f", "/dev/null", ... }
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
     return child:output()
   end
@@ -250,7 +320,7 @@ describe("on a terminal", function()
   -- Whether the job runs in the terminal's foreground again: the one who typed must not be faster.
   local function is_reading()
     local tty = tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
-    local list = process.start { "pgrep", "-x", "-r", "S", "-t", tty, "head" }
+    local list = command.other { "pgrep", "-x", "-r", "S", "-t", tty, "head" }
     return (select(2, list:wait(PATIENCE))) == 0
   end
 

@@ -235,6 +235,18 @@ describe("waiting", function()
     }
   end
 
+  it("shows a client its own place in the queue", function()
+    assert(client:lock(KEY):acquire(0))
+    local uuid = client:lock(KEY):owner():sub(1, 36)
+    assert.is_nil(client:lock(KEY):info().position)
+    local queue = ("holdfast_queue:{%s}"):format(KEY)
+    server:cli("ZADD", queue, 1, "00000000-0000-8000-8000-000000000000:1:0 other", 2, uuid .. ":7:0 ours")
+    local info = client:lock(KEY):info()
+    assert.same({ 2, 2 }, { info.waiters, info.position })
+    server:cli("DEL", queue)
+    assert(client:lock(KEY):release())
+  end)
+
   it("gives no more time than the client that granted the lock gave", function()
     local other = holdfast.new { url = server:url(), grant_lease = 2 }
     local mine = other:lock(KEY)

@@ -20,7 +20,7 @@
 #define MOST_LOOK (30 * HF_SECOND)   /* a third of what a queue lives without a look */
 #define CROWD 100                    /* waiters ahead that look every grant lease; those behind look less often */
 #define MOST_FOREIGN_LOOK (200 * HF_MS)
-#define MOST_JOINS 3                 /* tries to add to a count that others change */
+#define MOST_JOINS 3 /* tries to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -67,8 +67,8 @@ static void give_back(hf_op *op, hf_time now) {
 /* The words for "somebody else has it". */
 static void fail_busy(hf_op *op) {
     if (op->busy_ms > 0) {
-        hf_op_fail(op, HF_BUSY, "held by another owner, for up to %lld.%03lld s more unless renewed", op->busy_ms / 1000,
-                   op->busy_ms % 1000);
+        hf_op_fail(op, HF_BUSY, "held by another owner, for up to %lld.%03lld s more unless renewed",
+                   op->busy_ms / 1000, op->busy_ms % 1000);
     } else {
         hf_op_fail(op, HF_BUSY, "held by another owner");
     }
@@ -85,8 +85,8 @@ static void fail_unreachable(hf_op *op, const char *reason, hf_time now) {
     finish(op, now);
 }
 
-/* The lock is ours until `end`; unless that is over already, or the hold that was to be entered again has been lost, and
- * told so, in the meantime. */
+/* The lock is ours until `end`; unless that is over already, or the hold that was to be entered again has been lost,
+ * and told so, in the meantime. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
@@ -195,9 +195,14 @@ static void leave(hf_op *op, hf_code code, hf_time now) {
         end_as(op, code, now);
         return;
     }
-    hf_slice args[] = {names->key,     names->counter, names->queue,
-                       names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
-                       hf_decimal(to, op->from), {op->waiter, op->waiter_size},
+    hf_slice args[] = {names->key,
+                       names->counter,
+                       names->queue,
+                       names->releases,
+                       op->spec.owner,
+                       hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease)),
+                       hf_decimal(to, op->from),
+                       {op->waiter, op->waiter_size},
                        hf_slice_of(op->spec.shared ? "0" : "")};
     if (!hf_request_call(&op->request, hf_program_leave(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
@@ -235,7 +240,8 @@ static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time n
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
-/* First in line behind a holder that does not hand over: Redisson announces its release, the owner of a mutex does not. */
+/* First in line behind a holder that does not hand over: Redisson announces its release, the owner of a mutex does not.
+ */
 static void watch_foreign(hf_op *op, hf_time now) {
     if (op->spec.layout != HF_LAYOUT_MUTEX) {
         hf_client_listen_foreign(op, now);
@@ -517,14 +523,16 @@ void hf_op_interrupt(hf_op *op, hf_time now) {
 hf_time hf_op_deadline(const hf_op *op) {
     if (op->done || op->spec.kind != HF_OP_ACQUIRE) return HF_NEVER;
     switch (op->state) {
-    case HF_ACQUIRE_BLOCKED: return hf_time_max(op->wait_until, op->begun_at + op->client->config.session.command_timeout);
+    case HF_ACQUIRE_BLOCKED:
+        return hf_time_max(op->wait_until, op->begun_at + op->client->config.session.command_timeout);
     case HF_ACQUIRE_SUBSCRIBING:
     case HF_ACQUIRE_WAITING: return hf_time_min(op->wait_until, op->recheck_at);
     default: return HF_NEVER;
     }
 }
 
-/* A link that is down says little, servers close idle ones; one that could not be made again says that nobody is there. */
+/* A link that is down says little, servers close idle ones; one that could not be made again says that nobody is there.
+ */
 static void end_wait(hf_op *op, hf_time now) {
     const hf_session *calls = &op->client->links[HF_LINK_CALLS], *events = &op->client->links[HF_LINK_EVENTS];
     const hf_session *refused = calls->vain_opens > 0 ? calls : events;

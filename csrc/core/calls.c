@@ -147,8 +147,8 @@ static void release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline_of(op), false, now);
 }
 
-/* A guard's hold ends with a record of the run instead. One that could not be written is not undone: the key stays taken
- * until its lease ends, because the run has happened. */
+/* A guard's hold ends with a record of the run instead. One that could not be written is not undone: the key stays
+ * taken until its lease ends, because the run has happened. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (!reply) {
@@ -193,14 +193,17 @@ static void release_lost(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* The server may count the new lease or the old one, unless it never saw the command; a shorter one must not arrive
- * behind the keeper's next renewal. */
+/* Refused: the old lease goes on. Unknown: the server may count the new one or the old one, and a shorter one must not
+ * arrive behind the keeper's next renewal. */
 static void doubt_lease(hf_op *op) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
     if (op->spec.kind != HF_OP_EXTEND || hold->state != HF_HOLD_HELD) return;
-    if (op->request.sends == 0) hold->valid_until = op->believed_until;
-    else if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(&client->links[HF_LINK_CALLS]);
+    if (op->request.sends == 0) {
+        hold->valid_until = op->believed_until;
+        return;
+    }
+    if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(&client->links[HF_LINK_CALLS]);
 }
 
 static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
@@ -239,8 +242,8 @@ static void extend(hf_op *op, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
+    op->believed_until = op->hold->valid_until;
     if (ms > 0) { /* a shorter lease runs from now on, whenever its reply comes */
-        op->believed_until = op->hold->valid_until;
         op->hold->valid_until = hf_time_min(op->hold->valid_until, hf_lease_end(now, op->spec.lease));
     }
     hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
@@ -300,7 +303,7 @@ static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
 static bool encode_force(hf_op *op) {
     const hf_names *names = op->spec.names;
     char grant[24];
-    hf_slice args[] = {names->key,     names->counter, names->queue,
+    hf_slice args[] = {names->key,      names->counter, names->queue,
                        names->releases, op->spec.owner, hf_decimal(grant, hf_lease_ms(op->client->config.grant_lease))};
     op->request.once = true; /* the second time it would take it from the next owner */
     return hf_request_call(&op->request, hf_program_force(op->spec.layout), 4, sizeof args / sizeof *args, args);
@@ -316,6 +319,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_slice owner = hf_reply_string_at(reply, 0);
     size_t size = owner.size < sizeof op->info.owner ? owner.size : sizeof op->info.owner - 1;
     memcpy(op->info.owner, owner.data, size);
+    op->info.owner_size = size;
     op->info.holds = hf_reply_integer_at(reply, 1, 0);
     op->info.ttl_ms = hf_reply_integer_at(reply, 2, -2);
     op->info.token = (uint64_t)hf_reply_integer_at(reply, 3, 0);
@@ -326,7 +330,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
 
 static bool encode_info(hf_op *op) {
     const hf_names *names = op->spec.names;
-    hf_slice args[] = {names->key, names->counter, names->queue, HF_NO_WAITER};
+    hf_slice args[] = {names->key, names->counter, names->queue, hf_slice_of(op->client->uuid)};
     return hf_request_call(&op->request, hf_program_info(op->spec.layout), 3, sizeof args / sizeof *args, args);
 }
 

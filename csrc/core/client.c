@@ -213,12 +213,15 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
     }
     hf_slice kind = hf_reply_string_at(event, 0);
     if (hf_slice_equal(kind, hf_slice_of("message"))) on_message(client, hf_reply_string_at(event, 2), now);
-    else if (hf_slice_equal(kind, hf_slice_of("pmessage"))) on_foreign_release(client, hf_reply_string_at(event, 2), now);
+    else if (hf_slice_equal(kind, hf_slice_of("pmessage")))
+        on_foreign_release(client, hf_reply_string_at(event, 2), now);
     else if (hf_slice_equal(kind, hf_slice_of("subscribe"))) on_subscribed(client, now);
-    else if (hf_slice_equal(kind, hf_slice_of("psubscribe"))) on_pattern_subscribed(client, hf_reply_string_at(event, 1), now);
+    else if (hf_slice_equal(kind, hf_slice_of("psubscribe")))
+        on_pattern_subscribed(client, hf_reply_string_at(event, 1), now);
 }
 
-/* A server that has gone without a word leaves the link open for ever: it is asked, and given up when it stays silent. */
+/* A server that has gone without a word leaves the link open for ever: it is asked, and given up when it stays silent.
+ */
 static void tick_events(hf_client *client, hf_time now) {
     hf_session *events = &client->links[HF_LINK_EVENTS];
     if (client->waiting == 0 && now >= client->linger_until) events->wanted = false;
@@ -239,7 +242,8 @@ static void tick_events(hf_client *client, hf_time now) {
 
 hf_time hf_client_deadline(const hf_client *client) {
     hf_time soonest = HF_NEVER;
-    for (int link = 0; link < HF_LINKS; link++) soonest = hf_time_min(soonest, hf_session_deadline(&client->links[link]));
+    for (int link = 0; link < HF_LINKS; link++)
+        soonest = hf_time_min(soonest, hf_session_deadline(&client->links[link]));
     const hf_hold *first = hf_holds_first(&client->holds);
     if (first) soonest = hf_time_min(soonest, first->wake_at);
     for (const hf_op *op = client->ops; op; op = op->next) soonest = hf_time_min(soonest, hf_op_deadline(op));
@@ -371,8 +375,8 @@ bool hf_client_is_quiet(const hf_client *client) {
 
 size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64_t wait, uint64_t token_ttl_ms,
                         hf_slice owner) {
-    int head = snprintf(text, size, "%s:%llu:%llu ", client->uuid, (unsigned long long)wait,
-                        (unsigned long long)token_ttl_ms);
+    int head =
+        snprintf(text, size, "%s:%llu:%llu ", client->uuid, (unsigned long long)wait, (unsigned long long)token_ttl_ms);
     memcpy(text + head, owner.data, owner.size);
     return (size_t)head + owner.size;
 }
@@ -380,10 +384,10 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
 /* ---- operations ---- */
 
 static const char *const VERBS[] = {
-    [HF_OP_ACQUIRE] = "acquire", [HF_OP_RELEASE] = "release", [HF_OP_COMPLETE] = "complete",   [HF_OP_EXTEND] = "extend",
-    [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release", [HF_OP_CHECK] = "check",
-    [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read", [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",
-    [HF_OP_COMMAND] = "run a command",
+    [HF_OP_ACQUIRE] = "acquire",     [HF_OP_RELEASE] = "release",     [HF_OP_COMPLETE] = "complete",
+    [HF_OP_EXTEND] = "extend",       [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release",
+    [HF_OP_CHECK] = "check",         [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read",
+    [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",           [HF_OP_COMMAND] = "run a command",
 };
 
 void hf_op_succeed(hf_op *op) {

@@ -27,7 +27,8 @@ typedef struct hf_client_config {
 } hf_client_config;
 
 typedef struct hf_stats {
-    uint64_t acquires, reentries, releases, waits, grants, rechecks, renewals, renew_batches, late_renewals, losses, undone;
+    uint64_t acquires, reentries, releases, waits, grants, rechecks, renewals, renew_batches, late_renewals, losses,
+        undone;
 } hf_stats;
 
 typedef struct hf_op hf_op;
@@ -41,10 +42,10 @@ typedef struct hf_client {
     hf_session links[HF_LINKS];
     hf_holds holds;
     hf_op *ops, **ops_end; /* in the order they began */
-    size_t waiting;       /* operations that need the events link */
-    bool subscribed;      /* the server has confirmed our channel */
-    hf_time linger_until; /* the events link stays open so long without a waiter */
-    hf_time ping_at;      /* when a silent events link is asked for a sign of life */
+    size_t waiting;        /* operations that need the events link */
+    bool subscribed;       /* the server has confirmed our channel */
+    hf_time linger_until;  /* the events link stays open so long without a waiter */
+    hf_time ping_at;       /* when a silent events link is asked for a sign of life */
     uint64_t last_wait, last_op;
     uint64_t asked; /* how often a hold began to ask for its owner's word */
     uint64_t random;
@@ -106,10 +107,10 @@ typedef enum hf_op_kind {
 } hf_op_kind;
 
 typedef enum hf_acquire_state {
-    HF_ACQUIRE_BLOCKED,   /* until a command of the keeper for this hold has landed */
-    HF_ACQUIRE_ASKING,    /* the program is under way, with our place in the queue or without */
+    HF_ACQUIRE_BLOCKED, /* until a command of the keeper for this hold has landed */
+    HF_ACQUIRE_ASKING,  /* the program is under way, with our place in the queue or without */
     HF_ACQUIRE_SUBSCRIBING,
-    HF_ACQUIRE_WAITING,   /* in the queue: for the grant, a nudge, the next look or the end of the wait */
+    HF_ACQUIRE_WAITING, /* in the queue: for the grant, a nudge, the next look or the end of the wait */
     HF_ACQUIRE_LEAVING,
     HF_ACQUIRE_DONE
 } hf_acquire_state;
@@ -119,17 +120,17 @@ typedef struct hf_op_spec {
     hf_layout layout;
     const hf_names *names; /* NULL: HF_OP_PING, HF_OP_COMMAND */
     hf_slice owner;
-    hf_time lease;         /* acquire, extend */
-    hf_time wait;          /* acquire; 0: one attempt, HF_NEVER: no end */
-    uint64_t token_ttl_ms; /* acquire; 0: no fencing */
-    bool renewed;          /* acquire: the watchdog keeps it */
-    bool shared;           /* acquire: other processes may use this owner */
+    hf_time lease;              /* acquire, extend */
+    hf_time wait;               /* acquire; 0: one attempt, HF_NEVER: no end */
+    uint64_t token_ttl_ms;      /* acquire; 0: no fencing */
+    bool renewed;               /* acquire: the watchdog keeps it */
+    bool shared;                /* acquire: other processes may use this owner */
     const hf_names *const *all; /* of the _ALL kinds instead of names, no key twice */
     size_t all_count;           /* at most HF_ALL_MAX */
-    hf_slice print;        /* of a guard: the request's fingerprint */
-    hf_slice result;       /* complete */
-    hf_time keep;          /* complete: how long the record stays; 0: free the key */
-    const hf_slice *args;  /* command: one that may be sent twice, and does not touch a lock */
+    hf_slice print;             /* of a guard: the request's fingerprint */
+    hf_slice result;            /* complete */
+    hf_time keep;               /* complete: how long the record stays; 0: free the key */
+    const hf_slice *args;       /* command: one that may be sent twice, and does not touch a lock */
     size_t arg_count;
 } hf_op_spec;
 
@@ -139,20 +140,21 @@ struct hf_op {
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */
     bool done;
-    bool told; /* the driver has seen that it is done; its own note */
-    bool blocked; /* waits for a command that the keeper has in flight */
+    bool told;          /* the driver has seen that it is done; its own note */
+    bool blocked;       /* waits for a command that the keeper has in flight */
     hf_failure failure; /* code HF_OK on success */
     hf_hold *hold;      /* referenced while the operation lives; NULL: none */
     hf_hold **holds;    /* of the _ALL kinds: all_count of them, referenced; NULL before they are chosen */
     hf_request request;
     hf_time begun_at;
-    hf_time believed_until; /* extend: the hold's end before it */
+    hf_time believed_until; /* extend: the hold's end before it was asked for */
     long long value; /* force: was locked; ttl: PTTL's result */
     char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
     size_t record_size;
     hf_reply *reply; /* command: belongs to the operation */
     struct {
         char owner[HF_OWNER_MAX + 1];
+        size_t owner_size; /* 0: free; a longer owner is cut */
         long long holds, ttl_ms, waiters, ahead;
         uint64_t token;
     } info;
@@ -160,22 +162,22 @@ struct hf_op {
     hf_acquire_state state;
     hf_time wait_until, recheck_at;
     hf_time known_waiting_at; /* sending time of the last look that found us not granted */
-    char *waiter; /* our place in the queue */
+    char *waiter;             /* our place in the queue */
     size_t waiter_size;
     uint64_t wait;
     uint32_t from;
     uint64_t token;
     long long busy_ms;
     uint32_t joins;
-    uint32_t dropped;  /* holds of collected handles, to be let go of when this re-entry is over */
-    bool queued;       /* the server may have us in its queue */
-    bool stood;        /* a look has put or found us there: grants may be made */
-    bool displaced;    /* our place was lost since: a grant that is heard may be one that was missed */
-    bool nudged;       /* something was heard that the look under way may not know of */
-    bool foreign;      /* listens for Redisson's releases */
+    uint32_t dropped; /* holds of collected handles, to be let go of when this re-entry is over */
+    bool queued;      /* the server may have us in its queue */
+    bool stood;       /* a look has put or found us there: grants may be made */
+    bool displaced;   /* our place was lost since: a grant that is heard may be one that was missed */
+    bool nudged;      /* something was heard that the look under way may not know of */
+    bool foreign;     /* listens for Redisson's releases */
     bool interrupted;
-    bool events;       /* counted in client->waiting */
-    hf_code ended;     /* the code after leaving */
+    bool events;   /* counted in client->waiting */
+    hf_code ended; /* the code after leaving */
 };
 
 /* NULL when out of memory. It may be done at once. */

@@ -1,5 +1,5 @@
-/* Deliberate defects, by which the simulator shows that it would find such. They exist only where HF_DEFECTS is defined,
- * in the build of spec/sim/defects.lua; everywhere else HF_DEFECT(name) is false. */
+/* Deliberate defects, by which the simulator shows that it would find such. They exist only where HF_DEFECTS is
+ * defined, in the build of spec/sim/defects.lua; everywhere else HF_DEFECT(name) is false. */
 #ifndef HF_DEFECTS_H
 #define HF_DEFECTS_H
 

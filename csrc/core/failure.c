@@ -56,8 +56,8 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
                     const char *detail, ...) {
     char name[112] = "";
     printable(name, sizeof name, key);
-    int used = snprintf(failure->text, sizeof failure->text, key.size > 0 ? "cannot %s \"%s\" on %s: " : "cannot %s%s on %s: ",
-                        verb, name, server);
+    int used = snprintf(failure->text, sizeof failure->text,
+                        key.size > 0 ? "cannot %s \"%s\" on %s: " : "cannot %s%s on %s: ", verb, name, server);
     size_t at = hf_time_min((hf_time)used, sizeof failure->text - 1);
     va_list args;
     va_start(args, detail);
@@ -81,11 +81,13 @@ static bool starts_with_any(const char *error, const char *const *prefixes) {
 }
 
 hf_code hf_code_of_error(const char *error) {
-    static const char *const denied[] = {"NOAUTH", "WRONGPASS", "NOPERM", "READONLY", "ERR invalid password",
-                                         "ERR Client sent AUTH", "ERR AUTH", "DENIED", NULL};
+    static const char *const denied[] = {
+        "NOAUTH",   "WRONGPASS", "NOPERM", "READONLY", "ERR invalid password", "ERR Client sent AUTH",
+        "ERR AUTH", "DENIED",    NULL};
     if (starts_with_any(error, denied)) return HF_DENIED;
     if (strstr(error, "WRONGTYPE")) return HF_CONFLICT; /* servers before 7 put it inside a script error */
-    if (strstr(error, "-READONLY") || strstr(error, "NOPERM") || strstr(error, "The user executing the script can't")) return HF_DENIED;
+    if (strstr(error, "-READONLY") || strstr(error, "NOPERM") || strstr(error, "The user executing the script can't"))
+        return HF_DENIED;
     if (hf_error_is_passing(error) && !starts(error, "BUSY")) return HF_UNREACHABLE;
     if (strstr(error, "max number of clients")) return HF_UNREACHABLE;
     return HF_SERVER;

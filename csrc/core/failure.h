@@ -18,8 +18,8 @@ typedef enum hf_code {
     HF_NO_QUORUM,
     HF_DUPLICATE, /* it was done already */
     HF_MISMATCH,  /* the same key with another request */
-    HF_CLOSED,  /* the client was closed */
-    HF_SERVER,  /* any other error reply */
+    HF_CLOSED,    /* the client was closed */
+    HF_SERVER,    /* any other error reply */
     HF_NO_MEMORY
 } hf_code;
 

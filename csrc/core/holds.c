@@ -35,7 +35,8 @@ static hf_hold **bucket_of(const hf_holds *holds, uint64_t hash) {
 }
 
 static bool is_for(const hf_hold *hold, hf_layout layout, hf_slice key, hf_slice owner) {
-    return hold->layout == layout && hf_slice_equal(hf_hold_key(hold), key) && hf_slice_equal(hf_hold_owner(hold), owner);
+    return hold->layout == layout && hf_slice_equal(hf_hold_key(hold), key) &&
+           hf_slice_equal(hf_hold_owner(hold), owner);
 }
 
 hf_hold *hf_holds_find(const hf_holds *holds, hf_layout layout, hf_slice key, hf_slice owner) {

@@ -1,8 +1,9 @@
 /* What this client holds, and when each hold needs attention next.
  *
- * A hold is one owner's lock on one key. It is found by (layout, key, owner) while it is in the table, and lives until the
- * table and every handle have let go of it (refs). heap[0] needs attention first; equal times are served in the order
- * of their numbers. The table has room in its heap for each hold it has, so that nothing but hf_holds_add allocates. */
+ * A hold is one owner's lock on one key. It is found by (layout, key, owner) while it is in the table, and lives until
+ * the table and every handle have let go of it (refs). heap[0] needs attention first; equal times are served in the
+ * order of their numbers. The table has room in its heap for each hold it has, so that nothing but hf_holds_add
+ * allocates. */
 #ifndef HF_HOLDS_H
 #define HF_HOLDS_H
 
@@ -17,7 +18,13 @@ typedef enum hf_hold_state {
     HF_HOLD_LEAVING    /* the keeper is to make the server forget it */
 } hf_hold_state;
 
-typedef enum hf_lost_reason { HF_LOST_NOT, HF_LOST_EXPIRED, HF_LOST_TAKEN, HF_LOST_DELETED, HF_LOST_UNREACHABLE } hf_lost_reason;
+typedef enum hf_lost_reason {
+    HF_LOST_NOT,
+    HF_LOST_EXPIRED,
+    HF_LOST_TAKEN,
+    HF_LOST_DELETED,
+    HF_LOST_UNREACHABLE
+} hf_lost_reason;
 
 /* "expired", "taken", …; NULL for HF_LOST_NOT. */
 const char *hf_lost_reason_name(hf_lost_reason reason);
@@ -43,10 +50,10 @@ struct hf_hold {
     hf_layout layout;
     hf_lost_reason reason;
     bool in_table;
-    bool renewed; /* by the watchdog */
-    bool granted; /* came by a grant that is not confirmed yet */
-    bool busy;    /* a command that sets its TTL or its owner is in flight; no second one is sent */
-    bool shared;  /* other processes may use its owner */
+    bool renewed;  /* by the watchdog */
+    bool granted;  /* came by a grant that is not confirmed yet */
+    bool busy;     /* a command that sets its TTL or its owner is in flight; no second one is sent */
+    bool shared;   /* other processes may use its owner */
     bool leftover; /* an earlier acquire of unknown outcome may stand on the server */
     bool in_order; /* leaves behind a command of unknown outcome, over the same link */
     bool at_risk;  /* the last renewal failed */

@@ -85,7 +85,8 @@ static void on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_tim
     hold->granted = hold->at_risk = false;
     hold->failures = 0;
     hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hold->lease));
-    hf_time next = hold->renewed && !HF_DEFECT(NO_RENEWAL) ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until;
+    hf_time next =
+        hold->renewed && !HF_DEFECT(NO_RENEWAL) ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until;
     hf_holds_wake_at(&client->holds, hold, hf_time_max(next, now));
 }
 
@@ -144,7 +145,8 @@ static bool encode_confirmation(hf_task *task) {
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
     hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease)),
                        hf_decimal(most, granted_ms)};
-    bool encoded = hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
+    bool encoded =
+        hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
     hf_names_free(&names);
     return encoded;
 }
@@ -241,7 +243,8 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     if (settled) client->stats.undone++;
     if (settled && is_leaving(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_hold_is_free(client, hold, now);
-    if (is_leaving(hold) && !hold->busy) hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+    if (is_leaving(hold) && !hold->busy)
+        hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
     free_task(task);
 }
 
@@ -254,8 +257,14 @@ static bool encode_leave(hf_task *task) {
     size_t size = 0;
     if (hold->wait > 0) size = hf_waiter_format(waiter, sizeof waiter, client, hold->wait, hold->token_ttl_ms, owner);
     if (!hf_names_make(&names, hf_hold_key(hold))) return false;
-    hf_slice args[] = {names.key, names.counter, names.queue, names.releases, owner,
-                       hf_decimal(grant, hf_lease_ms(client->config.grant_lease)), hf_decimal(to, hold->base), {waiter, size},
+    hf_slice args[] = {names.key,
+                       names.counter,
+                       names.queue,
+                       names.releases,
+                       owner,
+                       hf_decimal(grant, hf_lease_ms(client->config.grant_lease)),
+                       hf_decimal(to, hold->base),
+                       {waiter, size},
                        hold->shared ? hf_decimal(own, hf_hold_own(hold)) : HF_NO_WAITER};
     task->request.once = hold->shared && hf_hold_own(hold) > 0;
     bool encoded = hf_request_call(&task->request, hf_program_leave(hold->layout), 4, sizeof args / sizeof *args, args);

@@ -1,7 +1,7 @@
 /* How long a lease may be believed.
  *
- * A lease counts on the server from some moment after the command was sent; here it counts from just before that, less a
- * drift of 1 % + 2 ms (at most a quarter) for clocks that do not run alike. Nothing is held past that. */
+ * A lease counts on the server from some moment after the command was sent; here it counts from just before that, less
+ * a drift of 1 % + 2 ms (at most a quarter) for clocks that do not run alike. Nothing is held past that. */
 #ifndef HF_LEASE_H
 #define HF_LEASE_H
 

@@ -863,7 +863,7 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "return 1\n",
      4122},
-    {"info", "4367495a28cbfc28da3f1ba695b74472cef1daab",
+    {"info", "010a9af4f2db9c57c7fe04506e67c4c8869e7152",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -881,17 +881,22 @@ static const hf_program hf_program_table[] = {
      "local function announce(releases)\n"
      "redis.pcall('PUBLISH', releases, '0')\n"
      "end\n"
+     "local function ahead_of(client)\n"
+     "for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do\n"
+     "if member:sub(1, 36) == client then return place - 1 end\n"
+     "end\n"
+     "return -1\n"
+     "end\n"
      "local holder = holder_of(KEYS[1])\n"
-     "local score = ARGV[1] ~= '' and redis.call('ZSCORE', KEYS[3], ARGV[1])\n"
      "return {\n"
      "holder or '',\n"
      "holder and holds_of(KEYS[1], holder) or 0,\n"
      "redis.call('PTTL', KEYS[1]),\n"
      "redis.call('GET', KEYS[2]) or '0',\n"
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
-     "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
+     "ahead_of(ARGV[1]),\n"
      "}\n",
-     884},
+     955},
     {"leave", "5774864cd69bdead8a1395813865091e68401af9",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -1383,7 +1388,7 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "return 1\n",
      3937},
-    {"mutex_info", "91b4213645ebe35bec650b337e8bbcb131c284fe",
+    {"mutex_info", "ef6590148c6f9b76987fbf62a54871b3282e16f8",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1399,17 +1404,22 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function announce(_)\n"
      "end\n"
+     "local function ahead_of(client)\n"
+     "for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do\n"
+     "if member:sub(1, 36) == client then return place - 1 end\n"
+     "end\n"
+     "return -1\n"
+     "end\n"
      "local holder = holder_of(KEYS[1])\n"
-     "local score = ARGV[1] ~= '' and redis.call('ZSCORE', KEYS[3], ARGV[1])\n"
      "return {\n"
      "holder or '',\n"
      "holder and holds_of(KEYS[1], holder) or 0,\n"
      "redis.call('PTTL', KEYS[1]),\n"
      "redis.call('GET', KEYS[2]) or '0',\n"
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
-     "score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,\n"
+     "ahead_of(ARGV[1]),\n"
      "}\n",
-     699},
+     770},
     {"mutex_leave", "6371e21fdf489722bd7c4e37b4127f62114fe1c2",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"

@@ -12,13 +12,20 @@
 #define HF_REPLY_MAX_ELEMENTS 4096
 #define HF_REPLY_MAX_BYTES ((size_t)4 << 20)
 
-typedef enum hf_reply_type { HF_REPLY_NIL, HF_REPLY_INTEGER, HF_REPLY_STRING, HF_REPLY_STATUS, HF_REPLY_ERROR, HF_REPLY_ARRAY } hf_reply_type;
+typedef enum hf_reply_type {
+    HF_REPLY_NIL,
+    HF_REPLY_INTEGER,
+    HF_REPLY_STRING,
+    HF_REPLY_STATUS,
+    HF_REPLY_ERROR,
+    HF_REPLY_ARRAY
+} hf_reply_type;
 
 typedef struct hf_reply {
     hf_reply_type type;
-    long long integer; /* HF_REPLY_INTEGER */
-    char *string;      /* HF_REPLY_STRING, _STATUS, _ERROR */
-    size_t size;       /* of the string, or number of elements */
+    long long integer;          /* HF_REPLY_INTEGER */
+    char *string;               /* HF_REPLY_STRING, _STATUS, _ERROR */
+    size_t size;                /* of the string, or number of elements */
     struct hf_reply **elements; /* HF_REPLY_ARRAY */
 } hf_reply;
 

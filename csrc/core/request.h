@@ -29,11 +29,11 @@ struct hf_request {
     hf_time sent_at;  /* just before the last sending; a lease counts from here */
     hf_time retry_at; /* after a passing error; 0: at once */
     uint64_t slot;    /* place among the replies awaited, while sent */
-    uint32_t sends; /* that the server may have carried out */
+    uint32_t sends;   /* that the server may have carried out */
     hf_request_state state;
-    bool patient; /* waits for a connection until its deadline instead of failing with the first refusal */
-    bool once;    /* fails with the connection it was sent over */
-    bool whole;   /* send the program's text: the server does not know it yet */
+    bool patient;       /* waits for a connection until its deadline instead of failing with the first refusal */
+    bool once;          /* fails with the connection it was sent over */
+    bool whole;         /* send the program's text: the server does not know it yet */
     hf_failure failure; /* code and bare reason; the operation adds key and server */
 };
 

@@ -113,8 +113,8 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
     return !request->patient && !outcome_unknown;
 }
 
-/* After a lost connection: those that must not be sent again fail; after one that could not be made also those that want
- * an answer now. A `done` may change the queue. */
+/* After a lost connection: those that must not be sent again fail; after one that could not be made also those that
+ * want an answer now. A `done` may change the queue. */
 static void fail_waiting(hf_session *session, bool was_ready, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
@@ -225,8 +225,8 @@ void hf_session_drop(hf_session *session, hf_request *request) {
 
 bool hf_session_say(hf_session *session, size_t count, const hf_slice *args) {
     hf_request request = {0};
-    bool said = hf_request_command(&request, count, args) &&
-                hf_buffer_append(&session->output, request.bytes, request.size);
+    bool said =
+        hf_request_command(&request, count, args) && hf_buffer_append(&session->output, request.bytes, request.size);
     hf_request_clear(&request);
     return said;
 }
@@ -368,7 +368,8 @@ void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
     if (!hf_reader_feed(&session->reader, bytes, size)) want_close(session, HF_NO_MEMORY, "out of memory");
     while (!session->closing) {
         hf_reply *reply;
-        if (!hf_reader_next(&session->reader, &reply)) want_close(session, HF_UNREACHABLE, "the reply is not Redis protocol");
+        if (!hf_reader_next(&session->reader, &reply))
+            want_close(session, HF_UNREACHABLE, "the reply is not Redis protocol");
         if (!reply) break;
         dispatch(session, reply, now);
         hf_reply_free(reply);

@@ -1,8 +1,8 @@
 /* One connection to one server: log in, send, match replies, connect again.
  *
- * The driver owns the socket: it opens one when the session wants it, writes what hf_session_output gives, feeds what it
- * reads, and tells when the socket is gone. Replies come in the order of the commands: replies[first_slot ..] are the
- * requests whose replies are awaited, in order; a dropped request leaves an empty place there.
+ * The driver owns the socket: it opens one when the session wants it, writes what hf_session_output gives, feeds what
+ * it reads, and tells when the socket is gone. Replies come in the order of the commands: replies[first_slot ..] are
+ * the requests whose replies are awaited, in order; a dropped request leaves an empty place there.
  *
  * A subscriber session speaks pub/sub: after the log-in every reply is an event for `on_event`. */
 #ifndef HF_SESSION_H
@@ -42,8 +42,8 @@ struct hf_session {
     hf_request **replies;
     size_t replies_capacity; /* a power of two */
     uint64_t first_slot, next_slot;
-    size_t login_said, login_left;      /* commands of the log-in; replies still to come */
-    size_t login_auth, login_select;    /* their places among them, SIZE_MAX: not said */
+    size_t login_said, login_left;   /* commands of the log-in; replies still to come */
+    size_t login_auth, login_select; /* their places among them, SIZE_MAX: not said */
     hf_time opened_at, retry_at, heard_at;
     hf_time awaiting_since; /* when the first of the replies awaited was asked for */
     uint32_t vain_opens;    /* attempts since the server last served us */

@@ -69,7 +69,8 @@ static bool all_are_idle(hf_op *op, hf_time now) {
 static bool claim(hf_op *op, size_t i, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = find(op, i, now);
-    if (!hold && acquires(op)) hold = hf_holds_add(&client->holds, HF_LAYOUT_LOCK, op->spec.all[i]->key, op->spec.owner);
+    if (!hold && acquires(op))
+        hold = hf_holds_add(&client->holds, HF_LAYOUT_LOCK, op->spec.all[i]->key, op->spec.owner);
     if (!hold) return !acquires(op);
     hf_hold_ref(hold);
     op->holds[i] = hold;

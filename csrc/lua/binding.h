@@ -1,7 +1,7 @@
 /* Between the files of the binding.
  *
- * Userdata are made empty, given their metatable, then filled: an error in between leaks nothing. The functions here take
- * arguments that lua/holdfast has checked; they fail with nil, message, code. Failing to allocate raises. */
+ * Userdata are made empty, given their metatable, then filled: an error in between leaks nothing. The functions here
+ * take arguments that lua/holdfast has checked; they fail with nil, message, code. Failing to allocate raises. */
 #ifndef HF_BINDING_H
 #define HF_BINDING_H
 
@@ -39,7 +39,7 @@ void *hf_new_object(lua_State *L, size_t size, const char *type);
 /* Makes the metatable `type` with these metamethods; leaves it on the stack. */
 void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods);
 
-void hf_open_client(lua_State *L);   /* adds to the module table on top */
+void hf_open_client(lua_State *L); /* adds to the module table on top */
 void hf_open_lock(lua_State *L);
 void hf_open_watchdog(lua_State *L);
 void hf_open_engine(lua_State *L);

@@ -31,9 +31,9 @@ static const unsigned char *entropy_field(lua_State *L) {
     return (const unsigned char *)entropy;
 }
 
-/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, attended, keeper_link, entropy } -> client | nil,
- * what is wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over a third
- * link. */
+/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, attended, keeper_link, entropy } -> client |
+ * nil, what is wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over a
+ * third link. */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
@@ -235,15 +235,17 @@ static int l_tostring(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
     if (!driver) lua_pushliteral(L, HF_CLIENT_TYPE ": (closed)");
-    else lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", driver->config.session.server.label, driver->closed ? " (closed)" : "");
+    else
+        lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", driver->config.session.server.label,
+                        driver->closed ? " (closed)" : "");
     return 1;
 }
 
 void hf_open_client(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"new", l_new},     {"close", l_close}, {"ping", l_ping}, {"stats", l_stats},
-                                         {"news", l_news}, {"uuid", l_uuid}, {"server", l_server},   {"command", l_command},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"new", l_new},       {"close", l_close},     {"ping", l_ping},
+                                         {"stats", l_stats},   {"news", l_news},       {"uuid", l_uuid},
+                                         {"server", l_server}, {"command", l_command}, {NULL, NULL}};
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);

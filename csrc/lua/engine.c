@@ -208,11 +208,21 @@ static int l_defect(lua_State *L) {
 #endif
 
 void hf_open_engine(lua_State *L) {
-    static const luaL_Reg functions[] = {{"set_now", l_set_now}, {"wants", l_wants},       {"opening", l_opening},
-                                         {"opened", l_opened},   {"closed", l_closed},     {"output", l_output},
-                                         {"feed", l_feed},       {"tick", l_tick},         {"deadline", l_deadline},
-                                         {"server", l_server},   {"is_quiet", l_is_quiet}, {"turn", l_turn},
-                                         {"load", l_load},       {"timeouts", l_timeouts}, {"is_external", l_is_external},
+    static const luaL_Reg functions[] = {{"set_now", l_set_now},
+                                         {"wants", l_wants},
+                                         {"opening", l_opening},
+                                         {"opened", l_opened},
+                                         {"closed", l_closed},
+                                         {"output", l_output},
+                                         {"feed", l_feed},
+                                         {"tick", l_tick},
+                                         {"deadline", l_deadline},
+                                         {"server", l_server},
+                                         {"is_quiet", l_is_quiet},
+                                         {"turn", l_turn},
+                                         {"load", l_load},
+                                         {"timeouts", l_timeouts},
+                                         {"is_external", l_is_external},
                                          {NULL, NULL}};
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);

@@ -143,7 +143,8 @@ static int l_parse_url(lua_State *L) {
 __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
-    static const luaL_Reg functions[] = {{"now", l_now}, {"parse_url", l_parse_url}, {"states", l_states}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"now", l_now}, {"parse_url", l_parse_url}, {"states", l_states}, {NULL, NULL}};
     pin_module();
     watch_state(L);
     lua_newtable(L);

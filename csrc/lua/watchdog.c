@@ -90,7 +90,8 @@ static int l_tostring(lua_State *L) {
 void hf_open_watchdog(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},   {"holds", l_holds}, {"is_running", l_is_running},
-                                         {"stop", l_stop}, {"start", l_start}, {"client", l_client}, {NULL, NULL}};
+                                         {"stop", l_stop}, {"start", l_start}, {"client", l_client},
+                                         {NULL, NULL}};
     hf_new_type(L, HF_WATCHDOG_TYPE, metamethods);
     lua_setfield(L, -2, "watchdog_type");
     lua_newtable(L);

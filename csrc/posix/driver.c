@@ -39,7 +39,8 @@ static bool init_client(hf_driver *driver, const unsigned char *given) {
     if (given) memcpy(entropy, given, sizeof entropy);
     else if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) return false;
     hf_client_init(&driver->client, &driver->config, entropy);
-    for (int link = 0; link < HF_LINKS; link++) driver->connections[link] = (hf_connection){.fd = -1, .dial = HF_DIAL_IDLE};
+    for (int link = 0; link < HF_LINKS; link++)
+        driver->connections[link] = (hf_connection){.fd = -1, .dial = HF_DIAL_IDLE};
     driver->wake[0] = driver->wake[1] = -1;
     driver->pid = getpid();
     return true;
@@ -122,7 +123,8 @@ static void shut(hf_driver *driver, int link) {
     if (connection->dialing) hf_dial_cancel(&connection->dial);
     if (connection->fd >= 0) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};
-        if (session->first_slot != session->next_slot) setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        if (session->first_slot != session->next_slot)
+            setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
         close(connection->fd);
     }
     connection->fd = -1;
@@ -162,7 +164,8 @@ static void open_link(hf_driver *driver, int link) {
     char reason[128] = "";
     hf_session_opening(&driver->client.links[link], hf_now());
     connection->dialing = true;
-    on_dial(driver, link, hf_dial_start(&connection->dial, &driver->config.session.server, reason, sizeof reason), reason);
+    on_dial(driver, link, hf_dial_start(&connection->dial, &driver->config.session.server, reason, sizeof reason),
+            reason);
 }
 
 static const char *errno_text(char *text, size_t size) {
@@ -242,7 +245,8 @@ static int poll_fd(const hf_driver *driver, int link) {
     return connection->dialing ? connection->dial.fd : connection->fd;
 }
 
-/* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing is taken for granted. */
+/* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing is taken for granted.
+ */
 static void on_polled(hf_driver *driver, int link, short revents) {
     hf_connection *connection = &driver->connections[link];
     char reason[128] = "";
@@ -266,8 +270,8 @@ static void lock_again(hf_driver *driver, bool watchdog) {
 
 /* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has something, or `until`.
  * Releases the mutex meanwhile; reads only what `mine` still allows after that. False after a signal. */
-static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(const hf_driver *), int extra, hf_time until,
-                           const sigset_t *signals) {
+static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(const hf_driver *), int extra,
+                           hf_time until, const sigset_t *signals) {
     struct pollfd fds[HF_LINKS + 1];
     for (int i = 0; i < HF_LINKS; i++) {
         int fd = links & LINK(i) ? poll_fd(driver, i) : -1;
@@ -323,7 +327,8 @@ static void wait_for_change(hf_driver *driver, hf_time until) {
 static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, hf_time until) {
     const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
     bool asks = op->spec.kind != HF_OP_ACQUIRE || op->state == HF_ACQUIRE_ASKING;
-    bool alone = driver->running && driver->connections[HF_LINK_EVENTS].fd < 0 && !driver->connections[HF_LINK_EVENTS].dialing;
+    bool alone =
+        driver->running && driver->connections[HF_LINK_EVENTS].fd < 0 && !driver->connections[HF_LINK_EVENTS].dialing;
     return asks && alone && calls->state == HF_SESSION_READY && hf_session_output(calls).size == 0 &&
            until > hf_now() + SLICE;
 }
@@ -343,7 +348,8 @@ static bool receive_reply(hf_driver *driver) {
 
 static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) {
     hf_time until = call_deadline(driver, op);
-    bool left_behind = hf_session_has_work(&driver->client.links[HF_LINK_CALLS]); /* read by nobody else during a call */
+    bool left_behind =
+        hf_session_has_work(&driver->client.links[HF_LINK_CALLS]); /* read by nobody else during a call */
     if (op->blocked && driver->running && !left_behind) {
         wait_for_change(driver, until);
         return true;
@@ -368,7 +374,8 @@ static void hold_signals(sigset_t *before) {
     pthread_sigmask(SIG_BLOCK, &held, before);
 }
 
-hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible, hf_interrupt_check *check, void *context) {
+hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible, hf_interrupt_check *check,
+                     void *context) {
     sigset_t before;
     notice_end(driver);
     hf_op *op = hf_client_begin(&driver->client, spec, hf_now());

@@ -4,8 +4,8 @@
  * links of the calls and the events while it runs an operation; the watchdog polls the keeper's link always, and the
  * other two while no operation runs. The watchdog starts with the first acquire and blocks all signals.
  *
- * A mutex is not fair: a caller that takes it again and again, as one that looks at is_held() in a loop does, would keep
- * the watchdog from it. So callers make way for a watchdog that waits.
+ * A mutex is not fair: a caller that takes it again and again, as one that looks at is_held() in a loop does, would
+ * keep the watchdog from it. So callers make way for a watchdog that waits.
  *
  * After a fork the child starts with a new client and a new identity: it closes its copies of the parent's sockets and
  * never looks at the parent's holds again (`generation` has grown). */
@@ -35,18 +35,18 @@ typedef struct hf_driver {
     hf_connection connections[HF_LINKS];
     pthread_t thread;
     bool running, stopping, calling;
-    bool unwatched; /* the watchdog was stopped for good */
-    int wake[2];            /* a pipe that ends the watchdog's sleep; -1: none */
-    hf_time sleeps_until;   /* of the watchdog; 0: awake */
-    hf_time stop_by;        /* when a stopping watchdog no longer waits for a quiet client */
+    bool unwatched;             /* the watchdog was stopped for good */
+    int wake[2];                /* a pipe that ends the watchdog's sleep; -1: none */
+    hf_time sleeps_until;       /* of the watchdog; 0: awake */
+    hf_time stop_by;            /* when a stopping watchdog no longer waits for a quiet client */
     atomic_bool watchdog_waits; /* for the mutex: callers let it go first */
-    uint64_t wakes;         /* of the watchdog, for statistics */
+    uint64_t wakes;             /* of the watchdog, for statistics */
     uint32_t generation;
     pid_t pid;
-    uint32_t refs;          /* handles and the client's own */
+    uint32_t refs; /* handles and the client's own */
     bool closed;
     bool external;
-    hf_time set_now;        /* an external driver's time; 0: the system's */
+    hf_time set_now; /* an external driver's time; 0: the system's */
 } hf_driver;
 
 hf_time hf_now(void);
@@ -69,11 +69,13 @@ typedef bool hf_interrupt_check(void *context, bool signalled);
 void hf_driver_enter(hf_driver *driver);
 void hf_driver_leave(hf_driver *driver);
 
-/* Runs one operation to its end; NULL when out of memory. Between enter and leave; the result is to be read and given to
- * hf_op_end before leave. */
-hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible, hf_interrupt_check *check, void *context);
+/* Runs one operation to its end; NULL when out of memory. Between enter and leave; the result is to be read and given
+ * to hf_op_end before leave. */
+hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible, hf_interrupt_check *check,
+                     void *context);
 
-/* Starts the watchdog unless it runs, or was stopped by hf_driver_unwatch. False: errno says why. Between enter and leave. */
+/* Starts the watchdog unless it runs, or was stopped by hf_driver_unwatch. False: errno says why. Between enter and
+ * leave. */
 bool hf_driver_watch(hf_driver *driver);
 
 /* Stops renewing: holds that need it are lost at the end of their lease. Between enter and leave. */

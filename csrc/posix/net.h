@@ -1,8 +1,8 @@
 /* Non-blocking sockets to one server.
  *
  * A dial goes through the addresses of a name one after the other. Its descriptor is to be polled for `events`, then
- * hf_dial_step called. Names that need a look-up are looked up by a thread of their own: the system's resolver cannot be
- * interrupted, and a thread that comes too late cleans up after itself. */
+ * hf_dial_step called. Names that need a look-up are looked up by a thread of their own: the system's resolver cannot
+ * be interrupted, and a thread that comes too late cleans up after itself. */
 #ifndef HF_NET_H
 #define HF_NET_H
 

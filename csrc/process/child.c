@@ -1,7 +1,7 @@
 /* Starts a job and sees it end.
  *
- * Between fork and exec the child calls nothing that is unsafe in a process with threads: all it needs is made before. It
- * is killed when this program ends, however that ends. */
+ * Between fork and exec the child calls nothing that is unsafe in a process with threads: all it needs is made before.
+ * It is killed when this program ends, however that ends. */
 #include "process.h"
 
 #include <errno.h>

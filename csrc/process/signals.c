@@ -1,8 +1,8 @@
 /* Signals as bytes in a pipe, to be read in turn with everything else that ends a sleep.
  *
- * A signal that was ignored when the program started stays ignored: nohup and background jobs mean it so. A caught signal
- * also ends a wait of the library; one that arrives just before that wait begins comes again as SIGALRM a second later,
- * until it is read. */
+ * A signal that was ignored when the program started stays ignored: nohup and background jobs mean it so. A caught
+ * signal also ends a wait of the library; one that arrives just before that wait begins comes again as SIGALRM a second
+ * later, until it is read. */
 #include "process.h"
 
 #include <errno.h>
@@ -18,10 +18,9 @@
 static const struct {
     const char *name;
     int number;
-} SIGNALS[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"TERM", SIGTERM}, {"USR1", SIGUSR1},
+} SIGNALS[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"TERM", SIGTERM},   {"USR1", SIGUSR1},
                {"USR2", SIGUSR2}, {"TSTP", SIGTSTP}, {"CONT", SIGCONT}, {"WINCH", SIGWINCH}, {"CHLD", SIGCHLD},
-               {"KILL", SIGKILL}, {"STOP", SIGSTOP}, {"TTIN", SIGTTIN}, {"TTOU", SIGTTOU},
-               {"PIPE", SIGPIPE}};
+               {"KILL", SIGKILL}, {"STOP", SIGSTOP}, {"TTIN", SIGTTIN}, {"TTOU", SIGTTOU},   {"PIPE", SIGPIPE}};
 
 #define SIGNAL_COUNT (sizeof SIGNALS / sizeof *SIGNALS)
 
@@ -138,7 +137,8 @@ static int l_wait(lua_State *L) {
             lua_pushstring(L, hf_signal_name(number));
             return 1;
         }
-        struct pollfd fds[] = {{.fd = caught[0], .events = POLLIN}, {.fd = input ? STDIN_FILENO : -1, .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = caught[0], .events = POLLIN},
+                               {.fd = input ? STDIN_FILENO : -1, .events = POLLIN}};
         int ready = poll(fds, 2, poll_timeout(until));
         if (ready > 0 && fds[1].revents && !fds[0].revents) {
             lua_pushliteral(L, "input");

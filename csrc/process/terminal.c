@@ -97,10 +97,14 @@ static int l_keys(lua_State *L) {
 }
 
 void hf_open_terminal(lua_State *L) {
-    static const luaL_Reg functions[] = {{"open_terminal", l_open},  {"give_terminal", l_give},
-                                         {"take_terminal", l_take},  {"is_terminal", l_is_terminal},
-                                         {"leads_group", l_leads_group}, {"size", l_size},
-                                         {"raw", l_raw},             {"keys", l_keys},
+    static const luaL_Reg functions[] = {{"open_terminal", l_open},
+                                         {"give_terminal", l_give},
+                                         {"take_terminal", l_take},
+                                         {"is_terminal", l_is_terminal},
+                                         {"leads_group", l_leads_group},
+                                         {"size", l_size},
+                                         {"raw", l_raw},
+                                         {"keys", l_keys},
                                          {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

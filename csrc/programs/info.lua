@@ -2,16 +2,23 @@
 -- Reads a lock, its fencing counter and its queue at one moment.
 --
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
--- ARGV[1] a waiter of ours, "": none
+-- ARGV[1] the uuid of the client that asks
 --
--- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; ahead -1 when not queued
+-- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` waiters come before the first of
+-- the asking client's, -1 when none of its own waits
+local function ahead_of(client)
+  for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do
+    if member:sub(1, 36) == client then return place - 1 end
+  end
+  return -1
+end
+
 local holder = holder_of(KEYS[1])
-local score = ARGV[1] ~= '' and redis.call('ZSCORE', KEYS[3], ARGV[1])
 return {
   holder or '',
   holder and holds_of(KEYS[1], holder) or 0,
   redis.call('PTTL', KEYS[1]),
   redis.call('GET', KEYS[2]) or '0',
   redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),
-  score and redis.call('ZCOUNT', KEYS[3], '(0', '(' .. score) or -1,
+  ahead_of(ARGV[1]),
 }

@@ -144,8 +144,9 @@ function Lock:lost()
   return raw.lost(self)
 end
 
--- The lock as the server has it; owner, ttl and token are absent when there is none.
----@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer}? info
+-- The lock as the server has it; owner, ttl and token are absent when there is none, position (from 1) when none of
+-- this client's callers waits.
+---@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer, position: integer?}? info
 ---@return string? message
 ---@return string? code
 function Lock:info()

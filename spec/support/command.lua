@@ -5,15 +5,22 @@ local sys = require "spec.support.sys"
 
 local command = {}
 
+-- The jobs inherit a preloaded sanitizer. A shell does not survive the thread sanitizer: there the plain build is run.
+local preload, cpath = os.getenv("LD_PRELOAD") or false, process.lua_cpath
+if preload and preload:find("tsan", 1, true) then
+  preload, cpath = false, ("./build/%s/?.so;;"):format(process.flavour)
+end
+
 function command.words(...)
   return { sys.interpreter(), "bin/holdfast", ... }
 end
 
 function command.environment(server, more)
   local env = {
-    LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false,
+    LUA_PATH = process.lua_path, LUA_CPATH = cpath, LUA_INIT = false,
     HOLDFAST_URL = server and server:url() or false, HOLDFAST_CONFIG = "/dev/null", HOLDFAST_KEY = false,
     HOLDFAST_OWNER = false,
+    LD_PRELOAD = preload, ASAN_OPTIONS = "detect_leaks=0",
   }
   for name, value in pairs(more or {}) do env[name] = value end
   return env
@@ -34,13 +41,21 @@ function command.run(server, words)
   return code, child:output()
 end
 
+-- A program that is not tested: without a sanitizer that may be preloaded here.
+function command.other(words)
+  words.env = { LD_PRELOAD = false }
+  return process.start(words)
+end
+
 -- For a shell: the command with its environment, `holdfast` as a function.
 function command.shell_prelude(server)
-  local lines = {}
-  for name, value in pairs(command.environment(server)) do
+  local lines, env = {}, command.environment(server)
+  env.LD_PRELOAD = nil
+  for name, value in pairs(env) do
     lines[#lines + 1] = value and ("export %s='%s'"):format(name, value) or "unset " .. name
   end
-  lines[#lines + 1] = ("holdfast() { '%s' bin/holdfast \"$@\"; }"):format(sys.interpreter())
+  lines[#lines + 1] = ("holdfast() { %s '%s' bin/holdfast \"$@\"; }"):format(
+    preload and ("LD_PRELOAD='%s'"):format(preload) or "", sys.interpreter())
   return table.concat(lines, "\n")
 end
 

@@ -708,7 +708,7 @@ TEST(info)
 {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
-    CHECK_SAID(&rig, CALLS, "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} ");
+    CHECK_SAID(&rig, CALLS, "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
     hear_calls(&rig, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
                AT(2));
     CHECK_OUTCOME(op, "ok");

@@ -1,0 +1,41 @@
+# bash completion for holdfast
+
+_holdfast_options() {
+    holdfast "$1" --help 2>/dev/null | sed -n 's/^ .* \(--[a-z-]*\).*/\1/p'
+}
+
+# run: the job behind -- is completed as a command of its own
+_holdfast_job() {
+    local i
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        if [ "${COMP_WORDS[i]}" = -- ] && declare -F _command_offset >/dev/null; then
+            _command_offset $((i + 1))
+            return 0
+        fi
+    done
+    return 1
+}
+
+_holdfast() {
+    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
+    local verbs="run ls show top break ping bench help"
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W "$verbs --help --version" -- "$word")
+        return
+    fi
+    if [ "$verb" = run ] && _holdfast_job; then return; fi
+    case $previous in
+    -w | --wait | -E | --busy-exit | -c | --command | --lease | --grace | --min-hold | --one-by-one | --idempotent | \
+        --name | --url | --servers | --interval | --cycles | --workers)
+        return
+        ;;
+    esac
+    if [[ $word == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_holdfast_options "$verb") --help --" -- "$word")
+    elif [ "$verb" = show ] || [ "$verb" = break ]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(holdfast ls 2>/dev/null | sed '1d;s/ .*//')" -- "$word")
+    fi
+}
+
+complete -o default -F _holdfast holdfast

@@ -1,0 +1,69 @@
+/* Who owns: the owner that a lock was given, or the coroutine that calls. Coroutines are numbered in a weak table of
+ * the registry, so that each Lua state has its own numbers. */
+#include <string.h>
+
+#include "lock.h"
+
+static const char COROUTINES = 0; /* its address: the registry key of a weak table, coroutine -> number */
+
+static void push_coroutines(lua_State *L) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&COROUTINES);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    if (!lua_isnil(L, -1)) return;
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_newtable(L);
+    lua_pushliteral(L, "k");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&COROUTINES);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+/* The next free number, for the thread below the table of coroutines on top. */
+static lua_Number number_coroutine(lua_State *L) {
+    lua_rawgeti(L, -1, 1);
+    lua_Number number = lua_tonumber(L, -1) < 1 ? 2 : lua_tonumber(L, -1) + 1;
+    lua_pop(L, 1);
+    lua_pushnumber(L, number);
+    lua_rawseti(L, -2, 1);
+    lua_pushvalue(L, -2);
+    lua_pushnumber(L, number);
+    lua_rawset(L, -3);
+    return number;
+}
+
+lua_Number hf_coroutine_number(lua_State *L) {
+    if (lua_pushthread(L)) {
+        lua_pop(L, 1);
+        return 1;
+    }
+    push_coroutines(L);
+    lua_pushvalue(L, -2);
+    lua_rawget(L, -2);
+    lua_Number number = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    if (number == 0) number = number_coroutine(L);
+    lua_pop(L, 2);
+    return number;
+}
+
+/* renumber(): the calling coroutine is another owner from now on. ngx_lua runs one request after the other in the same
+ * coroutine. */
+int hf_lock_renumber(lua_State *L) {
+    if (lua_pushthread(L)) return 0;
+    push_coroutines(L);
+    number_coroutine(L);
+    return 0;
+}
+
+hf_slice hf_lock_owner(const hf_lua_lock *lock, lua_Number number, owner_text *text) {
+    if (lock->owner) return (hf_slice){lock->owner, lock->owner_size};
+    char digits[24];
+    hf_slice decimal = hf_decimal(digits, (uint64_t)number);
+    memcpy(text->bytes, lock->driver->client.uuid, HF_UUID_SIZE);
+    text->bytes[HF_UUID_SIZE] = ':';
+    memcpy(text->bytes + HF_UUID_SIZE + 1, decimal.data, decimal.size);
+    return (hf_slice){text->bytes, HF_UUID_SIZE + 1 + decimal.size};
+}
