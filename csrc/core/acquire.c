@@ -434,27 +434,30 @@ static void start(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-/* What a wait before has left in the queue stands there under another number, and what a sharer has left is counted:
- * neither can be adopted. */
-static bool is_blocked(const hf_op *op) {
+/* A leftover can be adopted, but not with a place in the queue, which would stay there beside the new one, nor with
+ * holds that may be another process's. */
+static bool must_be_left_first(const hf_op *op) {
     const hf_hold *hold = op->hold;
-    return hold->busy || (hold->state == HF_HOLD_LEAVING && (op->spec.shared || hold->wait > 0));
+    return hold->state == HF_HOLD_LEAVING && (op->spec.shared || hold->wait > 0);
 }
 
 static void start_or_block(hf_op *op, hf_time now) {
-    op->blocked = is_blocked(op);
-    if (op->blocked) op->state = HF_ACQUIRE_BLOCKED;
-    else start(op, now);
+    if (op->hold->busy || must_be_left_first(op)) {
+        op->blocked = true;
+        op->state = HF_ACQUIRE_BLOCKED;
+    } else {
+        start(op, now);
+    }
 }
 
 void hf_acquire_begin(hf_op *op, hf_time now) {
     op->wait_until = hf_time_add(now, op->spec.wait);
     op->recheck_at = HF_NEVER;
-    if (!choose_hold(op, now)) {
+    if (choose_hold(op, now)) {
+        start_or_block(op, now);
+    } else {
         op->state = HF_ACQUIRE_DONE;
-        return;
     }
-    start_or_block(op, now);
 }
 
 void hf_acquire_unblock(hf_op *op, hf_time now) {

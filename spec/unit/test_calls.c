@@ -866,7 +866,10 @@ static bool carry_out(void *context)
     struct rig own = {.refusing = false};
     hf_client_init(&own.client, &config, DRIVE_ENTROPY);
     if (!hf_names_make(&own.names, hf_slice_of("k"))) return false;
+    static const hf_slice args[] = {{"GET", 3}, {"x", 1}};
     hf_op_spec spec = spec_of(&own, tried->kind);
+    spec.args = args;
+    spec.arg_count = 2;
     hf_op *op = hf_client_begin(&own.client, &spec, AT(10));
     for (int i = 0; op && !op->done && i < 3; i++) {
         rig_tick(&own, AT(10 + i));
@@ -887,7 +890,8 @@ TEST(out_of_memory_without_a_hold)
         {HF_OP_FORCE, ":1\r\n"},
         {HF_OP_INFO, "*6\r\n$2\r\nme\r\n:2\r\n:1500\r\n$2\r\n17\r\n:3\r\n:-1\r\n"},
         {HF_OP_TTL, ":1\r\n"},
-        {HF_OP_PING, "+PONG\r\n"}};
+        {HF_OP_PING, "+PONG\r\n"},
+        {HF_OP_COMMAND, "*2\r\n$1\r\na\r\n:1\r\n"}};
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         CHECK(memerr_until_success(carry_out, &trials[i], 100) > 6);
     }
