@@ -10,6 +10,7 @@ local huge = math.huge
 
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 }, { 5000, 300000 } }
 local FAST_NETWORKS = 3
+local CROWD = 25 -- one seed in so many is about a crowd
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
 local LEASES = { 0.3, 1, 3, 10 }
 local TIMEOUTS = { 0.4, 1, 3 }
@@ -114,9 +115,32 @@ local function add_processes(prng, plan)
   end
 end
 
+-- Many in one queue, short grants, and messages that come late.
+local function crowd_of(prng, seed)
+  local plan = {
+    seed = seed, calm = false, parts = {}, keys = { { name = "a", layout = "lock" } }, grant_lease = 0.2,
+    network = NETWORKS[2], timeout = 1, rate = 1, scripts_known = true,
+  }
+  add_processes(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then
+      part.wait, part.patience, part.entries, part.force, part.finish = huge, nil, 0, nil, "release"
+      part.start, part.naps, part.gap, part.rounds = prng:range(0, 50000), { prng:range(0, 60000) }, 1000, 3
+    end
+  end
+  for _ = 1, prng:range(3, 8) do
+    local mishap = mishap_of(prng, plan, S)
+    mishap.kind, mishap.link = prng:pick { "stall_link", "stall_link", "pause" }, "events"
+    mishap.at, mishap.duration = prng:range(0, S), prng:range(50000, 600000)
+    plan.parts[#plan.parts + 1] = mishap
+  end
+  return plan
+end
+
 -- → plan
 function plans.of(seed)
   local prng = Prng.new(seed)
+  if seed % CROWD == 0 then return crowd_of(prng, seed) end
   local calm = prng:chance(35)
   local plan = {
     seed = seed, calm = calm, parts = {}, keys = keys_of(prng), grant_lease = prng:pick(GRANT_LEASES),
