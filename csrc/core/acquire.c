@@ -434,15 +434,15 @@ static void start(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-void hf_acquire_begin(hf_op *op, hf_time now) {
-    op->wait_until = hf_time_add(now, op->spec.wait);
-    op->recheck_at = HF_NEVER;
-    if (!choose_hold(op, now)) {
-        op->state = HF_ACQUIRE_DONE;
-        return;
-    }
-    bool left_by_sharer = op->hold->state == HF_HOLD_LEAVING && op->spec.shared;
-    if (op->hold->busy || left_by_sharer) {
+/* A leftover can be adopted, but not with a place in the queue, which would stay there beside the new one, nor with
+ * holds that may be another process's. */
+static bool must_be_left_first(const hf_op *op) {
+    const hf_hold *hold = op->hold;
+    return hold->state == HF_HOLD_LEAVING && (op->spec.shared || hold->wait > 0);
+}
+
+static void start_or_block(hf_op *op, hf_time now) {
+    if (op->hold->busy || must_be_left_first(op)) {
         op->blocked = true;
         op->state = HF_ACQUIRE_BLOCKED;
     } else {
@@ -450,10 +450,20 @@ void hf_acquire_begin(hf_op *op, hf_time now) {
     }
 }
 
+void hf_acquire_begin(hf_op *op, hf_time now) {
+    op->wait_until = hf_time_add(now, op->spec.wait);
+    op->recheck_at = HF_NEVER;
+    if (choose_hold(op, now)) {
+        start_or_block(op, now);
+    } else {
+        op->state = HF_ACQUIRE_DONE;
+    }
+}
+
 void hf_acquire_unblock(hf_op *op, hf_time now) {
     hf_hold_unref(op->hold);
     op->hold = NULL;
-    if (choose_hold(op, now)) start(op, now);
+    if (choose_hold(op, now)) start_or_block(op, now);
     else finish(op, now);
 }
 

@@ -4,8 +4,8 @@
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
 -- ARGV[1] the uuid of the client that asks
 --
--- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` waiters come before the first one of
--- the asking client, -1 when none of its own waits
+-- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` waiters come before the first of
+-- the asking client's, -1 when none of its own waits
 local function ahead_of(client)
   for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do
     if member:sub(1, 36) == client then return place - 1 end
