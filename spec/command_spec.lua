@@ -2,8 +2,14 @@ local command = require "spec.support.command"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local sys = require "spec.support.sys"
 
 local PATIENCE = 20
+
+local function answers(path)
+  local fd = sys.connect_unix(path)
+  return fd and sys.close(fd)
+end
 
 local function has(program)
   local result = os.execute("command -v " .. program .. " >/dev/null 2>&1")
@@ -317,11 +323,13 @@ describe("on a terminal", function()
 
   local function types(...) tmux("send-keys", "-t", "spec", ...) end
 
-  -- Whether the job runs in the terminal's foreground again: the one who typed must not be faster.
-  local function is_reading()
+  -- The job's own child sleeps: a shell between its fork and its exec may miss a key that is typed then.
+  local function sleeps(name)
     local tty = tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
-    local list = command.other { "pgrep", "-x", "-r", "S", "-t", tty, "head" }
-    return (select(2, list:wait(PATIENCE))) == 0
+    assert(process.wait_until(function()
+      local list = command.other { "pgrep", "-x", "-r", "S", "-t", tty, name }
+      return select(2, list:wait(PATIENCE)) == 0
+    end, PATIENCE), screen())
   end
 
   setup(function() server = redis.start() end)
@@ -334,6 +342,8 @@ describe("on a terminal", function()
     local file = assert(io.open(directory .. "/rc", "w"))
     file:write(command.shell_prelude(server), "\nPS1='$ '\n")
     file:close()
+    command.other { "tmux", "-D", "-S", directory .. "/tmux", "-f", "/dev/null" } -- ends with this program
+    assert(process.wait_until(function() return answers(directory .. "/tmux") end, PATIENCE))
     tmux("new-session", "-d", "-s", "spec", "-x", "100", "-y", "20", "bash --rcfile " .. directory .. "/rc -i")
     sees("^%$")
   end)
@@ -375,14 +385,14 @@ describe("on a terminal", function()
 
   it("the job reads from the terminal", function()
     types("holdfast run k -- " .. READS .. "; echo code $?", "Enter")
-    sees("\nready")
+    sleeps("head")
     types("words", "Enter")
     sees("\nwords\nwords\nwent on\ncode 0")
   end)
 
   it("Ctrl-C ends the job", function()
     types("holdfast run k -- sh -c 'echo rea''dy; sleep 60'; echo code $?", "Enter")
-    sees("\nready")
+    sleeps("sleep")
     types("C-c")
     sees("code 130")
     assert.equal(0, server:cli("EXISTS", "k"))
@@ -390,12 +400,12 @@ describe("on a terminal", function()
 
   it("Ctrl-Z stops it, fg continues it, still with its lock", function()
     types("holdfast run k -- " .. READS .. "; echo code $?", "Enter")
-    sees("\nready")
+    sleeps("head")
     types("C-z")
     sees("Stopped")
     assert.equal(1, server:cli("EXISTS", "k"))
     types("fg >/dev/null; echo code $?", "Enter")
-    assert(process.wait_until(function() return is_reading() end, PATIENCE))
+    sleeps("head")
     types("words", "Enter")
     sees("\nwords\nwords\nwent on\ncode 0")
     assert.equal(0, server:cli("EXISTS", "k"))
@@ -403,7 +413,7 @@ describe("on a terminal", function()
 
   it("a job that was stopped for too long is ended when it comes back without its lock", function()
     types("holdfast run --lease 0.5 k -- sh -c 'echo rea''dy; head -n 1; echo went on'; echo code $?", "Enter")
-    sees("\nready")
+    sleeps("head")
     types("C-z")
     sees("Stopped")
     assert(process.wait_until(function() return server:cli("EXISTS", "k") == 0 end, PATIENCE))
@@ -415,14 +425,14 @@ describe("on a terminal", function()
     types("set -b; holdfast run k -- " .. READS .. " &", "Enter")
     sees("Stopped")
     types("fg >/dev/null; echo code $?", "Enter")
-    assert(process.wait_until(function() return is_reading() end, PATIENCE))
+    sleeps("head")
     types("words", "Enter")
     sees("\nwords\nwords\nwent on\ncode 0")
   end)
 
   it("a job in a script and in a pipe gets the terminal when it reads", function()
     types("(holdfast run k -- " .. READS .. "; echo code $?) | cat", "Enter")
-    sees("\nready")
+    sleeps("head")
     types("words", "Enter")
     sees("\nwords\nwords\nwent on\ncode 0")
   end)
