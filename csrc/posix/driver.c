@@ -360,10 +360,13 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) 
     return sleep_on_links(driver, caller_links(driver), caller_links, -1, until, signals);
 }
 
+#define IDLE HF_MS /* a connection heard so long ago is looked at before it is used */
+
 /* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. */
 static void notice_end(hf_driver *driver) {
     const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
-    if (calls->state == HF_SESSION_READY && !hf_session_has_work(calls)) read_link(driver, HF_LINK_CALLS);
+    bool unused = calls->state == HF_SESSION_READY && !hf_session_has_work(calls);
+    if (unused && hf_now() >= calls->heard_at + IDLE) read_link(driver, HF_LINK_CALLS);
 }
 
 static void hold_signals(sigset_t *before) {
