@@ -105,14 +105,32 @@ static const char *parse_tcp(hf_server *server, hf_slice rest) {
     return NULL;
 }
 
+static const struct scheme {
+    const char *prefix;
+    const char *(*parse)(hf_server *server, hf_slice rest); /* what follows the login */
+    bool tls;
+} SCHEMES[] = {
+    {"redis://", parse_tcp, false},
+    {"rediss://", parse_tcp, true},
+    {"unix://", parse_unix, false},
+};
+
+static const struct scheme *skip_scheme(hf_slice *rest) {
+    for (size_t i = 0; i < sizeof SCHEMES / sizeof *SCHEMES; i++) {
+        if (skip(rest, SCHEMES[i].prefix)) return &SCHEMES[i];
+    }
+    return NULL;
+}
+
 const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
     hf_slice rest = {url, size}, login;
     *server = (hf_server){0};
-    bool tcp = skip(&rest, "redis://");
-    if (!tcp && !skip(&rest, "unix://")) return "unknown scheme; known are redis:// and unix://";
+    const struct scheme *scheme = skip_scheme(&rest);
+    if (!scheme) return "unknown scheme; known are redis://, rediss:// and unix://";
+    server->tls = scheme->tls;
     if (split(&rest, '@', true, &login)) {
         const char *wrong = parse_login(server, login);
         if (wrong) return wrong;
     }
-    return tcp ? parse_tcp(server, rest) : parse_unix(server, rest);
+    return scheme->parse(server, rest);
 }
