@@ -65,7 +65,7 @@ $(BUILD)/obj/$(1)/%.o: %.c
 
 $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)
-	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lpthread -o $$@
+	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lssl -lcrypto -lpthread -o $$@
 
 $(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)

@@ -20,7 +20,8 @@ meta.__index = Client
 meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
----@field url? string redis://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
+---@field url? string redis[s]://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
+---@field tls? holdfast.tls_options for rediss://
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
 ---@field wait? number seconds that acquire waits, math.huge: no end; 10
@@ -30,8 +31,26 @@ meta.__metatable = meta.__name
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
 ---@field driver? string "posix"; under ngx_lua "resty" too, which is then the default
 
+---@class holdfast.tls_options
+---@field ca_file? string PEM file of the authorities to trust; the system's
+---@field ca_path? string directory of them, with hashed names
+---@field cert? string PEM file of the client's certificate and its chain
+---@field key? string PEM file of its key, without a passphrase
+---@field server_name? string whom the server's certificate must be for; the URL's host
+---@field verify? boolean false: any certificate will do, so whoever is in between can read and change everything; true
+
+local known_tls = {
+  ca_file = options.path,
+  ca_path = options.path,
+  cert = options.path,
+  key = options.path,
+  server_name = options.path,
+  verify = options.boolean,
+}
+
 local known = {
   url = options.text,
+  tls = options.any_table,
   name = options.name,
   lease = options.lease,
   wait = options.wait,
@@ -46,10 +65,19 @@ local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
 
+local NGINX_TRUSTS = "holdfast.new: tls: under ngx_lua the authorities are those of lua_ssl_trusted_certificate"
+
+local function check_tls(tls, external, level)
+  options.table(tls, known_tls, "holdfast.new: tls", level + 1)
+  if not tls.cert ~= not tls.key then error("holdfast.new: tls: cert and key go together", level + 1) end
+  if external and (tls.ca_file or tls.ca_path) then error(NGINX_TRUSTS, level + 1) end
+end
+
 local function new(given, level)
   if type(given) == "string" then given = { url = given } end
   given = options.table(given, known, "holdfast.new", level + 1)
   local external = (given.driver or driver.default) == "resty"
+  if given.tls then check_tls(given.tls, external, level + 1) end
   local client, wrong = raw.new {
     url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
     name = given.name or "holdfast",
@@ -58,6 +86,7 @@ local function new(given, level)
     grant_lease = given.grant_lease or 2,
     external = external,
     attended = external,
+    tls = given.tls,
   }
   if not client then error("holdfast.new: url: " .. wrong, level + 1) end
   defaults[client] = {
