@@ -33,6 +33,13 @@ local function config_lines(self, options)
     "repl-diskless-sync-delay 0",
   }
   local function add(...) lines[#lines + 1] = (...):format(select(2, ...)) end
+  if options.tls then
+    add("tls-port %d", self.tls_port)
+    add("tls-cert-file %s", options.tls.cert)
+    add("tls-key-file %s", options.tls.key)
+    add("tls-ca-cert-file %s", options.tls.ca)
+    add("tls-auth-clients %s", options.tls.clients or "no")
+  end
   if options.password then add("requirepass %s", options.password) end
   if options.password then add("masterauth %s", options.password) end
   for _, user in ipairs(options.users or {}) do add("user %s", user) end
@@ -73,7 +80,7 @@ function Server:_launch()
   return process.wait_until(function() return self:_ready() end, START_TIMEOUT) == "ready"
 end
 
--- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
+-- start{ tcp, tls = { cert = path, key = path, ca = path, clients = "no" | "optional" | "yes" }, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
 --   conf = { lines } }
 function redis.start(options)
   options = options or {}
@@ -81,6 +88,7 @@ function redis.start(options)
   self.path = self.directory .. "/redis.sock"
   for _ = 1, START_TRIES do
     if options.tcp then self.port = free_port() end
+    if options.tls then self.tls_port = free_port() end
     write_config(self)
     if self:_launch() then return self end
     self.process:stop()
@@ -97,6 +105,11 @@ end
 function Server:tcp_url()
   local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
   return ("redis://%s127.0.0.1:%d"):format(credentials, assert(self.port, "start it with tcp = true"))
+end
+
+function Server:tls_url(host)
+  local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
+  return ("rediss://%s%s:%d"):format(credentials, host or "localhost", assert(self.tls_port, "start it with tls"))
 end
 
 -- cli("GET", key) or cli{ "GET", key }: the reply as spec.support.resp gives it
