@@ -99,7 +99,11 @@ WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
 
 $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
 	@mkdir -p $(@D)
-	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) -o $@
+	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
+
+# the one that tests the driver's sockets
+$(BUILD)/unit/test_net: $(POSIX:%.c=$(BUILD)/obj/%.o)
+$(BUILD)/unit/test_net: LIBRARIES = -Wl,--wrap=getaddrinfo -lssl -lcrypto -lpthread
 
 unit-programs: $(UNIT_PROGRAMS)
 

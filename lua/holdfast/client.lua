@@ -20,7 +20,7 @@ meta.__index = Client
 meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
----@field url? string redis[s]://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
+---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N]
 ---@field tls? holdfast.tls_options for rediss://
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
@@ -69,7 +69,7 @@ local NGINX_TRUSTS = "holdfast.new: tls: under ngx_lua the authorities are those
 
 local function check_tls(tls, external, level)
   options.table(tls, known_tls, "holdfast.new: tls", level + 1)
-  if not tls.cert ~= not tls.key then error("holdfast.new: tls: cert and key go together", level + 1) end
+  if (tls.cert == nil) ~= (tls.key == nil) then error("holdfast.new: tls: cert and key go together", level + 1) end
   if external and (tls.ca_file or tls.ca_path) then error(NGINX_TRUSTS, level + 1) end
 end
 
