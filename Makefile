@@ -101,9 +101,10 @@ $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BU
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
 
-# the one that tests the driver's sockets
-$(BUILD)/unit/test_net: $(POSIX:%.c=$(BUILD)/obj/%.o)
-$(BUILD)/unit/test_net: LIBRARIES = -Wl,--wrap=getaddrinfo -lssl -lcrypto -lpthread
+# those of the driver
+$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: $(POSIX:%.c=$(BUILD)/obj/%.o)
+$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: LIBRARIES = -lssl -lcrypto -lpthread
+$(BUILD)/unit/test_net: WRAP += -Wl,--wrap=getaddrinfo
 
 unit-programs: $(UNIT_PROGRAMS)
 
