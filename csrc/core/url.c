@@ -109,6 +109,7 @@ static void set_label(hf_server *server) {
 static const char *parse_tcp(hf_server *server, hf_slice rest) {
     hf_slice address = rest;
     if (split(&rest, '/', false, &address) && rest.size > 0 && !number(rest, &server->db)) return "bad db";
+    if (memchr(address.data, ',', address.size)) return "several hosts need redis+sentinel:// or redis+cluster://";
     server->port = 6379;
     const char *wrong = parse_address(address, server->host, &server->port);
     if (!wrong) set_label(server);
@@ -153,7 +154,7 @@ static const char *parse_sentinels(hf_url *url, hf_slice rest) {
 
 static const char *parse_cluster(hf_url *url, hf_slice rest) {
     hf_slice hosts = rest;
-    if (split(&rest, '/', false, &hosts) && rest.size > 0) return "a cluster has no database but 0";
+    if (split(&rest, '/', false, &hosts) && rest.size > 0) return "a cluster has no database but 0: leave it out";
     return parse_hosts(url, hosts, 6379);
 }
 
@@ -170,7 +171,8 @@ const char *hf_url_read(hf_url *url, const char *text, size_t size) {
     *url = (hf_url){.kind = HF_URL_SERVER};
     if (skip(&rest, "redis+sentinel://")) url->kind = HF_URL_SENTINEL;
     else if (skip(&rest, "redis+cluster://")) url->kind = HF_URL_CLUSTER;
-    else return read_single(url, text, size);
+    else if (skip(&rest, "redis://") || skip(&rest, "unix://")) return read_single(url, text, size);
+    else return "unknown scheme; known are redis://, unix://, redis+sentinel:// and redis+cluster://";
     if (split(&rest, '@', true, &login)) {
         const char *wrong = parse_login(&url->server, login);
         if (wrong) return wrong;
