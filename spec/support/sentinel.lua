@@ -71,10 +71,19 @@ local function running(list)
   return up
 end
 
--- Every Sentinel that runs sees the whole set in good order: a failover can begin.
+-- All but the master have its data and follow.
+function Set:_replicas_follow()
+  local master = self:master()
+  return master and all(running(self.nodes), function(node)
+    local role = node:try_cli("ROLE") or {}
+    return node == master or (role[1] == "slave" and role[3] == master.port and role[4] == "connected")
+  end)
+end
+
+-- Every Sentinel that runs sees the whole set in good order, and so it is: a failover can begin.
 function Set:wait_ready()
   return assert(process.wait_until(function()
-    return all(running(self.sentinels), function(server) return self:_knows_all(server) end)
+    return all(running(self.sentinels), function(server) return self:_knows_all(server) end) and self:_replicas_follow()
   end, PATIENCE), "the Sentinels do not find each other and the replicas")
 end
 
