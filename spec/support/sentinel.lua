@@ -15,7 +15,7 @@ local sentinel = {}
 local function config(self, options)
   local lines = {
     ("sentinel monitor %s 127.0.0.1 %d %d"):format(NAME, self.nodes[1].port, options.quorum or 2),
-    ("sentinel down-after-milliseconds %s %d"):format(NAME, options.down_after or 500),
+    ("sentinel down-after-milliseconds %s %d"):format(NAME, options.down_after or 1000),
     ("sentinel failover-timeout %s %d"):format(NAME, options.failover_timeout or 2000),
   }
   if options.password then lines[#lines + 1] = ("sentinel auth-pass %s %s"):format(NAME, options.password) end
@@ -33,9 +33,12 @@ local function add_nodes(self, options)
   for _ = 1, options.replicas or 1 do add(self.nodes[1]) end
 end
 
--- They look for each other more often than by default, and a machine that is busy is no reason to rest for long.
+-- They look for each other more often than by default, and a machine that is busy is no reason to rest for long. A new
+-- server is pinged for the first time after a ping-period, which must leave it time to answer before it counts as down;
+-- and a replica can be promoted only if its INFO, sent each second then, is not older than five ping-periods.
 local function hurry(server)
-  local reply = server:cli("SENTINEL", "DEBUG", "publish-period", 100, "info-period", 1000, "tilt-period", 1000)
+  local reply = server:cli("SENTINEL", "DEBUG", "publish-period", 100, "ping-period", 300, "info-period", 1000,
+    "tilt-period", 1000)
   assert(reply == "OK", reply.err)
 end
 
@@ -87,7 +90,7 @@ function Set:wait_ready()
   end, PATIENCE), "the Sentinels do not find each other and the replicas")
 end
 
--- start{ replicas = 1, sentinels = 3, quorum = 2, down_after = 500, failover_timeout = 2000 (ms),
+-- start{ replicas = 1, sentinels = 3, quorum = 2, down_after = 1000, failover_timeout = 2000 (ms),
 --   password, users, conf (of the data servers), sentinel_password, sentinel_users }
 function sentinel.start(options)
   options = options or {}
