@@ -629,6 +629,97 @@ describe("owners", function()
   end)
 end)
 
+describe("two handles of an owner, of which one has lost its hold,", function()
+  local client, one, two
+
+  local function lose_and_acquire(options)
+    client = world.client()
+    one, two = client:lock("k", options), client:lock("k", options)
+    assert(one:acquire())
+    world.cli("DEL", "k")
+    assert_fails("lost", one:check())
+    assert(two:acquire(0))
+  end
+
+  for name, options in pairs { ["of a coroutine"] = {}, ["of a name"] = { owner = "job:7" } } do
+    it("keep to their own: " .. name, function()
+      lose_and_acquire(options)
+      assert.is_false(one:is_held())
+      assert.equal("deleted", one:lost())
+      assert.is_nil(one:token())
+      assert_fails("lost", one:check())
+      assert_fails("lost", one:extend(60))
+      assert_fails("lost", one:release())
+      assert_fails("not_held", one:release())
+      assert_fails("not_held", one:extend(60))
+      assert_fails("not_held", one:check())
+      assert.is_true(two:is_held())
+      assert.is_true(two:check())
+      assert.is_true(pttl("k") <= 30000)
+      assert(two:release())
+      assert_fails("not_held", one:release())
+    end)
+  end
+
+  it("have one lock again when both have acquired", function()
+    lose_and_acquire {}
+    assert(one:acquire(0))
+    assert.equal(2, one:holds())
+    assert.equal(two:token(), one:token())
+    assert(one:release())
+    assert_fails("lost", one:release())
+    assert_fails("not_held", one:release())
+    assert.equal(1, two:holds())
+    assert(two:release())
+    assert(one:acquire(0)) assert(one:release())
+  end)
+
+  it("lose it for a third one that never had it, which lets go as ever", function()
+    lose_and_acquire {}
+    local third = client:lock("k")
+    assert.is_true(third:is_held())
+    assert(third:release())
+    assert_fails("not_held", two:release())
+  end)
+
+  it("leave the other's hold alone when collected", function()
+    lose_and_acquire {}
+    one = nil
+    collectgarbage() collectgarbage()
+    assert.is_true(two:check())
+    assert(two:release())
+  end)
+
+  it("tell of each loss, however often they lose and acquire", function()
+    local reasons = {}
+    client = world.client()
+    local lock = client:lock("k", { on_lost = function(_, reason) reasons[#reasons + 1] = reason end })
+    for _ = 1, 5 do
+      assert(lock:acquire(0))
+      world.cli("DEL", "k")
+      assert_fails("lost", lock:check())
+    end
+    assert_fails("lost", lock:release())
+    assert_fails("lost", lock:release())
+    assert_fails("not_held", lock:release())
+    assert.same({ "deleted", "deleted", "deleted", "deleted", "deleted" }, reasons)
+  end)
+
+  it("are members of several locks", function()
+    client = world.client()
+    local all, other = client:multi_lock { "a", "b" }, client:lock("a")
+    assert(all:acquire())
+    world.cli("DEL", "a")
+    assert_fails("lost", all:check())
+    assert(other:acquire(0))
+    assert_fails("lost", all:release())
+    assert.is_true(other:check())
+    assert.equal(0, world.cli("EXISTS", "b"))
+    assert_fails("not_held", all:release())
+    assert(other:release())
+  end)
+end)
+
 describe("the end of a handle", function()
   it("releases when it is collected", function()
     local client = world.client()

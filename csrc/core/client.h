@@ -125,6 +125,9 @@ typedef struct hf_op_spec {
     uint64_t token_ttl_ms;      /* acquire; 0: no fencing */
     bool renewed;               /* acquire: the watchdog keeps it */
     bool shared;                /* acquire: other processes may use this owner */
+    hf_hold *lost;              /* release, complete, extend, check: the caller's own hold, lost and replaced in the
+                                   table by one of another handle: the operation is about it, and touches neither */
+    bool lost_told;             /* …and a release has told so */
     const hf_names *const *all; /* of the _ALL kinds instead of names, no key twice */
     size_t all_count;           /* at most HF_ALL_MAX */
     hf_slice print;             /* of a guard: the request's fingerprint */
@@ -148,8 +151,8 @@ struct hf_op {
     hf_request request;
     hf_time begun_at;
     hf_time believed_until; /* extend: the hold's end before it was asked for */
-    long long value; /* force: was locked; ttl: PTTL's result */
-    char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
+    long long value;        /* force: was locked; ttl: PTTL's result */
+    char *record;           /* acquire of a guard: what a run before left; NULL: nothing */
     size_t record_size;
     hf_reply *reply; /* command: belongs to the operation */
     struct {

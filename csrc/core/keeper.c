@@ -218,6 +218,26 @@ void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
     hf_keeper_leave(client, hold, now);
 }
 
+/* A renewal that was sent before the end is good for one more lease. */
+static bool may_stand(const hf_hold *hold, hf_time now) {
+    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
+    return by_time && !hold->shared && now < hf_time_add(hold->valid_until, hold->lease);
+}
+
+void hf_keeper_leave_lost(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_hold_ref(hold);
+    if (hold->in_table) hf_holds_remove(&client->holds, hold);
+    hf_hold *stand_in = NULL;
+    if (may_stand(hold, now)) {
+        stand_in = hf_holds_add(&client->holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold));
+    }
+    if (stand_in) {
+        stand_in->lease = hold->lease;
+        hf_keeper_leave(client, stand_in, now);
+    }
+    hf_hold_unref(hold);
+}
+
 void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now) {
     bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
     if (acquiring && hold->leftover) {
