@@ -327,7 +327,7 @@ static hf_op *reentry_under_way(const hf_client *client, const hf_hold *hold) {
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     if (!hold->in_table) return;
     if (hold->state == HF_HOLD_LOST) {
-        hf_holds_remove(&client->holds, hold);
+        hf_keeper_leave_lost(client, hold, now);
         return;
     }
     if (hold->state != HF_HOLD_HELD) return;
@@ -355,7 +355,7 @@ static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
 /* Like hf_keeper_leave, for all of them at once: the heap is sorted afterwards. */
 static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
     hold->in_table = false;
-    if (hold->state != HF_HOLD_LOST) hf_keeper_leave(client, hold, now);
+    if (hold->state != HF_HOLD_LOST || hf_keeper_may_stand(hold, now)) hf_keeper_leave(client, hold, now);
     hold->in_table = true;
 }
 

@@ -219,7 +219,7 @@ void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 /* A renewal that was sent before the end is good for one more lease. */
-static bool may_stand(const hf_hold *hold, hf_time now) {
+bool hf_keeper_may_stand(const hf_hold *hold, hf_time now) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
     return by_time && !hold->shared && now < hf_time_add(hold->valid_until, hold->lease);
 }
@@ -228,7 +228,7 @@ void hf_keeper_leave_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_hold_ref(hold);
     if (hold->in_table) hf_holds_remove(&client->holds, hold);
     hf_hold *stand_in = NULL;
-    if (may_stand(hold, now)) {
+    if (hf_keeper_may_stand(hold, now)) {
         stand_in = hf_holds_add(&client->holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold));
     }
     if (stand_in) {

@@ -289,7 +289,7 @@ static int l_untold(lua_State *L) {
     hf_lost_reason reason = lock->untold;
     lock->untold = HF_LOST_NOT;
     for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
-        if (lock->taken[i].told || lock->taken[i].hold->state != HF_HOLD_LOST) continue;
+        if (lock->taken[i].told || lock->taken[i].hold->reason == HF_LOST_NOT) continue;
         lock->taken[i].told = true;
         reason = lock->taken[i].hold->reason;
     }

@@ -269,7 +269,7 @@ TEST(who_waits_for_a_hold_goes_on_although_it_left_the_table)
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin_extend(HF_SECOND, AT(10001));
     CHECK_OUTCOME(waiting, "under way");
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(10002));
     CHECK(!hold_of(&rig));
     CHECK_OUTCOME(waiting, "under way");

@@ -279,7 +279,7 @@ TEST(an_answer_after_the_hold_was_let_go_changes_nothing)
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(1001));
     CHECK_EQ_INT(rig.client.holds.count, 0);
     hf_hold *again = add_hold("k", "me", 3 * HF_SECOND, true, AT(1002));
@@ -632,6 +632,41 @@ TEST(abandoned_when_lost)
     hf_hold_unref(hold);
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(3));
+}
+
+/* Its last renewal may have been carried out, although nobody heard so. */
+TEST(abandoned_when_lost_by_the_clock_it_is_left)
+{
+    static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
+    for (size_t i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_hold_ref(hold);
+        hf_client_lose(&rig.client, hold, reasons[i]);
+        hf_client_abandon(&rig.client, hold, 1, AT(3000));
+        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+        CHECK(!hf_client_is_quiet(&rig.client));
+        rig_tick(&rig, AT(3001));
+        CHECK_SAID(&rig, KEEPER, LEAVE_OF_K("0", ""));
+        hear_keeper(":1\r\n", AT(3002));
+        CHECK_EQ_INT(rig.client.holds.count, 0);
+        CHECK(hf_client_is_quiet(&rig.client));
+        hf_hold_unref(hold);
+        rig_end(&rig, AT(4000));
+    }
+}
+
+TEST(lost_by_the_clock_and_closed_it_is_left)
+{
+    for (int late = 0; late < 2; late++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_client_lose(&rig.client, hold, HF_LOST_UNREACHABLE);
+        hf_client_close(&rig.client, AT(late ? 20000 : 3000));
+        CHECK_EQ_INT(hf_client_is_quiet(&rig.client), late);
+        rig_end(&rig, AT(30000));
+    }
 }
 
 /* ---- memory ---- */
