@@ -348,7 +348,8 @@ hf_lost_reason hf_lost_reason_of(long long reply) {
 }
 
 hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
-    return hold->renewed && hold->at_risk ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
+    bool tried = hold->at_risk || hold->busy;
+    return hold->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }
 
 void hf_client_notice(hf_client *client, hf_time now) {
