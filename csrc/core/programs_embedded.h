@@ -26,7 +26,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "b14b3aa984253225f9c3697b2387702273607f7d",
+    {"acquire", "7648835bb7df4da26647868a6ee99899fc8f0ae3",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -155,7 +155,8 @@ static const hf_program hf_program_table[] = {
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -209,7 +210,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     6067},
+     6107},
     {"acquire_all", "92fcd2f8e1116bd079e3312ae5bfc7c2844d2002",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -363,7 +364,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      4802},
-    {"begin", "871cd568790b0807ba3a0201e93e816404d44786",
+    {"begin", "287a6c087eaa1445874861a136c6c4c492d14303",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -492,7 +493,8 @@ static const hf_program hf_program_table[] = {
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -555,7 +557,7 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     6438},
+     6478},
     {"complete", "f1c3956ee19fa8383b3a11b97fec62fd1e14de0b",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -1049,7 +1051,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      4748},
-    {"mutex_acquire", "b4a1ea04b47379139f439096ef346f77882f89d8",
+    {"mutex_acquire", "dee2e0665afcc4d28cce907974899fd12d053d2a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1176,7 +1178,8 @@ static const hf_program hf_program_table[] = {
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -1230,7 +1233,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5882},
+     5922},
     {"mutex_extend", "522058fe2b0b9f30dd322056224f18362521c2a0",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
