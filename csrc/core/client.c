@@ -368,7 +368,8 @@ hf_lost_reason hf_lost_reason_of(long long reply) {
 }
 
 hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
-    return hold->renewed && hold->at_risk ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
+    bool tried = hold->at_risk || hold->busy;
+    return hold->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }
 
 void hf_client_look_at(hf_client *client, hf_hold *hold, hf_time now) {
@@ -425,7 +426,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
         return;
     }
     if (hold->state == HF_HOLD_LOST) {
-        hf_holds_remove(&client->holds, hold);
+        hf_keeper_leave_lost(client, hold, now);
         return;
     }
     if (hold->state != HF_HOLD_HELD) return;
@@ -454,7 +455,7 @@ static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
 /* Like hf_keeper_leave, for all of them at once: the heap is sorted afterwards. */
 static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
     hold->in_table = false;
-    if (hold->state != HF_HOLD_LOST) hf_keeper_leave(client, hold, now);
+    if (hold->state != HF_HOLD_LOST || hf_keeper_may_stand(hold, now)) hf_keeper_leave(client, hold, now);
     hold->in_table = true;
 }
 

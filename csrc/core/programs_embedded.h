@@ -27,7 +27,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "6de2c549ccaf0661adc710542ffae5387e1482d2",
+    {"acquire", "56d68ad23d8028e8bc81bc519addf2b8203057eb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -157,7 +157,8 @@ static const hf_program hf_program_table[] = {
      "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -211,7 +212,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     6148},
+     6195},
     {"acquire_all", "4b275d8035a334e0adc9d5808d78c5991e06c307",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -365,7 +366,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      4821},
-    {"begin", "63904399471b461ddcdb31fd22e890da2cfb2108",
+    {"begin", "4a02bbb40ecb00358b5deb92e8b27b8692e869f1",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -495,7 +496,8 @@ static const hf_program hf_program_table[] = {
      "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -558,7 +560,7 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     6519},
+     6566},
     {"complete", "50bbbf962576d6bd82845123945a2becb4f295bc",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -1052,7 +1054,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      4767},
-    {"mutex_acquire", "ae84557886e61f396b24be820e1cb1c99253dd77",
+    {"mutex_acquire", "f2f22e32f2f618be9edf1f0730f26c1eca58932d",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1180,7 +1182,8 @@ static const hf_program hf_program_table[] = {
      "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -1234,7 +1237,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5963},
+     6010},
     {"mutex_extend", "522058fe2b0b9f30dd322056224f18362521c2a0",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
