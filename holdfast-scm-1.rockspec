@@ -16,7 +16,10 @@ description = {
 
 supported_platforms = { "linux" }
 dependencies = { "lua >= 5.1" }
-external_dependencies = { HIREDIS = { header = "hiredis/hiredis.h", library = "hiredis" } }
+external_dependencies = {
+  HIREDIS = { header = "hiredis/hiredis.h", library = "hiredis" },
+  OPENSSL = { header = "openssl/ssl.h", library = "ssl" },
+}
 test_dependencies = { "busted" }
 test = { type = "busted" }
 
@@ -27,6 +30,7 @@ build = {
     ["holdfast.core"] = {
       sources = {
         "csrc/core/acquire.c",
+        "csrc/core/ballot.c",
         "csrc/core/buffer.c",
         "csrc/core/calls.c",
         "csrc/core/client.c",
@@ -36,10 +40,13 @@ build = {
         "csrc/core/lease.c",
         "csrc/core/names.c",
         "csrc/core/programs.c",
+        "csrc/core/quorum.c",
         "csrc/core/reply.c",
         "csrc/core/request.c",
+        "csrc/core/ring.c",
         "csrc/core/session.c",
         "csrc/core/several.c",
+        "csrc/core/slots.c",
         "csrc/core/types.c",
         "csrc/core/url.c",
         "csrc/lua/call.c",
@@ -53,11 +60,12 @@ build = {
         "csrc/lua/watchdog.c",
         "csrc/posix/driver.c",
         "csrc/posix/net.c",
+        "csrc/posix/tls.c",
       },
       defines = { "_GNU_SOURCE" },
-      incdirs = { "csrc/core", "csrc/posix", "$(HIREDIS_INCDIR)" },
-      libdirs = { "$(HIREDIS_LIBDIR)" },
-      libraries = { "hiredis", "pthread" },
+      incdirs = { "csrc/core", "csrc/posix", "$(HIREDIS_INCDIR)", "$(OPENSSL_INCDIR)" },
+      libdirs = { "$(HIREDIS_LIBDIR)", "$(OPENSSL_LIBDIR)" },
+      libraries = { "hiredis", "ssl", "crypto", "pthread" },
     },
     ["holdfast.process"] = {
       sources = {

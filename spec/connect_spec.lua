@@ -387,7 +387,7 @@ describe("after a fork", function()
       collected = nil
       collectgarbage()
       collectgarbage()
-      assert(core.engine.output(client, "calls") == nil)
+      assert(core.engine.output(client, 1) == nil)
       local own = begin("d")
       assert(not core.operation.is_done(own))
       assert(select(3, core.operation.finish(own)) == "interrupted")

@@ -137,6 +137,13 @@ describe("over TLS", function()
     assert.equal(1, one:stats().connections)
   end)
 
+  it("servers make up a quorum, with or without it", function()
+    local urls = { world.server:tls_url(), world.server:url() }
+    for _ = 1, 3 do urls[#urls + 1] = world.another { tls = options.tls }:tls_url() end
+    local one = world.client { servers = urls, mode = "quorum", tls = { ca_file = made.ca.cert } }
+    round_trip(one)
+  end)
+
   it("a client connects again when the server was restarted", function()
     local lock = client():lock("k")
     for _ = 1, 3 do

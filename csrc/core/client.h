@@ -1,8 +1,9 @@
-/* Everything one client of one server decides: its connections, its holds, its operations under way.
+/* Everything one client decides: its connections, its holds, its operations under way.
  *
- * The driver gives it bytes and times and does what it wants; the client never reads a clock, a socket or a random
- * source. After any call that may change something the driver looks again at hf_session_wants and hf_session_output of
- * each link, and at hf_client_deadline.
+ * A client has one node or several, each a server with three links; what belongs to one key happens on one node, the
+ * key's (hf_client_node). The driver gives it bytes and times and does what it wants; the client never reads a clock, a
+ * socket or a random source. After any call that may change something the driver looks again at hf_session_wants and
+ * hf_session_output of each link, and at hf_client_deadline.
  *
  * Operations live from hf_client_begin to hf_op_end; what they point to (names, owner) must live as long. */
 #ifndef HF_CLIENT_H
@@ -19,11 +20,24 @@ typedef enum hf_link {
     HF_LINKS
 } hf_link;
 
+/* What several servers are to each other. */
+typedef enum hf_mode {
+    HF_MODE_ONE,    /* there is one server: session.server */
+    HF_MODE_QUORUM, /* a majority decides: quorum.h */
+    HF_MODE_SHARDS  /* each has keys of its own */
+} hf_mode;
+
+#define HF_SERVERS_MAX 32 /* of a quorum */
+
 typedef struct hf_client_config {
     hf_session_config session;
-    hf_time grant_lease; /* a granted lock is ours for so long before it is confirmed */
-    hf_link keeper;      /* the link that renews */
-    bool attended;       /* a hold is confirmed or renewed only after its owner's word, each time anew */
+    hf_mode mode;
+    const hf_server *servers; /* of the other modes; they outlive the client */
+    size_t server_count;
+    hf_time restart_guard; /* of a quorum: a server up for less has no vote; 0: every server has */
+    hf_time grant_lease;   /* a granted lock is ours for so long before it is confirmed */
+    hf_link keeper;        /* the link that renews */
+    bool attended;         /* a hold is confirmed or renewed only after its owner's word, each time anew */
 } hf_client_config;
 
 typedef struct hf_stats {
@@ -32,43 +46,75 @@ typedef struct hf_stats {
 } hf_stats;
 
 typedef struct hf_op hf_op;
+typedef struct hf_client hf_client;
+typedef struct hf_quorum hf_quorum;
+typedef struct hf_ballot hf_ballot;
+
+/* A server and the links to it. It stays where it is while the client lives. */
+typedef struct hf_node {
+    hf_client *client;
+    hf_server server;
+    hf_session links[HF_LINKS];
+    size_t waiting;       /* operations that need the events link */
+    bool subscribed;      /* the server has confirmed our channel */
+    hf_time linger_until; /* the events link stays open so long without a waiter */
+    hf_time ping_at;      /* when a silent events link is asked for a sign of life */
+} hf_node;
+
+#define HF_NODES_MAX 1024
 
 #define HF_OWNER_MAX 255 /* bytes */
 
-typedef struct hf_client {
+struct hf_client {
     hf_client_config config;
     char uuid[HF_UUID_SIZE + 1];
     char grants[HF_UUID_SIZE + 16]; /* the channel of our grants */
-    hf_session links[HF_LINKS];
+    hf_node first;
+    hf_node **nodes; /* &first, while there is no other */
+    size_t node_count;
+    hf_node *only[1];
     hf_holds holds;
     hf_op *ops, **ops_end; /* in the order they began */
-    size_t waiting;        /* operations that need the events link */
-    bool subscribed;       /* the server has confirmed our channel */
-    hf_time linger_until;  /* the events link stays open so long without a waiter */
-    hf_time ping_at;       /* when a silent events link is asked for a sign of life */
     uint64_t last_wait, last_op;
     uint64_t asked; /* how often a hold began to ask for its owner's word */
     uint64_t random;
     hf_stats stats;
     bool closed;
-} hf_client;
+    hf_quorum *quorum; /* of a client in this mode; it has no links of its own */
+    bool is_member;           /* of a quorum */
+};
 
-/* `entropy`: 24 bytes from the system's random source. */
-void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
+/* `entropy`: 24 bytes from the system's random source. False when out of memory; it is to be freed all the same. */
+bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
 
 /* All operations must have ended. */
 void hf_client_free(hf_client *client);
+
+/* NULL when out of memory, or with HF_NODES_MAX nodes. */
+hf_node *hf_client_add_node(hf_client *client, const hf_server *server);
+
+/* The node where this key lives. */
+hf_node *hf_client_node(const hf_client *client, hf_slice key);
+
+/* The links, those of a node together in the order of hf_link; their number may grow. */
+size_t hf_client_link_count(const hf_client *client);
+hf_session *hf_client_link(const hf_client *client, size_t index);
 
 /* The next time at which hf_client_tick has something to do. */
 hf_time hf_client_deadline(const hf_client *client);
 void hf_client_tick(hf_client *client, hf_time now);
 
-/* Its two halves, for a driver with a thread for each. */
+/* Its two halves, for a driver with a thread for each; hf_op_deadline belongs to the first. */
+hf_time hf_client_calls_deadline(const hf_client *client);
+hf_time hf_client_keeper_deadline(const hf_client *client);
 void hf_client_tick_calls(hf_client *client, hf_time now);
 void hf_client_tick_keeper(hf_client *client, hf_time now);
 
 /* Marks the holds whose time is over as lost, without doing anything else. */
 void hf_client_notice(hf_client *client, hf_time now);
+
+/* Brings the end of a held hold up to date, marks it lost if it has ended. */
+void hf_client_look_at(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Marks the hold lost and counts it. */
 void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason);
@@ -83,6 +129,11 @@ bool hf_client_is_quiet(const hf_client *client);
 
 /* The owner's word for a hold that asks for it: one renewal or confirmation may go out. */
 void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now);
+
+/* Grows when a hold begins to ask for its owner's word. */
+uint64_t hf_client_asked(const hf_client *client);
+
+hf_stats hf_client_stats(const hf_client *client);
 
 /* A handle with `count` of the hold's holds is gone without a release. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
@@ -102,6 +153,7 @@ typedef enum hf_op_kind {
     HF_OP_TTL,
     HF_OP_PING,
     HF_OP_COMMAND,
+    HF_OP_RAISE,       /* lifts the fencing counter to token_floor */
     HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
     HF_OP_RELEASE_ALL
 } hf_op_kind;
@@ -123,8 +175,12 @@ typedef struct hf_op_spec {
     hf_time lease;              /* acquire, extend */
     hf_time wait;               /* acquire; 0: one attempt, HF_NEVER: no end */
     uint64_t token_ttl_ms;      /* acquire; 0: no fencing */
+    uint64_t token_floor;       /* acquire: the token is at least this */
     bool renewed;               /* acquire: the watchdog keeps it */
     bool shared;                /* acquire: other processes may use this owner */
+    hf_hold *lost;              /* release, complete, extend, check: the caller's own hold, lost and replaced in the
+                                   table by one of another handle: the operation is about it, and touches neither */
+    bool lost_told;             /* …and a release has told so */
     const hf_names *const *all; /* of the _ALL kinds instead of names, no key twice */
     size_t all_count;           /* at most HF_ALL_MAX */
     hf_slice print;             /* of a guard: the request's fingerprint */
@@ -137,6 +193,8 @@ typedef struct hf_op_spec {
 struct hf_op {
     hf_op *next;
     hf_client *client;
+    hf_node *node;            /* where its key lives */
+    hf_ballot *ballot; /* of a quorum's operation */
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */
     bool done;
@@ -148,8 +206,8 @@ struct hf_op {
     hf_request request;
     hf_time begun_at;
     hf_time believed_until; /* extend: the hold's end before it was asked for */
-    long long value; /* force: was locked; ttl: PTTL's result */
-    char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
+    long long value;        /* force: was locked; ttl: PTTL's result */
+    char *record;           /* acquire of a guard: what a run before left; NULL: nothing */
     size_t record_size;
     hf_reply *reply; /* command: belongs to the operation */
     struct {
@@ -167,6 +225,7 @@ struct hf_op {
     uint64_t wait;
     uint32_t from;
     uint64_t token;
+    long long server_us; /* the server's clock when it said yes; 0: not told */
     long long busy_ms;
     uint32_t joins;
     uint32_t dropped; /* holds of collected handles, to be let go of when this re-entry is over */

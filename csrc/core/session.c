@@ -9,7 +9,7 @@
 #define PASSING_RETRY (20 * HF_MS)
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
-    *session = (hf_session){.config = config, .random = random};
+    *session = (hf_session){.config = config, .server = &config->server, .random = random};
     session->queue_end = &session->queue;
 }
 
@@ -131,7 +131,7 @@ static void fail_waiting(hf_session *session, bool was_ready, hf_time now) {
 
 /* Why the server closes: one that expects TLS does so before it has said a word. */
 static const char *hang_up_text(const hf_session *session) {
-    const hf_server *server = &session->config->server;
+    const hf_server *server = session->server;
     bool expects_tls = !session->heard && !server->tls && server->port != 0;
     return expects_tls ? "the server closed the connection at log-in; if it expects TLS, use rediss://"
                        : "the server closed the connection";
@@ -214,6 +214,7 @@ static void flush(hf_session *session, hf_time now) {
 }
 
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
+    request->session = session;
     request->sends = 0;
     request->retry_at = 0;
     request->failure.code = HF_OK;
@@ -225,7 +226,8 @@ void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
     enqueue(session, request);
 }
 
-void hf_session_drop(hf_session *session, hf_request *request) {
+void hf_session_drop(hf_request *request) {
+    hf_session *session = request->session;
     if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);
     if (request->state == HF_REQUEST_SENT) *slot_of(session, request->slot) = NULL;
     request->state = HF_REQUEST_IDLE;
@@ -270,9 +272,9 @@ static void become_ready(hf_session *session, hf_time now) {
 
 static bool say_login(hf_session *session) {
     const hf_session_config *config = session->config;
-    const hf_server *server = &config->server;
+    const hf_server *server = session->server;
     size_t said = 0;
-    session->login_auth = session->login_select = SIZE_MAX;
+    session->login_auth = session->login_select = session->login_info = SIZE_MAX;
     if (server->password[0]) {
         hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
         session->login_auth = said++;
@@ -289,6 +291,11 @@ static bool say_login(hf_session *session) {
         hf_slice setname[] = {{"CLIENT", 6}, {"SETNAME", 7}, hf_slice_of(config->name)};
         said++;
         if (!hf_session_say(session, 3, setname)) return false;
+    }
+    if (config->asks_uptime) {
+        hf_slice info[] = {{"INFO", 4}, {"server", 6}};
+        session->login_info = said++;
+        if (!hf_session_say(session, 2, info)) return false;
     }
     session->login_said = session->login_left = said;
     return true;
@@ -313,8 +320,18 @@ static bool is_fatal_at_login(const hf_session *session, size_t index, const cha
     return strncmp(error, "NOAUTH", 6) == 0 || hf_code_of_error(error) == HF_UNREACHABLE;
 }
 
+/* A server that does not tell has just begun, for all that is known. */
+static void note_uptime(hf_session *session, const hf_reply *reply, hf_time now) {
+    static const char FIELD[] = "uptime_in_seconds:";
+    const char *text = reply->type == HF_REPLY_STRING ? strstr(reply->string, FIELD) : NULL;
+    unsigned long long seconds = text ? strtoull(text + sizeof FIELD - 1, NULL, 10) : 0;
+    hf_time up = seconds > now / HF_SECOND ? now : (hf_time)seconds * HF_SECOND;
+    session->server_since = now - up;
+}
+
 static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time now) {
     size_t index = session->login_said - session->login_left--;
+    if (index == session->login_info) note_uptime(session, reply, now);
     if (reply->type == HF_REPLY_ERROR && is_fatal_at_login(session, index, reply->string)) {
         hf_code code = hf_code_of_error(reply->string);
         bool refused = index == session->login_auth && code == HF_SERVER;
@@ -464,7 +481,7 @@ static hf_request *first_expired(const hf_session *session, hf_time now) {
 
 static void expire(hf_session *session, hf_request *request, hf_time now) {
     bool known = request->state == HF_REQUEST_QUEUED && session->reason[0];
-    hf_session_drop(session, request);
+    hf_session_drop(request);
     if (!known && request->failure.code != HF_OK) {
         finish(request, NULL, now);
         return;

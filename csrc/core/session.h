@@ -25,17 +25,17 @@ typedef struct hf_session_config {
     hf_server server;
     char name[128]; /* for CLIENT SETNAME, "": none */
     hf_time connect_timeout;
+    bool asks_uptime;        /* at the log-in: server_since */
     hf_time command_timeout; /* a server silent for so long is given up */
 } hf_session_config;
 
-typedef struct hf_session hf_session;
-
 struct hf_session {
     const hf_session_config *config;
+    const hf_server *server; /* that of the configuration, unless set to another */
     hf_session_state state;
     bool subscriber;
-    bool wanted;  /* be connected even without requests */
-    bool closing; /* the driver is to close the socket; `reason` says why */
+    bool wanted;   /* be connected even without requests */
+    bool closing;  /* the driver is to close the socket; `reason` says why */
     bool agreeing; /* while opening: the socket is connected, TLS is not there yet */
     bool heard;    /* the server has said something over this connection */
     hf_buffer output;
@@ -44,9 +44,10 @@ struct hf_session {
     hf_request **replies;
     size_t replies_capacity; /* a power of two */
     uint64_t first_slot, next_slot;
-    size_t login_said, login_left;   /* commands of the log-in; replies still to come */
-    size_t login_auth, login_select; /* their places among them, SIZE_MAX: not said */
+    size_t login_said, login_left;               /* commands of the log-in; replies still to come */
+    size_t login_auth, login_select, login_info; /* their places among them, SIZE_MAX: not said */
     hf_time opened_at, retry_at, heard_at;
+    hf_time server_since;   /* the server runs since then or longer, if that is asked for */
     hf_time awaiting_since; /* when the first of the replies awaited was asked for */
     uint32_t vain_opens;    /* attempts since the server last served us */
     uint64_t *random;
@@ -65,8 +66,8 @@ void hf_session_free(hf_session *session);
 /* Takes the request; `done` is called from a later feed, closed or tick, or from here when memory is out. */
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 
-/* Forgets the request without calling `done`; a reply that still comes is ignored. */
-void hf_session_drop(hf_session *session, hf_request *request);
+/* The session that has the request, if any, forgets it without calling `done`; a reply that still comes is ignored. */
+void hf_session_drop(hf_request *request);
 
 /* Appends bytes of a subscriber's command; only while ready. False when out of memory. */
 bool hf_session_say(hf_session *session, size_t count, const hf_slice *args);

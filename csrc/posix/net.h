@@ -1,9 +1,10 @@
 /* Non-blocking sockets to one server.
  *
  * A dial goes through the addresses of a name one after the other, and agrees on TLS where that is asked for. Its
- * descriptor is to be polled for `events`, then hf_dial_step called; the latter also at `next_at`, when the next address
- * gets its turn: one that is silent must not use up the time of the others. Names that need a look-up are looked up by a thread of their own: the system's resolver cannot
- * be interrupted, and a thread that comes too late cleans up after itself. */
+ * descriptor is to be polled for `events`, then hf_dial_step called; the latter also at `next_at`, when the next
+ * address gets its turn: one that is silent must not use up the time of the others. Names that need a look-up are
+ * looked up by a thread of their own: the system's resolver cannot be interrupted, and a thread that comes too late
+ * cleans up after itself. */
 #ifndef HF_NET_H
 #define HF_NET_H
 

@@ -289,9 +289,7 @@ static void say_error(hf_tls *tls, unsigned long error) {
         if (tls->agreed) break;
         say(tls, "the server does not speak TLS", "");
         return;
-    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
-        say(tls, "the server wants a client certificate", "");
-        return;
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED: say(tls, "the server wants a client certificate", ""); return;
     default: break;
     }
     say(tls, "TLS: ", error_text(text, sizeof text));
