@@ -309,11 +309,11 @@ describe("after a fork", function()
   end)
 
   it("the child renews its own locks", function()
-    local client = world.client { lease = 0.3 }
+    local client = world.client { lease = 0.8 }
     assert(client:ping())
     assert.equal("ok true", in_child(function()
       local lock = assert(client:lock("k"):acquire())
-      process.sleep(0.7)
+      process.sleep(1.8)
       local held = lock:check()
       lock:release()
       client:close()

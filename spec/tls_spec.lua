@@ -140,8 +140,9 @@ describe("over TLS", function()
   it("servers make up a quorum, with or without it", function()
     local urls = { world.server:tls_url(), world.server:url() }
     for _ = 1, 3 do urls[#urls + 1] = world.another { tls = options.tls }:tls_url() end
-    local one = world.client { servers = urls, mode = "quorum", tls = { ca_file = made.ca.cert } }
+    local one = holdfast.new { servers = urls, mode = "quorum", tls = { ca_file = made.ca.cert } }
     round_trip(one)
+    one:close()
   end)
 
   it("a client connects again when the server was restarted", function()
