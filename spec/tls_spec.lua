@@ -204,22 +204,24 @@ describe("over TLS", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
-        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] }, lease = 0.05 }
-        local lock = client:lock("k")
-        for i = 1, 40 do
+        local core = require "holdfast.core"
+        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
+        local lock = client:lock("k", { lease = 0.6, watchdog = true }) -- renewed every 0.2 s
+        for i = 1, 20 do
           assert(lock:acquire(5))
-          client:watchdog():stop()
-          client:watchdog():start()
+          -- all connections but this one: the watchdog has to make a new one
+          assert(core.client.command(client, { "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" }))
+          sys.sleep(0.19 + i / 1000)
           local pid = assert(sys.fork())
           if pid == 0 then
             local own = client:lock("own" .. i)
             local ok = own:acquire(5) and own:release()
             sys.exit(ok and 0 or 1)
           end
-          lock:release()
-          local till, how, code = sys.now() + 10
+          local till, how, code = sys.now() + 20
           repeat how, code = sys.wait(pid) until how or sys.now() > till
           assert(how == "exit" and code == 0, how)
+          lock:release()
         end
         client:close()
         print "done"
