@@ -384,6 +384,34 @@ describe("templates", function()
       assert.equal("duplicate", select(3, other:idempotent("k", { fingerprint = "a" }, function() error "twice" end)))
     end)
 
+    it("is known by its fingerprint when it has waited", function()
+      local child = process.lua {
+        code = [[
+          local client = require("holdfast").new(arg[1])
+          local go = client:lock("go")
+          print((client:idempotent("k", { fingerprint = "a", wait = 10 }, function()
+            io.write("runs\n")
+            io.flush()
+            while not go:is_locked() do end
+            return "second"
+          end)))
+        ]],
+        args = { server:url() },
+      }
+      assert.has_error(function()
+        client:idempotent("k", { fingerprint = "a" }, function()
+          assert.is_truthy(process.wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 1 end, 5))
+          error("the first fails", 0)
+        end)
+      end, "the first fails")
+      assert.is_truthy(child:wait_output("runs", 5))
+      assert.equal("a", server:cli("HGET", "k", "print"))
+      assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function() error "twice" end)))
+      server:cli("SET", "go", "")
+      assert.same({ "exit", 0 }, { child:wait(5) })
+      assert.matches("second", child:output())
+    end)
+
     it("cannot store when its lease was lost", function()
       local result, _, code, results = client:idempotent("k", function()
         server:cli("DEL", "k")
