@@ -152,7 +152,7 @@ bool hf_lock_prepare(hf_lua_lock *lock, hf_failure *failure) {
         return false;
     }
     if (lock->driver->closed || hf_driver_watch(lock->driver)) return true;
-    hf_failure_set(failure, HF_SERVER, "acquire", lock->names.key, lock->driver->config.session.server.label,
+    hf_failure_set(failure, HF_SERVER, "acquire", lock->names.key, lock->driver->client.first.server.label,
                    "no thread for the watchdog: %s", strerror(errno));
     return false;
 }
