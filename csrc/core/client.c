@@ -458,7 +458,7 @@ static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
 /* Like hf_keeper_leave, for all of them at once: the heap is sorted afterwards. */
 static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
     hold->in_table = false;
-    if (hold->state != HF_HOLD_LOST || hf_keeper_may_stand(hold, now)) hf_keeper_leave(client, hold, now);
+    if (hold->state != HF_HOLD_LOST || hf_keeper_may_stand(hold)) hf_keeper_leave(client, hold, now);
     hold->in_table = true;
 }
 

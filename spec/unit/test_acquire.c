@@ -1068,6 +1068,24 @@ TEST(after_a_failed_second_entry_the_lock_is_still_renewed)
     check_still_kept("*1\r\n:-3\r\n", "conflict", false);
 }
 
+/* The server may count two: what lets go of the last one says how many stay. */
+TEST(entered_again_or_not_the_last_release_frees_it)
+{
+    for (int how = 0; how < 3; how++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_op_end(begin_acquire(&rig, 0, AT(1000)), AT(1001));
+        said(link_of(&rig, CALLS));
+        if (how == 0) begin(&rig, HF_OP_RELEASE, AT(1002));
+        if (how == 1) hf_client_abandon(&rig.client, hold, 1, AT(1002));
+        if (how == 2) hf_client_close(&rig.client, AT(1002));
+        rig_tick(&rig, AT(1003));
+        if (how == 0) CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_K "0 30000 ");
+        else CHECK_SAID(&rig, KEEPER, LEAVE_OF_K("0", ""));
+        rig_end(&rig, AT(2000));
+    }
+}
+
 TEST(after_a_second_entry_given_up_the_lock_is_still_renewed)
 {
     rig_begin(&rig);

@@ -359,19 +359,6 @@ TEST(a_lost_hold_stays_lost_while_a_stand_in_leaves)
     hf_hold_unref(hold);
 }
 
-TEST(what_ended_long_ago_is_not_left)
-{
-    rig_begin(&rig);
-    hold_times(1, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    said(link_of(&rig, KEEPER));
-    rig_sleep(&rig, AT(10000), AT(70000));
-    said(link_of(&rig, KEEPER));
-    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(70000)), "lost");
-    CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(70000));
-}
-
 TEST(a_hold_lost_by_the_clock_may_still_stand_there)
 {
     rig_begin(&rig);
