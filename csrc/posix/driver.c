@@ -334,6 +334,13 @@ static void on_all_polled(hf_driver *driver, unsigned roles, const hf_polled *po
     }
 }
 
+/* Takes what is there, without sleeping. */
+static void look_at_links(hf_driver *driver, unsigned roles) {
+    hf_polled polled;
+    choose_polled(driver, roles, &polled);
+    if (poll(polled.fds, polled.count, 0) > 0) on_all_polled(driver, roles, &polled);
+}
+
 /* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has something, or `until`.
  * Releases the mutex meanwhile; reads only what `mine` still allows after that. False after a signal. */
 static bool sleep_on_links(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra, hf_time until,
@@ -492,7 +499,7 @@ static void *watch(void *context) {
     while (must_go_on(driver)) {
         driver->sleeps_until = 0;
         if (!driver->calling) {
-            hear_idle(driver);
+            if (driver->client.quorum) look_at_links(driver, ROLE(HF_LINK_CALLS));
             serve_calls(driver);
         }
         serve_keeper(driver);
