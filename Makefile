@@ -103,6 +103,23 @@ $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BU
 
 unit-programs: $(UNIT_PROGRAMS)
 
+# fuzzing harnesses, built in a directory of their own: clang, with all the code under its sanitizers
+
+FUZZ := reply url options
+FUZZ_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+BINDING_OBJECTS_lua5.4 = $(POSIX:%.c=$(BUILD)/obj/%.o) $(BINDING:%.c=$(BUILD)/obj/lua5.4/%.o)
+
+$(BUILD)/obj/spec/fuzz/%.o: CFLAGS += -Ispec/unit $(CFLAGS_lua5.4)
+
+$(BUILD)/fuzz/options: $(BINDING_OBJECTS_lua5.4)
+
+$(BUILD)/fuzz/%: $(BUILD)/obj/spec/fuzz/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
+	@mkdir -p $(@D)
+	$(CC) $(FUZZ_FLAGS) -fsanitize=fuzzer $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) \
+	    $(call config,--libs,lua5.4,-llua5.4) -lpthread -ldl -lm -o $@
+
+fuzz-programs: $(FUZZ:%=$(BUILD)/fuzz/%)
+
 # what people type
 
 demo:

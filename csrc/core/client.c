@@ -11,6 +11,7 @@
 static void on_events_ready(void *context, hf_time now);
 static void on_events_closed(void *context, hf_time now);
 static void on_event(void *context, const hf_reply *event, hf_time now);
+static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now);
 
 void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
     *client = (hf_client){.config = *config, .linger_until = 0, .ping_at = HF_NEVER};
@@ -254,13 +255,18 @@ hf_time hf_client_deadline(const hf_client *client) {
     return soonest;
 }
 
+/* A call that waits for one hold after the other may find each in use again. */
+static void tick_op(hf_op *op, hf_time now) {
+    if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_tick(op, now);
+    else if (now >= hf_op_deadline(op))
+        give_up(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
+}
+
 void hf_client_tick_calls(hf_client *client, hf_time now) {
     hf_session_tick(&client->links[HF_LINK_CALLS], now);
     hf_session_tick(&client->links[HF_LINK_EVENTS], now);
     tick_events(client, now);
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (op->spec.kind == HF_OP_ACQUIRE && !op->done) hf_acquire_tick(op, now);
-    }
+    for (hf_op *op = client->ops; op; op = op->next) tick_op(op, now);
 }
 
 void hf_client_tick_keeper(hf_client *client, hf_time now) {
