@@ -357,11 +357,12 @@ static void on_mismatch(hf_op *op, hf_time now) {
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     long long status = hf_reply_integer_at(reply, 0, 99), number = hf_reply_integer_at(reply, 1, 0);
+    long long others = hf_reply_integer_at(reply, 2, 0);
     if (!reply) {
         hf_failure failure = request->failure;
         on_failed(op, &failure, now);
-    } else if (status == 1) {
-        op->from += (uint32_t)hf_reply_integer_at(reply, 2, 0);
+    } else if (status == 1 && others >= 0 && others < UINT32_MAX - op->from) {
+        op->from += (uint32_t)others;
         hf_time asked_at = HF_DEFECT(LEASE_FROM_REPLY) ? now : request->sent_at;
         take(op, hf_lease_end(asked_at, op->spec.lease), (uint64_t)number, false, now);
     } else if (status == 0) {

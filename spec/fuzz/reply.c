@@ -349,11 +349,11 @@ static void await_ends(void) {
     }
 }
 
-static void come_to_rest(void) {
+static void close_client(bool to_rest) {
     hf_client_close(&w.client, w.now);
     check();
     for (const hf_op *op = w.client.ops; op; op = op->next) MUST(op->done);
-    if (!w.short_leases) return;
+    if (!to_rest || !w.short_leases) return;
     sleep_until(w.now + SETTLED_AFTER);
     MUST(hf_client_is_quiet(&w.client));
 }
@@ -370,8 +370,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     w.refusing = end & 2;
     w.mute = false;
     if (end & 1) await_ends();
-    check();
-    come_to_rest();
+    close_client(end != 0);
     for (size_t i = 0; i < MOST_OPS; i++) end_op(i);
     hf_client_free(&w.client);
     for (size_t i = 0; i < COUNT(KEYS); i++) hf_names_free(&w.names[i]);

@@ -437,6 +437,20 @@ TEST(a_blocked_call_ends_in_time)
     finish(AT(8000));
 }
 
+TEST(a_number_of_no_lock)
+{
+    static const char *const numbers[] = {"0", "4", "-1", "9223372036854775807", "-9223372036854775808"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char reply[64];
+        start();
+        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+        snprintf(reply, sizeof reply, "*2\r\n:-1\r\n:%s\r\n", numbers[i]);
+        hear_calls(&rig, reply, AT(1));
+        CHECK_OUTCOME(op, "lost");
+        finish(AT(2));
+    }
+}
+
 TEST(out_of_memory)
 {
     check_survives(HF_OP_ACQUIRE_ALL, ALL_ACQUIRED, false);
