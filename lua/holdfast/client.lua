@@ -103,7 +103,7 @@ function Client:multi_lock(keys, opts)
   for i, key in ipairs(keys) do
     members[i] = locks.new(self, key, opts, defaults[self])
   end
-  return multi_lock.new(members, opts.wait, "client:multi_lock", 2)
+  return (multi_lock.new(members, opts.wait, "client:multi_lock", 2)) -- no tail call: the level counts this function
 end
 
 -- A template that runs functions one by one for each business type and id.
@@ -124,9 +124,9 @@ function Client:idempotent(key, opts, fn, ...)
   check_self(self, meta, "client:idempotent", 2)
   argument(key, options.key, "client:idempotent", "key", 2)
   if options.callable(opts) == nil then return idempotent.run(self, key, defaults[self], {}, opts, fn, ...) end
-  options.table(opts, idempotent.options, "client:idempotent", 2)
+  opts = options.table(opts, idempotent.options, "client:idempotent", 2)
   argument(fn, options.callable, "client:idempotent", "fn", 2)
-  return idempotent.run(self, key, defaults[self], opts or {}, fn, ...)
+  return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.
@@ -139,9 +139,8 @@ function Client:with_lock(key, opts, fn, ...)
   check_self(self, meta, "client:with_lock", 2)
   argument(key, options.key, "client:with_lock", "key", 2)
   if options.callable(opts) == nil then return Client.with_lock(self, key, {}, opts, fn, ...) end
-  options.table(opts, templates.options, "client:with_lock", 2)
+  opts = options.table(opts, templates.options, "client:with_lock", 2)
   argument(fn, options.callable, "client:with_lock", "fn", 2)
-  opts = opts or {}
   return templates.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
 end
 

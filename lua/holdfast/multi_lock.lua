@@ -31,10 +31,16 @@ local function check_self(self, what)
   if getmetatable(self) ~= MultiLock then error(what .. ": call it with a colon on a holdfast.multi_lock", 3) end
 end
 
+-- A list without holes and without other fields.
 local function check_list(value, check_one)
   if type(value) ~= "table" or #value == 0 or #value > MOST then return false end
-  for _, each in ipairs(value) do
+  local count = 0
+  for _, each in pairs(value) do
     if not check_one(each) then return false end
+    count = count + 1
+  end
+  for i = 1, count do
+    if value[i] == nil then return false end
   end
   return true
 end

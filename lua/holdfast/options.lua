@@ -124,12 +124,22 @@ function options.argument(value, check, what, name, level)
   return value
 end
 
--- Raises unless `given` is nil or a table of known options that pass. Returns a table.
+-- What a metatable answers is asked for once, so that what was checked is what is used.
+local function settled(given, known)
+  if getmetatable(given) == nil then return given end
+  local plain = {}
+  for name, value in next, given do plain[name] = value end
+  for name in pairs(known) do plain[name] = given[name] end
+  return plain
+end
+
+-- Raises unless `given` is nil or a table of known options that pass. Returns the table to use.
 function options.table(given, known, what, level)
   if given == nil then return {} end
   if type(given) ~= "table" then
     error(("%s: options must be a table, not %s"):format(what, shown(given)), level + 1)
   end
+  given = settled(given, known)
   for name, value in pairs(given) do
     local check = known[name]
     if not check then
