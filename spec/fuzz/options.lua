@@ -22,7 +22,7 @@ local NUMBERS = {
   0, 1, -1, 0.5, 0.001, 0.0009, 1e9, 1e10, math.huge, -math.huge, 0 / 0, math.maxinteger, math.mininteger, 1e300, 2^53,
   3600, 3601, 30,
 }
-local SIZES = { 126, 127, 128, 255, 256, 1048576, 1048577 }
+local SIZES = { 126, 127, 128, 255, 256, 4096 }
 
 local OPTIONS = {
   "url", "name", "lease", "wait", "prefix", "connect_timeout", "command_timeout", "grant_lease", "driver", "watchdog",

@@ -90,8 +90,8 @@ static void write_output(hf_session *session) {
 }
 
 static void serve(void) {
-    for (int i = 0; i < HF_LINKS; i++) {
-        hf_session *session = &w.client.links[i];
+    for (size_t i = 0; i < hf_client_link_count(&w.client); i++) {
+        hf_session *session = hf_client_link(&w.client, i);
         if (hf_session_wants(session, w.now) == HF_WANT_CLOSE) hf_session_closed(session, "not needed", w.now);
         if (hf_session_wants(session, w.now) == HF_WANT_OPEN) {
             hf_session_opening(session, w.now);
@@ -159,7 +159,7 @@ static void check_hold(const hf_hold *hold, size_t at) {
     MUST(hold->count > hold->base && hf_hold_own(hold) > 0);
     hf_time lease = hf_time_max(hold->lease, w.client.config.grant_lease);
     MUST(hold->valid_until <= hf_lease_end(w.asked_at[key][owner], lease));
-    MUST(hold->wake_at <= hold->valid_until);
+    MUST(hold->wake_at <= hf_time_max(hold->valid_until, w.now));
 }
 
 static void check_op(const hf_op *op) {
@@ -176,7 +176,8 @@ static void check(void) {
         waiting += op->events;
         check_op(op);
     }
-    MUST(w.client.waiting == waiting);
+    for (size_t i = 0; i < w.client.node_count; i++) waiting -= w.client.nodes[i]->waiting;
+    MUST(waiting == 0);
 }
 
 /* ---- operations ---- */
@@ -241,6 +242,10 @@ static void end_op(size_t i) {
     serve();
 }
 
+static hf_session *pick_link(input *in) {
+    return hf_client_link(&w.client, pick(in, (unsigned)hf_client_link_count(&w.client)));
+}
+
 static hf_hold *pick_hold(input *in) {
     size_t count = w.client.holds.count;
     unsigned i = pick(in, 64);
@@ -282,17 +287,17 @@ static void step(input *in) {
         break;
     case 'l': allow_all(); break;
     case '<':
-        link = &w.client.links[pick(in, HF_LINKS)];
+        link = pick_link(in);
         feed(link, take_until(in, '~'));
         break;
-    case '~': feed(&w.client.links[pick(in, HF_LINKS)], hf_slice_of("~")); break;
+    case '~': feed(pick_link(in), hf_slice_of("~")); break;
     case '=':
-        link = &w.client.links[pick(in, HF_LINKS)];
+        link = pick_link(in);
         feed(link, hf_slice_of(REPLIES[pick(in, COUNT(REPLIES))]));
         break;
-    case '!': be_closed(&w.client.links[pick(in, HF_LINKS)]); break;
+    case '!': be_closed(pick_link(in)); break;
     case 'o':
-        link = &w.client.links[pick(in, HF_LINKS)];
+        link = pick_link(in);
         if (link->state == HF_SESSION_OPENING && !link->closing) hf_session_opened(link, w.now);
         break;
     case '/': w.refusing = !w.refusing; break;
