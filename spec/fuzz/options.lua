@@ -215,9 +215,26 @@ local function check_members(call, list, multi)
   if #multi:keys() ~= count then fail(call, ("%d members of %d"):format(#multi:keys(), count)) end
 end
 
+local function is_seconds(value, least, most)
+  return type(value) == "number" and value >= least and value <= most
+end
+
+-- What came through the checks is what the core is made for.
+local function check_lock(call, lock)
+  local data = core.lock.data(lock)
+  local owner = data.owner
+  local good = is_seconds(data.lease, 0.001, 1e9) and is_seconds(data.wait, 0, math.huge)
+    and (data.token_ttl == 0 or is_seconds(data.token_ttl, 0.001, 1e9)) and type(data.renewed) == "boolean"
+    and (owner == nil or type(owner) == "string" and #owner > 0 and #owner <= 255 and owner ~= "mode")
+    and (data.interruptible == nil or type(data.interruptible) == "boolean")
+  if not good then fail(call, "took what it cannot use") end
+end
+
 local function make(input, call, arguments, n)
   local ok, results = pcall(call.call, input, arguments, n)
-  if call.raw or input.odd_seen then return end
+  if call.raw then return end
+  if ok and (call.name == "client:lock" or call.name == "client:mutex") then check_lock(call, results[1]) end
+  if input.odd_seen then return end
   if not ok then
     check_error(call, results)
   elseif results[1] == nil and results.n > 1 then

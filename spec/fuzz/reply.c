@@ -132,6 +132,32 @@ static void feed(hf_session *session, hf_slice bytes) {
     serve();
 }
 
+/* A message of our channel. */
+static void hear_message(hf_session *session, hf_slice text) {
+    char bytes[1024];
+    int head = snprintf(bytes, sizeof bytes, "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$%zu\r\n", text.size);
+    if ((size_t)head + text.size + 2 > sizeof bytes) return;
+    memcpy(bytes + head, text.data, text.size);
+    memcpy(bytes + head + text.size, "\r\n", 2);
+    feed(session, (hf_slice){bytes, (size_t)head + text.size + 2});
+}
+
+/* An array of integers, given as text with commas. */
+static void hear_integers(hf_session *session, hf_slice text) {
+    char bytes[1024];
+    size_t count = 1, used;
+    if (text.size > 200) return;
+    for (size_t i = 0; i < text.size; i++) count += text.data[i] == ',';
+    used = (size_t)snprintf(bytes, sizeof bytes, "*%zu\r\n:", count);
+    for (size_t i = 0; i < text.size; i++) {
+        bool next = text.data[i] == ',';
+        memcpy(bytes + used, next ? "\r\n:" : text.data + i, next ? 3 : 1);
+        used += next ? 3 : 1;
+    }
+    memcpy(bytes + used, "\r\n", 2);
+    feed(session, (hf_slice){bytes, used + 2});
+}
+
 static void be_closed(hf_session *session) {
     hf_session_closed(session, "Connection reset by peer", w.now);
     serve();
@@ -289,6 +315,14 @@ static void step(input *in) {
     case '<':
         link = pick_link(in);
         feed(link, take_until(in, '~'));
+        break;
+    case 'm':
+        link = pick_link(in);
+        hear_message(link, take_until(in, '~'));
+        break;
+    case '*':
+        link = pick_link(in);
+        hear_integers(link, take_until(in, '~'));
         break;
     case '~': feed(pick_link(in), hf_slice_of("~")); break;
     case '=':

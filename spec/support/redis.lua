@@ -12,7 +12,10 @@ local START_TRIES = 5
 local Server = {}
 Server.__index = Server
 
-local redis = {}
+local redis = {
+  running = {}, -- servers that were started and not stopped, as keys
+  on_stop = nil, -- called with a server before it is stopped
+}
 
 local function free_port()
   local fd, port = assert(sys.listen_tcp())
@@ -82,7 +85,10 @@ function redis.start(options)
   for _ = 1, START_TRIES do
     if options.tcp then self.port = free_port() end
     write_config(self)
-    if self:_launch() then return self end
+    if self:_launch() then
+      redis.running[self] = true
+      return self
+    end
     self.process:stop()
   end
   error("redis-server does not start: " .. self.process:output(), 2)
@@ -138,21 +144,23 @@ function Server:restart(keep_data)
 end
 
 function Server:stop()
+  if redis.on_stop and redis.running[self] then redis.on_stop(self) end
+  redis.running[self] = nil
   self:_disconnect()
   self.process:stop()
   process.remove(self.directory)
 end
 
--- Keys as a sorted list, channels with subscribers, and connections other than the specs' own.
+-- Keys as a sorted list, channels with subscribers, and connections other than the specs' own and replicas'.
 function Server:leaks(pattern)
   local keys = self:cli("KEYS", pattern or "*")
   table.sort(keys)
   local channels = self:cli("PUBSUB", "CHANNELS", "*")
   local clients = 0
   for line in self:cli("CLIENT", "LIST"):gmatch("[^\n]+") do
-    if not line:find(" cmd=monitor ", 1, true) and not line:find(" cmd=client|list ", 1, true) then
-      clients = clients + 1
-    end
+    local own = line:find(" cmd=monitor ", 1, true) or line:find(" cmd=client|list ", 1, true)
+    local replica = line:find(" flags=S ", 1, true)
+    if not own and not replica then clients = clients + 1 end
   end
   return { keys = keys, channels = channels, clients = clients }
 end
