@@ -37,10 +37,7 @@ local MOST_SERVERS = 32
 
 local function check_servers(value)
   local wrong = "a list of 1 to 32 URLs"
-  if type(value) ~= "table" or #value == 0 or #value > MOST_SERVERS then return wrong end
-  for _, url in ipairs(value) do
-    if type(url) ~= "string" then return wrong end
-  end
+  if not options.is_list(value, MOST_SERVERS, function(url) return type(url) == "string" end) then return wrong end
 end
 
 local known = {

@@ -71,6 +71,20 @@ function options.callable(value)
   if type(meta) ~= "table" or not meta.__call then return "a function" end
 end
 
+-- Whether it is a list of 1 to `most` values that all pass, without holes and without other fields.
+function options.is_list(value, most, passes)
+  if type(value) ~= "table" then return false end
+  local count = 0
+  for _, each in pairs(value) do
+    if not passes(each) then return false end
+    count = count + 1
+  end
+  for i = 1, count do
+    if value[i] == nil then return false end
+  end
+  return count > 0 and count <= most and count == #value
+end
+
 function options.one_of(...)
   local known = { ... }
   return function(value)

@@ -28,7 +28,7 @@ local OPTIONS = {
   "url", "name", "lease", "wait", "prefix", "connect_timeout", "command_timeout", "grant_lease", "driver", "watchdog",
   "owner", "on_lost", "interruptible", "fencing", "token_ttl", "abort_on_loss", "queue", "expire", "info",
   "delete_key", "replay", "fingerprint", "keep_on_error", "client", "key", "layout", "print", "renewed", "entropy",
-  "external",
+  "external", "servers", "mode", "restart_guard",
 }
 
 -- ---- reading ----

@@ -1,6 +1,6 @@
-/* A whole client under arbitrary replies. The input is a program of one-byte commands, written so that a person can
- * read it: operations begin and end, bytes come in over any link in any cuts, connections end or cannot be made, time
- * passes with and without ticks, allocations fail.
+/* A whole client, of one server or of a quorum of three, under arbitrary replies. The input is a program of one-byte
+ * commands, written so that a person can read it: operations begin and end, bytes come in over any link in any cuts,
+ * connections end or cannot be made, time passes with and without ticks, allocations fail.
  *
  * What must hold: the heap of holds is in order; nothing is held for longer than its lease from the last command that
  * was sent for it; a deadline that has passed is dealt with by a few ticks; every wait ends; what is told about a
@@ -9,6 +9,7 @@
 #include "input.h"
 #include "lease.h"
 #include "memerr.h"
+#include "quorum.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 #define MOST_OPS 24
@@ -171,8 +172,8 @@ static size_t index_of(hf_slice text, const char *const *list, size_t count) {
     return i;
 }
 
-static void check_hold(const hf_hold *hold, size_t at) {
-    const hf_holds *holds = &w.client.holds;
+static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) {
+    const hf_holds *holds = &client->holds;
     MUST(hold->in_table && hold->refs > 0 && hold->heap_index == at);
     MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->wake_at);
     MUST(hf_holds_find(holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold)) == hold);
@@ -185,7 +186,7 @@ static void check_hold(const hf_hold *hold, size_t at) {
     MUST(hold->count > hold->base && hf_hold_own(hold) > 0);
     hf_time lease = hf_time_max(hold->lease, w.client.config.grant_lease);
     MUST(hold->valid_until <= hf_lease_end(w.asked_at[key][owner], lease));
-    MUST(hold->wake_at <= hf_time_max(hold->valid_until, w.now));
+    MUST(client->quorum || hold->wake_at <= hf_time_max(hold->valid_until, w.now));
 }
 
 static void check_op(const hf_op *op) {
@@ -195,15 +196,21 @@ static void check_op(const hf_op *op) {
     MUST(!op->done || !op->blocked || op->spec.kind != HF_OP_ACQUIRE);
 }
 
-static void check(void) {
+static void check_client(const hf_client *client) {
     size_t waiting = 0;
-    for (size_t i = 0; i < w.client.holds.count; i++) check_hold(w.client.holds.heap[i], i);
-    for (const hf_op *op = w.client.ops; op; op = op->next) {
+    for (size_t i = 0; i < client->holds.count; i++) check_hold(client, client->holds.heap[i], i);
+    for (const hf_op *op = client->ops; op; op = op->next) {
         waiting += op->events;
         check_op(op);
     }
-    for (size_t i = 0; i < w.client.node_count; i++) waiting -= w.client.nodes[i]->waiting;
+    for (size_t i = 0; i < client->node_count; i++) waiting -= client->nodes[i]->waiting;
     MUST(waiting == 0);
+}
+
+static void check(void) {
+    const hf_quorum *quorum = w.client.quorum;
+    check_client(&w.client);
+    for (size_t i = 0; quorum && i < quorum->count; i++) check_client(quorum->members[i]);
 }
 
 /* ---- operations ---- */
@@ -350,7 +357,10 @@ static void step(input *in) {
 
 static bool begin_client(input *in) {
     static const unsigned char entropy[24] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 99};
-    unsigned flags = pick(in, 8);
+    static const hf_server servers[] = {{.host = "h", .port = 1, .label = "h:1"},
+                                        {.host = "h", .port = 2, .label = "h:2"},
+                                        {.host = "h", .port = 3, .label = "h:3"}};
+    unsigned flags = pick(in, 16);
     hf_client_config config = {.grant_lease = 2 * HF_SECOND,
                                .keeper = flags & 1 ? HF_LINK_CALLS : HF_LINK_KEEPER,
                                .attended = flags & 2,
@@ -362,6 +372,11 @@ static bool begin_client(input *in) {
         snprintf(config.session.server.password, sizeof config.session.server.password, "hushhush");
         snprintf(config.session.name, sizeof config.session.name, "holdfast");
     }
+    if (flags & 8) {
+        config.mode = HF_MODE_QUORUM;
+        config.servers = servers;
+        config.server_count = COUNT(servers);
+    }
     memset(&w, 0, sizeof w);
     w.now = 1000 * HF_SECOND;
     w.short_leases = true;
@@ -369,8 +384,7 @@ static bool begin_client(input *in) {
         if (!hf_names_make(&w.names[i], hf_slice_of(KEYS[i]))) return false;
         w.all[i] = &w.names[i];
     }
-    hf_client_init(&w.client, &config, entropy);
-    return true;
+    return hf_client_init(&w.client, &config, entropy);
 }
 
 /* Nobody answers any more: every operation that does not wait for ever ends by itself. */
