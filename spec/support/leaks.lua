@@ -34,9 +34,9 @@ local function descriptors()
   return count
 end
 
--- A hung server answers nobody.
-local function can_answer(server)
-  if server.process:status() then return false end
+-- A hung server answers nobody; Sentinels and nodes of a cluster have connections of their own among themselves.
+local function can_tell(server)
+  if server.process:status() or server.options.sentinel or server.options.cluster then return false end
   local file = io.open(("/proc/%d/stat"):format(server.pid))
   local state = file and file:read("*a"):match("%) (%a)")
   if file then file:close() end
@@ -89,7 +89,7 @@ local function settle(look)
 end
 
 local function look_at(server)
-  if excused or not can_answer(server) then return end
+  if excused or not can_tell(server) then return end
   settle(function() return wrong_on(server) end)
 end
 

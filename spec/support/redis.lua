@@ -176,16 +176,22 @@ function Server:stop()
   process.remove(self.directory)
 end
 
--- Keys as a sorted list, channels with subscribers, and connections other than the specs' own and replicas'.
+-- A connection of another server, or that of a spec which looks.
+local function is_own(line)
+  return line:find(" cmd=monitor ", 1, true) or line:find(" cmd=client|list ", 1, true) or line:find(" flags=[SM] ")
+    or line:find(" name=sentinel-", 1, true)
+end
+
+-- Keys as a sorted list, channels with subscribers, and connections, without those of Sentinels, replicas, masters and monitors.
 function Server:leaks(pattern)
   local keys = self:cli("KEYS", pattern or "*")
   table.sort(keys)
-  local channels = self:cli("PUBSUB", "CHANNELS", "*")
-  local clients = 0
+  local channels, clients = {}, 0
+  for _, channel in ipairs(self:cli("PUBSUB", "CHANNELS", "*")) do
+    if channel ~= "__sentinel__:hello" then channels[#channels + 1] = channel end
+  end
   for line in self:cli("CLIENT", "LIST"):gmatch("[^\n]+") do
-    local own = line:find(" cmd=monitor ", 1, true) or line:find(" cmd=client|list ", 1, true)
-    local replica = line:find(" flags=S ", 1, true)
-    if not own and not replica then clients = clients + 1 end
+    if not is_own(line) then clients = clients + 1 end
   end
   return { keys = keys, channels = channels, clients = clients }
 end
