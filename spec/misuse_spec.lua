@@ -411,7 +411,8 @@ end)
 
 describe("a list", function()
   it("has no holes and nothing else", function()
-    for _, keys in ipairs { { "a", nil, "c" }, { nil, "b" }, { "a", more = "b" }, setmetatable({}, { __len = function() return 3 end }) } do
+    local empty = setmetatable({}, { __len = function() return 3 end })
+    for _, keys in ipairs { { "a", nil, "c" }, { nil, "b" }, { "a", more = "b" }, empty } do
       raises(function() local _ = client:multi_lock(keys) end, "client:multi_lock", "keys must be a list")
     end
     raises(function() local _ = holdfast.multi_lock { lock, nil, lock } end, "holdfast.multi_lock", "locks must be a list")
