@@ -39,7 +39,7 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: sim sim-defects build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
+.PHONY: sim sim-defects fuzz-build build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
         analyse gc model \
         format install clean embed
 .DEFAULT_GOAL := build
@@ -108,6 +108,24 @@ $(BUILD)/unit/test_net: WRAP += -Wl,--wrap=getaddrinfo
 
 unit-programs: $(UNIT_PROGRAMS)
 
+# fuzzing harnesses: all the code compiled by clang with its sanitizers, in a directory of its own
+
+FUZZ := $(patsubst spec/fuzz/%.c,%,$(wildcard spec/fuzz/*.c))
+FUZZ_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+
+fuzz-build:
+	@$(MAKE) -s BUILD=$(BUILD)/fuzz CC=clang "SANITIZE=$(FUZZ_FLAGS) -fsanitize=fuzzer-no-link" "OPTIMIZE=-O1 -g" \
+	    $(FUZZ:%=$(BUILD)/fuzz/harness/%)
+
+$(BUILD)/obj/spec/fuzz/%.o: CFLAGS += -Ispec/unit $(CFLAGS_lua5.4)
+
+$(BUILD)/harness/options: $(POSIX:%.c=$(BUILD)/obj/%.o) $(BINDING:%.c=$(BUILD)/obj/lua5.4/%.o)
+
+$(BUILD)/harness/%: $(BUILD)/obj/spec/fuzz/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
+	@mkdir -p $(@D)
+	$(CC) $(FUZZ_FLAGS) -fsanitize=fuzzer $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) \
+	    $(call config,--libs,lua5.4,-llua5.4) -lpthread -ldl -lm -o $@
+
 # what people type
 
 demo:
@@ -130,7 +148,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs asan tsan valgrind clang analyse gc model:
+spec lint docs asan tsan valgrind clang analyse gc model fuzz:
 	@tools/suites $@
 
 $(BUILD)/bench/baseline: bench/baseline.c
