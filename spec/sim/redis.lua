@@ -259,6 +259,8 @@ local function send_messages(server)
 end
 
 local function end_connections(server)
+  if not server.ending then return end
+  server.ending = false
   for _, client in ipairs(server:clients()) do
     if client.ending then client:drop() end
   end
@@ -288,7 +290,7 @@ function Client:feed(bytes)
       out[#out + 1] = resp.encode(execute(self, args))
     elseif message then
       out[#out + 1] = resp.encode { err = "ERR " .. message }
-      self.ending = true
+      self.ending, self.server.ending = true, true
     else
       break
     end

@@ -14,6 +14,10 @@ local jit = rawget(_G, "jit")
 local build = os.getenv("HOLDFAST_BUILD") or "./build"
 local flavour = jit and "luajit" or "lua5.4"
 
+-- One process runs many short schedules through the same code, of which little is worth a trace.
+if jit then require("jit.opt").start("hotloop=500", "hotexit=200") end
+collectgarbage("setpause", 400)
+
 local OPTIONS = { ["--from"] = "number", ["--seeds"] = "number", ["--seed"] = "number", ["--trace"] = "flag",
   ["--defect"] = "text", ["--defects"] = "flag", ["--kept"] = "flag" }
 

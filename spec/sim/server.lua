@@ -9,10 +9,11 @@ local EPOCH_US = 1700000000000000
 local Server = {}
 Server.__index = Server
 
-local shas, names = {}, {}
+local shas, names, sha_of = {}, {}, {}
 for name, text in pairs(programs) do
   shas[name] = sha1(text)
   names[shas[name]] = name
+  sha_of[text] = shas[name]
 end
 
 local function load(server, text)
@@ -35,7 +36,7 @@ function Server.new(world, rate, patched)
   self.redis.scripts = {}
   self.db = self.redis:database(0)
   self.redis.defects.evalsha = function(run, client, args) return self:run(run, client, args, args[2]) end
-  self.redis.defects.eval = function(run, client, args) return self:run(run, client, args, sha1(args[2])) end
+  self.redis.defects.eval = function(run, client, args) return self:run(run, client, args, sha_of[args[2]]) end
   return self
 end
 
