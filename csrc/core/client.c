@@ -207,8 +207,10 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
                            hf_time now) {
     if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
-    if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
-    if (layout == HF_LAYOUT_LOCK && hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner)) return;
+    hf_hold *known = hf_holds_find(&client->holds, layout, key, owner);
+    if (!known && layout == HF_LAYOUT_LOCK) known = hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner);
+    if (known && known->state != HF_HOLD_LOST) return; /* being left, or acquired anew, which adopts it */
+    if (known) hf_holds_remove(&client->holds, known); /* its handle will tell the loss */
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;
     hold->wait = wait;

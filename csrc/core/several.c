@@ -248,6 +248,10 @@ static bool let_go(hf_op *op, hf_hold *hold, long long result, hf_time now) {
 }
 
 static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
+    if (hold->state == HF_HOLD_LOST) {
+        drop_from_table(op, hold, now);
+        return;
+    }
     bool held = hold->in_table && hold->state == HF_HOLD_HELD;
     if (held) hold->count--;
     if (held && hold->count <= hold->base) hf_keeper_leave_in_order(op->client, hold, now);

@@ -69,8 +69,11 @@ local function show(seed, plan, found)
   trace(minimise.plan(plan, found.rule, settings))
 end
 
+-- What the seeds stand for.
+local plan_of = options.kept and plans.base or plans.of
+
 local function run_one(seed)
-  return simulator.run(plans.of(seed), settings)
+  return simulator.run(plan_of(seed), settings)
 end
 
 local function summary(count, events, hash, failed, started)
@@ -88,7 +91,7 @@ local function run_all(seeds)
     events, hash = events + result.events, (hash * 31 + result.hash) % 2147483647
     if result.found then
       failed = failed + 1
-      if failed <= SHOWN then show(seed, plans.of(seed), result.found) end
+      if failed <= SHOWN then show(seed, plan_of(seed), result.found) end
     end
   end
   summary(#seeds, events, hash, failed, started)
