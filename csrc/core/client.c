@@ -209,7 +209,8 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
     hf_hold *known = hf_holds_find(&client->holds, layout, key, owner);
     if (!known && layout == HF_LAYOUT_LOCK) known = hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner);
-    if (known && known->state != HF_HOLD_LOST) return; /* being left, or acquired anew, which adopts it */
+    if (known && (known->state != HF_HOLD_LOST || HF_DEFECT(STRAY_KEPT)))
+        return;                                        /* being left, or acquired anew, which adopts it */
     if (known) hf_holds_remove(&client->holds, known); /* its handle will tell the loss */
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;

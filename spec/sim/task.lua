@@ -413,15 +413,17 @@ local function acquire_several(self, handles)
   return acquire_in_order(self, handles)
 end
 
-local function release_together(self, handles, last)
-  if last then
-    for _, handle in ipairs(handles) do unclaim(self, handle) end
+local function release_together(self, handles)
+  local last = {}
+  for i, handle in ipairs(handles) do
+    last[i] = raw.holds(handle.lock) <= 1
+    if last[i] then unclaim(self, handle) end
   end
   local ok, _, code = perform_all(self, handles, "release_all")
   if code == "lost" then self.watcher:lost(self.plan, handles[1]) end
-  for _, handle in ipairs(handles) do
-    if last and ok then self.process.released[hold_name(handle)] = self.world.now end
-    if not last and ok then check_count(self, handle) end
+  for i, handle in ipairs(handles) do
+    if last[i] and ok then self.process.released[hold_name(handle)] = self.world.now end
+    if not last[i] and ok then check_count(self, handle) end
   end
   self:look_now()
 end
@@ -435,8 +437,8 @@ local function several_round(self, handles)
   end
   for i, handle in ipairs(handles) do hold(self, handle, claims[i]) end
   if plan.finish == "vanish" then return vanish(self, handles) end
-  for left = count, 1, -1 do
-    if plan.together then release_together(self, handles, left == 1) else give_back(self, handles, #handles) end
+  for _ = 1, count do
+    if plan.together then release_together(self, handles) else give_back(self, handles, #handles) end
   end
 end
 

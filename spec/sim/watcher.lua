@@ -8,6 +8,7 @@ local floor, max = math.floor, math.max
 local MOST_COMMANDS = 150 -- of one process in a second
 local CALM_GAP = 400000   -- a released lock and somebody waiting for it
 local SLACK = 300000
+local CLOCKS_MS = 500     -- by which the ends of a lease may differ
 
 local Watcher = {}
 Watcher.__index = Watcher
@@ -455,10 +456,25 @@ local function check_channels_left(self)
   if next(self.server.redis.patterns) then self.world:fail("leftover", "a pattern is still subscribed to") end
 end
 
+-- Nobody has it any more, so the server is to know that: leases are for the dead. A lease that has ended by our clock
+-- may have a moment left by the server's.
+local function check_lock_left(self, key)
+  local entry = live(self, key.name)
+  local holder = holder_in(entry)
+  if not (self.calm and holder and self.uuids[holder:sub(1, 36)]) then return end
+  if entry.expires - self.server.redis:now_ms() > CLOCKS_MS then
+    self.world:fail("leftover", "%s: %s still has it on the server", key.name, holder)
+  end
+end
+
 -- All is over; after `later` microseconds no lease runs any more.
 function Watcher:finish(later)
   local world = self.world
-  for _, name in ipairs(self.names) do check_queue_left(self, self.keys[name]) end
+  self.server.redis:look_at_clock()
+  for _, name in ipairs(self.names) do
+    check_queue_left(self, self.keys[name])
+    check_lock_left(self, self.keys[name])
+  end
   check_channels_left(self)
   world.now = world.now + later
   self.server.redis:look_at_clock()
