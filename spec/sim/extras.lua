@@ -72,6 +72,7 @@ local function take_several(prng, plan)
     task.several, task.together = some_of(prng, keys), prng:chance(70)
     task.also, task.force, task.naps = nil, nil, { task.naps[1] }
     if task.finish == "drop" then task.finish = "release" end
+    if prng:chance(20) then task.patience, task.lease = prng:range(100, 4000), 10 end
   end)
 end
 
