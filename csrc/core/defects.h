@@ -30,7 +30,11 @@
     X(STRAY_KEPT)         /* a grant for a lost hold is kept */                                                        \
     X(ALL_NO_UNDO)        /* what an acquire of several may have left is left */                                       \
     X(ALL_FROM_REPLY)     /* the leases of several count from the reply */                                             \
-    X(ALL_BEHIND)         /* a release of several that failed is forgotten */
+    X(ALL_BEHIND)         /* a release of several that failed is forgotten */                                          \
+    X(QUORUM_LESS_ONE)    /* one vote less than a majority is enough */                                                \
+    X(NO_WRITE_BACK)      /* the token of a quorum stays with the server that gave it */                               \
+    X(NO_GUARD)           /* a server that has just restarted has a vote */                                            \
+    X(MINORITY_KEPT)      /* what a lost ballot got is not given back */
 
 #define HF_DEFECT_ENTRY(name) HF_DEFECT_##name,
 typedef enum hf_defect { HF_DEFECT_LIST(HF_DEFECT_ENTRY) HF_DEFECT_COUNT } hf_defect;

@@ -68,25 +68,62 @@ static bool prepare(hf_lua_lock *const *locks, size_t count, hf_failure *failure
     return failure->code == HF_OK;
 }
 
+/* Takes those out whose own hold was lost: what another handle has acquired since is not theirs. How many. */
+static size_t take_out_lost(lua_State *L, hf_lua_lock **locks, size_t count) {
+    lua_Number number = locks[0]->owner ? 0 : hf_coroutine_number(L);
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        owner_text text;
+        const taken *lost = hf_lock_lost(locks[i], hf_lock_owner(locks[i], number, &text));
+        if (!lost) {
+            locks[kept++] = locks[i];
+            continue;
+        }
+        locks[i]->last_loss = lost->hold->reason;
+        hf_lock_let_go(locks[i], lost->hold);
+    }
+    return count - kept;
+}
+
+static void add_lost(hf_failure *failure, const hf_lua_lock *first, size_t lost, size_t count) {
+    if (lost == 0 || failure->code != HF_OK) return;
+    hf_failure_set(failure, HF_LOST, "release", first->names.key, first->driver->config.session.server.label,
+                   "%zu of %zu keys were not held any more", lost, count);
+}
+
+static hf_failure run_op(lua_State *L, hf_op_kind kind, hf_lua_lock *const *locks, size_t count) {
+    const hf_names *names[HF_ALL_MAX];
+    owner_text text;
+    hf_driver *driver = locks[0]->driver;
+    hf_op_spec spec = spec_of_all(L, kind, locks, count, names, &text);
+    hf_op *op = hf_run_op(L, driver, &spec, false);
+    if (!op) return (hf_failure){.code = HF_NO_MEMORY};
+    hf_failure failure = op->failure;
+    settle_all(op, locks);
+    hf_op_end(op, hf_driver_now(driver));
+    return failure;
+}
+
+static hf_failure release_locks(lua_State *L, hf_lua_lock **locks, size_t count) {
+    const hf_lua_lock *first = locks[0];
+    size_t lost = take_out_lost(L, locks, count);
+    hf_failure failure = {.code = HF_OK};
+    if (lost < count) failure = run_op(L, HF_OP_RELEASE_ALL, locks, count - lost);
+    add_lost(&failure, first, lost, count);
+    return failure;
+}
+
 static int run_all(lua_State *L, hf_op_kind kind) {
     hf_lua_lock *locks[HF_ALL_MAX] = {NULL};
-    const hf_names *names[HF_ALL_MAX];
     size_t count = check_locks(L, locks);
     if (count == 0 || !locks[0]) return luaL_argerror(L, 1, "no locks");
     if (locks[0]->driver->external) return luaL_error(L, "this client's operations are begun and finished");
     hf_failure failure = {.code = HF_OK};
-    owner_text text;
     hf_coroutine_number(L); /* may raise: not with the mutex held */
     hf_driver *driver = enter(locks, count);
     if (prepare(locks, count, &failure)) {
-        hf_op_spec spec = spec_of_all(L, kind, locks, count, names, &text);
-        hf_op *op = hf_run_op(L, driver, &spec, false);
-        failure.code = HF_NO_MEMORY;
-        if (op) {
-            failure = op->failure;
-            settle_all(op, locks);
-            hf_op_end(op, hf_driver_now(driver));
-        }
+        bool releases = kind == HF_OP_RELEASE_ALL;
+        failure = releases ? release_locks(L, locks, count) : run_op(L, kind, locks, count);
     }
     hf_driver_leave(driver);
     return push_result(L, &failure);
@@ -106,8 +143,10 @@ static int l_release_all(lua_State *L) {
 
 /* An operation under way, as Lua sees it. Its user value is the list of locks. */
 typedef struct all_op {
-    hf_op *op; /* NULL: finished */
-    size_t count;
+    hf_op *op; /* NULL: finished, or none of them was held any more */
+    hf_lua_lock *first;
+    size_t count, lost; /* that take part, that were taken out */
+    bool finished;
     owner_text text; /* the operation's owner points here, its names are `names` */
     hf_lua_lock *locks[HF_ALL_MAX];
     const hf_names *names[HF_ALL_MAX];
@@ -117,7 +156,8 @@ static all_op *check_all_op(lua_State *L) {
     return luaL_checkudata(L, 1, HF_OP_ALL_TYPE);
 }
 
-/* begin_all({ lock, … }, kind) -> operation, its number. To be finished once it is done; collecting it gives it up. */
+/* begin_all({ lock, … }, kind) -> operation, its number or 0 when it is done. To be finished once it is done;
+ * collecting it gives it up. */
 static int l_begin_all(lua_State *L) {
     static const char *const names[] = {"acquire_all", "release_all", NULL};
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
@@ -130,14 +170,18 @@ static int l_begin_all(lua_State *L) {
     hf_setuservalue(L, -2);
     hf_coroutine_number(L);
     hf_failure failure = {.code = HF_OK};
+    self->first = self->locks[0];
     hf_driver *driver = enter(self->locks, self->count);
-    if (prepare(self->locks, self->count, &failure)) {
+    bool prepared = prepare(self->locks, self->count, &failure);
+    if (prepared && kind == HF_OP_RELEASE_ALL) self->lost = take_out_lost(L, self->locks, self->count);
+    self->count -= self->lost;
+    if (prepared && self->count > 0) {
         hf_op_spec spec = spec_of_all(L, kind, self->locks, self->count, self->names, &self->text);
         self->op = hf_client_begin(&driver->client, &spec, hf_driver_now(driver));
     }
     hf_driver_leave(driver);
-    if (!self->op) return luaL_error(L, "not enough memory");
-    lua_pushnumber(L, (lua_Number)self->op->number);
+    if (!self->op && (!prepared || self->count > 0)) return luaL_error(L, "not enough memory");
+    lua_pushnumber(L, self->op ? (lua_Number)self->op->number : 0);
     return 2;
 }
 
@@ -156,13 +200,19 @@ static void end_all(all_op *self, hf_time now) {
 /* finish_all(operation) -> what the blocking call returns; one that is not done is given up and "interrupted" */
 static int l_finish_all(lua_State *L) {
     all_op *self = check_all_op(L);
-    if (!self->op) return luaL_error(L, "the operation is finished");
-    hf_driver *driver = enter(self->locks, self->count);
-    hf_time now = hf_driver_now(driver);
-    if (!self->op->done) hf_op_give_up(self->op, now);
-    hf_failure failure = self->op->failure;
-    settle_all(self->op, self->locks);
-    end_all(self, now);
+    if (self->finished) return luaL_error(L, "the operation is finished");
+    self->finished = true;
+    hf_driver *driver = self->first->driver;
+    hf_failure failure = {.code = HF_OK};
+    hf_driver_enter(driver);
+    if (self->op) {
+        hf_time now = hf_driver_now(driver);
+        if (!self->op->done) hf_op_give_up(self->op, now);
+        failure = self->op->failure;
+        settle_all(self->op, self->locks);
+        end_all(self, now);
+    }
+    add_lost(&failure, self->first, self->lost, self->count + self->lost);
     hf_driver_leave(driver);
     return push_result(L, &failure);
 }
