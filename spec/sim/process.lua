@@ -30,7 +30,8 @@ function Process.new(world, network, plan, index, seed)
     prng = Prng.new((seed * 17 + index * 7919) % 2147483647),
     rate = plan.rate, base = plan.base, near = plan.near, far = plan.far, cuts = plan.cuts, half_open = plan.half_open,
     up_blocked = 0, down_blocked = 0, paused_until = 0, paused_us = 0, dead = false,
-    connections = {}, up_at = {}, tasks = {}, released = {}, vanished = {}, done = {}, chores = {}, answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0,
+    connections = {}, up_at = {}, tasks = {}, released = {}, vanished = {}, done = {}, chores = {},
+    answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0,
     links = plan.keeper_link and ALL_LINKS or TWO_LINKS,
   }, Process)
   self.client = assert(core.client.new {

@@ -228,7 +228,9 @@ local function acquire(self, handle, wait, patience)
   key.prints[self.plan.print or ""] = true
   local ok, _, code, record = perform(self, handle, "acquire", wait, patience)
   key.wanting[self.slot] = nil
-  if handle.layout == "guard" then self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record) end
+  if handle.layout == "guard" then
+    self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
+  end
   if not ok then
     if entered then self:look_now() end
     return nil, code
