@@ -229,10 +229,10 @@ static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
     hf_client_hold_is_free(op->client, hold, now);
 }
 
-/* False: the server no longer had it. */
+/* False: the server no longer had it. One that the first sending may have freed is no loss. */
 static bool let_go(hf_op *op, hf_hold *hold, long long result, hf_time now) {
-    bool resent = op->request.sends > 1;
-    if (hold->state == HF_HOLD_LOST || (result < 0 && !resent)) {
+    bool freed_before = op->request.sends > 1 && hold->count <= 1;
+    if (hold->state == HF_HOLD_LOST || (result < 0 && !freed_before)) {
         if (hold->state != HF_HOLD_LOST) hf_client_lose(op->client, hold, hf_lost_reason_of(result));
         drop_from_table(op, hold, now);
         return false;
