@@ -3,6 +3,7 @@
 # make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
+# make nightly    the simulator and the chaos from random seeds, until something is found
 # make bench      the ratios of the quality bars
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 # make install    PREFIX=/usr/local, DESTDIR=
@@ -39,9 +40,8 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: sim sim-defects fuzz-build build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
-        analyse gc model \
-        format install clean embed
+.PHONY: build unit-programs demo demo-openresty test check nightly bench interop lint docs unit spec memerr asan tsan \
+        valgrind clang analyse gc model sim sim-defects fuzz-build format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -84,6 +84,9 @@ sim-defects:
 
 sim: build sim-defects
 	@tools/suites sim
+
+nightly: build
+	@tools/nightly
 
 embed:
 	lua5.4 tools/embed.lua
