@@ -31,7 +31,7 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now);
 static void finish(hf_op *op, hf_time now) {
     op->state = HF_ACQUIRE_DONE;
     op->blocked = false;
-    hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
+    hf_session_drop(&op->request);
     hf_client_listen(op, false, now);
     if (op->dropped > 0) hf_client_abandon(op->client, op->hold, op->dropped, now);
     op->dropped = 0;
@@ -136,7 +136,7 @@ static bool make_waiter(hf_op *op) {
 }
 
 static bool is_heard(const hf_op *op) {
-    return op->events && op->client->subscribed;
+    return op->events && op->node->subscribed;
 }
 
 static bool encode_ask(hf_op *op, bool with_place) {
@@ -273,7 +273,7 @@ static void on_busy(hf_op *op, const hf_reply *reply, hf_time now) {
         op->state = HF_ACQUIRE_SUBSCRIBING;
         op->recheck_at = next_look(op, ttl_ms, ahead, now);
         hf_client_listen(op, true, now);
-        if (op->client->subscribed) ask(op, now);
+        if (op->node->subscribed) ask(op, now);
     } else {
         op->state = HF_ACQUIRE_WAITING;
         op->recheck_at = next_look(op, ttl_ms, ahead, now);
@@ -430,7 +430,7 @@ static void start(hf_op *op, hf_time now) {
     op->from = hold->state == HF_HOLD_HELD ? hold->count : 0;
     hold->busy = true;
     hf_holds_wake_at(&op->client->holds, hold, hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
-    if (op->spec.wait > 0 && op->client->subscribed) hf_client_listen(op, true, now);
+    if (op->spec.wait > 0 && op->node->subscribed) hf_client_listen(op, true, now);
     ask(op, now);
 }
 
@@ -537,7 +537,7 @@ hf_time hf_op_deadline(const hf_op *op) {
 /* A link that is down says little, servers close idle ones; one that could not be made again says that nobody is there.
  */
 static void end_wait(hf_op *op, hf_time now) {
-    const hf_session *calls = &op->client->links[HF_LINK_CALLS], *events = &op->client->links[HF_LINK_EVENTS];
+    const hf_session *calls = &op->node->links[HF_LINK_CALLS], *events = &op->node->links[HF_LINK_EVENTS];
     const hf_session *refused = calls->vain_opens > 0 ? calls : events;
     if (calls->state != HF_SESSION_CLOSED || refused->vain_opens == 0 || !refused->reason[0]) {
         leave(op, HF_BUSY, now);
@@ -563,7 +563,7 @@ void hf_acquire_tick(hf_op *op, hf_time now) {
 
 void hf_acquire_give_up(hf_op *op, hf_time now) {
     bool sent = op->state != HF_ACQUIRE_BLOCKED;
-    hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
+    hf_session_drop(&op->request);
     if (sent) undo(op, now);
     finish(op, now);
 }

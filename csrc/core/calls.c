@@ -203,7 +203,7 @@ static void doubt_lease(hf_op *op) {
         hold->valid_until = op->believed_until;
         return;
     }
-    if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(&client->links[HF_LINK_CALLS]);
+    if (client->config.keeper != HF_LINK_CALLS) hf_session_distrust(op->request.session);
 }
 
 static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
@@ -395,7 +395,7 @@ static void give_up_blocked(hf_op *op, hf_time now) {
 /* A release given up goes on in the background, a record given up leaves the key taken until its lease ends; anything
  * else leaves the hold as it is. */
 void hf_call_give_up(hf_op *op, hf_time now) {
-    hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
+    hf_session_drop(&op->request);
     if (!op->hold) return;
     if (op->blocked) {
         give_up_blocked(op, now);

@@ -12,74 +12,117 @@ static void on_events_ready(void *context, hf_time now);
 static void on_events_closed(void *context, hf_time now);
 static void on_event(void *context, const hf_reply *event, hf_time now);
 
-void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
-    *client = (hf_client){.config = *config, .linger_until = 0, .ping_at = HF_NEVER};
-    memcpy(&client->random, entropy + 16, sizeof client->random);
-    client->random |= 1;
-    hf_uuid_format(client->uuid, entropy);
-    snprintf(client->grants, sizeof client->grants, "holdfast_grant:%s", client->uuid);
+static void init_node(hf_node *node, hf_client *client, const hf_server *server) {
+    *node = (hf_node){.client = client, .server = *server, .ping_at = HF_NEVER};
     for (int link = 0; link < HF_LINKS; link++) {
-        hf_session_init(&client->links[link], &client->config.session, &client->random);
-        client->links[link].context = client;
+        hf_session_init(&node->links[link], &client->config.session, &client->random);
+        node->links[link].server = &node->server;
+        node->links[link].context = node;
     }
-    hf_session *events = &client->links[HF_LINK_EVENTS];
-    client->ops_end = &client->ops;
+    hf_session *events = &node->links[HF_LINK_EVENTS];
     events->subscriber = true;
     events->on_ready = on_events_ready;
     events->on_closed = on_events_closed;
     events->on_event = on_event;
 }
 
-void hf_client_free(hf_client *client) {
+void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
+    *client = (hf_client){.config = *config};
+    memcpy(&client->random, entropy + 16, sizeof client->random);
+    client->random |= 1;
+    hf_uuid_format(client->uuid, entropy);
+    snprintf(client->grants, sizeof client->grants, "holdfast_grant:%s", client->uuid);
+    client->ops_end = &client->ops;
+    init_node(&client->first, client, &config->session.server);
+    client->only[0] = &client->first;
+    client->nodes = client->only;
+    client->node_count = 1;
+}
+
+hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
+    bool alone = client->nodes == client->only;
+    if (client->node_count == HF_NODES_MAX) return NULL;
+    hf_node **grown = realloc(alone ? NULL : client->nodes, (client->node_count + 1) * sizeof *grown);
+    if (!grown) return NULL;
+    if (alone) grown[0] = &client->first;
+    client->nodes = grown;
+    hf_node *node = malloc(sizeof *node);
+    if (!node) return NULL;
+    init_node(node, client, server);
+    client->nodes[client->node_count++] = node;
+    return node;
+}
+
+hf_node *hf_client_node(const hf_client *client, hf_slice key) {
+    (void)key;
+    return client->nodes[0];
+}
+
+size_t hf_client_link_count(const hf_client *client) {
+    return client->node_count * HF_LINKS;
+}
+
+hf_session *hf_client_link(const hf_client *client, size_t index) {
+    return &client->nodes[index / HF_LINKS]->links[index % HF_LINKS];
+}
+
+/* The keeper's tasks free themselves when their request fails. */
+static void free_node(hf_node *node) {
     for (int link = 0; link < HF_LINKS; link++) {
-        hf_session_fail_all(&client->links[link], HF_CLOSED, "the client was closed", 0); /* the keeper's tasks */
-        hf_session_free(&client->links[link]);
+        hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 0);
+        hf_session_free(&node->links[link]);
     }
+}
+
+void hf_client_free(hf_client *client) {
+    for (size_t i = 0; i < client->node_count; i++) free_node(client->nodes[i]);
+    for (size_t i = 1; i < client->node_count; i++) free(client->nodes[i]);
+    if (client->nodes != client->only) free(client->nodes);
     hf_holds_free(&client->holds);
 }
 
 /* ---- the events link ---- */
 
-static bool is_waiting_acquire(const hf_op *op) {
-    return op->spec.kind == HF_OP_ACQUIRE && op->events && !op->done;
+static bool waits_at(const hf_node *node, const hf_op *op) {
+    return op->node == node && op->spec.kind == HF_OP_ACQUIRE && op->events && !op->done;
 }
 
 static bool same_releases(const hf_op *a, const hf_op *b) {
     return hf_slice_equal(a->spec.names->releases, b->spec.names->releases);
 }
 
-static void say_pattern(hf_client *client, const char *command, const hf_names *names) {
+static void say_pattern(hf_node *node, const char *command, const hf_names *names) {
     hf_slice pattern;
-    if (!client->subscribed || !hf_names_pattern(names, &pattern)) return;
+    if (!node->subscribed || !hf_names_pattern(names, &pattern)) return;
     hf_slice args[] = {hf_slice_of(command), pattern};
-    hf_session_say(&client->links[HF_LINK_EVENTS], 2, args); /* unsaid: the next look comes by the clock */
+    hf_session_say(&node->links[HF_LINK_EVENTS], 2, args); /* unsaid: the next look comes by the clock */
     free((char *)(uintptr_t)pattern.data);
 }
 
 static hf_op *other_foreign_listener(const hf_op *op) {
     for (hf_op *other = op->client->ops; other; other = other->next) {
-        if (other != op && is_waiting_acquire(other) && other->foreign && same_releases(other, op)) return other;
+        if (other != op && waits_at(op->node, other) && other->foreign && same_releases(other, op)) return other;
     }
     return NULL;
 }
 
 static void stop_listening_foreign(hf_op *op) {
-    if (op->foreign && !other_foreign_listener(op)) say_pattern(op->client, "PUNSUBSCRIBE", op->spec.names);
+    if (op->foreign && !other_foreign_listener(op)) say_pattern(op->node, "PUNSUBSCRIBE", op->spec.names);
     op->foreign = false;
 }
 
 void hf_client_listen(hf_op *op, bool listen, hf_time now) {
-    hf_client *client = op->client;
+    hf_node *node = op->node;
     if (op->events == listen) return;
     if (!listen) stop_listening_foreign(op);
     op->events = listen;
-    client->waiting += listen ? 1u : (size_t)-1;
-    hf_session *events = &client->links[HF_LINK_EVENTS];
+    node->waiting += listen ? 1u : (size_t)-1;
+    hf_session *events = &node->links[HF_LINK_EVENTS];
     if (listen) {
         events->wanted = true;
-    } else if (client->waiting == 0) {
-        bool again = op->done && op->failure.code == HF_OK && !client->closed;
-        client->linger_until = HF_DEFECT(NO_LOGOUT) ? HF_NEVER : again ? now + LINGER : now;
+    } else if (node->waiting == 0) {
+        bool again = op->done && op->failure.code == HF_OK && !op->client->closed;
+        node->linger_until = HF_DEFECT(NO_LOGOUT) ? HF_NEVER : again ? now + LINGER : now;
         events->wanted = again;
     }
 }
@@ -89,63 +132,63 @@ void hf_client_listen_foreign(hf_op *op, hf_time now) {
     bool heard = other_foreign_listener(op) != NULL;
     op->foreign = true;
     if (!heard) {
-        say_pattern(op->client, "PSUBSCRIBE", op->spec.names);
+        say_pattern(op->node, "PSUBSCRIBE", op->spec.names);
     } else {
         hf_acquire_on_nudge(op, now);
     }
 }
 
 static void on_events_ready(void *context, hf_time now) {
-    hf_client *client = context;
-    client->ping_at = now + PING_AFTER;
-    hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(client->grants)};
-    if (!hf_session_say(&client->links[HF_LINK_EVENTS], 2, args)) client->links[HF_LINK_EVENTS].closing = true;
+    hf_node *node = context;
+    node->ping_at = now + PING_AFTER;
+    hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(node->client->grants)};
+    if (!hf_session_say(&node->links[HF_LINK_EVENTS], 2, args)) node->links[HF_LINK_EVENTS].closing = true;
 }
 
 static void on_events_closed(void *context, hf_time now) {
-    hf_client *client = context;
-    hf_session *events = &client->links[HF_LINK_EVENTS];
-    client->subscribed = false;
-    client->ping_at = HF_NEVER;
+    hf_node *node = context;
+    hf_session *events = &node->links[HF_LINK_EVENTS];
+    node->subscribed = false;
+    node->ping_at = HF_NEVER;
     if (events->reason_code != HF_DENIED) return;
-    for (hf_op *op = client->ops, *next; op; op = next) {
+    for (hf_op *op = node->client->ops, *next; op; op = next) {
         next = op->next;
-        if (is_waiting_acquire(op)) hf_acquire_on_denied(op, HF_DENIED, events->reason, now);
+        if (waits_at(node, op)) hf_acquire_on_denied(op, HF_DENIED, events->reason, now);
     }
 }
 
 /* Our channel is confirmed: from here on no grant is missed, so everybody looks once. */
-static void on_subscribed(hf_client *client, hf_time now) {
-    client->subscribed = true;
-    client->ping_at = now + PING_AFTER;
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (!is_waiting_acquire(op)) continue;
-        if (op->foreign) say_pattern(client, "PSUBSCRIBE", op->spec.names);
+static void on_subscribed(hf_node *node, hf_time now) {
+    node->subscribed = true;
+    node->ping_at = now + PING_AFTER;
+    for (hf_op *op = node->client->ops; op; op = op->next) {
+        if (!waits_at(node, op)) continue;
+        if (op->foreign) say_pattern(node, "PSUBSCRIBE", op->spec.names);
         hf_acquire_on_subscribed(op, now);
     }
 }
 
-static void on_pattern_subscribed(hf_client *client, hf_slice pattern, hf_time now) {
-    for (hf_op *op = client->ops; op; op = op->next) {
+static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) {
+    for (hf_op *op = node->client->ops; op; op = op->next) {
         hf_slice own;
-        if (!is_waiting_acquire(op) || !op->foreign || !hf_names_pattern(op->spec.names, &own)) continue;
+        if (!waits_at(node, op) || !op->foreign || !hf_names_pattern(op->spec.names, &own)) continue;
         bool same = hf_slice_equal(own, pattern);
         free((char *)(uintptr_t)own.data);
         if (same) hf_acquire_on_nudge(op, now);
     }
 }
 
-static void on_foreign_release(hf_client *client, hf_slice channel, hf_time now) {
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (is_waiting_acquire(op) && op->foreign && hf_slice_equal(op->spec.names->releases, channel)) {
+static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
+    for (hf_op *op = node->client->ops; op; op = op->next) {
+        if (waits_at(node, op) && op->foreign && hf_slice_equal(op->spec.names->releases, channel)) {
             hf_acquire_on_nudge(op, now);
         }
     }
 }
 
-static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (is_waiting_acquire(op) && op->wait == wait) return op;
+static hf_op *waiter_of(const hf_node *node, uint64_t wait) {
+    for (hf_op *op = node->client->ops; op; op = op->next) {
+        if (waits_at(node, op) && op->wait == wait) return op;
     }
     return NULL;
 }
@@ -173,98 +216,118 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
 }
 
 /* "grant <wait> <token> <ms> <layout> <owner size> <owner><key>", "turn <wait> <ms>" or "look <wait>" */
-static void on_message(hf_client *client, hf_slice text, hf_time now) {
+static void on_message(hf_node *node, hf_slice text, hf_time now) {
     uint64_t wait, number, ms, mutex, owner_size;
     const char *at = text.data;
     if (strncmp(at, "grant ", 6) == 0) {
         at += 6;
         if (!next_number(&at, &wait) || !next_number(&at, &number) || !next_number(&at, &ms)) return;
         if (!next_number(&at, &mutex) || !next_number(&at, &owner_size)) return;
-        hf_op *op = waiter_of(client, wait);
+        hf_op *op = waiter_of(node, wait);
         hf_slice rest = {at, text.size - (size_t)(at - text.data)};
         if (op) hf_acquire_on_grant(op, number, hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS, now);
-        else on_stray_grant(client, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
+        else on_stray_grant(node->client, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
     } else if (strncmp(at, "turn ", 5) == 0) {
         at += 5;
         if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
-        hf_op *op = waiter_of(client, wait);
+        hf_op *op = waiter_of(node, wait);
         if (op) hf_acquire_on_turn(op, hf_time_min(number * HF_MS, HF_SECOND), now);
     } else if (strncmp(at, "look ", 5) == 0) {
         at += 5;
-        hf_op *op = next_number(&at, &wait) ? waiter_of(client, wait) : NULL;
+        hf_op *op = next_number(&at, &wait) ? waiter_of(node, wait) : NULL;
         if (op) hf_acquire_on_nudge(op, now);
     }
 }
 
-static void on_refused(hf_client *client, const char *error, hf_time now) {
-    if (client->subscribed) return; /* a pattern: releases of others are then noticed by the clock */
-    for (hf_op *op = client->ops, *next; op; op = next) {
+static void on_refused(hf_node *node, const char *error, hf_time now) {
+    if (node->subscribed) return; /* a pattern: releases of others are then noticed by the clock */
+    for (hf_op *op = node->client->ops, *next; op; op = next) {
         next = op->next;
-        if (is_waiting_acquire(op)) hf_acquire_on_denied(op, hf_code_of_error(error), error, now);
+        if (waits_at(node, op)) hf_acquire_on_denied(op, hf_code_of_error(error), error, now);
     }
 }
 
 static void on_event(void *context, const hf_reply *event, hf_time now) {
-    hf_client *client = context;
-    client->ping_at = now + PING_AFTER;
+    hf_node *node = context;
+    node->ping_at = now + PING_AFTER;
     if (event->type == HF_REPLY_ERROR) {
-        on_refused(client, event->string, now);
+        on_refused(node, event->string, now);
         return;
     }
     hf_slice kind = hf_reply_string_at(event, 0);
-    if (hf_slice_equal(kind, hf_slice_of("message"))) on_message(client, hf_reply_string_at(event, 2), now);
-    else if (hf_slice_equal(kind, hf_slice_of("pmessage")))
-        on_foreign_release(client, hf_reply_string_at(event, 2), now);
-    else if (hf_slice_equal(kind, hf_slice_of("subscribe"))) on_subscribed(client, now);
+    if (hf_slice_equal(kind, hf_slice_of("message"))) on_message(node, hf_reply_string_at(event, 2), now);
+    else if (hf_slice_equal(kind, hf_slice_of("pmessage"))) on_foreign_release(node, hf_reply_string_at(event, 2), now);
+    else if (hf_slice_equal(kind, hf_slice_of("subscribe"))) on_subscribed(node, now);
     else if (hf_slice_equal(kind, hf_slice_of("psubscribe")))
-        on_pattern_subscribed(client, hf_reply_string_at(event, 1), now);
+        on_pattern_subscribed(node, hf_reply_string_at(event, 1), now);
 }
 
 /* A server that has gone without a word leaves the link open for ever: it is asked, and given up when it stays silent.
  */
-static void tick_events(hf_client *client, hf_time now) {
-    hf_session *events = &client->links[HF_LINK_EVENTS];
-    if (client->waiting == 0 && now >= client->linger_until) events->wanted = false;
-    if (now < client->ping_at) return;
-    if (now >= events->heard_at + PING_AFTER + client->config.session.command_timeout) {
+static void tick_events(hf_node *node, hf_time now) {
+    hf_session *events = &node->links[HF_LINK_EVENTS];
+    hf_time timeout = events->config->command_timeout;
+    if (node->waiting == 0 && now >= node->linger_until) events->wanted = false;
+    if (now < node->ping_at) return;
+    if (now >= events->heard_at + PING_AFTER + timeout) {
         events->closing = true;
         snprintf(events->reason, sizeof events->reason, "no sign of life");
         events->reason_code = HF_UNREACHABLE;
-        client->ping_at = HF_NEVER;
+        node->ping_at = HF_NEVER;
         return;
     }
     hf_slice ping[] = {{"PING", 4}};
     hf_session_say(events, 1, ping);
-    client->ping_at = now + client->config.session.command_timeout;
+    node->ping_at = now + timeout;
 }
 
 /* ---- time ---- */
 
-hf_time hf_client_deadline(const hf_client *client) {
+static hf_time events_deadline(const hf_node *node) {
+    const hf_session *events = &node->links[HF_LINK_EVENTS];
+    hf_time soonest = hf_session_deadline(events);
+    if (events->state == HF_SESSION_CLOSED) return soonest;
+    if (node->waiting == 0) soonest = hf_time_min(soonest, node->linger_until);
+    return hf_time_min(soonest, node->ping_at);
+}
+
+hf_time hf_client_calls_deadline(const hf_client *client) {
     hf_time soonest = HF_NEVER;
-    for (int link = 0; link < HF_LINKS; link++)
-        soonest = hf_time_min(soonest, hf_session_deadline(&client->links[link]));
-    const hf_hold *first = hf_holds_first(&client->holds);
-    if (first) soonest = hf_time_min(soonest, first->wake_at);
-    for (const hf_op *op = client->ops; op; op = op->next) soonest = hf_time_min(soonest, hf_op_deadline(op));
-    if (client->links[HF_LINK_EVENTS].state != HF_SESSION_CLOSED) {
-        if (client->waiting == 0) soonest = hf_time_min(soonest, client->linger_until);
-        soonest = hf_time_min(soonest, client->ping_at);
+    for (size_t i = 0; i < client->node_count; i++) {
+        const hf_node *node = client->nodes[i];
+        soonest = hf_time_min(soonest, hf_session_deadline(&node->links[HF_LINK_CALLS]));
+        soonest = hf_time_min(soonest, events_deadline(node));
     }
     return soonest;
 }
 
+hf_time hf_client_keeper_deadline(const hf_client *client) {
+    const hf_hold *first = hf_holds_first(&client->holds);
+    hf_time soonest = first ? first->wake_at : HF_NEVER;
+    for (size_t i = 0; i < client->node_count; i++)
+        soonest = hf_time_min(soonest, hf_session_deadline(&client->nodes[i]->links[HF_LINK_KEEPER]));
+    return soonest;
+}
+
+hf_time hf_client_deadline(const hf_client *client) {
+    hf_time soonest = hf_time_min(hf_client_calls_deadline(client), hf_client_keeper_deadline(client));
+    for (const hf_op *op = client->ops; op; op = op->next) soonest = hf_time_min(soonest, hf_op_deadline(op));
+    return soonest;
+}
+
 void hf_client_tick_calls(hf_client *client, hf_time now) {
-    hf_session_tick(&client->links[HF_LINK_CALLS], now);
-    hf_session_tick(&client->links[HF_LINK_EVENTS], now);
-    tick_events(client, now);
+    for (size_t i = 0; i < client->node_count; i++) {
+        hf_session_tick(&client->nodes[i]->links[HF_LINK_CALLS], now);
+        hf_session_tick(&client->nodes[i]->links[HF_LINK_EVENTS], now);
+        tick_events(client->nodes[i], now);
+    }
     for (hf_op *op = client->ops; op; op = op->next) {
         if (op->spec.kind == HF_OP_ACQUIRE && !op->done) hf_acquire_tick(op, now);
     }
 }
 
 void hf_client_tick_keeper(hf_client *client, hf_time now) {
-    hf_session_tick(&client->links[HF_LINK_KEEPER], now);
+    for (size_t i = 0; i < client->node_count; i++) hf_session_tick(&client->nodes[i]->links[HF_LINK_KEEPER], now);
     hf_keeper_tick(client, now);
 }
 
@@ -395,15 +458,19 @@ void hf_op_succeed(hf_op *op) {
     op->failure.code = HF_OK;
 }
 
+/* Of several keys the first; empty: none. */
+static hf_slice key_of(const hf_op *op) {
+    const hf_names *names = op->spec.names ? op->spec.names : is_several(op) ? op->spec.all[0] : NULL;
+    return names ? names->key : HF_NO_WAITER;
+}
+
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     char text[HF_FAILURE_TEXT];
     va_list args;
     va_start(args, detail);
     vsnprintf(text, sizeof text, detail, args);
     va_end(args);
-    const hf_names *names = op->spec.names ? op->spec.names : is_several(op) ? op->spec.all[0] : NULL;
-    hf_slice key = names ? names->key : HF_NO_WAITER;
-    hf_failure_set(&op->failure, code, VERBS[op->spec.kind], key, op->client->config.session.server.label, "%s", text);
+    hf_failure_set(&op->failure, code, VERBS[op->spec.kind], key_of(op), op->node->server.label, "%s", text);
     op->done = true;
 }
 
@@ -412,7 +479,7 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     op->request.context = op;
     op->request.deadline = deadline;
     op->request.patient = patient;
-    hf_session_submit(&op->client->links[HF_LINK_CALLS], &op->request, now);
+    hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
 }
 
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
@@ -420,6 +487,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     if (!op) return NULL;
     op->client = client;
     op->spec = *spec;
+    op->node = hf_client_node(client, key_of(op));
     op->begun_at = now;
     op->number = ++client->last_op;
     *client->ops_end = op;
@@ -439,7 +507,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_op_give_up(op, now);
     hf_client_listen(op, false, now);
-    hf_session_drop(&client->links[HF_LINK_CALLS], &op->request);
+    hf_session_drop(&op->request);
     hf_op **at = &client->ops;
     while (*at != op) at = &(*at)->next;
     *at = op->next;

@@ -1,8 +1,9 @@
-/* Everything one client of one server decides: its connections, its holds, its operations under way.
+/* Everything one client decides: its connections, its holds, its operations under way.
  *
- * The driver gives it bytes and times and does what it wants; the client never reads a clock, a socket or a random
- * source. After any call that may change something the driver looks again at hf_session_wants and hf_session_output of
- * each link, and at hf_client_deadline.
+ * A client has one node or several, each a server with three links; what belongs to one key happens on one node, the
+ * key's (hf_client_node). The driver gives it bytes and times and does what it wants; the client never reads a clock, a
+ * socket or a random source. After any call that may change something the driver looks again at hf_session_wants and
+ * hf_session_output of each link, and at hf_client_deadline.
  *
  * Operations live from hf_client_begin to hf_op_end; what they point to (names, owner) must live as long. */
 #ifndef HF_CLIENT_H
@@ -32,38 +33,63 @@ typedef struct hf_stats {
 } hf_stats;
 
 typedef struct hf_op hf_op;
+typedef struct hf_client hf_client;
+
+/* A server and the links to it. It stays where it is while the client lives. */
+typedef struct hf_node {
+    hf_client *client;
+    hf_server server;
+    hf_session links[HF_LINKS];
+    size_t waiting;       /* operations that need the events link */
+    bool subscribed;      /* the server has confirmed our channel */
+    hf_time linger_until; /* the events link stays open so long without a waiter */
+    hf_time ping_at;      /* when a silent events link is asked for a sign of life */
+} hf_node;
+
+#define HF_NODES_MAX 1024
 
 #define HF_OWNER_MAX 255 /* bytes */
 
-typedef struct hf_client {
+struct hf_client {
     hf_client_config config;
     char uuid[HF_UUID_SIZE + 1];
     char grants[HF_UUID_SIZE + 16]; /* the channel of our grants */
-    hf_session links[HF_LINKS];
+    hf_node first;
+    hf_node **nodes; /* &first, while there is no other */
+    size_t node_count;
+    hf_node *only[1];
     hf_holds holds;
     hf_op *ops, **ops_end; /* in the order they began */
-    size_t waiting;        /* operations that need the events link */
-    bool subscribed;       /* the server has confirmed our channel */
-    hf_time linger_until;  /* the events link stays open so long without a waiter */
-    hf_time ping_at;       /* when a silent events link is asked for a sign of life */
     uint64_t last_wait, last_op;
     uint64_t asked; /* how often a hold began to ask for its owner's word */
     uint64_t random;
     hf_stats stats;
     bool closed;
-} hf_client;
+};
 
-/* `entropy`: 24 bytes from the system's random source. */
+/* Its first node is the configuration's server. `entropy`: 24 bytes from the system's random source. */
 void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
 
 /* All operations must have ended. */
 void hf_client_free(hf_client *client);
 
+/* NULL when out of memory, or with HF_NODES_MAX nodes. */
+hf_node *hf_client_add_node(hf_client *client, const hf_server *server);
+
+/* The node where this key lives. */
+hf_node *hf_client_node(const hf_client *client, hf_slice key);
+
+/* The links, those of a node together in the order of hf_link; their number may grow. */
+size_t hf_client_link_count(const hf_client *client);
+hf_session *hf_client_link(const hf_client *client, size_t index);
+
 /* The next time at which hf_client_tick has something to do. */
 hf_time hf_client_deadline(const hf_client *client);
 void hf_client_tick(hf_client *client, hf_time now);
 
-/* Its two halves, for a driver with a thread for each. */
+/* Its two halves, for a driver with a thread for each; hf_op_deadline belongs to the first. */
+hf_time hf_client_calls_deadline(const hf_client *client);
+hf_time hf_client_keeper_deadline(const hf_client *client);
 void hf_client_tick_calls(hf_client *client, hf_time now);
 void hf_client_tick_keeper(hf_client *client, hf_time now);
 
@@ -137,6 +163,7 @@ typedef struct hf_op_spec {
 struct hf_op {
     hf_op *next;
     hf_client *client;
+    hf_node *node; /* where its key lives */
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */
     bool done;
@@ -148,8 +175,8 @@ struct hf_op {
     hf_request request;
     hf_time begun_at;
     hf_time believed_until; /* extend: the hold's end before it was asked for */
-    long long value; /* force: was locked; ttl: PTTL's result */
-    char *record;    /* acquire of a guard: what a run before left; NULL: nothing */
+    long long value;        /* force: was locked; ttl: PTTL's result */
+    char *record;           /* acquire of a guard: what a run before left; NULL: nothing */
     size_t record_size;
     hf_reply *reply; /* command: belongs to the operation */
     struct {

@@ -16,8 +16,9 @@ typedef struct hf_task {
     hf_hold *holds[BATCH];
 } hf_task;
 
-static hf_session *keeper_link(hf_client *client) {
-    return &client->links[client->config.keeper];
+/* Of the hold's node. */
+static hf_session *keeper_link(const hf_client *client, const hf_hold *hold) {
+    return &hf_client_node(client, hf_hold_key(hold))->links[client->config.keeper];
 }
 
 static hf_task *new_task(hf_client *client) {
@@ -52,7 +53,7 @@ static void submit(hf_task *task, hf_session *link, hf_request_done *done, hf_ti
 /* A server that does not answer the keeper is tried anew over a fresh connection. */
 static void distrust_link(hf_client *client, const hf_request *request) {
     bool own = client->config.keeper == HF_LINK_KEEPER;
-    if (own && request->failure.code == HF_UNREACHABLE) hf_session_distrust(keeper_link(client));
+    if (own && request->failure.code == HF_UNREACHABLE) hf_session_distrust(request->session);
 }
 
 /* ---- the owner's word ---- */
@@ -159,9 +160,14 @@ static void give_back(hf_task *task, hf_time now) {
     free_task(task);
 }
 
-static bool is_due_renewal(const hf_client *client, const hf_hold *hold, hf_layout layout, hf_time until) {
-    return hold && hold->layout == layout && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy &&
-           !hold->granted && hold->renewed && may_renew(client, hold);
+static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold) {
+    const hf_hold *first = task->holds[0];
+    return hold->layout == first->layout && keeper_link(client, hold) == keeper_link(client, first);
+}
+
+static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_hold *hold, hf_time until) {
+    return hold && (task->count == 0 || fits(client, task, hold)) && hold->wake_at <= until &&
+           hold->state == HF_HOLD_HELD && !hold->busy && !hold->granted && hold->renewed && may_renew(client, hold);
 }
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
@@ -173,7 +179,7 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
     }
     hf_layout layout = hold->layout;
     hf_time until = now + hold->lease / 30;
-    while (task->count < BATCH && is_due_renewal(client, hold, layout, until) && now < hold->valid_until) {
+    while (task->count < BATCH && is_due_renewal(client, task, hold, until) && now < hold->valid_until) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
     }
@@ -182,7 +188,7 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
         return;
     }
     client->stats.renew_batches++;
-    submit(task, keeper_link(client), renewal_done, renewal_deadline(task, now), now);
+    submit(task, keeper_link(client, task->holds[0]), renewal_done, renewal_deadline(task, now), now);
 }
 
 static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
@@ -192,7 +198,8 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
         return;
     }
     claim(task, hold);
-    if (encode_confirmation(task)) submit(task, keeper_link(client), renewal_done, renewal_deadline(task, now), now);
+    if (encode_confirmation(task))
+        submit(task, keeper_link(client, hold), renewal_done, renewal_deadline(task, now), now);
     else give_back(task, now);
 }
 
@@ -280,7 +287,8 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
     }
     claim(task, hold);
     if (encode_leave(task)) {
-        hf_session *link = hold->in_order ? &client->links[HF_LINK_CALLS] : keeper_link(client);
+        hf_node *node = hf_client_node(client, hf_hold_key(hold));
+        hf_session *link = &node->links[hold->in_order ? HF_LINK_CALLS : client->config.keeper];
         submit(task, link, leave_done, now + client->config.session.command_timeout, now);
         return;
     }

@@ -14,12 +14,14 @@
 typedef enum hf_request_state { HF_REQUEST_IDLE, HF_REQUEST_QUEUED, HF_REQUEST_SENT, HF_REQUEST_DONE } hf_request_state;
 
 typedef struct hf_request hf_request;
+typedef struct hf_session hf_session;
 
 /* The reply is NULL when the request failed; then `failure` says why. The request is no longer in use. */
 typedef void hf_request_done(hf_request *request, const hf_reply *reply, hf_time now);
 
 struct hf_request {
-    hf_request *next; /* in the session's queue */
+    hf_request *next;    /* in the session's queue */
+    hf_session *session; /* that has it, or had it last; NULL: none yet */
     hf_request_done *done;
     void *context;
     char *bytes;

@@ -9,7 +9,7 @@
 #define PASSING_RETRY (20 * HF_MS)
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
-    *session = (hf_session){.config = config, .random = random};
+    *session = (hf_session){.config = config, .server = &config->server, .random = random};
     session->queue_end = &session->queue;
 }
 
@@ -206,6 +206,7 @@ static void flush(hf_session *session, hf_time now) {
 }
 
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
+    request->session = session;
     request->sends = 0;
     request->retry_at = 0;
     request->failure.code = HF_OK;
@@ -217,7 +218,8 @@ void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
     enqueue(session, request);
 }
 
-void hf_session_drop(hf_session *session, hf_request *request) {
+void hf_session_drop(hf_request *request) {
+    hf_session *session = request->session;
     if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);
     if (request->state == HF_REQUEST_SENT) *slot_of(session, request->slot) = NULL;
     request->state = HF_REQUEST_IDLE;
@@ -257,7 +259,7 @@ static void become_ready(hf_session *session, hf_time now) {
 
 static bool say_login(hf_session *session) {
     const hf_session_config *config = session->config;
-    const hf_server *server = &config->server;
+    const hf_server *server = session->server;
     size_t said = 0;
     session->login_auth = session->login_select = SIZE_MAX;
     if (server->password[0]) {
@@ -440,7 +442,7 @@ static hf_request *first_expired(const hf_session *session, hf_time now) {
 
 static void expire(hf_session *session, hf_request *request, hf_time now) {
     bool known = request->state == HF_REQUEST_QUEUED && session->reason[0];
-    hf_session_drop(session, request);
+    hf_session_drop(request);
     if (!known && request->failure.code != HF_OK) {
         finish(request, NULL, now);
         return;

@@ -28,10 +28,9 @@ typedef struct hf_session_config {
     hf_time command_timeout; /* a server silent for so long is given up */
 } hf_session_config;
 
-typedef struct hf_session hf_session;
-
 struct hf_session {
     const hf_session_config *config;
+    const hf_server *server; /* that of the configuration, unless set to another */
     hf_session_state state;
     bool subscriber;
     bool wanted;  /* be connected even without requests */
@@ -63,8 +62,8 @@ void hf_session_free(hf_session *session);
 /* Takes the request; `done` is called from a later feed, closed or tick, or from here when memory is out. */
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 
-/* Forgets the request without calling `done`; a reply that still comes is ignored. */
-void hf_session_drop(hf_session *session, hf_request *request);
+/* The session that has the request, if any, forgets it without calling `done`; a reply that still comes is ignored. */
+void hf_session_drop(hf_request *request);
 
 /* Appends bytes of a subscriber's command; only while ready. False when out of memory. */
 bool hf_session_say(hf_session *session, size_t count, const hf_slice *args);

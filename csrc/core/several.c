@@ -306,7 +306,7 @@ static void abandon_all(hf_op *op, hf_time now) {
 }
 
 void hf_several_give_up(hf_op *op, hf_time now) {
-    hf_session_drop(&op->client->links[HF_LINK_CALLS], &op->request);
+    hf_session_drop(&op->request);
     if (op->blocked && !acquires(op)) abandon_all(op, now);
     else for_each(op, acquires(op) ? undo_hold : release_behind, now);
 }

@@ -183,7 +183,8 @@ static int l_stats(lua_State *L) {
     hf_driver_enter(driver);
     hf_stats stats = driver->client.stats;
     uint64_t opens = 0, wakes = driver->wakes, holds = driver->client.holds.count;
-    for (int link = 0; link < HF_LINKS; link++) opens += driver->client.links[link].opens;
+    for (size_t i = 0; i < hf_client_link_count(&driver->client); i++)
+        opens += hf_client_link(&driver->client, i)->opens;
     hf_driver_leave(driver);
     lua_newtable(L);
     set_count(L, "acquires", stats.acquires);

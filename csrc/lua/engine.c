@@ -1,12 +1,10 @@
 /* core.engine: drives an external client from Lua, which owns the sockets and the clock.
  *
- * Links are "calls", "events" and, for a client with a keeper link of its own, "keeper". Times are seconds of whatever
- * monotonic clock the caller keeps to. */
+ * Links are numbers from 1 to links(client): three for each server, for its calls, its events and, where the client has
+ * a keeper link of its own, its keeper. Times are seconds of whatever monotonic clock the caller keeps to. */
 #include <math.h>
 
 #include "binding.h"
-
-static const char *const LINKS[] = {"calls", "events", "keeper", NULL};
 
 static hf_driver *check_external(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
@@ -15,7 +13,10 @@ static hf_driver *check_external(lua_State *L) {
 }
 
 static hf_session *check_link(lua_State *L, hf_driver *driver) {
-    return &driver->client.links[luaL_checkoption(L, 2, NULL, LINKS)];
+    lua_Integer link = luaL_checkinteger(L, 2);
+    bool known = link >= 1 && (size_t)link <= hf_client_link_count(&driver->client);
+    luaL_argcheck(L, known, 2, "no such link");
+    return hf_client_link(&driver->client, (size_t)link - 1);
 }
 
 /* set_now(client, seconds): from now on this is its time, instead of the system's. */
@@ -107,16 +108,26 @@ static int l_deadline(lua_State *L) {
     return 1;
 }
 
-/* turn(client, done) -> calls, events, deadline, asked
+/* links(client) -> how many there are; the number may grow with a tick or a feed */
+static int l_links(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_driver_enter(driver);
+    lua_pushinteger(L, (lua_Integer)hf_client_link_count(&driver->client));
+    hf_driver_leave(driver);
+    return 1;
+}
+
+/* turn(client, done, chores) -> links, deadline, asked
  *
- * Does what is due, then tells what the driver is to do: for each link "open", "close", "write" or nil; when to come
- * again, math.huge: no need; and a number that grows when a hold asks for its owner's word. The list `done` becomes the
- * numbers of the operations that have ended since the last turn. A link that is merely not needed may stay open. */
+ * Does what is due, then tells what the driver is to do: `chores` gets for each link "open", "close", "write" or false;
+ * the number of links; when to come again, math.huge: no need; and a number that grows when a hold asks for its owner's
+ * word. The list `done` becomes the numbers of the operations that have ended since the last turn. A link that is
+ * merely not needed may stay open. */
 static void push_chore(lua_State *L, const hf_session *session, hf_time now) {
     if (session->closing) lua_pushliteral(L, "close");
     else if (hf_session_wants(session, now) == HF_WANT_OPEN) lua_pushliteral(L, "open");
     else if (hf_session_output(session).size > 0) lua_pushliteral(L, "write");
-    else lua_pushnil(L);
+    else lua_pushboolean(L, false);
 }
 
 static void list_done(lua_State *L, hf_client *client) {
@@ -135,6 +146,7 @@ static int l_turn(lua_State *L) {
     hf_driver *driver = check_external(L);
     hf_client *client = &driver->client;
     luaL_checktype(L, 2, LUA_TTABLE);
+    luaL_checktype(L, 3, LUA_TTABLE);
     hf_driver_enter(driver);
     hf_time now = hf_driver_now(driver), deadline = hf_client_deadline(client);
     if (deadline <= now) {
@@ -142,12 +154,16 @@ static int l_turn(lua_State *L) {
         deadline = hf_client_deadline(client);
     }
     list_done(L, client);
-    push_chore(L, &client->links[HF_LINK_CALLS], now);
-    push_chore(L, &client->links[HF_LINK_EVENTS], now);
+    size_t links = hf_client_link_count(client);
+    for (size_t i = 0; i < links; i++) {
+        push_chore(L, hf_client_link(client, i), now);
+        lua_rawseti(L, 3, (int)i + 1);
+    }
+    lua_pushinteger(L, (lua_Integer)links);
     lua_pushnumber(L, deadline == HF_NEVER ? HUGE_VAL : hf_to_seconds(deadline));
     lua_pushnumber(L, (lua_Number)client->asked);
     hf_driver_leave(driver);
-    return 4;
+    return 3;
 }
 
 /* load(client) -> operations not ended, holds that are ours or may become so, holds to be undone */
@@ -169,9 +185,9 @@ static int l_load(lua_State *L) {
     return 3;
 }
 
-/* server(client) -> host or socket path, port or 0 */
+/* server(client, link) -> host or socket path, port or 0 */
 static int l_server(lua_State *L) {
-    const hf_server *server = &check_external(L)->config.session.server;
+    const hf_server *server = check_link(L, check_external(L))->server;
     lua_pushstring(L, server->host);
     lua_pushinteger(L, server->port);
     return 2;
@@ -218,6 +234,7 @@ void hf_open_engine(lua_State *L) {
                                          {"tick", l_tick},
                                          {"deadline", l_deadline},
                                          {"server", l_server},
+                                         {"links", l_links},
                                          {"is_quiet", l_is_quiet},
                                          {"turn", l_turn},
                                          {"load", l_load},

@@ -39,11 +39,20 @@ static bool init_client(hf_driver *driver, const unsigned char *given) {
     if (given) memcpy(entropy, given, sizeof entropy);
     else if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) return false;
     hf_client_init(&driver->client, &driver->config, entropy);
-    for (int link = 0; link < HF_LINKS; link++)
-        driver->connections[link] = (hf_connection){.fd = -1, .dial = HF_DIAL_IDLE};
     driver->wake[0] = driver->wake[1] = -1;
     driver->pid = getpid();
     return true;
+}
+
+/* Links that there is no memory for are not served: what needs them fails by its time. */
+static void notice_links(hf_driver *driver) {
+    size_t count = hf_client_link_count(&driver->client);
+    if (count == driver->connection_count) return;
+    hf_connection *grown = realloc(driver->connections, count * sizeof *grown);
+    if (!grown) return;
+    driver->connections = grown;
+    while (driver->connection_count < count)
+        grown[driver->connection_count++] = (hf_connection){.fd = -1, .dial = HF_DIAL_IDLE};
 }
 
 static void init_locks(hf_driver *driver) {
@@ -65,16 +74,18 @@ hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *en
         return NULL;
     }
     init_locks(driver);
+    notice_links(driver);
     return driver;
 }
 
 /* The parent's memory may have been copied in the middle of a change: it is left alone, not freed. */
 static void begin_anew_after_fork(hf_driver *driver) {
-    for (int link = 0; link < HF_LINKS; link++) {
+    for (size_t link = 0; link < driver->connection_count; link++) {
         hf_connection *connection = &driver->connections[link];
         if (connection->fd >= 0) close(connection->fd);
         if (connection->dialing && connection->dial.fd >= 0) close(connection->dial.fd);
     }
+    driver->connection_count = 0;
     if (driver->wake[0] >= 0) close(driver->wake[0]);
     if (driver->wake[1] >= 0) close(driver->wake[1]);
     driver->generation++;
@@ -84,6 +95,7 @@ static void begin_anew_after_fork(hf_driver *driver) {
     init_locks(driver);
     if (!init_client(driver, NULL)) driver->closed = true;
     driver->client.closed = driver->closed;
+    notice_links(driver);
 }
 
 static bool is_forked(const hf_driver *driver) {
@@ -98,6 +110,7 @@ void hf_driver_unref(hf_driver *driver) {
     if (--driver->refs > 0) return;
     hf_driver_close(driver, HF_SECOND);
     hf_client_free(&driver->client);
+    free(driver->connections);
     pthread_mutex_destroy(&driver->mutex);
     pthread_cond_destroy(&driver->changed);
     free(driver);
@@ -116,10 +129,20 @@ void hf_driver_leave(hf_driver *driver) {
 
 /* ---- links ---- */
 
+#define ROLE(link) (1u << (link)) /* a set of links: those of all nodes with this role */
+
+static hf_session *session_of(const hf_driver *driver, size_t link) {
+    return hf_client_link(&driver->client, link);
+}
+
+static bool has_role(size_t link, unsigned roles) {
+    return (roles & ROLE(link % HF_LINKS)) != 0;
+}
+
 /* With a command still unanswered the kernel must not deliver it later: the reset throws it away. */
-static void shut(hf_driver *driver, int link) {
+static void shut(hf_driver *driver, size_t link) {
     hf_connection *connection = &driver->connections[link];
-    const hf_session *session = &driver->client.links[link];
+    const hf_session *session = session_of(driver, link);
     if (connection->dialing) hf_dial_cancel(&connection->dial);
     if (connection->fd >= 0) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};
@@ -131,9 +154,9 @@ static void shut(hf_driver *driver, int link) {
     connection->dialing = false;
 }
 
-static void lose_link(hf_driver *driver, int link, const char *reason) {
+static void lose_link(hf_driver *driver, size_t link, const char *reason) {
     shut(driver, link);
-    hf_session_closed(&driver->client.links[link], reason, hf_now());
+    hf_session_closed(session_of(driver, link), reason, hf_now());
 }
 
 /* A plain recv sleeps for a slice at most; everything else says MSG_DONTWAIT. */
@@ -143,7 +166,7 @@ static void make_blocking(int fd) {
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 }
 
-static void on_dial(hf_driver *driver, int link, hf_dial_state state, const char *reason) {
+static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const char *reason) {
     hf_connection *connection = &driver->connections[link];
     if (state == HF_DIAL_PENDING) return;
     if (state == HF_DIAL_FAILED) {
@@ -156,16 +179,16 @@ static void on_dial(hf_driver *driver, int link, hf_dial_state state, const char
     connection->dialing = false;
     hf_dial_cancel(&connection->dial);
     make_blocking(connection->fd);
-    hf_session_opened(&driver->client.links[link], hf_now());
+    hf_session_opened(session_of(driver, link), hf_now());
 }
 
-static void open_link(hf_driver *driver, int link) {
+static void open_link(hf_driver *driver, size_t link) {
     hf_connection *connection = &driver->connections[link];
     char reason[128] = "";
-    hf_session_opening(&driver->client.links[link], hf_now());
+    hf_session *session = session_of(driver, link);
+    hf_session_opening(session, hf_now());
     connection->dialing = true;
-    on_dial(driver, link, hf_dial_start(&connection->dial, &driver->config.session.server, reason, sizeof reason),
-            reason);
+    on_dial(driver, link, hf_dial_start(&connection->dial, session->server, reason, sizeof reason), reason);
 }
 
 static const char *errno_text(char *text, size_t size) {
@@ -173,16 +196,16 @@ static const char *errno_text(char *text, size_t size) {
 }
 
 /* What recv returned, with its errno. True when there may be more. */
-static bool on_received(hf_driver *driver, int link, const char *bytes, ssize_t size) {
+static bool on_received(hf_driver *driver, size_t link, const char *bytes, ssize_t size) {
     char text[96];
-    if (size > 0) hf_session_feed(&driver->client.links[link], bytes, (size_t)size, hf_now());
+    if (size > 0) hf_session_feed(session_of(driver, link), bytes, (size_t)size, hf_now());
     else if (size == 0) lose_link(driver, link, "the server closed the connection");
     else if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
     else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
     return size == READ_SIZE || (size < 0 && errno == EINTR);
 }
 
-static void read_link(hf_driver *driver, int link) {
+static void read_link(hf_driver *driver, size_t link) {
     const hf_connection *connection = &driver->connections[link];
     char bytes[READ_SIZE];
     bool more = true;
@@ -192,16 +215,16 @@ static void read_link(hf_driver *driver, int link) {
 }
 
 /* A server that hung up may have said why before. */
-static void on_write_failed(hf_driver *driver, int link) {
+static void on_write_failed(hf_driver *driver, size_t link) {
     char text[96];
     const char *reason = errno_text(text, sizeof text);
     read_link(driver, link);
     if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
 }
 
-static void write_link(hf_driver *driver, int link) {
+static void write_link(hf_driver *driver, size_t link) {
     hf_connection *connection = &driver->connections[link];
-    hf_session *session = &driver->client.links[link];
+    hf_session *session = session_of(driver, link);
     while (connection->fd >= 0) {
         hf_slice output = hf_session_output(session);
         if (output.size == 0) return;
@@ -213,41 +236,48 @@ static void write_link(hf_driver *driver, int link) {
 }
 
 /* Does what the link wants and can do without waiting. */
-static void serve_link(hf_driver *driver, int link) {
-    hf_session *session = &driver->client.links[link];
+static void serve_link(hf_driver *driver, size_t link) {
+    hf_session *session = session_of(driver, link);
     hf_want want = hf_session_wants(session, hf_now());
     if (want == HF_WANT_CLOSE) lose_link(driver, link, "not needed any more");
     if (hf_session_wants(session, hf_now()) == HF_WANT_OPEN) open_link(driver, link);
     write_link(driver, link);
 }
 
+static void serve_links(hf_driver *driver, unsigned roles) {
+    notice_links(driver);
+    for (size_t link = 0; link < driver->connection_count; link++) {
+        if (has_role(link, roles)) serve_link(driver, link);
+    }
+}
+
 static void serve_calls(hf_driver *driver) {
     hf_client_tick_calls(&driver->client, hf_now());
-    serve_link(driver, HF_LINK_CALLS);
-    serve_link(driver, HF_LINK_EVENTS);
+    serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS));
 }
 
 static void serve_keeper(hf_driver *driver) {
     hf_client_tick_keeper(&driver->client, hf_now());
-    serve_link(driver, HF_LINK_KEEPER);
-    if (!driver->calling) write_link(driver, HF_LINK_CALLS); /* the keeper leaves there too */
+    serve_links(driver, ROLE(HF_LINK_KEEPER));
+    for (size_t link = HF_LINK_CALLS; !driver->calling && link < driver->connection_count; link += HF_LINKS)
+        write_link(driver, link); /* the keeper leaves there too */
 }
 
-static short poll_events(const hf_driver *driver, int link) {
+static short poll_events(const hf_driver *driver, size_t link) {
     const hf_connection *connection = &driver->connections[link];
     if (connection->dialing) return connection->dial.events;
-    bool output = hf_session_output(&driver->client.links[link]).size > 0;
+    bool output = hf_session_output(session_of(driver, link)).size > 0;
     return (short)(POLLIN | (output ? POLLOUT : 0));
 }
 
-static int poll_fd(const hf_driver *driver, int link) {
+static int poll_fd(const hf_driver *driver, size_t link) {
     const hf_connection *connection = &driver->connections[link];
     return connection->dialing ? connection->dial.fd : connection->fd;
 }
 
 /* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing is taken for granted.
  */
-static void on_polled(hf_driver *driver, int link, short revents) {
+static void on_polled(hf_driver *driver, size_t link, short revents) {
     hf_connection *connection = &driver->connections[link];
     char reason[128] = "";
     if (revents == 0) return;
@@ -260,58 +290,79 @@ static struct timespec timespec_of(hf_time span) {
     return (struct timespec){(time_t)(capped / HF_SECOND), (long)(capped % HF_SECOND)};
 }
 
-#define LINK(link) (1u << (link))
-
 static void lock_again(hf_driver *driver, bool watchdog) {
     if (watchdog) atomic_store(&driver->watchdog_waits, true);
     pthread_mutex_lock(&driver->mutex);
     if (watchdog) atomic_store(&driver->watchdog_waits, false);
 }
 
+#define POLL_MOST (3 * 1024) /* sockets; what is beyond that waits for a look by the clock */
+
+typedef struct hf_polled {
+    struct pollfd fds[POLL_MOST + 1];
+    size_t links[POLL_MOST];
+    nfds_t count;
+} hf_polled;
+
+static void choose_polled(const hf_driver *driver, unsigned roles, hf_polled *polled) {
+    polled->count = 0;
+    for (size_t link = 0; link < driver->connection_count && polled->count < POLL_MOST; link++) {
+        int fd = has_role(link, roles) ? poll_fd(driver, link) : -1;
+        if (fd < 0) continue;
+        polled->links[polled->count] = link;
+        polled->fds[polled->count++] = (struct pollfd){.fd = fd, .events = poll_events(driver, link)};
+    }
+}
+
+static void on_all_polled(hf_driver *driver, unsigned roles, const hf_polled *polled) {
+    for (nfds_t i = 0; i < polled->count; i++) {
+        size_t link = polled->links[i];
+        bool same = poll_fd(driver, link) == polled->fds[i].fd;
+        if (same && has_role(link, roles)) on_polled(driver, link, polled->fds[i].revents);
+    }
+}
+
 /* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has something, or `until`.
  * Releases the mutex meanwhile; reads only what `mine` still allows after that. False after a signal. */
-static bool sleep_on_links(hf_driver *driver, unsigned links, unsigned (*mine)(const hf_driver *), int extra,
-                           hf_time until, const sigset_t *signals) {
-    struct pollfd fds[HF_LINKS + 1];
-    for (int i = 0; i < HF_LINKS; i++) {
-        int fd = links & LINK(i) ? poll_fd(driver, i) : -1;
-        fds[i] = (struct pollfd){.fd = fd, .events = poll_events(driver, i)};
-    }
-    fds[HF_LINKS] = (struct pollfd){.fd = extra, .events = POLLIN};
+static bool sleep_on_links(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra, hf_time until,
+                           const sigset_t *signals) {
+    hf_polled polled;
+    choose_polled(driver, mine(driver), &polled);
+    polled.fds[polled.count] = (struct pollfd){.fd = extra, .events = POLLIN};
     hf_time now = hf_now();
     struct timespec timeout = timespec_of(until > now ? until - now : 0);
     pthread_mutex_unlock(&driver->mutex);
-    int ready = ppoll(fds, HF_LINKS + 1, &timeout, signals);
+    int ready = ppoll(polled.fds, polled.count + 1, &timeout, signals);
     bool signalled = ready < 0 && errno == EINTR;
     lock_again(driver, extra >= 0);
-    unsigned allowed = mine(driver);
-    for (int i = 0; ready > 0 && i < HF_LINKS; i++) {
-        bool same = fds[i].fd >= 0 && poll_fd(driver, i) == fds[i].fd;
-        if (same && allowed & LINK(i)) on_polled(driver, i, fds[i].revents);
-    }
+    if (ready > 0) on_all_polled(driver, mine(driver), &polled);
     return !signalled;
 }
 
 /* The caller's thread reads the links of its calls, and all of them while no watchdog runs. */
 static unsigned caller_links(const hf_driver *driver) {
-    return LINK(HF_LINK_CALLS) | LINK(HF_LINK_EVENTS) | (driver->running ? 0 : LINK(HF_LINK_KEEPER));
+    return ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS) | (driver->running ? 0 : ROLE(HF_LINK_KEEPER));
+}
+
+static bool has_left_behind(const hf_driver *driver) {
+    for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
+        if (hf_session_has_work(session_of(driver, link))) return true;
+    }
+    return false;
 }
 
 /* The watchdog reads its own link, and what calls have left behind while none runs. */
 static unsigned watchdog_links(const hf_driver *driver) {
-    bool left_behind = !driver->calling && hf_session_has_work(&driver->client.links[HF_LINK_CALLS]);
-    return LINK(HF_LINK_KEEPER) | (left_behind ? LINK(HF_LINK_CALLS) : 0);
+    bool left_behind = !driver->calling && has_left_behind(driver);
+    return ROLE(HF_LINK_KEEPER) | (left_behind ? ROLE(HF_LINK_CALLS) : 0);
 }
 
 /* ---- operations ---- */
 
 /* What needs the caller's thread; the watchdog sees to the rest. */
 static hf_time call_deadline(const hf_driver *driver, const hf_op *op) {
-    hf_time until = driver->running ? HF_NEVER : hf_client_deadline(&driver->client);
-    for (int link = HF_LINK_CALLS; link <= HF_LINK_EVENTS; link++) {
-        until = hf_time_min(until, hf_session_deadline(&driver->client.links[link]));
-    }
-    return hf_time_min(until, hf_op_deadline(op));
+    if (!driver->running) return hf_client_deadline(&driver->client);
+    return hf_time_min(hf_client_calls_deadline(&driver->client), hf_op_deadline(op));
 }
 
 static void wait_for_change(hf_driver *driver, hf_time until) {
@@ -325,10 +376,10 @@ static void wait_for_change(hf_driver *driver, hf_time until) {
 
 /* A reply is all there is to wait for: one recv then does what poll and recv would. */
 static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, hf_time until) {
-    const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
+    const hf_session *calls = session_of(driver, HF_LINK_CALLS);
     bool asks = op->spec.kind != HF_OP_ACQUIRE || op->state == HF_ACQUIRE_ASKING;
-    bool alone =
-        driver->running && driver->connections[HF_LINK_EVENTS].fd < 0 && !driver->connections[HF_LINK_EVENTS].dialing;
+    bool alone = driver->running && driver->connection_count == HF_LINKS &&
+                 driver->connections[HF_LINK_EVENTS].fd < 0 && !driver->connections[HF_LINK_EVENTS].dialing;
     return asks && alone && calls->state == HF_SESSION_READY && hf_session_output(calls).size == 0 &&
            until > hf_now() + SLICE;
 }
@@ -348,8 +399,7 @@ static bool receive_reply(hf_driver *driver) {
 
 static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) {
     hf_time until = call_deadline(driver, op);
-    bool left_behind =
-        hf_session_has_work(&driver->client.links[HF_LINK_CALLS]); /* read by nobody else during a call */
+    bool left_behind = has_left_behind(driver); /* read by nobody else during a call */
     if (op->blocked && driver->running && !left_behind) {
         wait_for_change(driver, until);
         return true;
@@ -357,16 +407,18 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) 
     if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
     if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
     if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
-    return sleep_on_links(driver, caller_links(driver), caller_links, -1, until, signals);
+    return sleep_on_links(driver, caller_links, -1, until, signals);
 }
 
 #define IDLE HF_MS /* a connection heard so long ago is looked at before it is used */
 
 /* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. */
 static void notice_end(hf_driver *driver) {
-    const hf_session *calls = &driver->client.links[HF_LINK_CALLS];
-    bool unused = calls->state == HF_SESSION_READY && !hf_session_has_work(calls);
-    if (unused && hf_now() >= calls->heard_at + IDLE) read_link(driver, HF_LINK_CALLS);
+    for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
+        const hf_session *calls = session_of(driver, link);
+        bool unused = calls->state == HF_SESSION_READY && !hf_session_has_work(calls);
+        if (unused && hf_now() >= calls->heard_at + IDLE) read_link(driver, link);
+    }
 }
 
 static void hold_signals(sigset_t *before) {
@@ -395,8 +447,7 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
     }
     if (interruptible) pthread_sigmask(SIG_SETMASK, &before, NULL);
     driver->calling = false;
-    serve_link(driver, HF_LINK_CALLS);
-    serve_link(driver, HF_LINK_EVENTS);
+    serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS));
     hf_driver_nudge(driver);
     return op;
 }
@@ -405,9 +456,7 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
 
 static hf_time watch_deadline(const hf_driver *driver) {
     if (!driver->calling) return hf_client_deadline(&driver->client);
-    const hf_hold *first = hf_holds_first(&driver->client.holds);
-    hf_time until = hf_session_deadline(&driver->client.links[HF_LINK_KEEPER]);
-    return first ? hf_time_min(until, first->wake_at) : until;
+    return hf_client_keeper_deadline(&driver->client);
 }
 
 static bool must_go_on(const hf_driver *driver) {
@@ -432,7 +481,7 @@ static void *watch(void *context) {
         hf_time until = watch_deadline(driver);
         if (driver->stopping) until = hf_time_min(until, driver->stop_by);
         driver->sleeps_until = until;
-        sleep_on_links(driver, watchdog_links(driver), watchdog_links, driver->wake[0], until, NULL);
+        sleep_on_links(driver, watchdog_links, driver->wake[0], until, NULL);
         drain(driver->wake[0]);
         driver->wakes++;
         pthread_cond_broadcast(&driver->changed);
@@ -462,7 +511,7 @@ static void wake_watchdog(hf_driver *driver) {
 
 void hf_driver_nudge(hf_driver *driver) {
     if (!driver->running || driver->sleeps_until == 0) return;
-    bool left_behind = watchdog_links(driver) != LINK(HF_LINK_KEEPER);
+    bool left_behind = watchdog_links(driver) != ROLE(HF_LINK_KEEPER);
     if (left_behind || watch_deadline(driver) < driver->sleeps_until) {
         driver->sleeps_until = 0;
         wake_watchdog(driver);
@@ -496,7 +545,8 @@ void hf_driver_close(hf_driver *driver, hf_time patience) {
         if (!hf_client_is_quiet(&driver->client)) hf_driver_watch(driver);
         join_watchdog(driver, patience);
     }
-    for (int link = 0; link < HF_LINKS && !driver->external; link++) lose_link(driver, link, "the client was closed");
+    for (size_t link = 0; link < driver->connection_count && !driver->external; link++)
+        lose_link(driver, link, "the client was closed");
     for (int end = 0; end < 2; end++) {
         if (driver->wake[end] >= 0) close(driver->wake[end]);
         driver->wake[end] = -1;

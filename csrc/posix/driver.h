@@ -32,7 +32,8 @@ typedef struct hf_driver {
     pthread_cond_t changed; /* broadcast when the watchdog has fed bytes */
     hf_client client;
     hf_client_config config;
-    hf_connection connections[HF_LINKS];
+    hf_connection *connections; /* one for each of the client's links that the driver has seen */
+    size_t connection_count;
     pthread_t thread;
     bool running, stopping, calling;
     bool unwatched;             /* the watchdog was stopped for good */

@@ -29,6 +29,7 @@ local LOOK = 1 -- seconds between two looks at the worker and at those who wait
 local SILENCE = 86400000 -- ms; the core knows earlier when a server is silent
 local MOST_BYTES = 65536
 local SLOT = "holdfast" -- of the mark in ngx.ctx
+local ROLES = 3 -- links that the core has for each server
 
 -- ---- who asks ----
 
@@ -114,15 +115,18 @@ end
 
 local pumps = setmetatable({}, { __mode = "k" }) -- client -> pump; only a running pump knows its client
 
-local function new_link(name)
-  return { name = name, wake = assert(semaphore.new()), output = assert(semaphore.new()) }
+local function new_link(number)
+  return { number = number, wake = assert(semaphore.new()), output = assert(semaphore.new()) }
 end
 
 local function pump_of(client)
   local pump = pumps[client]
   local pid = ngx.worker.pid()
   if pump and pump.pid == pid then return pump end
-  pump = { pid = pid, waiting = {}, done = {}, asked = 0, answered = 0, deadline = math.huge, sleeps_until = 0 }
+  pump = {
+    pid = pid, links = {}, chores = {}, waiting = {}, done = {}, asked = 0, answered = 0, deadline = math.huge,
+    sleeps_until = 0,
+  }
   pumps[client] = pump
   return pump
 end
@@ -149,7 +153,15 @@ local function wake_done(pump)
   end
 end
 
-local function put(pump, link, chore)
+local function put(pump, number, chore)
+  local link = pump.links[number]
+  if not link then
+    if chore then
+      pump.wants_link = true
+      wake_clock(pump)
+    end
+    return
+  end
   link.chore = chore
   if chore == "write" then
     if link.kicked then return end
@@ -166,20 +178,20 @@ end
 
 -- After anything that may have changed the core.
 local function turn(pump)
-  local calls, events, deadline, asked = engine.turn(pump.client, pump.done)
+  local chores = pump.chores
+  local links, deadline, asked = engine.turn(pump.client, pump.done, chores)
   pump.deadline, pump.asked = deadline, asked
   if pump.done[1] then wake_done(pump) end
   if not pump.clock then return end -- its timer has not begun
-  put(pump, pump.calls, calls)
-  put(pump, pump.events, events)
+  for number = 1, links do put(pump, number, chores[number]) end
   if asked ~= pump.answered or deadline < pump.sleeps_until then wake_clock(pump) end
 end
 
 -- ---- sockets ----
 
 -- A pool of its own: connect must not find a connection that other code has left in some state.
-local function dial(client, socket)
-  local host, port = engine.server(client)
+local function dial(client, link, socket)
+  local host, port = engine.server(client, link.number)
   local options = { pool = "holdfast " .. tostring(socket) }
   if port == 0 then return socket:connect("unix:" .. host, options) end
   if host == "localhost" then host = "127.0.0.1" end
@@ -191,7 +203,7 @@ local function disconnected(pump, link, reason)
   link.socket = nil
   link.broken = nil
   link.chore = nil
-  engine.closed(pump.client, link.name, reason)
+  engine.closed(pump.client, link.number, reason)
   turn(pump)
 end
 
@@ -201,7 +213,7 @@ local function receive(pump, link, socket)
     if link.chore == "close" then return "closed" end
     local bytes, message = socket:receiveany(MOST_BYTES)
     if bytes then
-      engine.feed(pump.client, link.name, bytes)
+      engine.feed(pump.client, link.number, bytes)
       turn(pump)
     elseif message == "closed" then
       return "the server closed the connection"
@@ -215,11 +227,11 @@ local function connect(pump, link)
   local socket = ngx.socket.tcp()
   local connect_timeout, command_timeout = engine.timeouts(pump.client)
   socket:settimeouts(connect_timeout * 1000, command_timeout * 1000, SILENCE)
-  engine.opening(pump.client, link.name)
-  local connected, message = dial(pump.client, socket)
+  engine.opening(pump.client, link.number)
+  local connected, message = dial(pump.client, link, socket)
   if not connected then return disconnected(pump, link, message) end
   link.socket = socket
-  engine.opened(pump.client, link.name)
+  engine.opened(pump.client, link.number)
   turn(pump)
   local reason = receive(pump, link, socket)
   if link.writing then -- the clock ends both
@@ -234,13 +246,13 @@ end
 local function read(pump, link)
   while true do
     link.opening = false
-    if engine.wants(pump.client, link.name) == "open" then connect(pump, link) end
-    if engine.wants(pump.client, link.name) ~= "open" then link.wake:wait(SILENCE / 1000) end
+    if engine.wants(pump.client, link.number) == "open" then connect(pump, link) end
+    if engine.wants(pump.client, link.number) ~= "open" then link.wake:wait(SILENCE / 1000) end
   end
 end
 
 local function send(pump, link, socket)
-  local bytes = engine.output(pump.client, link.name)
+  local bytes = engine.output(pump.client, link.number)
   while bytes do
     link.writing = true
     local sent, message = socket:send(bytes)
@@ -250,7 +262,7 @@ local function send(pump, link, socket)
       link.broken = message
       return wake_clock(pump)
     end
-    bytes = engine.output(pump.client, link.name)
+    bytes = engine.output(pump.client, link.number)
   end
   turn(pump)
 end
@@ -278,10 +290,25 @@ local function kill_link(pump, link, reason)
   disconnected(pump, link, reason)
 end
 
-local function check_link(pump, link)
-  if not link.socket or not (link.broken or link.chore == "close") then return end
-  kill_link(pump, link, link.broken or "closed")
-  spawn_link(pump, link)
+-- In the pump's timer, to which the light threads belong. A link begins with its first chore: few of many are used.
+local function look_at_link(pump, number)
+  local link = pump.links[number]
+  if link and link.socket and (link.broken or link.chore == "close") then
+    kill_link(pump, link, link.broken or "closed")
+    spawn_link(pump, link)
+  elseif not link and pump.chores[number] then
+    link = new_link(number)
+    pump.links[number] = link
+    spawn_link(pump, link)
+    put(pump, number, pump.chores[number])
+  end
+end
+
+local function look_at_links(pump)
+  repeat
+    pump.wants_link = false
+    for number = 1, #pump.chores do look_at_link(pump, number) end
+  until not pump.wants_link
 end
 
 -- ---- the clock of a pump ----
@@ -359,8 +386,7 @@ local function tend(pump)
   repeat
     turn(pump)
     if pump.asked ~= pump.answered then answer(pump, living()) end
-    check_link(pump, pump.calls)
-    check_link(pump, pump.events)
+    look_at_links(pump)
     if now() >= looked_at + LOOK then
       looked_at = now()
       look(pump)
@@ -372,19 +398,15 @@ end
 
 -- Does not wait: nobody begins anything in between.
 local function stop(pump)
-  if pump.calls then
-    kill_link(pump, pump.calls, "not needed any more")
-    kill_link(pump, pump.events, "not needed any more")
-  end
-  pump.running, pump.clock, pump.calls, pump.events, pump.client, pump.timer = false, nil, nil, nil, nil, nil
+  local links = pump.links
+  pump.clock = nil -- no new ones meanwhile
+  for _, link in pairs(links) do kill_link(pump, link, "not needed any more") end
+  pump.running, pump.links, pump.client, pump.timer = false, {}, nil, nil
 end
 
 local function run(_, pump, timer)
   if pump.timer ~= timer then return end
-  pump.calls, pump.events = new_link("calls"), new_link("events")
   pump.clock = assert(semaphore.new())
-  spawn_link(pump, pump.calls)
-  spawn_link(pump, pump.events)
   local ran, message = pcall(tend, pump)
   if not ran then ngx.log(ngx.ERR, "holdfast: ", message) end
   stop(pump)
@@ -479,7 +501,8 @@ local function call(lock, kind, seconds, record)
     operation.finish(op)
     return nil, "holdfast: no timer to work in: " .. message, "unreachable"
   end
-  local writes_soon = pump.clock and pump.calls.socket and pump.calls.kicked -- and turns after that
+  local calls = #pump.chores == ROLES and pump.links[1] -- the request of a client with one server goes there
+  local writes_soon = pump.clock and calls and calls.socket and calls.kicked -- and turns after that
   if not writes_soon then turn(pump) end
   if not operation.is_done(op) and not wait(pump, client, op, number, mark) then
     return nil, "holdfast: this request's ngx.ctx was replaced while it waited", "interrupted"

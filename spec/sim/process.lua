@@ -11,6 +11,7 @@ local ceil, max = math.ceil, math.max
 local MOST_ROUNDS = 50
 local MOST_TICKS = 2000 -- in a second
 local ALL_LINKS, TWO_LINKS = { "calls", "events", "keeper" }, { "calls", "events" }
+local NUMBER = { calls = 1, events = 2, keeper = 3 } -- as core.engine has them
 
 local Process = {}
 Process.__index = Process
@@ -125,9 +126,9 @@ end
 
 -- → whether something was done
 local function serve(self, link)
-  local want = engine.wants(self.client, link)
+  local want = engine.wants(self.client, NUMBER[link])
   if want == "open" then
-    engine.opening(self.client, link)
+    engine.opening(self.client, NUMBER[link])
     self.connections[link] = self.network:connect(self, link)
     self.world:note("%s opens %s", self.name, link)
     return true
@@ -135,10 +136,10 @@ local function serve(self, link)
     self.world:note("%s closes %s", self.name, link)
     self.connections[link]:reset()
     self.connections[link] = nil
-    engine.closed(self.client, link, "closed")
+    engine.closed(self.client, NUMBER[link], "closed")
     return true
   end
-  local bytes = engine.output(self.client, link)
+  local bytes = engine.output(self.client, NUMBER[link])
   if not bytes then return false end
   say(self, self.connections[link], bytes)
   return true
@@ -162,14 +163,14 @@ end
 
 function Process:connected(connection)
   self:enter()
-  engine.opened(self.client, connection.link)
+  engine.opened(self.client, NUMBER[connection.link])
   self:pump()
 end
 
 function Process:fed(connection, bytes)
   self.world:mix(self.world.now % 1000003)
   self:enter()
-  engine.feed(self.client, connection.link, bytes)
+  engine.feed(self.client, NUMBER[connection.link], bytes)
   look_at_tasks(self)
   self:pump()
 end
@@ -180,7 +181,7 @@ function Process:lost(connection, reason)
   self.connections[connection.link] = nil
   self.world:note("%s loses %s: %s", self.name, connection.link, reason)
   self:enter()
-  engine.closed(self.client, connection.link, reason)
+  engine.closed(self.client, NUMBER[connection.link], reason)
   self:pump()
 end
 

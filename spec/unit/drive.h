@@ -151,14 +151,14 @@ static UNUSED void rig_end(struct rig *rig, hf_time now)
 
 static UNUSED hf_session *link_of(struct rig *rig, hf_link link)
 {
-    return &rig->client.links[link];
+    return &rig->client.first.links[link];
 }
 
 /* Does what the links want of a driver. */
 static UNUSED void rig_serve(struct rig *rig, hf_time now)
 {
     for (int i = 0; i < HF_LINKS; i++) {
-        hf_session *session = &rig->client.links[i];
+        hf_session *session = &rig->client.first.links[i];
         if (hf_session_wants(session, now) == HF_WANT_CLOSE)
             hf_session_closed(session, "not needed", now);
         if (hf_session_wants(session, now) != HF_WANT_OPEN) continue;
@@ -198,7 +198,7 @@ static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until)
 #define CHECK_SILENT(rig)                                                                          \
     do {                                                                                           \
         for (int check_link = 0; check_link < HF_LINKS; check_link++) {                            \
-            CHECK_STR(said(&(rig)->client.links[check_link]), "");                                 \
+            CHECK_STR(said(&(rig)->client.first.links[check_link]), "");                                 \
         }                                                                                          \
     } while (0)
 
@@ -305,7 +305,7 @@ static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now)
     hear_subscribed(rig, now + 2 * HF_MS);
     hear_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
     for (int link = 0; link < HF_LINKS; link++)
-        said(&rig->client.links[link]);
+        said(&rig->client.first.links[link]);
     return op;
 }
 

@@ -14,7 +14,7 @@ static struct rig rig;
 #define CHECK_NOTHING_LEFT(now)                                                                    \
     do {                                                                                           \
         CHECK(!hold_of(&rig));                                                                     \
-        CHECK_EQ_INT(rig.client.waiting, 0);                                                       \
+        CHECK_EQ_INT(rig.client.first.waiting, 0);                                                       \
         rig_tick(&rig, now);                                                                       \
         CHECK_STR(said(link_of(&rig, CALLS)), "");                                                 \
         CHECK_STR(said(link_of(&rig, KEEPER)), "");                                                \
@@ -256,7 +256,7 @@ TEST(no_place_in_the_queue_before_our_channel_is_heard)
     CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(op->known_waiting_at, AT(2));
     CHECK_EQ_U64(rig.client.stats.waits, 1);
-    CHECK_EQ_INT(rig.client.waiting, 1);
+    CHECK_EQ_INT(rig.client.first.waiting, 1);
     rig_end(&rig, AT(4));
 }
 
@@ -289,7 +289,7 @@ TEST(heard_already_it_takes_its_place_with_the_first_question)
     spec.wait = 10 * HF_SECOND;
     hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
     CHECK(strstr(said(link_of(&rig, CALLS)), DRIVE_UUID ":2:1000 you"));
-    CHECK_EQ_INT(rig.client.waiting, 2);
+    CHECK_EQ_INT(rig.client.first.waiting, 2);
     hear_calls(&rig, busy(20000, 1, 0), AT(21));
     CHECK_STATE(second, WAITING);
     CHECK_STATE(first, WAITING);
@@ -309,7 +309,7 @@ TEST(a_fresh_grant_is_accepted_at_once)
     CHECK_EQ_U64(hold->valid_until, AT(2 + 1978)); /* from the last look that found us waiting */
     CHECK(hold->granted && hold->wake_at < hold->valid_until && hold->wake_at > AT(1000));
     CHECK_EQ_U64(rig.client.stats.grants, 1);
-    CHECK_EQ_INT(rig.client.waiting, 0);
+    CHECK_EQ_INT(rig.client.first.waiting, 0);
     rig_end(&rig, AT(1001));
 }
 
@@ -594,7 +594,7 @@ TEST(a_refused_subscription_is_told)
     hear(link_of(&rig, EVENTS),
          "-NOPERM this user has no permissions to access one of the channels\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
-    CHECK_EQ_INT(rig.client.waiting, 0);
+    CHECK_EQ_INT(rig.client.first.waiting, 0);
     rig_end(&rig, AT(10));
 }
 
@@ -870,7 +870,7 @@ TEST(given_up_before_our_channel_is_heard)
     hear_calls(&rig, busy(5000, 0, 0), AT(1));
     said(link_of(&rig, CALLS));
     hf_op_end(op, AT(2));
-    CHECK_EQ_INT(rig.client.waiting, 0);
+    CHECK_EQ_INT(rig.client.first.waiting, 0);
     rig_sleep(&rig, AT(2), AT(1000));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
     rig_end(&rig, AT(1000));
@@ -1390,7 +1390,7 @@ static bool acquires(const char *const *replies, bool events)
     bool yes = false;
     for (int i = 0; op && !op->done && replies[i]; i++) {
         rig_tick(&own, AT(i));
-        hf_session *link = &own.client.links[replies[i][0] == '!' ? EVENTS : CALLS];
+        hf_session *link = &own.client.first.links[replies[i][0] == '!' ? EVENTS : CALLS];
         const char *text = replies[i] + (replies[i][0] == '!');
         yes = strcmp(text, ACQUIRED) == 0 || strstr(text, "grant");
         if (link->state == HF_SESSION_READY) hf_session_feed(link, text, strlen(text), AT(i));
@@ -1401,7 +1401,7 @@ static bool acquires(const char *const *replies, bool events)
     const hf_hold *hold = hold_of(&own);
     if (acquired && !(yes && hold && hold->state == HF_HOLD_HELD && hold->count == 1)) abort();
     if (!acquired && hold && hold->state != HF_HOLD_LEAVING) abort();
-    if (own.client.waiting != 0) abort();
+    if (own.client.first.waiting != 0) abort();
     rig_end(&own, AT(20000));
     return acquired;
 }

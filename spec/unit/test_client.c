@@ -84,7 +84,7 @@ TEST(after_a_grant_the_events_link_stays_for_a_moment)
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_READY);
     rig_sleep(&rig, AT(599), AT(600));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
-    CHECK(!rig.client.subscribed);
+    CHECK(!rig.client.first.subscribed);
     rig_end(&rig, AT(700));
 }
 
@@ -297,7 +297,7 @@ TEST(closing_lets_go_of_everything)
     hf_op *blocked = begin(&rig, HF_OP_CHECK, AT(3));
     hf_op *ping = begin(&rig, HF_OP_PING, AT(3));
     for (int link = 0; link < HF_LINKS; link++)
-        said(&rig.client.links[link]);
+        said(&rig.client.first.links[link]);
     CHECK(blocked->blocked);
     hf_client_close(&rig.client, AT(4));
     CHECK_OUTCOME(waiting, "closed");
@@ -305,7 +305,7 @@ TEST(closing_lets_go_of_everything)
     CHECK_OUTCOME(blocked, "closed");
     CHECK_OUTCOME(ping, "closed");
     CHECK(!hf_client_is_quiet(&rig.client));
-    CHECK_EQ_INT(rig.client.waiting, 0);
+    CHECK_EQ_INT(rig.client.first.waiting, 0);
     rig_tick(&rig, AT(4));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
     CHECK(strstr(said(link_of(&rig, CALLS)), DRIVE_UUID ":1:1000 you"));
@@ -564,7 +564,7 @@ static void random_step(void)
         break;
     case 5:
         if (chance(8) == 0)
-            hf_session_closed(&rig.client.links[chance(HF_LINKS)], "reset", clock_now);
+            hf_session_closed(&rig.client.first.links[chance(HF_LINKS)], "reset", clock_now);
         break;
     case 6:
         rig.refusing = chance(10) == 0;
@@ -582,7 +582,7 @@ static void random_step(void)
         hf_client_notice(&rig.client, clock_now);
         break;
     default:
-        random_answer(&rig.client.links[chance(2) ? CALLS : KEEPER]);
+        random_answer(&rig.client.first.links[chance(2) ? CALLS : KEEPER]);
         break;
     }
 }
@@ -595,7 +595,7 @@ static const char *broken_rule(void)
         if (op->done && op->events) return "a done operation listens";
         if (op->blocked && !op->done && !op->hold) return "blocked by nothing";
     }
-    if (waiting != rig.client.waiting) return "the number of waiters is wrong";
+    if (waiting != rig.client.first.waiting) return "the number of waiters is wrong";
     const hf_holds *holds = &rig.client.holds;
     for (size_t i = 0; i < holds->count; i++) {
         const hf_hold *hold = holds->heap[i], *parent = holds->heap[i ? (i - 1) / 2 : 0];
@@ -638,7 +638,7 @@ static bool all_end(void)
         if (!any) return true;
         rig_tick(&rig, clock_now);
         for (int link = CALLS; link < HF_LINKS; link += KEEPER - CALLS) {
-            hf_session *session = &rig.client.links[link];
+            hf_session *session = &rig.client.first.links[link];
             if (session->first_slot < session->next_slot) hear(session, ":1\r\n", clock_now);
         }
         clock_now = hf_time_max(

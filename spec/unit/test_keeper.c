@@ -227,7 +227,7 @@ TEST(a_silent_server_does_not_hide_the_loss)
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(29698) - 1);
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
-    CHECK(rig.client.links[KEEPER].opens >
+    CHECK(rig.client.first.links[KEEPER].opens >
           2); /* a server that does not answer is tried over new connections */
     rig_sleep(&rig, AT(29698) - 1, AT(29698));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);

@@ -64,7 +64,7 @@ static void submit_program(struct call *call, const char *text, int deadline_ms,
 
 static void discard(struct call *call)
 {
-    hf_session_drop(&session, &call->request);
+    hf_session_drop(&call->request);
     hf_request_clear(&call->request);
 }
 
