@@ -55,7 +55,7 @@ local function prepare(ops, grant)
   for _, op in ipairs(ops) do
     op.count, op.grant = tonumber(op.count) or 0, grant
     if op.what == "acquire" and op.token then tokens[op.owner] = op.token end
-    if op.what ~= "force" and op.owner then op.token = op.token or tokens[op.owner] end
+    if op.what ~= "force" and op.owner then op.of = op.token or tokens[op.owner] end
     op.effect, op.maybe = effect_of(op)
     op.finish = op.stop
     if op.maybe then leave_open(op) end
@@ -135,7 +135,7 @@ local function drop_outdated(pending, configurations)
   for _, each in ipairs(configurations) do least = min(least, each.state.token or each.state.last + 1) end
   for i = #pending, 1, -1 do
     local op = pending[i]
-    if op.maybe and op.token and op.token < least then
+    if op.maybe and op.of and op.of < least then
       table.remove(pending, i)
       for _, each in ipairs(configurations) do each.done[op.number] = nil end
     end
@@ -212,7 +212,7 @@ end
 local function longest_leases(ops)
   local leases = {}
   for _, op in ipairs(ops) do
-    if op.owner then leases[op.owner] = max(leases[op.owner] or 0, op.lease or 0, op.seconds or 0) end
+    if op.owner then leases[op.owner] = max(leases[op.owner] or op.grant, op.lease or 0, op.seconds or 0) end
   end
   return leases
 end

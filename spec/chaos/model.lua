@@ -4,6 +4,9 @@
 -- `lease`: the longest that it may run for, `last`: the last token, `now`: no operation takes effect before, and the
 -- ghosts: owners whose lock the server has lost without their knowledge.
 --
+-- An operation is one of the history's, with its `effect`, `of`: the token of the hold that it speaks of, `grant`: the
+-- grant lease.
+--
 -- apply(state, op, by) → the states after op took effect at some time up to `by`; none: it cannot have. States are
 -- never changed. What each operation asks for and does stands with its function; an owner that all processes share has
 -- no count, because its processes do not know each other's.
@@ -56,12 +59,12 @@ local function is_shared(op) return op.owner == "shared" end
 
 -- Whether it is this operation's hold that the state knows.
 local function is_holder(state, op)
-  return state.owner == op.owner and (is_shared(op) or state.token == op.token)
+  return state.owner == op.owner and (is_shared(op) or state.token == op.of)
 end
 
 local function ghost_of(state, op)
   local ghost = state.ghosts[op.owner]
-  return ghost and (is_shared(op) or ghost.token == op.token) and ghost or nil
+  return ghost and (is_shared(op) or ghost.token == op.of) and ghost or nil
 end
 
 -- The server does not know the holder any more, but the holder may go on to believe in it for what its lease had left.
@@ -87,7 +90,7 @@ function apply.acquire(state, op, by)
   local is_over = not state.owner or by >= state.valid
   if not is_new or not is_over then return {} end
   return { with(without_ghost(state, op.owner), {
-    owner = op.owner, token = op.token, last = op.token, count = op.holds, lease = op.lease,
+    owner = op.owner, token = op.token, last = op.token, count = op.holds, lease = max(op.lease, op.grant),
     valid = model.lease_end(op.start, min(op.lease, op.grant)), now = max(state.now, state.valid or 0),
   }) }
 end

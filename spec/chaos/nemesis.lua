@@ -9,7 +9,7 @@ local sys = require "spec.support.sys"
 
 local nemesis = {}
 
--- name -> { how often, shortest and longest, seconds; 0: at once }
+-- { name, how often, shortest and longest, seconds; 0: at once }
 local FAULTS = {
   { "stop_worker", 14, 0.1, 2.5 }, { "kill_worker", 7, 0.02, 0.6 },
   { "cut_network", 10, 0.1, 2 }, { "cut_up", 6, 0.1, 1.5 }, { "cut_down", 8, 0.1, 1.5 },
@@ -19,6 +19,14 @@ local FAULTS = {
   { "kill_listeners", 4, 0, 0 }, { "flush_scripts", 3, 0, 0 }, { "restart", 3, 0.05, 0.5 },
 }
 local LOSSES = { { "flush", 8, 0, 0 }, { "restart_empty", 4, 0.05, 0.4 } }
+
+local function wanted(list, names)
+  if not names then return true end
+  for _, name in ipairs(names) do
+    if name == list[1] then return true end
+  end
+  return false
+end
 
 local function pick(prng, faults)
   local sum = 0
@@ -33,7 +41,9 @@ end
 -- plan: { seed, seconds, workers, lossy, faults = { name, ... } | nil } → list of { at, what, worker, seconds, number }
 function nemesis.schedule(plan)
   local prng, list, faults = Prng.new(plan.seed + 500000), {}, {}
-  for _, each in ipairs(FAULTS) do faults[#faults + 1] = each end
+  for _, each in ipairs(FAULTS) do
+    if wanted(each, plan.faults) then faults[#faults + 1] = each end
+  end
   for _, each in ipairs(plan.lossy and LOSSES or {}) do faults[#faults + 1] = each end
   local at = 0.3
   while at < plan.seconds do
@@ -42,7 +52,7 @@ function nemesis.schedule(plan)
       at = at, what = fault[1], worker = prng:range(1, plan.workers), number = prng:range(1, 300),
       seconds = prng:range(fault[3] * 1000, fault[4] * 1000) / 1000,
     }
-    at = at + prng:range(20, 450) / 1000
+    at = at + prng:range(20, 600) / 1000
   end
   return list
 end

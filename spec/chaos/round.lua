@@ -22,21 +22,21 @@ World.__index = World
 
 local round = {}
 
--- options: { seconds = of faults, defect }
+-- options: { seconds = of faults, defect, faults = the only ones, lossy }; the last three for deliberate defects
 function round.plan(seed, options)
   local prng = Prng.new(seed)
-  local kind = seed % 3
+  local kind = options.defect and (options.lossy and 2 or 0) or seed % 3
   return {
     seed = seed, seconds = options.seconds, workers = prng:range(3, 4), keys = prng:pick { "a", "a,b", "a,b,m", "a,m" },
-    shared = kind == 1, lossy = kind == 2, grant = prng:pick { 0.3, 0.6, 2 }, timeout = prng:pick { 0.3, 0.8 },
-    defect = options.defect,
+    shared = kind == 1 and not options.defect, lossy = kind == 2, grant = prng:pick { 0.3, 0.6, 2 }, timeout = prng:pick { 0.3, 0.8 },
+    defect = options.defect, faults = options.faults,
   }
 end
 
 function round.describe(plan)
-  return ("seed %d: %d workers, keys %s%s, grant lease %g s, timeout %g s%s%s"):format(plan.seed, plan.workers, plan.keys,
-    plan.shared and " and s (shared)" or "", plan.grant, plan.timeout, plan.lossy and ", data is lost" or "",
-    plan.defect and ", with " .. plan.defect or "")
+  return ("seed %d: %d workers, keys %s%s, grant lease %g s, timeout %g s%s%s"):format(plan.seed, plan.workers,
+    plan.keys, plan.shared and " and s (shared)" or "", plan.grant, plan.timeout,
+    plan.lossy and ", data is lost" or "", plan.defect and ", with " .. plan.defect or "")
 end
 
 -- ---- the world ----

@@ -20,13 +20,25 @@ local sys = require "spec.support.sys"
 local ROUND = 8          -- seconds of faults
 local DEFECT_ROUND = 5
 local DEFECT_TRIES = 8
-local SHOWN = 40         -- lines
-local BEFORE, AFTER = 2.5, 0.2
+local SHOWN_BEFORE, SHOWN_AFTER = 30, 4 -- operations
+local SHOWN_SECONDS = 3
 
--- csrc/core/defects.h
+-- Some of spec/sim/defects.lua, and the faults that bring them to light; lossy: the server loses data.
 local DEFECTS = {
-  "NO_VALIDITY", "LEASE_FROM_REPLY", "GRANT_UNBOUND", "STALE_GRANT", "NO_UNDO", "NO_END_OF_WAIT", "LOSS_IGNORED",
-  "RENEWAL_AFTER", "COUNT_TWICE", "NO_LOGOUT",
+  { "NO_VALIDITY", { "stop_worker" } },
+  { "LEASE_FROM_REPLY", { "cut_down", "stop_server" } },
+  { "GRANT_UNBOUND", { "cut_down", "stop_worker" } },
+  { "LOSS_IGNORED", { "reset" }, lossy = true },
+  { "RENEWAL_AFTER", { "reset" } },
+  { "COUNT_TWICE", { "reset" } },
+  { "NO_END_OF_WAIT", { "stop_worker" } },
+  { "take_any", { "reset" } },
+  { "token_counts", { "reset" }, lossy = true },
+  { "token_kept", { "reset" } },
+  { "renew_creates", { "reset" }, lossy = true },
+  { "renew_any", { "reset" }, lossy = true },
+  { "take_endless", { "kill_worker" } },
+  { "short_lease", { "stop_worker" } },
 }
 
 local options = { seconds = tonumber(os.getenv("HOLDFAST_CHAOS_SECONDS") or 60), from = 1, times = 1 }
@@ -51,22 +63,34 @@ end
 
 -- ---- what is shown of a failure ----
 
-local function is_near(op, problem)
-  local concerns = op.what == "fault" or op.what == "forget" or not problem.key or op.key == problem.key
-  local begun = op.start <= problem.at + AFTER
-  return concerns and begun and (op.stop >= problem.at - BEFORE and op.stop < math.huge or op.start >= problem.at - BEFORE)
+local function concerns(op, problem)
+  return op.what == "fault" or op.what == "forget" or not problem.key or op.key == problem.key
 end
 
+-- A claim that says what the last one said.
+local function repeats(op, last)
+  local before = last[op.owner or ""]
+  if op.owner then last[op.owner] = op end
+  return op.what == "claim" and before and before.what == "claim" and before.token == op.token
+    and math.abs(before.valid - op.valid) < 0.001
+end
+
+-- What had begun before the problem and was not over long before it, and a little after it.
 local function excerpt(problem, ops)
-  local near = {}
+  local before, after, last = {}, {}, {}
   for _, op in ipairs(ops) do
-    if is_near(op, problem) then near[#near + 1] = op end
+    local is_marked = op == problem.op or op == problem.other
+    if concerns(op, problem) and (is_marked or not repeats(op, last)) then
+      if op.start > problem.at then after[#after + 1] = op
+      elseif op.stop == math.huge or op.stop > problem.at - SHOWN_SECONDS then before[#before + 1] = op end
+    end
   end
   local origin = ops[1] and ops[1].start or 0
-  for i = math.max(1, #near - SHOWN + 1), #near do
-    local mark = (near[i] == problem.op or near[i] == problem.other) and ">" or " "
-    say("  %s %s", mark, history.describe(near[i], origin))
+  local function line(op)
+    say("  %s %s", (op == problem.op or op == problem.other) and ">" or " ", history.describe(op, origin))
   end
+  for i = math.max(1, #before - SHOWN_BEFORE + 1), #before do line(before[i]) end
+  for i = 1, math.min(#after, SHOWN_AFTER) do line(after[i]) end
 end
 
 local function show(plan, problems, ops)
@@ -79,32 +103,77 @@ local function show(plan, problems, ops)
     plan.defect and " --defect " .. plan.defect or "")
 end
 
+-- What came back, as text: "acquire 120 ok, 44 busy; claim 800; ..."
+local function tally(counts, ops)
+  for _, op in ipairs(ops) do
+    local name = op.what == "forget" and "fault" or op.what
+    local result = op.result or op.stop == math.huge and "open" or op.accepted == 0 and "refused" or ""
+    counts[name] = counts[name] or {}
+    counts[name][result] = (counts[name][result] or 0) + 1
+  end
+end
+
+local function sorted_keys(set)
+  local list = {}
+  for key in pairs(set) do list[#list + 1] = key end
+  table.sort(list)
+  return list
+end
+
+local function tally_in_words(counts)
+  local parts = {}
+  for i, what in ipairs(sorted_keys(counts)) do
+    local results = {}
+    for j, result in ipairs(sorted_keys(counts[what])) do
+      results[j] = counts[what][result] .. (result == "" and "" or " " .. result)
+    end
+    parts[i] = what .. " " .. table.concat(results, ", ")
+  end
+  return table.concat(parts, "; ")
+end
+
 -- ---- runs ----
 
-local function run(seed, seconds, defect)
-  local plan = round.plan(seed, { seconds = seconds, defect = defect })
+-- defect: an entry of DEFECTS | nil
+local function run(seed, defect)
+  local plan = round.plan(seed, {
+    seconds = defect and DEFECT_ROUND or ROUND, defect = defect and defect[1], faults = defect and defect[2],
+    lossy = defect and defect.lossy,
+  })
   local problems, ops = round.run(plan)
   return problems, ops, plan
 end
 
 local function run_for(seconds)
-  local begun, seed, count, failed = sys.now(), options.from, 0, 0
+  local begun, seed, counts, failed = sys.now(), options.from, {}, 0
   repeat
-    local problems, ops, plan = run(seed, ROUND)
-    count, seed = count + #ops, seed + 1
+    local problems, ops, plan = run(seed)
+    seed = seed + 1
+    tally(counts, ops)
     if #problems > 0 then
       failed = failed + 1
       show(plan, problems, ops)
     end
   until sys.now() - begun >= seconds
-  say("%d rounds, %d operations and claims, %d rounds failed", seed - options.from, count, failed)
+  say("%s", tally_in_words(counts))
+  say("%d rounds, %d failed", seed - options.from, failed)
   return failed == 0
 end
 
+local function find_defect(name)
+  for _, each in ipairs(DEFECTS) do
+    if each[1] == name then return each end
+  end
+  error("no such defect: " .. name, 0)
+end
+
 local function run_seed()
+  local defect = options.defect and find_defect(options.defect)
   for _ = 1, options.times do
-    local problems, ops, plan = run(options.seed, options.defect and DEFECT_ROUND or ROUND, options.defect)
-    say("%s: %d operations and claims, %d faults", round.describe(plan), #ops, 0)
+    local problems, ops, plan = run(options.seed, defect)
+    local counts = {}
+    tally(counts, ops)
+    say("%s\n  %s", round.describe(plan), tally_in_words(counts))
     if #problems > 0 then
       show(plan, problems, ops)
       return false
@@ -116,15 +185,15 @@ end
 -- → whether all were found
 local function run_defects()
   local all = true
-  for _, name in ipairs(DEFECTS) do
+  for _, defect in ipairs(DEFECTS) do
     local found, tries = nil, 0
     while not found and tries < DEFECT_TRIES do
       tries = tries + 1
-      local problems = run(tries, DEFECT_ROUND, name)
+      local problems = run(tries, defect)
       found = problems[1]
     end
     all = all and found ~= nil
-    say("%-18s %s", name, found and ("round %d  %-10s %s"):format(tries, found.rule, found.text) or "not found")
+    say("%-18s %s", defect[1], found and ("round %d  %-10s %s"):format(tries, found.rule, found.text) or "not found")
   end
   return all
 end

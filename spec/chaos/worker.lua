@@ -7,7 +7,7 @@
 --   keys                  "a,b": reentrant locks; "m" is a mutex
 --   shared, force         1: an owner that all processes share; force_release too
 --   grant, timeout        the client's grant_lease and command_timeout, seconds
---   defect                one of csrc/core/defects.h, in the build that has them
+--   defect                one of spec/sim/defects.lua, in the build that has them
 --
 -- An owner is a coroutine, "NAME.1" and "NAME.2", or "shared". The store's script accepts a write whose token is not
 -- below the last one.
@@ -22,13 +22,21 @@ for i = 1, #arg do
   local name, value = arg[i]:match("^(%a+)=(.*)$")
   options[name] = tonumber(value) or value
 end
-local defect = options.defect
-if defect then require("holdfast.core").engine.defect(defect) end
+
+local function break_the_lock(name)
+  local defects, sha1 = require "spec.sim.defects", require "spec.sim.sha1"
+  local engine = require("holdfast.core").engine
+  for program, text in pairs(defects.turn_on(assert(defects.find(name))).patched or {}) do
+    assert(engine.program(program, sha1(text), text))
+  end
+end
+if options.defect then break_the_lock(options.defect) end
 
 local OWNERS = 2
-local WAITS = { 0, 0, 0.05, 0.2, 0.6, 1.2 }
+local WAITS = { 0, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 1 }
 local LEASES = { 0.3, 0.5, 0.9, 1.5, 2 }
 local MOST_HOLDS = 3
+local MOST_KEPT = 2.2 -- seconds: longer than any lease, so that some holds end by being lost
 local STORE = [[
 local last = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 local accepted = tonumber(ARGV[1]) >= last and 1 or 0
@@ -120,6 +128,7 @@ local function acquire(slot, wait)
   end)
   if not outcome[1] then return end
   slot.holds = slot.holds + 1
+  if slot.holds == 1 then slot.keep_until = prng:chance(8) and sys.now() + MOST_KEPT or 0 end
   claim(slot)
   write(slot)
   claim(slot)
@@ -159,9 +168,9 @@ end
 -- ---- the program ----
 
 local function pause()
-  local kind = prng:range(1, 20)
-  if kind <= 14 then sys.sleep(prng:range(1, 8) / 1000)
-  elseif kind <= 19 then sys.sleep(prng:range(10, 60) / 1000)
+  local kind = prng:range(1, 100)
+  if kind <= 80 then sys.sleep(prng:range(1, 6) / 1000)
+  elseif kind <= 98 then sys.sleep(prng:range(10, 40) / 1000)
   else sys.sleep(prng:range(200, 900) / 1000) end
 end
 
@@ -176,7 +185,9 @@ end
 
 local function step_held(slot)
   local dice = prng:range(1, 100)
-  if dice <= 35 then use(slot)
+  if sys.now() < slot.keep_until and dice <= 95 then
+    if dice <= 10 then check(slot) else use(slot) end
+  elseif dice <= 35 then use(slot)
   elseif dice <= 50 and slot.holds < slot.most then acquire(slot, prng:pick(WAITS))
   elseif dice <= 58 then check(slot)
   elseif dice <= 64 then extend(slot)
@@ -193,7 +204,7 @@ end
 local slot = prng:pick(slots)
 while sys.now() < options.stop do
   if slot.holds > 0 then step_held(slot) else step_free(slot) end
-  if slot.holds == 0 or prng:chance(10) then slot = prng:pick(slots) end
+  if slot.holds == 0 or prng:chance(3) then slot = prng:pick(slots) end
   pause()
 end
 for _, each in ipairs(slots) do let_go(each) end
