@@ -129,6 +129,12 @@ static unsigned port_of(int fd) {
     return address.sin_family == AF_INET ? ntohs(address.sin_port) : 0;
 }
 
+static int free_port(void) {
+    int fd = new_listener("0"), port = (int)port_of(fd);
+    close(fd);
+    return port;
+}
+
 static void no_delay(int fd) {
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -140,7 +146,7 @@ static void reset_socket(int fd) {
     close(fd);
 }
 
-/* A port that refuses stays ours: the socket is bound, but does not listen. */
+/* A port that refuses stays ours: the socket is bound to it by number, but does not listen. */
 static void refuse(void) {
     if (refusing) return;
     refusing = true;
@@ -437,7 +443,9 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: proxy LISTEN SERVER CONTROL\n");
         return 2;
     }
-    listen_at = argv[1];
+    char port[16];
+    snprintf(port, sizeof port, "%d", strcmp(argv[1], "0") == 0 ? free_port() : 0);
+    listen_at = strcmp(argv[1], "0") == 0 ? port : argv[1];
     server_at = argv[2];
     listener = new_listener(listen_at);
     control_listener = new_listener(argv[3]);

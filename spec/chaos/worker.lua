@@ -6,6 +6,7 @@
 --   stop                  the monotonic time at which it releases all and ends
 --   keys                  "a,b": reentrant locks; "m" is a mutex
 --   shared, force         1: an owner that all processes share; force_release too
+--   keep                  percent of the holds that are kept until they are lost, or for 2.2 s
 --   grant, timeout        the client's grant_lease and command_timeout, seconds
 --   defect                one of spec/sim/defects.lua, in the build that has them
 --
@@ -36,7 +37,7 @@ local OWNERS = 2
 local WAITS = { 0, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 1 }
 local LEASES = { 0.3, 0.5, 0.9, 1.5, 2 }
 local MOST_HOLDS = 3
-local MOST_KEPT = 2.2 -- seconds: longer than any lease, so that some holds end by being lost
+local MOST_KEPT = 2.2 -- longer than any lease
 local STORE = [[
 local last = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 local accepted = tonumber(ARGV[1]) >= last and 1 or 0
@@ -128,7 +129,7 @@ local function acquire(slot, wait)
   end)
   if not outcome[1] then return end
   slot.holds = slot.holds + 1
-  if slot.holds == 1 then slot.keep_until = prng:chance(8) and sys.now() + MOST_KEPT or 0 end
+  if slot.holds == 1 then slot.keep_until = prng:chance(options.keep) and sys.now() + MOST_KEPT or 0 end
   claim(slot)
   write(slot)
   claim(slot)
