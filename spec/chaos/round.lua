@@ -22,13 +22,14 @@ World.__index = World
 
 local round = {}
 
--- options: { seconds = of faults, defect, faults = the only ones, lossy, keep }; all but the first for deliberate defects
+-- options: { seconds = of faults, defect, faults = the only ones, lossy, keep }; all but the first for defects
 function round.plan(seed, options)
   local prng = Prng.new(seed)
   local kind = options.defect and (options.lossy and 2 or 0) or seed % 3
   return {
     seed = seed, seconds = options.seconds, workers = prng:range(3, 4), keys = prng:pick { "a", "a,b", "a,b,m", "a,m" },
-    shared = kind == 1 and not options.defect, lossy = kind == 2, grant = prng:pick { 0.3, 0.6, 2 }, timeout = prng:pick { 0.3, 0.8 },
+    shared = kind == 1 and not options.defect, lossy = kind == 2, grant = prng:pick { 0.3, 0.6, 2 },
+    timeout = prng:pick { 0.3, 0.8 },
     defect = options.defect, faults = options.faults, keep = options.keep or 8,
   }
 end
