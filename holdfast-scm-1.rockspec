@@ -27,6 +27,7 @@ build = {
     ["holdfast.core"] = {
       sources = {
         "csrc/core/acquire.c",
+        "csrc/core/ballot.c",
         "csrc/core/buffer.c",
         "csrc/core/calls.c",
         "csrc/core/client.c",
@@ -36,10 +37,13 @@ build = {
         "csrc/core/lease.c",
         "csrc/core/names.c",
         "csrc/core/programs.c",
+        "csrc/core/quorum.c",
         "csrc/core/reply.c",
         "csrc/core/request.c",
+        "csrc/core/ring.c",
         "csrc/core/session.c",
         "csrc/core/several.c",
+        "csrc/core/slots.c",
         "csrc/core/types.c",
         "csrc/core/url.c",
         "csrc/lua/call.c",
