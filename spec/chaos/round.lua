@@ -106,7 +106,7 @@ local function await_workers(self)
       finished[worker.name] = true
     else
       problems[#problems + 1] = {
-        rule = "end", at = sys.now(),
+        rule = how and "died" or "end", at = sys.now(),
         text = ("%s did not come to its end (%s %s): %s"):format(worker.name, how, code, worker.process:output()),
       }
       worker.process:stop()
