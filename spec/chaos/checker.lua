@@ -6,6 +6,7 @@
 --   token      a hold that began after another had begun has the higher token
 --   fence      the store has accepted no older token after a newer one, and refused nobody who held the lock
 --   bound      every call came back in time, for as long as its process ran
+--   unnoticed  where only a minority of the servers had faults: no call met an unreachable lock
 
 local model = require "spec.chaos.model"
 
@@ -323,6 +324,14 @@ local function check_bounds(ops, pauses, finished, timeout)
   end
 end
 
+local function check_unnoticed(ops, pauses)
+  for _, op in ipairs(ops) do
+    if (op.result == "unreachable" or op.result == "no_quorum") and paused(op, pauses) == 0 then
+      return { rule = "unnoticed", at = op.stop, op = op, text = "a minority of the servers was enough to stop a call" }
+    end
+  end
+end
+
 -- ---- all ----
 
 local function by_key(ops)
@@ -350,7 +359,8 @@ local function by_key(ops)
   return keys, names
 end
 
--- run: { ops, log = of the store, grant, timeout, pauses = { name = { { from, to } } }, finished = { name = true } }
+-- run: { ops, log = of the store, grant, timeout, pauses = { name = { { from, to } } }, finished = { name = true },
+--   unnoticed = true: only a minority of the servers had faults }
 -- → list of { rule, text, at, key, op, other }, empty: it was a lock
 function checker.check(run)
   local found = {}
@@ -371,6 +381,7 @@ function checker.check(run)
   end
   note(check_store_log(run.log or {}))
   note(check_bounds(run.ops, run.pauses or {}, run.finished or {}, run.timeout))
+  if run.unnoticed then note(check_unnoticed(run.ops, run.pauses or {})) end
   return found
 end
 

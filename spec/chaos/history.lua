@@ -106,11 +106,11 @@ end
 
 -- ---- in words ----
 
-local SHOWN = { "key", "owner", "wait", "lease", "seconds", "token", "holds", "valid", "accepted", "reason", "how" }
+local SHOWN = { "key", "owner", "wait", "lease", "seconds", "token", "holds", "valid", "accepted", "reason", "how", "place" }
 
 local function shown(name, value, origin)
   if name == "valid" then return ("valid until %.3f"):format(value - origin) end
-  if name == "key" or name == "owner" then return tostring(value) end
+  if name == "key" or name == "owner" or name == "how" or name == "place" then return tostring(value) end
   return name .. " " .. text_of(value)
 end
 

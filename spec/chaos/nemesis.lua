@@ -1,5 +1,6 @@
--- What goes wrong in a chaos run, and when: a schedule that follows from a seed, carried out on a world of workers,
--- each behind a proxy of its own, and one server.
+-- What goes wrong in a chaos run, and when: a schedule that follows from a seed, carried out on a world of workers and
+-- servers, with a proxy between each two of them. The first `plan.faulty` servers have faults, and so have the ways to
+-- them; the others have none.
 --
 -- Every fault ends by itself or is ended after a while. Faults of one kind of target may overlap.
 
@@ -18,7 +19,8 @@ local FAULTS = {
   { "stop_server", 6, 0.05, 1.2 }, { "pause_clients", 4, 0.05, 0.6 }, { "kill_clients", 5, 0, 0 },
   { "kill_listeners", 4, 0, 0 }, { "flush_scripts", 3, 0, 0 }, { "restart", 3, 0.05, 0.5 },
 }
-local LOSSES = { { "flush", 8, 0, 0 }, { "restart_empty", 4, 0.05, 0.4 } }
+local FLUSH, RESTART_EMPTY = { "flush", 8, 0, 0 }, { "restart_empty", 4, 0.05, 0.4 }
+local LOSSES = { loses = { FLUSH, RESTART_EMPTY }, minority = { RESTART_EMPTY } }
 
 local function wanted(list, names)
   if not names then return true end
@@ -38,18 +40,19 @@ local function pick(prng, faults)
   end
 end
 
--- plan: { seed, seconds, workers, lossy, faults = { name, ... } | nil } → list of { at, what, worker, seconds, number }
+-- plan: of spec/chaos/round.lua → list of { at, what, worker, server, seconds, number }
 function nemesis.schedule(plan)
   local prng, list, faults = Prng.new(plan.seed + 500000), {}, {}
   for _, each in ipairs(FAULTS) do
     if wanted(each, plan.faults) then faults[#faults + 1] = each end
   end
-  for _, each in ipairs(plan.lossy and LOSSES or {}) do faults[#faults + 1] = each end
+  for _, each in ipairs(LOSSES[plan.kind] or {}) do faults[#faults + 1] = each end
   local at = 0.3
   while at < plan.seconds do
     local fault = pick(prng, faults)
     list[#list + 1] = {
-      at = at, what = fault[1], worker = prng:range(1, plan.workers), number = prng:range(1, 300),
+      at = at, what = fault[1], worker = prng:range(1, plan.workers), server = prng:range(1, plan.faulty),
+      number = prng:range(1, 300),
       seconds = prng:range(fault[3] * 1000, fault[4] * 1000) / 1000,
     }
     at = at + prng:range(20, 600) / 1000
@@ -77,10 +80,11 @@ local function on_proxy(name, ...)
   begin[name] = function(world, fault)
     local all = {}
     for i, word in ipairs(words) do all[i] = word == "NUMBER" and fault.number or word end
-    world.proxies[fault.worker]:tell((table.unpack or unpack)(all))
+    world.proxies[fault.worker][fault.server]:tell((table.unpack or unpack)(all))
   end
   finish[name] = function(world, fault)
-    if fault.seconds > 0 then world.proxies[fault.worker]:tell(name == "refuse" and "accept" or "go") end
+    if fault.seconds == 0 then return end
+    world.proxies[fault.worker][fault.server]:tell(name == "refuse" and "accept" or "go")
   end
 end
 
@@ -96,39 +100,51 @@ on_proxy("cut_request", "cut", "up", "NUMBER")
 on_proxy("reset", "reset")
 on_proxy("refuse", "refuse")
 
--- One fault of the server at a time: what is told to a stopped one would wait.
+-- One fault of a server at a time: what is told to a stopped one would wait.
 local function on_server(name, start, stop)
   begin[name] = function(world, fault)
-    if world.busy then return true end
-    world.busy = fault
-    start(world, fault)
+    if world.busy[fault.server] then return true end
+    world.busy[fault.server] = true
+    start(world.servers[fault.server], fault)
   end
   finish[name] = function(world, fault)
-    if stop then stop(world, fault) end
-    world.busy = nil
+    if stop then stop(world.servers[fault.server]) end
+    world.busy[fault.server] = nil
   end
 end
 
-on_server("stop_server", function(world) world.server:kill("STOP") end, function(world) world.server:kill("CONT") end)
-on_server("pause_clients", function(world, fault)
-  world.server:cli("CLIENT", "PAUSE", ("%.0f"):format(fault.seconds * 1000), fault.number % 2 == 0 and "ALL" or "WRITE")
+local function kill(server) server:kill("KILL") end
+
+on_server("stop_server", function(server) server:kill("STOP") end, function(server) server:kill("CONT") end)
+on_server("pause_clients", function(server, fault)
+  server:cli("CLIENT", "PAUSE", ("%.0f"):format(fault.seconds * 1000), fault.number % 2 == 0 and "ALL" or "WRITE")
 end)
-on_server("kill_clients", function(world) world.server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") end)
-on_server("kill_listeners", function(world) world.server:cli("CLIENT", "KILL", "TYPE", "pubsub") end)
-on_server("flush_scripts", function(world) world.server:cli("SCRIPT", "FLUSH") end)
-on_server("restart", function(world) world.server:kill("KILL") end, function(world) world.server:restart(true) end)
-on_server("flush", function(world) world.server:cli("FLUSHALL") end)
-on_server("restart_empty", function(world) world.server:kill("KILL") end, function(world)
-  world.server:restart(false)
-end)
+on_server("kill_clients", function(server) server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") end)
+on_server("kill_listeners", function(server) server:cli("CLIENT", "KILL", "TYPE", "pubsub") end)
+on_server("flush_scripts", function(server) server:cli("SCRIPT", "FLUSH") end)
+on_server("restart", kill, function(server) server:restart(true) end)
+on_server("flush", function(server) server:cli("FLUSHALL") end)
+on_server("restart_empty", kill, function(server) server:restart(false) end)
 
 local LOSES = { flush = true, restart_empty = true }
+local OF_WORKER = { stop_worker = true, kill_worker = true }
+local OF_SERVER = {
+  stop_server = true, pause_clients = true, kill_clients = true, kill_listeners = true, flush_scripts = true,
+  restart = true, flush = true, restart_empty = true,
+}
+
+local function target_of(world, fault)
+  local server = #world.servers > 1 and "server" .. fault.server or "server"
+  if OF_SERVER[fault.what] then return server end
+  local worker = fault.name
+  return OF_WORKER[fault.what] and worker or ("%s-%s"):format(worker, server)
+end
 
 -- Whoever reads the history sees the faults in it; a loss of data is an operation on every key.
 local function note(world, fault)
   world.faults[#world.faults + 1] = {
-    what = LOSES[fault.what] and "forget" or "fault", how = fault.what, by = "faults", start = fault.from, stop = sys.now(),
-    owner = begin[fault.what] and world:target_of(fault) or nil, number = 0,
+    what = LOSES[fault.what] and world.plan.kind == "loses" and "forget" or "fault", how = fault.what, by = "faults",
+    start = fault.from, stop = sys.now(), place = target_of(world, fault), number = 0,
   }
 end
 
@@ -146,7 +162,7 @@ function nemesis.run(world, schedule)
       note(world, fault)
     else
       at = at + 1
-      fault.from = sys.now()
+      fault.from, fault.name = sys.now(), world.workers[fault.worker].name
       fault.ends = fault.from + fault.seconds
       local skipped = begin[fault.what](world, fault)
       if not skipped then ends[#ends + 1] = fault end

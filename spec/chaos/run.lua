@@ -23,20 +23,20 @@ local DEFECT_TRIES = 10
 local SHOWN_BEFORE, SHOWN_AFTER = 30, 4 -- operations
 local SHOWN_SECONDS = 3
 
--- Some of spec/sim/defects.lua, and the faults that bring them to light; lossy: the server loses data; keep: percent of
--- the holds that are kept until they are lost.
+-- Some of spec/sim/defects.lua, and the faults that bring them to light; kind of the rounds, "one" unless said; keep:
+-- percent of the holds that are kept until they are lost.
 local DEFECTS = {
   { "NO_VALIDITY", { "stop_worker" } },
   { "LEASE_FROM_REPLY", { "delay" }, keep = 40 },
   { "GRANT_UNBOUND", { "cut_down", "stop_worker" } },
-  { "LOSS_IGNORED", { "reset" }, lossy = true, keep = 40 },
+  { "LOSS_IGNORED", { "reset" }, kind = "loses", keep = 40 },
   { "COUNT_TWICE", { "reset" } },
   { "NO_END_OF_WAIT", { "reset" }, keep = 70 },
   { "take_any", { "reset" } },
-  { "token_counts", { "reset" }, lossy = true },
+  { "token_counts", { "reset" }, kind = "loses" },
   { "token_kept", { "reset" } },
-  { "renew_creates", { "reset" }, lossy = true, keep = 40 },
-  { "renew_any", { "reset" }, lossy = true, keep = 40 },
+  { "renew_creates", { "reset" }, kind = "loses", keep = 40 },
+  { "renew_any", { "reset" }, kind = "loses", keep = 40 },
   { "take_endless", { "kill_worker" } },
   { "short_lease", { "stop_worker" }, keep = 40 },
 }
@@ -140,7 +140,7 @@ end
 local function run(seed, defect)
   local plan = round.plan(seed, {
     seconds = defect and DEFECT_ROUND or ROUND, defect = defect and defect[1], faults = defect and defect[2],
-    lossy = defect and defect.lossy, keep = defect and defect.keep,
+    kind = defect and (defect.kind or "one"), keep = defect and defect.keep,
   })
   local problems, ops = round.run(plan)
   return problems, ops, plan

@@ -1,11 +1,13 @@
 -- One process of a chaos run: a seeded random program over a few locks, under several owners, written down as
 -- spec/chaos/history.lua says. Arguments are NAME=VALUE:
 --
---   name, seed, url       its name, its program, the server (or a proxy)
+--   name, seed            its name, its program
+--   urls                  the server; several with commas between: a quorum
 --   file, store           its history; the socket of the store that looks at tokens
 --   stop                  the monotonic time at which it releases all and ends
 --   keys                  "a,b": reentrant locks; "m" is a mutex
---   shared, force         1: an owner that all processes share; force_release too
+--   kind                  of the round: "shared": an owner that all processes share too, on key "s"; "loses":
+--                         force_release too; "minority": the quorum has a restart_guard
 --   keep                  percent of the holds that are kept until they are lost, or for 2.2 s
 --   grant, timeout        the client's grant_lease and command_timeout, seconds
 --   defect                one of spec/sim/defects.lua, in the build that has them
@@ -36,6 +38,7 @@ if options.defect then break_the_lock(options.defect) end
 local OWNERS = 2
 local WAITS = { 0, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 1 }
 local LEASES = { 0.3, 0.5, 0.9, 1.5, 2 }
+local LONGEST_LEASE = 2
 local MOST_HOLDS = 3
 local MOST_KEPT = 2.2 -- longer than any lease
 local STORE = [[
@@ -50,10 +53,19 @@ local prng = Prng.new(options.seed)
 local writer = history.writer(options.file, options.name)
 local store = assert(resp.connect { path = options.store })
 local own_lease = prng:pick { 0.9, 1.5 }
-local client = require("holdfast").new {
-  url = options.url, lease = own_lease, grant_lease = options.grant, command_timeout = options.timeout,
+local urls = {}
+for url in options.urls:gmatch("[^,]+") do urls[#urls + 1] = url end
+local settings = {
+  lease = own_lease, grant_lease = options.grant, command_timeout = options.timeout,
   connect_timeout = options.timeout, name = options.name,
 }
+if #urls == 1 then
+  settings.url = urls[1]
+else
+  settings.servers, settings.mode = urls, "quorum"
+  settings.restart_guard = options.kind == "minority" and LONGEST_LEASE or nil
+end
+local client = require("holdfast").new(settings)
 
 -- ---- slots: one owner's handle for one key ----
 
@@ -84,7 +96,7 @@ for i = 1, OWNERS do
   local act = new_actor()
   for key in options.keys:gmatch("%a+") do add_slot(key, options.name .. "." .. i, act) end
 end
-if options.shared == 1 then add_slot("s", "shared", new_actor(), true) end
+if options.kind == "shared" then add_slot("s", "shared", new_actor(), true) end
 
 -- ---- what a slot can do ----
 
@@ -180,7 +192,7 @@ local function step_free(slot)
   if dice <= 86 then acquire(slot, prng:pick(WAITS))
   elseif dice <= 92 then release(slot)
   elseif dice <= 95 then check(slot)
-  elseif dice <= 98 or options.force ~= 1 then look(slot)
+  elseif dice <= 98 or options.kind ~= "loses" then look(slot)
   else force(slot) end
 end
 
