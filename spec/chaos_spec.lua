@@ -333,7 +333,7 @@ end)
 -- ---- a round ----
 
 describe("a short round", function()
-  for seed = 1, 3 do
+  for _, seed in ipairs { 1, 2, 5 } do
     it("keeps every rule: " .. round.describe(round.plan(seed, { seconds = 1.5 })), function()
       local problems, ops = round.run(round.plan(seed, { seconds = 1.5 }))
       assert.equal("", problems[1] and problems[1].rule .. ": " .. problems[1].text or "")

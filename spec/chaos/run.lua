@@ -23,7 +23,7 @@ local DEFECT_TRIES = 10
 local SHOWN_BEFORE, SHOWN_AFTER = 30, 4 -- operations
 local SHOWN_SECONDS = 3
 
--- Some of spec/sim/defects.lua, and the faults that bring them to light; kind of the rounds, "one" unless said; keep:
+-- Some of spec/sim/defects.lua and csrc/core/defects.h, and the faults that bring them to light; kind of the rounds, "one" unless said; keep:
 -- percent of the holds that are kept until they are lost.
 local DEFECTS = {
   { "NO_VALIDITY", { "stop_worker" } },
@@ -39,6 +39,8 @@ local DEFECTS = {
   { "renew_any", { "reset" }, kind = "loses", keep = 40 },
   { "take_endless", { "kill_worker" } },
   { "short_lease", { "stop_worker" }, keep = 40 },
+  { "QUORUM_LESS_ONE", { "reset", "cut_network" }, kind = "network" },
+  { "NO_GUARD", { "stop_worker" }, kind = "minority", keep = 40 },
 }
 
 local options = { seconds = tonumber(os.getenv("HOLDFAST_CHAOS_SECONDS") or 60), from = 1, times = 1 }

@@ -10,7 +10,7 @@
 --                         force_release too; "minority": the quorum has a restart_guard
 --   keep                  percent of the holds that are kept until they are lost, or for 2.2 s
 --   grant, timeout        the client's grant_lease and command_timeout, seconds
---   defect                one of spec/sim/defects.lua, in the build that has them
+--   defect                one of spec/sim/defects.lua or csrc/core/defects.h, in the build that has them
 --
 -- An owner is a coroutine, "NAME.1" and "NAME.2", or "shared". The store's script accepts a write whose token is not
 -- below the last one.
@@ -29,7 +29,8 @@ end
 local function break_the_lock(name)
   local defects, sha1 = require "spec.sim.defects", require "spec.sim.sha1"
   local engine = require("holdfast.core").engine
-  for program, text in pairs(defects.turn_on(assert(defects.find(name))).patched or {}) do
+  local defect = defects.find(name) or { name = name }
+  for program, text in pairs(defects.turn_on(defect).patched or {}) do
     assert(engine.program(program, sha1(text), text))
   end
 end
