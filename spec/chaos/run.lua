@@ -23,8 +23,8 @@ local DEFECT_TRIES = 10
 local SHOWN_BEFORE, SHOWN_AFTER = 30, 4 -- operations
 local SHOWN_SECONDS = 3
 
--- Some of spec/sim/defects.lua and csrc/core/defects.h, and the faults that bring them to light; kind of the rounds, "one" unless said; keep:
--- percent of the holds that are kept until they are lost.
+-- Some of spec/sim/defects.lua and csrc/core/defects.h, and the faults that bring them to light; kind of the rounds, "one"
+-- unless said; keep: percent of the holds that are kept until they are lost.
 local DEFECTS = {
   { "NO_VALIDITY", { "stop_worker" } },
   { "LEASE_FROM_REPLY", { "delay" }, keep = 40 },
