@@ -16,6 +16,7 @@ local Prng = require "spec.sim.prng"
 local GUARD = 3.1       -- seconds: a server that was up for less has no vote where there is a restart_guard of 2
 local QUIET = 0.8       -- seconds between the last fault and the end of the programs
 local END_TIMEOUT = 20  -- for the workers to end
+local LITTER_TIMEOUT = 5
 local FREE_TIMEOUT = 10 -- for each lock to be had by somebody else, after all is over
 
 local World = {}
@@ -146,6 +147,7 @@ local function check_quiet(self, problems)
   end
   client:close()
   for i, server in ipairs(self.servers) do
+    process.wait_until(function() return not crowd.litter(server) end, LITTER_TIMEOUT)
     local litter = crowd.litter(server)
     if litter then problem(("server %d: %s"):format(i, litter)) end
   end

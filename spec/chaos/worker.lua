@@ -15,6 +15,7 @@
 -- An owner is a coroutine, "NAME.1" and "NAME.2", or "shared". The store's script accepts a write whose token is not
 -- below the last one.
 
+local lfs = require "lfs"
 local sys = require "spec.support.sys"
 local resp = require "spec.support.resp"
 local history = require "spec.chaos.history"
@@ -53,6 +54,14 @@ return accepted
 local prng = Prng.new(options.seed)
 local writer = history.writer(options.file, options.name)
 local store = assert(resp.connect { path = options.store })
+
+local function descriptors()
+  local count = 0
+  for _ in lfs.dir("/proc/self/fd") do count = count + 1 end
+  return count
+end
+local descriptors_before = descriptors()
+
 local own_lease = prng:pick { 0.9, 1.5 }
 local urls = {}
 for url in options.urls:gmatch("[^,]+") do urls[#urls + 1] = url end
@@ -87,9 +96,10 @@ end
 local function add_slot(key, owner, act, shared)
   local lease = prng:chance(50) and prng:pick(LEASES) or nil
   local make = key == "m" and client.mutex or client.lock
+  local function new_lock() return make(client, key, { lease = lease, owner = shared and "shared" or nil }) end
   slots[#slots + 1] = {
     key = key, owner = owner, act = act, holds = 0, most = key == "m" and 1 or MOST_HOLDS, lease = lease or own_lease,
-    lock = make(client, key, { lease = lease, owner = shared and "shared" or nil }),
+    make = new_lock, lock = new_lock(),
   }
 end
 
@@ -160,6 +170,17 @@ local function extend(slot)
   claim(slot)
 end
 
+-- Leaves the lock to the collector.
+local function drop(slot)
+  run(slot, { what = "drop" }, function()
+    slot.lock, slot.holds = nil, 0
+    collectgarbage()
+    collectgarbage()
+    slot.lock = slot.make()
+    return true
+  end)
+end
+
 local function check(slot)
   run(slot, { what = "check" }, function(lock) return lock:check() end)
   claim(slot)
@@ -205,6 +226,7 @@ local function step_held(slot)
   elseif dice <= 50 and slot.holds < slot.most then acquire(slot, prng:pick(WAITS))
   elseif dice <= 58 then check(slot)
   elseif dice <= 64 then extend(slot)
+  elseif dice <= 67 and slot.holds == 1 then drop(slot)
   else release(slot) end
 end
 
@@ -225,3 +247,5 @@ for _, each in ipairs(slots) do let_go(each) end
 local from = sys.now()
 client:close()
 writer:seen(from, { what = "end" })
+local left = descriptors() - descriptors_before
+assert(left == 0, left .. " descriptors are left open")
