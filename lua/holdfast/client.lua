@@ -55,10 +55,7 @@ local MOST_SERVERS = 32
 
 local function check_servers(value)
   local wrong = "a list of 1 to 32 URLs"
-  if type(value) ~= "table" or #value == 0 or #value > MOST_SERVERS then return wrong end
-  for _, url in ipairs(value) do
-    if type(url) ~= "string" then return wrong end
-  end
+  if not options.is_list(value, MOST_SERVERS, function(url) return type(url) == "string" end) then return wrong end
 end
 
 local known = {
@@ -162,7 +159,7 @@ function Client:multi_lock(keys, opts)
   for i, key in ipairs(keys) do
     members[i] = locks.new(self, key, opts, defaults[self])
   end
-  return multi_lock.new(members, opts.wait, "client:multi_lock", 2)
+  return (multi_lock.new(members, opts.wait, "client:multi_lock", 2)) -- no tail call: the level counts this function
 end
 
 -- A template that runs functions one by one for each business type and id.
@@ -183,9 +180,9 @@ function Client:idempotent(key, opts, fn, ...)
   check_self(self, meta, "client:idempotent", 2)
   argument(key, options.key, "client:idempotent", "key", 2)
   if options.callable(opts) == nil then return idempotent.run(self, key, defaults[self], {}, opts, fn, ...) end
-  options.table(opts, idempotent.options, "client:idempotent", 2)
+  opts = options.table(opts, idempotent.options, "client:idempotent", 2)
   argument(fn, options.callable, "client:idempotent", "fn", 2)
-  return idempotent.run(self, key, defaults[self], opts or {}, fn, ...)
+  return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.
@@ -198,9 +195,8 @@ function Client:with_lock(key, opts, fn, ...)
   check_self(self, meta, "client:with_lock", 2)
   argument(key, options.key, "client:with_lock", "key", 2)
   if options.callable(opts) == nil then return Client.with_lock(self, key, {}, opts, fn, ...) end
-  options.table(opts, templates.options, "client:with_lock", 2)
+  opts = options.table(opts, templates.options, "client:with_lock", 2)
   argument(fn, options.callable, "client:with_lock", "fn", 2)
-  opts = opts or {}
   return templates.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
 end
 

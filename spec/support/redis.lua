@@ -12,7 +12,10 @@ local START_TRIES = 5
 local Server = {}
 Server.__index = Server
 
-local redis = {}
+local redis = {
+  running = {}, -- servers that were started and not stopped, as keys
+  on_stop = nil, -- called with a server before it is stopped
+}
 
 local function free_port()
   local fd, port = assert(sys.listen_tcp())
@@ -100,7 +103,10 @@ function redis.start(options)
     if options.cluster then self.bus_port = free_port() end
     if options.tls then self.tls_port = free_port() end
     write_config(self)
-    if self:_launch() then return self end
+    if self:_launch() then
+      redis.running[self] = true
+      return self
+    end
     self.process:stop()
   end
   error("redis-server does not start: " .. self.process:output(), 2)
@@ -179,21 +185,29 @@ function Server:is_running()
 end
 
 function Server:stop()
+  if redis.on_stop and redis.running[self] then redis.on_stop(self) end
+  redis.running[self] = nil
   self:_disconnect()
   self.process:stop()
   process.remove(self.directory)
 end
 
--- Keys as a sorted list, channels with subscribers, and connections other than the specs' own.
+-- A connection of another server, or that of a spec which looks.
+local function is_own(line)
+  return line:find(" cmd=monitor ", 1, true) or line:find(" cmd=client|list ", 1, true) or line:find(" flags=[SM] ")
+    or line:find(" name=sentinel-", 1, true)
+end
+
+-- Keys as a sorted list, channels with subscribers, and connections, without those of Sentinels, replicas, masters and monitors.
 function Server:leaks(pattern)
   local keys = self:cli("KEYS", pattern or "*")
   table.sort(keys)
-  local channels = self:cli("PUBSUB", "CHANNELS", "*")
-  local clients = 0
+  local channels, clients = {}, 0
+  for _, channel in ipairs(self:cli("PUBSUB", "CHANNELS", "*")) do
+    if channel ~= "__sentinel__:hello" then channels[#channels + 1] = channel end
+  end
   for line in self:cli("CLIENT", "LIST"):gmatch("[^\n]+") do
-    if not line:find(" cmd=monitor ", 1, true) and not line:find(" cmd=client|list ", 1, true) then
-      clients = clients + 1
-    end
+    if not is_own(line) then clients = clients + 1 end
   end
   return { keys = keys, channels = channels, clients = clients }
 end
