@@ -3,6 +3,7 @@
 # make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
+# make nightly    the simulator and the chaos from random seeds, until something is found
 # make bench      the ratios of the quality bars
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 # make install    PREFIX=/usr/local, DESTDIR=
@@ -39,9 +40,8 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: sim sim-defects fuzz-build build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
-        analyse gc model \
-        format install clean embed
+.PHONY: build unit-programs demo demo-openresty test check nightly bench interop lint docs unit spec memerr asan tsan \
+        valgrind clang analyse gc model sim sim-defects fuzz-build format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -65,7 +65,7 @@ $(BUILD)/obj/$(1)/%.o: %.c
 
 $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)
-	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lpthread -o $$@
+	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lssl -lcrypto -lpthread -o $$@
 
 $(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)
@@ -85,6 +85,9 @@ sim-defects:
 sim: build sim-defects
 	@tools/suites sim
 
+nightly: build
+	@tools/nightly
+
 embed:
 	lua5.4 tools/embed.lua
 
@@ -99,7 +102,12 @@ WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
 
 $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
 	@mkdir -p $(@D)
-	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) -o $@
+	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
+
+# those of the driver
+$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: $(POSIX:%.c=$(BUILD)/obj/%.o)
+$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: LIBRARIES = -lssl -lcrypto -lpthread
+$(BUILD)/unit/test_net: WRAP += -Wl,--wrap=getaddrinfo
 
 unit-programs: $(UNIT_PROGRAMS)
 

@@ -220,7 +220,8 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     hf_hold *known = hf_holds_find(&client->holds, layout, key, owner);
     if (!known && layout == HF_LAYOUT_LOCK) known = hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner);
     if (known && known->state == HF_HOLD_RELEASING) known->wait = wait; /* the release may have led to it: left after */
-    if (known && (known->state != HF_HOLD_LOST || known->shared)) return; /* being left, or acquired, which adopts it */
+    bool lost = known && known->state == HF_HOLD_LOST && !known->shared && !HF_DEFECT(STRAY_KEPT);
+    if (known && !lost) return; /* being left, or acquired, which adopts it */
     if (known) hf_holds_remove(&client->holds, known);
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;

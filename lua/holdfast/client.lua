@@ -20,10 +20,11 @@ meta.__index = Client
 meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
----@field url? string redis://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
+---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N]
 ---@field servers? string[] URLs of several servers, 1 to 32, instead of url
 ---@field mode? string of several servers: "quorum", a lock is held by a majority of them
 ---@field restart_guard? number seconds: in a quorum a server up for less has no vote; the longest lease anybody uses
+---@field tls? holdfast.tls_options for rediss://
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
 ---@field wait? number seconds that acquire waits, math.huge: no end; 10
@@ -32,6 +33,23 @@ meta.__metatable = meta.__name
 ---@field command_timeout? number seconds; 3
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
 ---@field driver? string "posix"; under ngx_lua "resty" too, which is then the default
+
+---@class holdfast.tls_options
+---@field ca_file? string PEM file of the authorities to trust; the system's
+---@field ca_path? string directory of them, with hashed names
+---@field cert? string PEM file of the client's certificate and its chain
+---@field key? string PEM file of its key, without a passphrase
+---@field server_name? string whom the server's certificate must be for; the URL's host
+---@field verify? boolean false: any certificate will do, so whoever is in between can read and change everything; true
+
+local known_tls = {
+  ca_file = options.path,
+  ca_path = options.path,
+  cert = options.path,
+  key = options.path,
+  server_name = options.path,
+  verify = options.boolean,
+}
 
 local MOST_SERVERS = 32
 
@@ -45,6 +63,7 @@ local known = {
   servers = check_servers,
   mode = options.one_of("quorum"),
   restart_guard = options.timeout,
+  tls = options.any_table,
   name = options.name,
   lease = options.lease,
   wait = options.wait,
@@ -58,6 +77,14 @@ local known = {
 local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
+
+local NGINX_TRUSTS = "holdfast.new: tls: under ngx_lua the authorities are those of lua_ssl_trusted_certificate"
+
+local function check_tls(tls, external, level)
+  options.table(tls, known_tls, "holdfast.new: tls", level + 1)
+  if (tls.cert == nil) ~= (tls.key == nil) then error("holdfast.new: tls: cert and key go together", level + 1) end
+  if external and (tls.ca_file or tls.ca_path) then error(NGINX_TRUSTS, level + 1) end
+end
 
 local function check_where(given, level)
   if given.servers and given.url then error("holdfast.new: give url or servers, not both", level + 1) end
@@ -73,6 +100,7 @@ local function new(given, level)
   given = options.table(given, known, "holdfast.new", level + 1)
   check_where(given, level + 1)
   local external = (given.driver or driver.default) == "resty"
+  if given.tls then check_tls(given.tls, external, level + 1) end
   local client, wrong = raw.new {
     mode = given.mode,
     servers = given.servers,
@@ -84,6 +112,7 @@ local function new(given, level)
     grant_lease = given.grant_lease or 2,
     external = external,
     attended = external,
+    tls = given.tls,
   }
   if not client then error(("holdfast.new: %s: %s"):format(given.servers and "servers" or "url", wrong), level + 1) end
   defaults[client] = {

@@ -44,6 +44,11 @@ function options.text(value)
   if type(value) ~= "string" then return "a string" end
 end
 
+-- Of a file or directory.
+function options.path(value)
+  if type(value) ~= "string" or value == "" or value:find("\0", 1, true) then return "a path" end
+end
+
 -- CLIENT SETNAME takes no spaces and no control characters.
 function options.name(value)
   if type(value) ~= "string" or #value > 127 or value:find("[^\33-\126]") then
@@ -59,6 +64,10 @@ end
 -- Userdata of the type with this name.
 function options.kind(value, name)
   if type(value) ~= "userdata" or getmetatable(value) ~= name then return "a " .. name end
+end
+
+function options.any_table(value)
+  if type(value) ~= "table" then return "a table" end
 end
 
 function options.boolean(value)

@@ -38,6 +38,14 @@ local function store_lines(self, options, add)
   end
 end
 
+local function tls_lines(self, tls, add)
+  add("tls-port %d", self.tls_port)
+  add("tls-cert-file %s", tls.cert)
+  add("tls-key-file %s", tls.key)
+  add("tls-ca-cert-file %s", tls.ca)
+  add("tls-auth-clients %s", tls.clients or "no")
+end
+
 local function config_lines(self, options)
   local lines = {}
   local function add(...) lines[#lines + 1] = (...):format(select(2, ...)) end
@@ -48,6 +56,7 @@ local function config_lines(self, options)
   add("daemonize no")
   if options.password then add("requirepass %s", options.password) end
   for _, user in ipairs(options.users or {}) do add("user %s", user) end
+  if options.tls then tls_lines(self, options.tls, add) end
   if not options.sentinel then store_lines(self, options, add) end
   for _, line in ipairs(options.conf or {}) do lines[#lines + 1] = line end
   return lines
@@ -83,7 +92,8 @@ function Server:_launch()
 end
 
 -- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
---   cluster = true (a node of one), sentinel = true (a Sentinel), conf = { lines } }
+--   cluster = true (a node of one), sentinel = true (a Sentinel), conf = { lines },
+--   tls = { cert = path, key = path, ca = path, clients = "no" (the default) | "optional" | "yes" } }
 function redis.start(options)
   options = options or {}
   local self = setmetatable({ options = options, directory = process.directory() }, Server)
@@ -91,6 +101,7 @@ function redis.start(options)
   for _ = 1, START_TRIES do
     if options.tcp or options.cluster or options.sentinel then self.port = free_port() end
     if options.cluster then self.bus_port = free_port() end
+    if options.tls then self.tls_port = free_port() end
     write_config(self)
     if self:_launch() then
       redis.running[self] = true
@@ -117,6 +128,11 @@ end
 function Server:tcp_url()
   local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
   return ("redis://%s127.0.0.1:%d"):format(credentials, assert(self.port, "start it with tcp = true"))
+end
+
+function Server:tls_url(host)
+  local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
+  return ("rediss://%s%s:%d"):format(credentials, host or "localhost", assert(self.tls_port, "start it with tls"))
 end
 
 -- cli("GET", key) or cli{ "GET", key }: the reply as spec.support.resp gives it
