@@ -194,11 +194,13 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     for_each(op, free_hold, now);
 }
 
-static void on_gone(hf_op *op, size_t i, long long status, hf_time now) {
-    hf_hold *hold = i < op->spec.all_count ? op->holds[i] : NULL;
+/* As name_key. */
+static void on_gone(hf_op *op, long long i, long long status, hf_time now) {
+    bool known = i >= 1 && (size_t)i <= op->spec.all_count;
+    hf_hold *hold = known ? op->holds[i - 1] : NULL;
     if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, hf_lost_reason_of(status));
     for_each(op, free_hold, now);
-    name_key(op, (long long)i + 1);
+    name_key(op, i);
     hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)", hf_lost_reason_name(hf_lost_reason_of(status)));
 }
 
@@ -215,7 +217,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         name_key(op, i);
         hf_op_fail(op, HF_BUSY, "held by another owner");
     } else if (status == -1 || status == -2) {
-        on_gone(op, (size_t)(i - 1), status, now);
+        on_gone(op, i, status, now);
     } else {
         for_each(op, undo_hold, now);
         hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
