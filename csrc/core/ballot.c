@@ -122,6 +122,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     hf_quorum_learn_clock(quorum_of(op), index, asked);
     if (!hf_quorum_is_guarded(op->client, index, now) || HF_DEFECT(NO_GUARD)) return;
     hf_client_abandon(quorum_of(op)->members[index], asked->hold, 1, now);
+    vote->left = true;
     say_no(vote, HF_UNREACHABLE, "restarted a short time ago");
 }
 
@@ -163,12 +164,18 @@ static void ask_all(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->ballot->count; i++) ask(op, i, &spec, now);
 }
 
+/* The server said yes to an acquire, whether that was counted or came too late for it. */
+static bool has_got(const hf_op *op, const hf_vote *vote) {
+    return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK && !vote->left;
+}
+
 /* What is under way goes on in the background; what is done is done. */
 static void end_votes(hf_op *op, hf_time now) {
     hf_ballot *ballot = op->ballot;
     for (size_t i = 0; i < ballot->count; i++) {
         hf_vote *vote = &ballot->votes[i];
         if (vote->raise) hf_op_end(vote->raise, now);
+        if (has_got(op, vote) && !vote->yes) hf_client_abandon(quorum_of(op)->members[i], vote->op->hold, 1, now);
         if (vote->op && vote->op->done) hf_op_end(vote->op, now);
         else if (vote->op) hf_quorum_leave_behind(op->client, ballot, i, vote->op, now);
         vote->op = vote->raise = NULL;
@@ -181,8 +188,8 @@ static void give_back(hf_op *op, hf_time now) {
     for (size_t i = 0; i < ballot->count; i++) {
         hf_vote *vote = &ballot->votes[i];
         if (vote->raise) hf_op_end(vote->raise, now);
-        bool got = vote->op && vote->op->done && vote->op->failure.code == HF_OK && vote->yes;
-        if (got && !HF_DEFECT(MINORITY_KEPT)) hf_client_abandon(quorum_of(op)->members[i], vote->op->hold, 1, now);
+        if (has_got(op, vote) && !HF_DEFECT(MINORITY_KEPT))
+            hf_client_abandon(quorum_of(op)->members[i], vote->op->hold, 1, now);
         if (vote->op) hf_op_end(vote->op, now);
         vote->op = vote->raise = NULL;
     }
