@@ -33,8 +33,9 @@ end
 function Watcher:add_key(name, layout)
   self.keys[name] = {
     name = name, layout = layout, claims = {}, wanting = {}, last_token = 0, loss_at = -1, free_since = 0,
-    store = {}, records = {}, prints = {}, done_for_sure = 0, ghosts = {},
+    store = {}, records = {}, prints = {}, done_for_sure = 0, ghosts = {}, released = {},
   }
+  for _, server in ipairs(self.servers) do self.keys[name].released[server.index] = {} end
   self.names[#self.names + 1] = name
 end
 
@@ -236,18 +237,9 @@ function Watcher:lost(plan, handle)
   self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
 end
 
--- → `holds` where a majority of the servers counts so many, else what one of the others does | nil: not known
-function Watcher:count(name, owner, holds)
-  local agree, other = 0, nil
-  for _, server in ipairs(self.servers) do
-    server.redis:look_at_clock()
-    local count = count_in(live(server, name), owner)
-    if count == holds then agree = agree + 1 elseif count then other = count end
-    if count and count > holds and self.calm then return count end
-  end
-  if agree >= self.majority or not self.calm then return holds end
-  return other
-end
+-- A server may count fewer holds than the owner has, or for a while more: what the owner believes in must be backed,
+-- and nothing left.
+function Watcher.count() end
 
 -- ---- commands ----
 
@@ -264,11 +256,15 @@ local function count_command(self, process, server)
   end
 end
 
-local function check_late(self, client, what, owner, name)
+-- A server that is behind the others may get a renewal that was to go out before the release, and the release behind
+-- it; but nothing after that.
+local function check_late(self, client, what, owner, name, server)
   local process = client.process
   local hold = owner .. " " .. name
   local released, vanished = process.released[hold], process.vanished[hold]
-  if released and client.sent_at > released then
+  local held_up = process.plan.command_timeout * 1.01e6 + process.paused_us
+  local here = self.keys[name].released[server.index][owner]
+  if released and client.sent_at > released + held_up or what == "renews" and here and client.sent_at > here then
     self.world:fail("renewal", "%s %s %s after its release", process.name, what, name)
   end
   if what == "renews" and vanished and client.sent_at > vanished + 2e6 * process.plan.command_timeout then
@@ -284,9 +280,9 @@ function Watcher:before(name, client, args, server)
   if not client.process then return end
   count_command(self, client.process, server)
   local count = tonumber(args[3])
-  if ACQUIRES[name] then check_late(self, client, "acquires", args[4 + count], args[4]) end
+  if ACQUIRES[name] then check_late(self, client, "acquires", args[4 + count], args[4], server) end
   for i = 1, RENEWALS[name] and count or 0 do
-    check_late(self, client, "renews", args[3 + count + 2 * i - 1], args[3 + i])
+    check_late(self, client, "renews", args[3 + count + 2 * i - 1], args[3 + i], server)
   end
 end
 
@@ -301,7 +297,18 @@ local function note_owners(self, key)
   end
 end
 
+local LEAVES = { release = true, leave = true, mutex_release = true, mutex_leave = true, complete = true }
+
+-- When the server was told last that the owner lets go, and knew it.
+local function note_release(self, name, args, server)
+  if not (LEAVES[name] or ACQUIRES[name]) then return end
+  local owner, key = args[4 + tonumber(args[3])], self.keys[args[4]]
+  local has = count_in(live(server, key.name), owner)
+  if has or LEAVES[name] then key.released[server.index][owner] = not has and self.world.now or nil end
+end
+
 function Watcher:after(name, client, args, _, server)
+  note_release(self, name, args, server)
   self.world:note("  s%d runs %s for %s", server.index, name, client.process and client.process.name or "admin")
   if name == "force" or name == "mutex_force" then self.keys[args[4]].loss_at = self.world.now end
   for _, key_name in ipairs(self.names) do note_owners(self, self.keys[key_name]) end
