@@ -39,7 +39,7 @@ static void free_task(hf_task *task) {
 static void claim(hf_task *task, hf_hold *hold) {
     hf_hold_ref(hold);
     hold->busy = true;
-    hold->allowed = false;
+    hold->allowed = hold->allowed && HF_DEFECT(WORD_STAYS);
     hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
     task->holds[task->count++] = hold;
 }
@@ -65,7 +65,7 @@ static void distrust_link(hf_client *client, const hf_request *request) {
 /* ---- the owner's word ---- */
 
 static bool may_renew(const hf_client *client, const hf_hold *hold) {
-    return !client->config.attended || hold->allowed;
+    return !client->config.attended || hold->allowed || HF_DEFECT(NO_WORD);
 }
 
 static void ask_owner(hf_client *client, hf_hold *hold) {
@@ -76,7 +76,7 @@ static void ask_owner(hf_client *client, hf_hold *hold) {
 
 void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now) {
     if (client->quorum) hf_quorum_allow(client, hold, now);
-    if (!hold->asks || !hold->in_table) return;
+    if (!hold->asks || !hold->in_table || HF_DEFECT(DEAF_TO_WORD)) return;
     hold->asks = false;
     hold->allowed = true;
     if (hold->state == HF_HOLD_HELD && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
@@ -240,17 +240,17 @@ void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
     hf_keeper_leave(client, hold, now);
 }
 
-/* A renewal that was sent before the end is good for one more lease. */
-bool hf_keeper_may_stand(const hf_hold *hold, hf_time now) {
+/* By the clock alone: a renewal or a re-entry that got no answer may have been carried out. */
+bool hf_keeper_may_stand(const hf_hold *hold) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
-    return by_time && !hold->shared && now < hf_time_add(hold->valid_until, hold->lease);
+    return by_time && !hold->shared;
 }
 
 void hf_keeper_leave_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_hold_ref(hold);
     if (hold->in_table) hf_holds_remove(&client->holds, hold);
     hf_hold *stand_in = NULL;
-    if (hf_keeper_may_stand(hold, now)) {
+    if (hf_keeper_may_stand(hold)) {
         stand_in = hf_holds_add(&client->holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold));
     }
     if (stand_in) {
