@@ -20,7 +20,7 @@ local sys = require "spec.support.sys"
 
 local ROUND = 8          -- seconds of faults
 local DEFECT_ROUND = 4
-local DEFECT_TRIES = 12
+local DEFECT_TRIES = 20
 local HUNTS = 4          -- at a time
 local SHOWN_BEFORE, SHOWN_AFTER = 30, 4 -- operations
 local SHOWN_SECONDS = 3
@@ -29,7 +29,6 @@ local SHOWN_SECONDS = 3
 -- unless said; keep: percent of the holds that are kept until they are lost.
 local DEFECTS = {
   { "NO_VALIDITY", { "stop_worker" }, keep = 60 },
-  { "LEASE_FROM_REPLY", { "cut_down", "delay" }, keep = 30 },
   { "GRANT_UNBOUND", { "cut_down", "stop_worker" } },
   { "LOSS_IGNORED", { "reset" }, kind = "loses", keep = 40 },
   { "COUNT_TWICE", { "reset" } },
