@@ -156,7 +156,8 @@ static bool encode_ask(hf_op *op, bool with_place) {
                        waiter,
                        op->spec.print};
     size_t count = sizeof args / sizeof *args - (op->spec.layout == HF_LAYOUT_GUARD ? 0 : 1);
-    return hf_request_call(&op->request, hf_program_acquire(op->spec.layout), 4, count, args);
+    return hf_request_call(&op->request, hf_program_acquire(op->spec.layout), 4, count, args) &&
+           hf_client_sync(op->client, &op->request);
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
@@ -354,12 +355,20 @@ static void on_mismatch(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
+static void fail_unconfirmed(hf_op *op, hf_time now) {
+    undo(op, now);
+    hf_op_fail_unconfirmed(op);
+    finish(op, now);
+}
+
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     long long status = hf_reply_integer_at(reply, 0, 99), number = hf_reply_integer_at(reply, 1, 0);
     if (!reply) {
         hf_failure failure = request->failure;
         on_failed(op, &failure, now);
+    } else if (status == 1 && !hf_request_is_confirmed(request)) {
+        fail_unconfirmed(op, now);
     } else if (status == 1) {
         op->from += (uint32_t)hf_reply_integer_at(reply, 2, 0);
         hf_time asked_at = HF_DEFECT(LEASE_FROM_REPLY) ? now : request->sent_at;
@@ -486,7 +495,8 @@ void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time
     if (HF_DEFECT(GRANT_UNBOUND)) end = hf_lease_end(now, lease);
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
     lease = hf_time_min(lease, op->spec.lease);
-    if (needs_token || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
+    bool needs_replicas = op->client->config.sync.replicas > 0;
+    if (needs_token || needs_replicas || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);
 }
 

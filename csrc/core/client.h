@@ -20,11 +20,23 @@ typedef enum hf_link {
     HF_LINKS
 } hf_link;
 
+/* Replicas of a server that are to have what makes a lock ours before it counts. */
+typedef struct hf_sync {
+    uint32_t replicas; /* 0: the server's word is enough */
+    hf_time timeout;   /* under the session's command_timeout */
+} hf_sync;
+
+typedef struct hf_sentinel_config hf_sentinel_config;
+typedef struct hf_sentinels hf_sentinels;
+
 typedef struct hf_client_config {
     hf_session_config session;
     hf_time grant_lease; /* a granted lock is ours for so long before it is confirmed */
     hf_link keeper;      /* the link that renews */
     bool attended;       /* a hold is confirmed or renewed only after its owner's word, each time anew */
+    hf_sync sync;
+    const hf_sentinel_config *sentinels; /* who knows where the first node is; NULL: it is the session's server. Lives
+                                            as long as the client */
 } hf_client_config;
 
 typedef struct hf_stats {
@@ -58,6 +70,7 @@ struct hf_client {
     hf_node **nodes; /* &first, while there is no other */
     size_t node_count;
     hf_node *only[1];
+    hf_sentinels *sentinels; /* NULL: the first node does not move */
     hf_holds holds;
     hf_op *ops, **ops_end; /* in the order they began */
     uint64_t last_wait, last_op;
@@ -67,8 +80,9 @@ struct hf_client {
     bool closed;
 };
 
-/* Its first node is the configuration's server. `entropy`: 24 bytes from the system's random source. */
-void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
+/* Its first node is the configuration's server, or the master that Sentinels tell. `entropy`: 24 bytes from the
+ * system's random source. False: out of memory; the client is then not to be freed. */
+bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
 
 /* All operations must have ended. */
 void hf_client_free(hf_client *client);

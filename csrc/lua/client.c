@@ -31,28 +31,51 @@ static const unsigned char *entropy_field(lua_State *L) {
     return (const unsigned char *)entropy;
 }
 
-/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, attended, keeper_link, entropy } -> client |
- * nil, what is wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over a
- * third link. */
-static int l_new(lua_State *L) {
-    hf_client_config config;
-    memset(&config, 0, sizeof config);
+static void text_field(lua_State *L, const char *name, char *out, size_t size) {
+    lua_getfield(L, 1, name);
+    snprintf(out, size, "%s", luaL_optstring(L, -1, ""));
+    lua_pop(L, 1);
+}
+
+/* What is wrong with the URL; NULL: nothing. */
+static const char *read_servers(lua_State *L, hf_client_config *config, hf_sentinel_config *sentinels) {
     size_t size;
-    luaL_checktype(L, 1, LUA_TTABLE);
     lua_getfield(L, 1, "url");
     const char *url = luaL_checklstring(L, -1, &size);
-    const char *wrong = hf_url_parse(&config.session.server, url, size);
+    const char *wrong = hf_url_read(&sentinels->url, url, size);
+    lua_pop(L, 1); /* the table keeps it */
+    if (!wrong && sentinels->url.kind == HF_URL_CLUSTER) wrong = "redis+cluster:// is not known here";
+    if (wrong) return wrong;
+    config->session.server = sentinels->url.server;
+    if (sentinels->url.kind != HF_URL_SENTINEL) return NULL;
+    snprintf(config->session.server.label, sizeof config->session.server.label, "master \"%.240s\"",
+             sentinels->url.master);
+    text_field(L, "sentinel_user", sentinels->user, sizeof sentinels->user);
+    text_field(L, "sentinel_password", sentinels->password, sizeof sentinels->password);
+    config->sentinels = sentinels;
+    return NULL;
+}
+
+/* new{ url, sentinel_user, sentinel_password, name, connect_timeout, command_timeout, grant_lease, sync_replicas,
+ * sync_timeout, external, attended, keeper_link, entropy } -> client | nil, what is wrong with the URL. An external
+ * client is driven through core.engine; with keeper_link it renews over a third link. */
+static int l_new(lua_State *L) {
+    hf_client_config config;
+    hf_sentinel_config sentinels = {0};
+    memset(&config, 0, sizeof config);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    const char *wrong = read_servers(L, &config, &sentinels);
     if (wrong) {
         lua_pushnil(L);
         lua_pushstring(L, wrong);
         return 2;
     }
-    lua_getfield(L, 1, "name");
-    snprintf(config.session.name, sizeof config.session.name, "%s", luaL_optstring(L, -1, ""));
-    lua_pop(L, 2);
+    text_field(L, "name", config.session.name, sizeof config.session.name);
     config.session.connect_timeout = hf_to_time(field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(field_number(L, 1, "command_timeout"));
     config.grant_lease = hf_to_time(field_number(L, 1, "grant_lease"));
+    config.sync.replicas = (uint32_t)field_number(L, 1, "sync_replicas");
+    config.sync.timeout = hf_to_time(field_number(L, 1, "sync_timeout"));
     lua_getfield(L, 1, "external");
     bool external = lua_toboolean(L, -1);
     lua_getfield(L, 1, "keeper_link");

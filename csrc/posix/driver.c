@@ -38,10 +38,9 @@ static bool init_client(hf_driver *driver, const unsigned char *given) {
     unsigned char entropy[24];
     if (given) memcpy(entropy, given, sizeof entropy);
     else if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) return false;
-    hf_client_init(&driver->client, &driver->config, entropy);
     driver->wake[0] = driver->wake[1] = -1;
     driver->pid = getpid();
-    return true;
+    return hf_client_init(&driver->client, &driver->config, entropy);
 }
 
 /* Links that there is no memory for are not served: what needs them fails by its time. */
@@ -64,12 +63,22 @@ static void init_locks(hf_driver *driver) {
     pthread_mutex_init(&driver->mutex, NULL);
 }
 
+static bool copy_sentinels(hf_driver *driver) {
+    const hf_sentinel_config *given = driver->config.sentinels;
+    if (!given) return true;
+    driver->sentinels = malloc(sizeof *driver->sentinels);
+    if (driver->sentinels) *driver->sentinels = *given;
+    driver->config.sentinels = driver->sentinels;
+    return driver->sentinels != NULL;
+}
+
 hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *entropy) {
     hf_driver *driver = calloc(1, sizeof *driver);
     if (!driver) return NULL;
     driver->config = *config;
     driver->refs = 1;
-    if (!init_client(driver, entropy)) {
+    if (!copy_sentinels(driver) || !init_client(driver, entropy)) {
+        free(driver->sentinels);
         free(driver);
         return NULL;
     }
@@ -111,6 +120,7 @@ void hf_driver_unref(hf_driver *driver) {
     hf_driver_close(driver, HF_SECOND);
     hf_client_free(&driver->client);
     free(driver->connections);
+    free(driver->sentinels);
     pthread_mutex_destroy(&driver->mutex);
     pthread_cond_destroy(&driver->changed);
     free(driver);
@@ -406,7 +416,9 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) 
     }
     if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
     if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
-    if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
+    bool waits = op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING;
+    bool shares = driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
+    if (waits || shares) until = hf_time_min(until, hf_now() + SLICE);
     return sleep_on_links(driver, caller_links, -1, until, signals);
 }
 

@@ -20,7 +20,11 @@ meta.__index = Client
 meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
----@field url? string redis://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
+---@field url? string redis://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
+--- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db]; $HOLDFAST_URL
+---@field sentinel_user? string of the Sentinels
+---@field sentinel_password? string of the Sentinels
+---@field sync? holdfast.sync replicas that must have a lock before it counts
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
 ---@field wait? number seconds that acquire waits, math.huge: no end; 10
@@ -30,8 +34,17 @@ meta.__metatable = meta.__name
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
 ---@field driver? string "posix"; under ngx_lua "resty" too, which is then the default
 
+---@class holdfast.sync
+---@field replicas? integer 1 to 1000; 1
+---@field timeout? number seconds, less than command_timeout; 0.1
+
+local known_sync = { replicas = options.replicas, timeout = options.timeout }
+
 local known = {
   url = options.text,
+  sentinel_user = options.secret,
+  sentinel_password = options.secret,
+  sync = options.group,
   name = options.name,
   lease = options.lease,
   wait = options.wait,
@@ -46,12 +59,28 @@ local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
 
+-- → replicas, timeout
+local function sync_of(given, level)
+  if not given.sync then return 0, 0 end
+  local sync = options.table(given.sync, known_sync, "holdfast.new: sync", level + 1)
+  local timeout = sync.timeout or 0.1
+  if timeout >= (given.command_timeout or 3) then
+    error("holdfast.new: sync: timeout must be less than command_timeout", level + 1)
+  end
+  return sync.replicas or 1, timeout
+end
+
 local function new(given, level)
   if type(given) == "string" then given = { url = given } end
   given = options.table(given, known, "holdfast.new", level + 1)
+  local sync_replicas, sync_timeout = sync_of(given, level + 1)
   local external = (given.driver or driver.default) == "resty"
   local client, wrong = raw.new {
     url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
+    sentinel_user = given.sentinel_user,
+    sentinel_password = given.sentinel_password,
+    sync_replicas = sync_replicas,
+    sync_timeout = sync_timeout,
     name = given.name or "holdfast",
     connect_timeout = given.connect_timeout or 1,
     command_timeout = given.command_timeout or 3,

@@ -1,0 +1,25 @@
+/* Sentinels: who knows where the master is.
+ *
+ * The client's first node is the master, the others are Sentinels, of which only the calls link is used. No link to the
+ * master is opened but after the Sentinels' word: all are asked at once, and where they differ the vote of most of them
+ * counts. While the master serves us only the word of a majority of all Sentinels moves us away from it; while it does
+ * not, the most votes that there are. */
+#ifndef HF_SENTINEL_H
+#define HF_SENTINEL_H
+
+#include "client.h"
+
+struct hf_sentinel_config {
+    hf_url url;                                        /* of the kind HF_URL_SENTINEL; its login is the master's */
+    char user[HF_URL_SECRET], password[HF_URL_SECRET]; /* for the Sentinels; "": none */
+};
+
+/* Makes the client's first node a master that may move. Once, before anything else. False: out of memory. */
+bool hf_sentinels_begin(hf_client *client);
+void hf_sentinels_end(hf_client *client);
+
+/* When hf_sentinels_tick has something to do; HF_NEVER for a client without Sentinels. */
+hf_time hf_sentinels_deadline(const hf_client *client);
+void hf_sentinels_tick(hf_client *client, hf_time now);
+
+#endif
