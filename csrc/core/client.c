@@ -27,7 +27,7 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
     events->on_event = on_event;
 }
 
-bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
+static void init_one(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
     *client = (hf_client){.config = *config};
     memcpy(&client->random, entropy + 16, sizeof client->random);
     client->random |= 1;
@@ -38,8 +38,13 @@ bool hf_client_init(hf_client *client, const hf_client_config *config, const uns
     client->only[0] = &client->first;
     client->nodes = client->only;
     client->node_count = 1;
+}
+
+bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
+    init_one(client, config, entropy);
     if (!config->sentinels || hf_sentinels_begin(client)) return true;
     hf_client_free(client);
+    init_one(client, config, entropy);
     return false;
 }
 

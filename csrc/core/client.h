@@ -81,7 +81,7 @@ struct hf_client {
 };
 
 /* Its first node is the configuration's server, or the master that Sentinels tell. `entropy`: 24 bytes from the
- * system's random source. False: out of memory; the client is then not to be freed. */
+ * system's random source. False: out of memory; it is then a client without Sentinels, and needs no freeing. */
 bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
 
 /* All operations must have ended. */
