@@ -27,6 +27,7 @@ typedef struct hf_sentinel {
     hf_node *node;
     hf_request request;
     hf_sentinel_state state;
+    bool again; /* asked for the second time in this round */
     hf_address answer;
 } hf_sentinel;
 
@@ -42,6 +43,7 @@ struct hf_sentinels {
 };
 
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
+static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now);
 
 /* ---- life ---- */
 
@@ -65,6 +67,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_address *address) {
     sentinel->node = hf_client_add_node(sentinels->client, &server);
     if (!sentinel->node) return false;
     sentinel->request.done = on_answer;
+    sentinel->request.once = true; /* one whose old connection is gone is asked once more over a new one */
     sentinel->request.context = sentinels;
     sentinels->count++;
     return true;
@@ -226,11 +229,12 @@ static bool is_complete(const hf_sentinels *sentinels) {
 static void end_round(hf_sentinels *sentinels, const hf_address *address, bool majority, hf_time now) {
     sentinels->asking = false;
     for (size_t i = 0; i < sentinels->count; i++) take_back(&sentinels->each[i]);
-    if (!address) {
+    bool served = is_served(master_of(sentinels));
+    if (!address && !served) {
         refuse_links(sentinels, now);
         return;
     }
-    bool moves = !is_current(sentinels, address) && (majority || !is_served(master_of(sentinels)));
+    bool moves = address && !is_current(sentinels, address) && (majority || !served);
     if (moves) move(sentinels, address, now);
     locate_links(sentinels);
 }
@@ -259,6 +263,12 @@ static bool read_address(const hf_reply *reply, hf_address *address) {
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_sentinels *sentinels = request->context;
     hf_sentinel *sentinel = (hf_sentinel *)(void *)((char *)request - offsetof(hf_sentinel, request));
+    bool stale_link = !reply && request->sends > 0 && request->failure.code == HF_UNREACHABLE;
+    if (stale_link && !sentinel->again && now < request->deadline) {
+        sentinel->again = true;
+        ask(sentinels, sentinel, now);
+        return;
+    }
     if (!reply) {
         sentinel->state = HF_SENTINEL_FAILED;
     } else if (reply->type == HF_REPLY_NIL) {
@@ -286,7 +296,10 @@ static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now) {
 static void begin_round(hf_sentinels *sentinels, hf_time now) {
     sentinels->decide_at = HF_NEVER;
     sentinels->look_at = now + LOOK - LOOK / 10 + hf_jitter(&sentinels->client->random, LOOK / 5);
-    for (size_t i = 0; i < sentinels->count; i++) sentinels->each[i].state = HF_SENTINEL_ASKED;
+    for (size_t i = 0; i < sentinels->count; i++) {
+        sentinels->each[i].state = HF_SENTINEL_ASKED;
+        sentinels->each[i].again = false;
+    }
     for (size_t i = 0; i < sentinels->count; i++) ask(sentinels, &sentinels->each[i], now);
     sentinels->asking = true;
     decide(sentinels, now);

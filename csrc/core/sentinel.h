@@ -2,8 +2,8 @@
  *
  * The client's first node is the master, the others are Sentinels, of which only the calls link is used. No link to the
  * master is opened but after the Sentinels' word: all are asked at once, and where they differ the vote of most of them
- * counts. While the master serves us only the word of a majority of all Sentinels moves us away from it; while it does
- * not, the most votes that there are. */
+ * counts. While the master serves us over another link only the word of a majority of all Sentinels moves us away from
+ * it, and none is needed to stay; while it does not, the most votes that there are count. */
 #ifndef HF_SENTINEL_H
 #define HF_SENTINEL_H
 

@@ -7,7 +7,8 @@
 -- kind     "holdfast" or "redisson"        wait     seconds for each acquire
 -- turns    how many                        inside   seconds of each turn
 --                                          outside  seconds between two turns
--- seconds  instead of turns: how long      stubborn 1: tries again when the server cannot be reached
+-- seconds  instead of turns: how long      stubborn 1: tries again when a server or a replica cannot be reached
+-- sync     replicas that must have the lock
 -- lease, grant_lease, watchdog (1), fenced (1, redisson)
 -- together 1: begins when the store has crowd:start
 --
@@ -30,7 +31,8 @@ local function new_lock()
   if options.kind == "redisson" then
     return require("spec.support.redisson").new(url:match("^unix://(.*)$")):lock(key, { fenced = options.fenced == 1 })
   end
-  local client = require("holdfast").new { url = url, grant_lease = options.grant_lease }
+  local sync = options.sync and { replicas = options.sync, timeout = 0.5 }
+  local client = require("holdfast").new { url = url, grant_lease = options.grant_lease, sync = sync }
   local lease, watchdog = options.lease, nil
   if options.watchdog then watchdog = options.watchdog == 1 end
   return client:lock(key, { lease = lease, watchdog = watchdog }), client
@@ -48,7 +50,9 @@ local function turn(lock)
   local acquired, message, code = lock:acquire(options.wait)
   if not acquired then
     print(("failed %s %s"):format(code, message))
-    return options.stubborn == 1 and code == "unreachable" and turn(lock)
+    if options.stubborn ~= 1 or (code ~= "unreachable" and code ~= "no_quorum") then return false end
+    process.sleep(0.01)
+    return turn(lock)
   end
   print("in")
   use(lock)

@@ -233,6 +233,36 @@ TEST(sentinels_that_all_hang_are_given_up)
     rig_end(&rig, AT(1001));
 }
 
+TEST(a_sentinel_whose_old_connection_is_gone_is_asked_over_a_new_one)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    hf_session_closed(calls_of(0), "gone", AT(10));
+    hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
+    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
+    down[2] = down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(10));
+    tick(AT(10));
+    CHECK_ASKED(1, ASK_MASTER);
+    hear_node(1, ADDRESS(7002), AT(11));
+    CHECK_AT(7002);
+    CHECK_OUTCOME(op, "under way");
+    rig_end(&rig, AT(12));
+}
+
+TEST(sentinels_that_have_gone_are_not_waited_for)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    hf_session_closed(calls_of(0), "gone", AT(10));
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(10));
+    down[1] = down[2] = down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(10));
+    tick(AT(10));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(11));
+}
+
 TEST(an_answer_that_is_no_address_is_none)
 {
     static const char *const odd[] = {"*2\r\n$0\r\n\r\n$4\r\n7001\r\n", "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
@@ -437,6 +467,18 @@ TEST(established_links_go_on_without_sentinels)
     hear_node(0, ":1\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(5002));
+}
+
+TEST(while_one_link_is_served_another_opens_without_sentinels)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    down[1] = down[2] = down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(1));
+    sleep_until(AT(1), AT(10100));
+    hf_session *keeper = &rig.client.nodes[0]->links[HF_LINK_KEEPER];
+    CHECK_STR(said(keeper), "ROLE");
+    rig_end(&rig, AT(10101));
 }
 
 /* ---- sync ---- */
