@@ -1,4 +1,5 @@
 #include "client_internal.h"
+#include "quorum.h"
 #include "sentinel.h"
 
 #include <stdarg.h>
@@ -27,7 +28,7 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
     events->on_event = on_event;
 }
 
-static void init_one(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
+bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
     *client = (hf_client){.config = *config};
     memcpy(&client->random, entropy + 16, sizeof client->random);
     client->random |= 1;
@@ -38,14 +39,11 @@ static void init_one(hf_client *client, const hf_client_config *config, const un
     client->only[0] = &client->first;
     client->nodes = client->only;
     client->node_count = 1;
-}
-
-bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
-    init_one(client, config, entropy);
-    if (!config->sentinels || hf_sentinels_begin(client)) return true;
-    hf_client_free(client);
-    init_one(client, config, entropy);
-    return false;
+    if (config->mode == HF_MODE_SENTINEL) return hf_sentinels_begin(client);
+    if (config->mode != HF_MODE_QUORUM) return true;
+    snprintf(client->first.server.label, sizeof client->first.server.label, "a quorum of %zu servers",
+             config->server_count);
+    return hf_quorum_open(client);
 }
 
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
@@ -68,11 +66,14 @@ hf_node *hf_client_node(const hf_client *client, hf_slice key) {
 }
 
 size_t hf_client_link_count(const hf_client *client) {
+    if (client->quorum) return client->quorum->count * HF_LINKS;
     return client->node_count * HF_LINKS;
 }
 
 hf_session *hf_client_link(const hf_client *client, size_t index) {
-    return &client->nodes[index / HF_LINKS]->links[index % HF_LINKS];
+    size_t server = index / HF_LINKS;
+    hf_node *node = client->quorum ? &client->quorum->members[server]->first : client->nodes[server];
+    return &node->links[index % HF_LINKS];
 }
 
 /* The keeper's tasks free themselves when their request fails. */
@@ -88,6 +89,7 @@ void hf_client_free(hf_client *client) {
     for (size_t i = 0; i < client->node_count; i++) free_node(client->nodes[i]);
     for (size_t i = 1; i < client->node_count; i++) free(client->nodes[i]);
     if (client->nodes != client->only) free(client->nodes);
+    hf_quorum_free(client);
     hf_holds_free(&client->holds);
 }
 
@@ -302,6 +304,7 @@ static hf_time events_deadline(const hf_node *node) {
 }
 
 hf_time hf_client_calls_deadline(const hf_client *client) {
+    if (client->quorum) return hf_quorum_calls_deadline(client->quorum);
     hf_time soonest = hf_sentinels_deadline(client);
     for (size_t i = 0; i < client->node_count; i++) {
         const hf_node *node = client->nodes[i];
@@ -314,6 +317,7 @@ hf_time hf_client_calls_deadline(const hf_client *client) {
 hf_time hf_client_keeper_deadline(const hf_client *client) {
     const hf_hold *first = hf_holds_first(&client->holds);
     hf_time soonest = first ? first->wake_at : HF_NEVER;
+    if (client->quorum) return hf_time_min(soonest, hf_quorum_keeper_deadline(client->quorum));
     for (size_t i = 0; i < client->node_count; i++)
         soonest = hf_time_min(soonest, hf_session_deadline(&client->nodes[i]->links[HF_LINK_KEEPER]));
     return soonest;
@@ -325,19 +329,28 @@ hf_time hf_client_deadline(const hf_client *client) {
     return soonest;
 }
 
+static void tick_op(hf_op *op, hf_time now) {
+    if (op->done) return;
+    if (op->client->quorum) hf_ballot_tick(op, now);
+    else if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_tick(op, now);
+}
+
 void hf_client_tick_calls(hf_client *client, hf_time now) {
-    for (size_t i = 0; i < client->node_count; i++) {
+    if (client->quorum) hf_quorum_tick_calls(client, now);
+    for (size_t i = 0; i < client->node_count && !client->quorum; i++) {
         hf_session_tick(&client->nodes[i]->links[HF_LINK_CALLS], now);
         hf_session_tick(&client->nodes[i]->links[HF_LINK_EVENTS], now);
         tick_events(client->nodes[i], now);
     }
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (op->spec.kind == HF_OP_ACQUIRE && !op->done) hf_acquire_tick(op, now);
-    }
+    for (hf_op *op = client->ops; op; op = op->next) tick_op(op, now);
     hf_sentinels_tick(client, now);
 }
 
 void hf_client_tick_keeper(hf_client *client, hf_time now) {
+    if (client->quorum) {
+        hf_quorum_tick_keeper(client, now);
+        return;
+    }
     for (size_t i = 0; i < client->node_count; i++) hf_session_tick(&client->nodes[i]->links[HF_LINK_KEEPER], now);
     hf_keeper_tick(client, now);
 }
@@ -359,10 +372,21 @@ hf_lost_reason hf_lost_reason_of(long long reply) {
 }
 
 hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
-    return hold->renewed && hold->at_risk ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
+    bool tried = hold->at_risk || hold->busy;
+    return hold->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
+}
+
+void hf_client_look_at(hf_client *client, hf_hold *hold, hf_time now) {
+    if (client->quorum) hf_quorum_look_at(client, hold, now);
+    else if (hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now))
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
 }
 
 void hf_client_notice(hf_client *client, hf_time now) {
+    if (client->quorum) {
+        hf_quorum_notice(client, now);
+        return;
+    }
     for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
@@ -387,7 +411,8 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
         next = op->next;
         if (op->done || !op->blocked || op->hold != hold) continue;
         op->blocked = false;
-        if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_unblock(op, now);
+        if (client->quorum) hf_ballot_unblock(op, now);
+        else if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_unblock(op, now);
         else if (is_several(op)) hf_several_begin(op, now);
         else hf_call_unblock(op, now);
     }
@@ -404,8 +429,12 @@ static hf_op *reentry_under_way(const hf_client *client, const hf_hold *hold) {
 
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     if (!hold->in_table) return;
+    if (client->quorum) {
+        hf_quorum_abandon(client, hold, count, now);
+        return;
+    }
     if (hold->state == HF_HOLD_LOST) {
-        hf_holds_remove(&client->holds, hold);
+        hf_keeper_leave_lost(client, hold, now);
         return;
     }
     if (hold->state != HF_HOLD_HELD) return;
@@ -424,7 +453,8 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 
 static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
-    if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
+    if (op->client->quorum) hf_ballot_give_up(op, now);
+    else if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
     else if (is_several(op)) hf_several_give_up(op, now);
     else hf_call_give_up(op, now);
     hf_op_fail(op, code, "%s", reason);
@@ -433,18 +463,23 @@ static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
 /* Like hf_keeper_leave, for all of them at once: the heap is sorted afterwards. */
 static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
     hold->in_table = false;
-    if (hold->state != HF_HOLD_LOST) hf_keeper_leave(client, hold, now);
+    if (hold->state != HF_HOLD_LOST || hf_keeper_may_stand(hold, now)) hf_keeper_leave(client, hold, now);
     hold->in_table = true;
 }
 
 void hf_client_close(hf_client *client, hf_time now) {
     client->closed = true;
     for (hf_op *op = client->ops; op; op = op->next) give_up(op, HF_CLOSED, "the client was closed", now);
+    if (client->quorum) {
+        hf_quorum_close(client, now);
+        return;
+    }
     for (size_t i = 0; i < client->holds.count; i++) leave_at_close(client, client->holds.heap[i], now);
     hf_holds_resort(&client->holds);
 }
 
 bool hf_client_is_quiet(const hf_client *client) {
+    if (client->quorum) return hf_quorum_is_quiet(client->quorum);
     for (size_t i = 0; i < client->holds.count; i++) {
         if (client->holds.heap[i]->state == HF_HOLD_LEAVING) return false;
     }
@@ -459,13 +494,32 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
     return (size_t)head + owner.size;
 }
 
+uint64_t hf_client_asked(const hf_client *client) {
+    uint64_t asked = client->asked;
+    for (size_t i = 0; client->quorum && i < client->quorum->count; i++) asked += client->quorum->members[i]->asked;
+    return asked;
+}
+
+hf_stats hf_client_stats(const hf_client *client) {
+    hf_stats stats = client->stats;
+    for (size_t i = 0; client->quorum && i < client->quorum->count; i++) {
+        const hf_stats *member = &client->quorum->members[i]->stats;
+        stats.renewals += member->renewals;
+        stats.renew_batches += member->renew_batches;
+        stats.late_renewals += member->late_renewals;
+        stats.undone += member->undone;
+    }
+    return stats;
+}
+
 /* ---- operations ---- */
 
 static const char *const VERBS[] = {
-    [HF_OP_ACQUIRE] = "acquire",     [HF_OP_RELEASE] = "release",     [HF_OP_COMPLETE] = "complete",
-    [HF_OP_EXTEND] = "extend",       [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release",
-    [HF_OP_CHECK] = "check",         [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read",
-    [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",           [HF_OP_COMMAND] = "run a command",
+    [HF_OP_ACQUIRE] = "acquire",       [HF_OP_RELEASE] = "release",          [HF_OP_COMPLETE] = "complete",
+    [HF_OP_EXTEND] = "extend",         [HF_OP_ACQUIRE_ALL] = "acquire",      [HF_OP_RELEASE_ALL] = "release",
+    [HF_OP_CHECK] = "check",           [HF_OP_FORCE] = "force-release",      [HF_OP_INFO] = "read",
+    [HF_OP_TTL] = "read the TTL of",   [HF_OP_RAISE] = "raise the token of", [HF_OP_PING] = "ping",
+    [HF_OP_COMMAND] = "run a command",
 };
 
 void hf_op_succeed(hf_op *op) {
@@ -525,6 +579,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     *client->ops_end = op;
     client->ops_end = &op->next;
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
+    else if (client->quorum) hf_ballot_begin(op, now);
     else if (spec->kind == HF_OP_ACQUIRE) hf_acquire_begin(op, now);
     else if (is_several(op)) hf_several_begin(op, now);
     else hf_call_begin(op, now);
@@ -538,6 +593,7 @@ void hf_op_give_up(hf_op *op, hf_time now) {
 void hf_op_end(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_op_give_up(op, now);
+    hf_ballot_end(op, now);
     hf_client_listen(op, false, now);
     hf_session_drop(&op->request);
     hf_op **at = &client->ops;

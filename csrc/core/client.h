@@ -26,17 +26,29 @@ typedef struct hf_sync {
     hf_time timeout;   /* under the session's command_timeout */
 } hf_sync;
 
-typedef struct hf_sentinel_config hf_sentinel_config;
+/* What several servers are to each other. */
+typedef enum hf_mode {
+    HF_MODE_ONE,      /* there is one server: session.server */
+    HF_MODE_SENTINEL, /* there is one, which they know and session.server logs in to: sentinel.h */
+    HF_MODE_QUORUM,   /* a majority decides: quorum.h */
+    HF_MODE_SHARDS    /* each has keys of its own */
+} hf_mode;
+
+#define HF_SERVERS_MAX 32 /* of a quorum, of Sentinels */
+
 typedef struct hf_sentinels hf_sentinels;
 
 typedef struct hf_client_config {
     hf_session_config session;
-    hf_time grant_lease; /* a granted lock is ours for so long before it is confirmed */
-    hf_link keeper;      /* the link that renews */
-    bool attended;       /* a hold is confirmed or renewed only after its owner's word, each time anew */
+    hf_mode mode;
+    const hf_server *servers; /* of the other modes; they outlive the client */
+    size_t server_count;
+    char master[HF_URL_HOST]; /* its name with the Sentinels */
     hf_sync sync;
-    const hf_sentinel_config *sentinels; /* who knows where the first node is; NULL: it is the session's server. Lives
-                                            as long as the client */
+    hf_time restart_guard; /* of a quorum: a server up for less has no vote; 0: every server has */
+    hf_time grant_lease;   /* a granted lock is ours for so long before it is confirmed */
+    hf_link keeper;        /* the link that renews */
+    bool attended;         /* a hold is confirmed or renewed only after its owner's word, each time anew */
 } hf_client_config;
 
 typedef struct hf_stats {
@@ -46,6 +58,8 @@ typedef struct hf_stats {
 
 typedef struct hf_op hf_op;
 typedef struct hf_client hf_client;
+typedef struct hf_quorum hf_quorum;
+typedef struct hf_ballot hf_ballot;
 
 /* A server and the links to it. It stays where it is while the client lives. */
 typedef struct hf_node {
@@ -78,10 +92,11 @@ struct hf_client {
     uint64_t random;
     hf_stats stats;
     bool closed;
+    hf_quorum *quorum; /* of a client in this mode; it has no links of its own */
+    bool is_member;    /* of a quorum */
 };
 
-/* Its first node is the configuration's server, or the master that Sentinels tell. `entropy`: 24 bytes from the
- * system's random source. False: out of memory; it is then a client without Sentinels, and needs no freeing. */
+/* `entropy`: 24 bytes from the system's random source. False when out of memory; it is to be freed all the same. */
 bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
 
 /* All operations must have ended. */
@@ -110,6 +125,9 @@ void hf_client_tick_keeper(hf_client *client, hf_time now);
 /* Marks the holds whose time is over as lost, without doing anything else. */
 void hf_client_notice(hf_client *client, hf_time now);
 
+/* Brings the end of a held hold up to date, marks it lost if it has ended. */
+void hf_client_look_at(hf_client *client, hf_hold *hold, hf_time now);
+
 /* Marks the hold lost and counts it. */
 void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason);
 
@@ -123,6 +141,11 @@ bool hf_client_is_quiet(const hf_client *client);
 
 /* The owner's word for a hold that asks for it: one renewal or confirmation may go out. */
 void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now);
+
+/* Grows when a hold begins to ask for its owner's word. */
+uint64_t hf_client_asked(const hf_client *client);
+
+hf_stats hf_client_stats(const hf_client *client);
 
 /* A handle with `count` of the hold's holds is gone without a release. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
@@ -142,6 +165,7 @@ typedef enum hf_op_kind {
     HF_OP_TTL,
     HF_OP_PING,
     HF_OP_COMMAND,
+    HF_OP_RAISE,       /* lifts the fencing counter to token_floor */
     HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
     HF_OP_RELEASE_ALL
 } hf_op_kind;
@@ -163,8 +187,12 @@ typedef struct hf_op_spec {
     hf_time lease;              /* acquire, extend */
     hf_time wait;               /* acquire; 0: one attempt, HF_NEVER: no end */
     uint64_t token_ttl_ms;      /* acquire; 0: no fencing */
+    uint64_t token_floor;       /* acquire: the token is at least this */
     bool renewed;               /* acquire: the watchdog keeps it */
     bool shared;                /* acquire: other processes may use this owner */
+    hf_hold *lost;              /* release, complete, extend, check: the caller's own hold, lost and replaced in the
+                                   table by one of another handle: the operation is about it, and touches neither */
+    bool lost_told;             /* …and a release has told so */
     const hf_names *const *all; /* of the _ALL kinds instead of names, no key twice */
     size_t all_count;           /* at most HF_ALL_MAX */
     hf_slice print;             /* of a guard: the request's fingerprint */
@@ -177,7 +205,8 @@ typedef struct hf_op_spec {
 struct hf_op {
     hf_op *next;
     hf_client *client;
-    hf_node *node; /* where its key lives */
+    hf_node *node;     /* where its key lives */
+    hf_ballot *ballot; /* of a quorum's operation */
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */
     bool done;
@@ -208,6 +237,7 @@ struct hf_op {
     uint64_t wait;
     uint32_t from;
     uint64_t token;
+    long long server_us; /* the server's clock when it said yes; 0: not told */
     long long busy_ms;
     uint32_t joins;
     uint32_t dropped; /* holds of collected handles, to be let go of when this re-entry is over */

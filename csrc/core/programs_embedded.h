@@ -19,6 +19,7 @@ enum hf_program_id {
     HF_PROGRAM_MUTEX_LEAVE,
     HF_PROGRAM_MUTEX_RELEASE,
     HF_PROGRAM_MUTEX_RENEW,
+    HF_PROGRAM_RAISE,
     HF_PROGRAM_RELEASE,
     HF_PROGRAM_RELEASE_ALL,
     HF_PROGRAM_RENEW,
@@ -26,7 +27,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "b14b3aa984253225f9c3697b2387702273607f7d",
+    {"acquire", "56d68ad23d8028e8bc81bc519addf2b8203057eb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -54,11 +55,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -153,16 +154,18 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
+     "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
-     "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
      "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\n"
-     "return { 1, token, others }\n"
+     "return { 1, token, others, FLOOR and server_us() }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -209,8 +212,8 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     6067},
-    {"acquire_all", "92fcd2f8e1116bd079e3312ae5bfc7c2844d2002",
+     6195},
+    {"acquire_all", "4b275d8035a334e0adc9d5808d78c5991e06c307",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -238,11 +241,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -362,8 +365,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     4802},
-    {"begin", "871cd568790b0807ba3a0201e93e816404d44786",
+     4821},
+    {"begin", "4a02bbb40ecb00358b5deb92e8b27b8692e869f1",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -391,11 +394,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -490,16 +493,18 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
+     "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
-     "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
      "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\n"
-     "return { 1, token, others }\n"
+     "return { 1, token, others, FLOOR and server_us() }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -555,8 +560,8 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     6438},
-    {"complete", "f1c3956ee19fa8383b3a11b97fec62fd1e14de0b",
+     6566},
+    {"complete", "50bbbf962576d6bd82845123945a2becb4f295bc",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -584,11 +589,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -701,7 +706,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     4481},
+     4500},
     {"extend", "9fa7cf27115cdcc8d831ef27bd9a6c15e5fc059e",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -731,7 +736,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      915},
-    {"force", "b9503f28cde2fb80a3389e352d42b1892246beb3",
+    {"force", "4bbb4b7b05308a7ba5f0372f170e57a23c6cd528",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -759,11 +764,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -862,7 +867,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     4122},
+     4141},
     {"info", "010a9af4f2db9c57c7fe04506e67c4c8869e7152",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -897,7 +902,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      955},
-    {"leave", "5774864cd69bdead8a1395813865091e68401af9",
+    {"leave", "dfd46c3574904380954b6d8fdfad4c3d093749b4",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -925,11 +930,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1048,8 +1053,8 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     4748},
-    {"mutex_acquire", "b4a1ea04b47379139f439096ef346f77882f89d8",
+     4767},
+    {"mutex_acquire", "f2f22e32f2f618be9edf1f0730f26c1eca58932d",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1075,11 +1080,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1174,16 +1179,18 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
+     "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
-     "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
      "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\n"
-     "return { 1, token, others }\n"
+     "return { 1, token, others, FLOOR and server_us() }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -1230,7 +1237,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5882},
+     6010},
     {"mutex_extend", "522058fe2b0b9f30dd322056224f18362521c2a0",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1258,7 +1265,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      730},
-    {"mutex_force", "81fcf8799deaba2414dd2c9f106975a742821ed1",
+    {"mutex_force", "c1b3ed1a3d08b4d43eb2e42470405f10ebd39fb2",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1284,11 +1291,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1387,7 +1394,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     3937},
+     3956},
     {"mutex_info", "ef6590148c6f9b76987fbf62a54871b3282e16f8",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1420,7 +1427,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      770},
-    {"mutex_leave", "6371e21fdf489722bd7c4e37b4127f62114fe1c2",
+    {"mutex_leave", "84826fc5bfd91b526bdf3af0a1acc85b86188d5a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1446,11 +1453,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1569,8 +1576,8 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     4563},
-    {"mutex_release", "bbe6fb6236dee83f7848628f09ea1a0192131931",
+     4582},
+    {"mutex_release", "22a87521a09e8a89fd6cab393245deecd0174b85",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1596,11 +1603,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1706,7 +1713,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     4050},
+     4069},
     {"mutex_renew", "d7a1c8a5ec6186786ebf1884c042b7d18d4cd22a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1736,7 +1743,17 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      707},
-    {"release", "bfeda1b37e36377b8eb0efcef32f6325172442c6",
+    {"raise", "c6da630b527d7b268aa5d0253ffc24e562c190ee",
+     "local last = tonumber(redis.call('GET', KEYS[1]))\n"
+     "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
+     "if last and redis.call('PTTL', KEYS[1]) == -1 then\n"
+     "redis.call('SET', KEYS[1], ARGV[1])\n"
+     "else\n"
+     "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n"
+     "end\n"
+     "return 1\n",
+     262},
+    {"release", "cb8b091686b25266f3bf9b6449ca84096278a52a",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1764,11 +1781,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1874,8 +1891,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     4235},
-    {"release_all", "eccaf69c4bf6ee64d177f55edcce80695faf8e26",
+     4254},
+    {"release_all", "f75f0a4463cf5ff3cb785283cf104df3d16e8f40",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1903,11 +1920,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -2019,7 +2036,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = done and result or -2\n"
      "end\n"
      "return results\n",
-     4420},
+     4439},
     {"renew", "767a042fb0e180cddd96eaaf6d0f1bb8ffba465c",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -33,7 +33,6 @@ typedef struct hf_sentinel {
 
 struct hf_sentinels {
     hf_client *client;
-    const hf_sentinel_config *config;
     bool asking;       /* a round is under way */
     bool known;        /* the master's node has an address */
     hf_time decide_at; /* the round ends with what is there; HF_NEVER: nothing is */
@@ -53,18 +52,13 @@ static hf_node *master_of(const hf_sentinels *sentinels) {
 
 static void set_label(hf_sentinels *sentinels, const char *address) {
     hf_server *master = &master_of(sentinels)->server;
-    snprintf(master->label, sizeof master->label, "master \"%.190s\"%s%.60s", sentinels->config->url.master,
+    snprintf(master->label, sizeof master->label, "master \"%.190s\"%s%.60s", sentinels->client->config.master,
              address ? " at " : "", address ? address : "");
 }
 
-static bool add_sentinel(hf_sentinels *sentinels, const hf_address *address) {
-    const hf_sentinel_config *config = sentinels->config;
-    hf_server server = {0};
-    memcpy(server.user, config->user, sizeof server.user);
-    memcpy(server.password, config->password, sizeof server.password);
-    hf_server_move(&server, address);
+static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     hf_sentinel *sentinel = &sentinels->each[sentinels->count];
-    sentinel->node = hf_client_add_node(sentinels->client, &server);
+    sentinel->node = hf_client_add_node(sentinels->client, server);
     if (!sentinel->node) return false;
     sentinel->request.done = on_answer;
     sentinel->request.once = true; /* one whose old connection is gone is asked once more over a new one */
@@ -74,19 +68,18 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_address *address) {
 }
 
 bool hf_sentinels_begin(hf_client *client) {
-    const hf_sentinel_config *config = client->config.sentinels;
-    hf_sentinels *sentinels = calloc(1, sizeof *sentinels + config->url.count * sizeof *sentinels->each);
+    size_t count = client->config.server_count;
+    hf_sentinels *sentinels = calloc(1, sizeof *sentinels + count * sizeof *sentinels->each);
     if (!sentinels) return false;
     sentinels->client = client;
-    sentinels->config = config;
     client->sentinels = sentinels;
     set_label(sentinels, NULL);
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session *session = &client->nodes[0]->links[link];
         session->follows_master = session->unlocated = true;
     }
-    for (size_t i = 0; i < config->url.count; i++) {
-        if (!add_sentinel(sentinels, &config->url.hosts[i])) return false;
+    for (size_t i = 0; i < count; i++) {
+        if (!add_sentinel(sentinels, &client->config.servers[i])) return false;
     }
     return true;
 }
@@ -283,7 +276,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now) {
-    hf_slice args[] = {{"SENTINEL", 8}, {"GET-MASTER-ADDR-BY-NAME", 23}, hf_slice_of(sentinels->config->url.master)};
+    hf_slice args[] = {{"SENTINEL", 8}, {"GET-MASTER-ADDR-BY-NAME", 23}, hf_slice_of(sentinels->client->config.master)};
     if (!hf_request_command(&sentinel->request, 3, args)) {
         sentinel->request.failure = (hf_failure){.code = HF_NO_MEMORY, .text = "out of memory"};
         sentinel->state = HF_SENTINEL_FAILED;

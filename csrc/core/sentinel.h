@@ -9,16 +9,12 @@
 
 #include "client.h"
 
-struct hf_sentinel_config {
-    hf_url url;                                        /* of the kind HF_URL_SENTINEL; its login is the master's */
-    char user[HF_URL_SECRET], password[HF_URL_SECRET]; /* for the Sentinels; "": none */
-};
-
-/* Makes the client's first node a master that may move. Once, before anything else. False: out of memory. */
+/* Makes the first node of a client in this mode a master that may move. Once, before anything else. False: out of
+ * memory. */
 bool hf_sentinels_begin(hf_client *client);
 void hf_sentinels_end(hf_client *client);
 
-/* When hf_sentinels_tick has something to do; HF_NEVER for a client without Sentinels. */
+/* When hf_sentinels_tick has something to do; HF_NEVER for a client in another mode. */
 hf_time hf_sentinels_deadline(const hf_client *client);
 void hf_sentinels_tick(hf_client *client, hf_time now);
 

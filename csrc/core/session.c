@@ -312,7 +312,7 @@ static bool say_login(hf_session *session) {
     const hf_session_config *config = session->config;
     const hf_server *server = session->server;
     size_t said = 0;
-    session->login_auth = session->login_select = session->login_role = SIZE_MAX;
+    session->login_auth = session->login_select = session->login_role = session->login_info = SIZE_MAX;
     if (server->password[0]) {
         hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
         session->login_auth = said++;
@@ -334,6 +334,11 @@ static bool say_login(hf_session *session) {
         hf_slice role[] = {{"ROLE", 4}};
         session->login_role = said++;
         if (!hf_session_say(session, 1, role)) return false;
+    }
+    if (config->asks_uptime) {
+        hf_slice info[] = {{"INFO", 4}, {"server", 6}};
+        session->login_info = said++;
+        if (!hf_session_say(session, 2, info)) return false;
     }
     session->login_said = session->login_left = said;
     return true;
@@ -362,8 +367,18 @@ static bool is_no_master(const hf_reply *role) {
     return role->type != HF_REPLY_ERROR && !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
 }
 
+/* A server that does not tell has just begun, for all that is known. */
+static void note_uptime(hf_session *session, const hf_reply *reply, hf_time now) {
+    static const char FIELD[] = "uptime_in_seconds:";
+    const char *text = reply->type == HF_REPLY_STRING ? strstr(reply->string, FIELD) : NULL;
+    unsigned long long seconds = text ? strtoull(text + sizeof FIELD - 1, NULL, 10) : 0;
+    hf_time up = seconds > now / HF_SECOND ? now : (hf_time)seconds * HF_SECOND;
+    session->server_since = now - up;
+}
+
 static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time now) {
     size_t index = session->login_said - session->login_left--;
+    if (index == session->login_info) note_uptime(session, reply, now);
     if (reply->type == HF_REPLY_ERROR && is_fatal_at_login(session, index, reply->string)) {
         hf_code code = hf_code_of_error(reply->string);
         bool refused = index == session->login_auth && code == HF_SERVER;

@@ -37,40 +37,82 @@ static void text_field(lua_State *L, const char *name, char *out, size_t size) {
     lua_pop(L, 1);
 }
 
-/* What is wrong with the URL; NULL: nothing. */
-static const char *read_servers(lua_State *L, hf_client_config *config, hf_sentinel_config *sentinels) {
-    size_t size;
-    lua_getfield(L, 1, "url");
-    const char *url = luaL_checklstring(L, -1, &size);
-    const char *wrong = hf_url_read(&sentinels->url, url, size);
-    lua_pop(L, 1); /* the table keeps it */
-    if (!wrong && sentinels->url.kind == HF_URL_CLUSTER) wrong = "redis+cluster:// is not known here";
-    if (wrong) return wrong;
-    config->session.server = sentinels->url.server;
-    if (sentinels->url.kind != HF_URL_SENTINEL) return NULL;
-    snprintf(config->session.server.label, sizeof config->session.server.label, "master \"%.240s\"",
-             sentinels->url.master);
-    text_field(L, "sentinel_user", sentinels->user, sizeof sentinels->user);
-    text_field(L, "sentinel_password", sentinels->password, sizeof sentinels->password);
-    config->sentinels = sentinels;
+/* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL: nothing. */
+static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX], size_t *count) {
+    size_t length = hf_rawlen(L, index);
+    luaL_argcheck(L, length >= 1 && length <= HF_SERVERS_MAX, 1, "1 to 32 servers");
+    for (*count = 0; *count < length; ++*count) {
+        size_t size;
+        lua_rawgeti(L, index, (int)*count + 1);
+        const char *url = luaL_checklstring(L, -1, &size);
+        const char *wrong = hf_url_parse(&servers[*count], url, size);
+        if (wrong) return lua_pushfstring(L, "%s (server %d)", wrong, (int)*count + 1);
+        lua_pop(L, 1);
+    }
     return NULL;
 }
 
-/* new{ url, sentinel_user, sentinel_password, name, connect_timeout, command_timeout, grant_lease, sync_replicas,
- * sync_timeout, external, attended, keeper_link, entropy } -> client | nil, what is wrong with the URL. An external
- * client is driven through core.engine; with keeper_link it renews over a third link. */
+static const char *read_sentinels(lua_State *L, hf_client_config *config, const hf_url *url,
+                                  hf_server servers[HF_SERVERS_MAX]) {
+    if (url->count > HF_SERVERS_MAX) return "over 32 sentinels";
+    for (size_t i = 0; i < url->count; i++) {
+        servers[i] = (hf_server){0};
+        text_field(L, "sentinel_user", servers[i].user, sizeof servers[i].user);
+        text_field(L, "sentinel_password", servers[i].password, sizeof servers[i].password);
+        hf_server_move(&servers[i], &url->hosts[i]);
+    }
+    config->mode = HF_MODE_SENTINEL;
+    config->servers = servers;
+    config->server_count = url->count;
+    memcpy(config->master, url->master, sizeof config->master);
+    hf_server *master = &config->session.server;
+    snprintf(master->label, sizeof master->label, "master \"%.240s\"", url->master);
+    return NULL;
+}
+
+static const char *read_url(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
+    hf_url url;
+    size_t size;
+    lua_getfield(L, 1, "url");
+    const char *text = luaL_checklstring(L, -1, &size);
+    const char *wrong = hf_url_read(&url, text, size);
+    if (wrong) return wrong;
+    config->session.server = url.server;
+    if (url.kind == HF_URL_SENTINEL) return read_sentinels(L, config, &url, servers);
+    return url.kind == HF_URL_SERVER ? NULL : "redis+cluster:// is not known here";
+}
+
+/* Of the table at 1: a server's URL, or the URLs of several and their mode. `servers` must live until the client is
+ * made. */
+static const char *read_where(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
+    static const char *const modes[] = {"one", "quorum", NULL};
+    static const hf_mode values[] = {HF_MODE_ONE, HF_MODE_QUORUM};
+    lua_getfield(L, 1, "mode");
+    config->mode = values[luaL_checkoption(L, -1, "one", modes)];
+    if (config->mode == HF_MODE_ONE) return read_url(L, config, servers);
+    lua_getfield(L, 1, "servers");
+    const char *wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
+    config->servers = servers;
+    config->session.server = servers[0];
+    return wrong;
+}
+
+/* new{ url, sentinel_user, sentinel_password, mode, servers, restart_guard, name, connect_timeout, command_timeout,
+ * grant_lease, sync_replicas, sync_timeout, external, attended, keeper_link, entropy } -> client | nil, what is wrong
+ * with the URL. An external client is driven through core.engine; with keeper_link it renews over a third link. */
 static int l_new(lua_State *L) {
     hf_client_config config;
-    hf_sentinel_config sentinels = {0};
     memset(&config, 0, sizeof config);
+    hf_server servers[HF_SERVERS_MAX];
     luaL_checktype(L, 1, LUA_TTABLE);
-    const char *wrong = read_servers(L, &config, &sentinels);
+    const char *wrong = read_where(L, &config, servers);
     if (wrong) {
         lua_pushnil(L);
         lua_pushstring(L, wrong);
         return 2;
     }
     text_field(L, "name", config.session.name, sizeof config.session.name);
+    config.restart_guard = hf_to_time(field_number(L, 1, "restart_guard"));
     config.session.connect_timeout = hf_to_time(field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(field_number(L, 1, "command_timeout"));
     config.grant_lease = hf_to_time(field_number(L, 1, "grant_lease"));
@@ -204,7 +246,7 @@ static void set_count(lua_State *L, const char *name, uint64_t value) {
 static int l_stats(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
-    hf_stats stats = driver->client.stats;
+    hf_stats stats = hf_client_stats(&driver->client);
     uint64_t opens = 0, wakes = driver->wakes, holds = driver->client.holds.count;
     for (size_t i = 0; i < hf_client_link_count(&driver->client); i++)
         opens += hf_client_link(&driver->client, i)->opens;
@@ -251,7 +293,7 @@ static int l_uuid(lua_State *L) {
 
 /* server(client) -> how messages name its server */
 static int l_server(lua_State *L) {
-    lua_pushstring(L, hf_check_driver(L, 1)->config.session.server.label);
+    lua_pushstring(L, hf_check_driver(L, 1)->client.first.server.label);
     return 1;
 }
 
@@ -260,7 +302,7 @@ static int l_tostring(lua_State *L) {
     hf_driver *driver = client->driver;
     if (!driver) lua_pushliteral(L, HF_CLIENT_TYPE ": (closed)");
     else
-        lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", driver->config.session.server.label,
+        lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", driver->client.first.server.label,
                         driver->closed ? " (closed)" : "");
     return 1;
 }

@@ -17,7 +17,6 @@
 #include <sys/types.h>
 
 #include "../core/client.h"
-#include "../core/sentinel.h"
 #include "net.h"
 
 typedef struct hf_connection {
@@ -33,8 +32,7 @@ typedef struct hf_driver {
     pthread_cond_t changed; /* broadcast when the watchdog has fed bytes */
     hf_client client;
     hf_client_config config;
-    hf_sentinel_config *sentinels; /* the driver's own copy; NULL: none */
-    hf_connection *connections;    /* one for each of the client's links that the driver has seen */
+    hf_connection *connections; /* one for each of the client's links that the driver has seen */
     size_t connection_count;
     pthread_t thread;
     bool running, stopping, calling;

@@ -22,6 +22,9 @@ meta.__metatable = meta.__name
 ---@class holdfast.client_options
 ---@field url? string redis://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
 --- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db]; $HOLDFAST_URL
+---@field servers? string[] URLs of several servers, 1 to 32, instead of url
+---@field mode? string of several servers: "quorum", a lock is held by a majority of them
+---@field restart_guard? number seconds: in a quorum a server up for less has no vote; the longest lease anybody uses
 ---@field sentinel_user? string of the Sentinels
 ---@field sentinel_password? string of the Sentinels
 ---@field sync? holdfast.sync replicas that must have a lock before it counts
@@ -40,8 +43,21 @@ meta.__metatable = meta.__name
 
 local known_sync = { replicas = options.replicas, timeout = options.timeout }
 
+local MOST_SERVERS = 32
+
+local function check_servers(value)
+  local wrong = "a list of 1 to 32 URLs"
+  if type(value) ~= "table" or #value == 0 or #value > MOST_SERVERS then return wrong end
+  for _, url in ipairs(value) do
+    if type(url) ~= "string" then return wrong end
+  end
+end
+
 local known = {
   url = options.text,
+  servers = check_servers,
+  mode = options.one_of("quorum"),
+  restart_guard = options.timeout,
   sentinel_user = options.secret,
   sentinel_password = options.secret,
   sync = options.group,
@@ -59,6 +75,16 @@ local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
 
+local function check_where(given, level)
+  if given.servers and given.url then error("holdfast.new: give url or servers, not both", level + 1) end
+  if given.servers and not given.mode then error('holdfast.new: servers need a mode, "quorum"', level + 1) end
+  if given.mode and not given.servers then error("holdfast.new: mode is for servers, which are missing", level + 1) end
+  if given.restart_guard and given.mode ~= "quorum" then
+    error('holdfast.new: restart_guard is for mode = "quorum"', level + 1)
+  end
+  if given.sync and given.mode == "quorum" then error('holdfast.new: sync is not for mode = "quorum"', level + 1) end
+end
+
 -- → replicas, timeout
 local function sync_of(given, level)
   if not given.sync then return 0, 0 end
@@ -73,9 +99,13 @@ end
 local function new(given, level)
   if type(given) == "string" then given = { url = given } end
   given = options.table(given, known, "holdfast.new", level + 1)
+  check_where(given, level + 1)
   local sync_replicas, sync_timeout = sync_of(given, level + 1)
   local external = (given.driver or driver.default) == "resty"
   local client, wrong = raw.new {
+    mode = given.mode,
+    servers = given.servers,
+    restart_guard = given.restart_guard or 0,
     url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
     sentinel_user = given.sentinel_user,
     sentinel_password = given.sentinel_password,
@@ -88,12 +118,13 @@ local function new(given, level)
     external = external,
     attended = external,
   }
-  if not client then error("holdfast.new: url: " .. wrong, level + 1) end
+  if not client then error(("holdfast.new: %s: %s"):format(given.servers and "servers" or "url", wrong), level + 1) end
   defaults[client] = {
     lease = given.lease or 30,
     wait = given.wait or 10,
     prefix = given.prefix or "",
     external = external,
+    quorum = given.mode == "quorum",
     patience = given.command_timeout or 3,
   }
   return client

@@ -11,7 +11,7 @@
 #define READONLY "-READONLY You can't write against a read only replica.\r\n"
 
 static struct rig rig;
-static hf_sentinel_config sentinels;
+static hf_server sentinels[SENTINELS];
 static hf_client_config config;
 static const char *down[1 + SENTINELS]; /* node -> why it cannot be reached; NULL: it can */
 
@@ -55,13 +55,15 @@ static void configure(void)
 {
     memset(down, 0, sizeof down);
     config = rig_config();
-    sentinels = (hf_sentinel_config){.url.kind = HF_URL_SENTINEL, .url.count = SENTINELS};
-    strcpy(sentinels.url.master, "m");
+    config.mode = HF_MODE_SENTINEL;
+    config.servers = sentinels;
+    config.server_count = SENTINELS;
+    strcpy(config.master, "m");
     for (int i = 0; i < SENTINELS; i++) {
-        snprintf(sentinels.url.hosts[i].host, HF_URL_HOST, "s%d", i + 1);
-        sentinels.url.hosts[i].port = 26379;
+        sentinels[i] = (hf_server){.port = 26379};
+        snprintf(sentinels[i].host, HF_URL_HOST, "s%d", i + 1);
+        snprintf(sentinels[i].label, HF_URL_HOST, "s%d:26379", i + 1);
     }
-    config.sentinels = &sentinels;
 }
 
 static void start(void)
@@ -167,8 +169,8 @@ TEST(a_sentinel_that_is_down_or_does_not_know_is_not_waited_for)
 TEST(sentinels_have_their_own_login)
 {
     configure();
-    strcpy(sentinels.user, "watcher");
-    strcpy(sentinels.password, "s3cret");
+    strcpy(sentinels[0].user, "watcher");
+    strcpy(sentinels[0].password, "s3cret");
     strcpy(config.session.server.password, "data");
     config.session.server.db = 2;
     rig_begin_with(&rig, &config);
@@ -211,7 +213,7 @@ TEST(no_sentinel_knows_the_master)
 TEST(a_password_that_sentinels_refuse_is_denied)
 {
     configure();
-    strcpy(sentinels.password, "wrong");
+    for (int i = 0; i < SENTINELS; i++) strcpy(sentinels[i].password, "wrong");
     rig_begin_with(&rig, &config);
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     for (size_t node = 1; node <= SENTINELS; node++)
@@ -668,7 +670,10 @@ static bool find_and_hold(void *context)
     (void)context;
     configure();
     config.sync = (hf_sync){1, 100 * HF_MS};
-    if (!hf_client_init(&rig.client, &config, DRIVE_ENTROPY)) return false;
+    if (!hf_client_init(&rig.client, &config, DRIVE_ENTROPY)) {
+        hf_client_free(&rig.client);
+        return false;
+    }
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     for (int ms = 0; op && !op->done && ms < 4000; ms++) {
