@@ -169,8 +169,10 @@ TEST(a_sentinel_that_is_down_or_does_not_know_is_not_waited_for)
 TEST(sentinels_have_their_own_login)
 {
     configure();
-    strcpy(sentinels[0].user, "watcher");
-    strcpy(sentinels[0].password, "s3cret");
+    for (int i = 0; i < SENTINELS; i++) {
+        strcpy(sentinels[i].user, "watcher");
+        strcpy(sentinels[i].password, "s3cret");
+    }
     strcpy(config.session.server.password, "data");
     config.session.server.db = 2;
     rig_begin_with(&rig, &config);
