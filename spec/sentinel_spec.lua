@@ -42,6 +42,18 @@ local function is_replica(server)
   return role and role[1] == "slave"
 end
 
+-- From now on the replica hears nothing of its master.
+local function cut_off(replica, master)
+  replica:cli("CONFIG", "SET", "masterauth", "wrong")
+  master:cli("CLIENT", "KILL", "TYPE", "replica")
+end
+
+-- A failover has written that down in its file.
+local function mend(replica)
+  replica:cli("CONFIG", "SET", "masterauth", "data")
+  assert.are.equal("OK", replica:cli("CONFIG", "REWRITE"))
+end
+
 before_each(function() clients = {} end)
 
 after_each(function()
@@ -126,9 +138,8 @@ describe("after a failover", function()
   it("a lock that the new master does not know is told lost at once, one with replicas asked for was never had", function()
     start { password = "data" }
     local old, replica = set:master(), set:replicas()[1]
-    replica:cli("CONFIG", "SET", "masterauth", "wrong")
-    old:cli("CLIENT", "KILL", "TYPE", "replica")
-    local lost = client({}):lock("k", { lease = 60, watchdog = true })
+    cut_off(replica, old)
+    local lost = client({}):lock("k", { lease = 300, watchdog = true })
     assert(lost:acquire(0))
     fails("no_quorum", "0 of 1 replicas confirmed within 0.2 s",
       client({ sync = { timeout = 0.2 } }):lock("careful"):acquire(0))
@@ -214,7 +225,7 @@ describe("eight processes under load", function()
   local one_lock
 
   local function start_workers(options)
-    start {}
+    start { password = "data" }
     one_lock = crowd.new(set, "k")
     options.stubborn, options.inside, options.seconds = 1, 0.002, 600
     for i = 1, 8 do one_lock:add("w" .. i, options) end
@@ -252,10 +263,13 @@ describe("eight processes under load", function()
 
   it("with a replica for each acquire never hold at the same time", function()
     start_workers { sync = 1 }
-    for _ = 1, 2 do
+    for i = 1, 2 do
       local old = set:master()
+      cut_off(set:replicas()[1], old)
+      local slow = one_lock:add("slow" .. i, { sync = 1, stubborn = 1, inside = 5 })
+      assert.is_nil(slow:wait_output("in\n", 0.5))
       old:kill("KILL")
-      set:wait_failover(old)
+      mend(set:wait_failover(old))
       old:restart()
       set:wait_ready()
       more_turns(50)
