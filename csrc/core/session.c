@@ -96,8 +96,7 @@ static void take_back_sent(hf_session *session) {
     hf_request *head = NULL, **end = &head;
     for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
         hf_request *request = *slot_of(session, slot);
-        bool taken = request && slot != request->slot && !request->reply;
-        if (!request || taken) continue;
+        if (!request || request->state == HF_REQUEST_QUEUED) continue; /* empty; the second of two */
         forget_reply(request);
         request->state = HF_REQUEST_QUEUED;
         *end = request;

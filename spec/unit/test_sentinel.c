@@ -583,6 +583,7 @@ TEST(an_operation_given_up_between_the_two_replies_leaves_the_next_ones_alone)
         hf_op_give_up(op, AT(2));
         if (replies == 0) hear_calls(&rig, ACQUIRED, AT(3));
         hear_calls(&rig, ":1\r\n", AT(3));
+        CHECK(!op->request.reply);
         CHECK_OUTCOME(ping, "under way");
         hear_calls(&rig, "+PONG\r\n", AT(3));
         CHECK_OUTCOME(ping, "ok");
