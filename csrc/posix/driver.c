@@ -334,6 +334,13 @@ static void on_all_polled(hf_driver *driver, unsigned roles, const hf_polled *po
     }
 }
 
+/* Takes what is there, without sleeping. */
+static void look_at_links(hf_driver *driver, unsigned roles) {
+    hf_polled polled;
+    choose_polled(driver, roles, &polled);
+    if (poll(polled.fds, polled.count, 0) > 0) on_all_polled(driver, roles, &polled);
+}
+
 /* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has something, or `until`.
  * Releases the mutex meanwhile; reads only what `mine` still allows after that. False after a signal. */
 static bool sleep_on_links(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra, hf_time until,
@@ -363,8 +370,8 @@ static bool has_left_behind(const hf_driver *driver) {
     return false;
 }
 
-/* The watchdog reads its own link, and what calls have left behind while none runs. What a quorum leaves behind with
- * each call can wait: it is heard with the next one, or before the server counts as silent. */
+/* The watchdog reads its own link, and what calls have left behind while none runs. A quorum leaves something behind with
+ * nearly each call, and hears it with the next one: the watchdog looks at that now and then. */
 static unsigned watchdog_links(const hf_driver *driver) {
     bool left_behind = !driver->calling && !driver->client.quorum && has_left_behind(driver);
     return ROLE(HF_LINK_KEEPER) | (left_behind ? ROLE(HF_LINK_CALLS) : 0);
@@ -470,9 +477,12 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
 
 /* ---- the watchdog ---- */
 
+#define NOW_AND_THEN (10 * HF_MS)
+
 static hf_time watch_deadline(const hf_driver *driver) {
-    if (!driver->calling) return hf_client_deadline(&driver->client);
-    return hf_client_keeper_deadline(&driver->client);
+    if (driver->calling) return hf_client_keeper_deadline(&driver->client);
+    hf_time until = hf_client_deadline(&driver->client);
+    return driver->client.quorum && has_left_behind(driver) ? hf_time_min(until, hf_now() + NOW_AND_THEN) : until;
 }
 
 static bool must_go_on(const hf_driver *driver) {
@@ -491,7 +501,7 @@ static void *watch(void *context) {
     while (must_go_on(driver)) {
         driver->sleeps_until = 0;
         if (!driver->calling) {
-            hear_idle(driver);
+            if (driver->client.quorum) look_at_links(driver, ROLE(HF_LINK_CALLS));
             serve_calls(driver);
         }
         serve_keeper(driver);
