@@ -135,7 +135,7 @@ describe("under ngx_lua", function()
       assert.equal("true|true|true", say "/?key=b")
       set:wait_failover(old)
       assert.truthy(process.wait_until(function() return say "/kept" == "true" end, 10))
-      for _, server in ipairs(set.sentinels) do server:kill("KILL") end
+      for _, each in ipairs(set.sentinels) do each:kill("KILL") end
       assert.equal("true", say "/kept")
       set:stop()
     end)
