@@ -272,7 +272,7 @@ TEST(an_answer_that_is_no_address_is_none)
     static const char *const odd[] = {"*2\r\n$0\r\n\r\n$4\r\n7001\r\n", "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
                                       "*2\r\n$1\r\na\r\n$5\r\n65536\r\n", "*1\r\n$1\r\na\r\n", ":1\r\n", "+OK\r\n",
                                       "*2\r\n:1\r\n:2\r\n", "*2\r\n$3\r\na\0b\r\n$1\r\n1\r\n"};
-    static const size_t sizes[] = {0, 0, 0, 0, 0, 0, 0, 24};
+    static const size_t sizes[] = {0, 0, 0, 0, 0, 0, 0, 20};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         start();
         hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
