@@ -165,10 +165,11 @@ static bool encode_ask(hf_op *op, bool with_place) {
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
-    hf_time timeout = op->client->config.session.command_timeout;
-    if (op->queued) return hf_time_max(op->wait_until, now + LEAST_PATIENCE);
+    const hf_client_config *config = &op->client->config;
+    hf_time timeout = config->session.command_timeout, least = LEAST_PATIENCE + config->sync.timeout;
+    if (op->queued) return hf_time_max(op->wait_until, now + least);
     if (op->spec.wait == 0) return op->begun_at + timeout;
-    return now + hf_time_min(timeout, hf_time_max(op->wait_until > now ? op->wait_until - now : 0, LEAST_PATIENCE));
+    return now + hf_time_min(timeout, hf_time_max(op->wait_until > now ? op->wait_until - now : 0, least));
 }
 
 static void fail_for_memory(hf_op *op, hf_time now) {

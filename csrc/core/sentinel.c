@@ -13,6 +13,7 @@
 
 #define LOOK HF_SECOND
 #define LAGGARDS (100 * HF_MS)
+#define VAIN 3                     /* attempts to open a link */
 #define RENEW_WITHIN (250 * HF_MS) /* after a move: many clients hear of it at the same time */
 
 typedef enum hf_sentinel_state {
@@ -101,11 +102,15 @@ void hf_sentinels_end(hf_client *client) {
 
 /* ---- the end of a round ---- */
 
+/* One link is in order, and none has tried in vain to be: a server that is gone without a word leaves links open. */
 static bool is_served(const hf_node *master) {
+    bool served = false;
     for (int link = 0; link < HF_LINKS; link++) {
-        if (master->links[link].state == HF_SESSION_READY && !master->links[link].closing) return true;
+        const hf_session *session = &master->links[link];
+        if (session->state == HF_SESSION_READY && !session->closing) served = true;
+        else if (session->vain_opens >= VAIN && hf_session_locate_at(session) != HF_NEVER) return false;
     }
-    return false;
+    return served;
 }
 
 static bool is_current(const hf_sentinels *sentinels, const hf_address *address) {

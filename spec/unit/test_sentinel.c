@@ -419,6 +419,36 @@ TEST(one_sentinel_alone_moves_nobody_from_a_master_that_serves)
     rig_end(&rig, AT(1301));
 }
 
+TEST(one_sentinel_is_enough_when_another_link_is_tried_in_vain)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0)); /* the calls link stays open: its server has gone without a word */
+    down[0] = down[2] = down[3] = "no connection in time";
+    hf_session_closed(calls_of(2), "gone", AT(1));
+    hf_session_closed(calls_of(3), "gone", AT(1));
+    for (int ms = 10000; ms < 12000 && rig.client.nodes[0]->server.port == 7001; ms += 10) {
+        tick(AT(ms));
+        hear_sentinels(ADDRESS(7002), AT(ms));
+    }
+    CHECK_AT(7002);
+    CHECK(rig.opens > 4);
+    rig_end(&rig, AT(12000));
+}
+
+TEST(a_short_wait_leaves_the_replicas_their_time)
+{
+    config = rig_config();
+    config.sync = (hf_sync){1, 500 * HF_MS};
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_acquire(&rig, 10 * HF_MS, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    rig_sleep(&rig, AT(1), AT(499));
+    CHECK_OUTCOME(op, "under way");
+    hear_calls(&rig, ":0\r\n", AT(500));
+    CHECK_OUTCOME(op, "no_quorum");
+    rig_end(&rig, AT(501));
+}
+
 TEST(among_equal_votes_another_address_than_the_dead_one_is_tried)
 {
     for (int first = 1; first <= 2; first++) {
