@@ -212,7 +212,7 @@ static const hf_address *choose(const hf_sentinels *sentinels, size_t *most) {
         const hf_sentinel *sentinel = &sentinels->each[i];
         if (sentinel->state != HF_SENTINEL_ANSWERED) continue;
         size_t votes = votes_for(sentinels, &sentinel->answer);
-        bool better = votes > *most || (votes == *most && is_current(sentinels, best));
+        bool better = !best || votes > *most || (votes == *most && is_current(sentinels, best));
         if (!better) continue;
         best = &sentinel->answer;
         *most = votes;
