@@ -1,6 +1,7 @@
 local command = require "spec.support.command"
 local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
+local leaks = require "spec.support.leaks"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sentinel = require "spec.support.sentinel"
@@ -225,6 +226,7 @@ describe("eight processes under load", function()
   local one_lock
 
   local function start_workers(options)
+    leaks.excuse("the processes are killed in the middle of it")
     start { password = "data" }
     one_lock = crowd.new(set, "k")
     options.stubborn, options.inside, options.seconds = 1, 0.002, 600
