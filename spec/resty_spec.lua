@@ -234,6 +234,8 @@ describe("under ngx_lua", function()
       assert.truthy(process.wait_until(function() return say "/kept" == "true" end, 10))
       for _, each in ipairs(set.sentinels) do each:kill("KILL") end
       assert.equal("true", say "/kept")
+      front:stop("TERM")
+      front = nil
       set:stop()
     end)
 
