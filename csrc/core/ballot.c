@@ -464,10 +464,11 @@ static void finish_on_hold(hf_op *op, bool done, hf_time now) {
     else finish_extend(op, done, now);
 }
 
-/* A part that is to keep what the owner keeps, or is not there, is let go of already. */
+/* A part that is to keep what the owner keeps, or is not there, is let go of already; but a record cannot be left
+ * there. */
 static bool has_nothing_to_release(const hf_op *op, const hf_hold *part) {
     uint32_t keep = op->ballot->hold->count - 1;
-    return lets_go(op) && (!hf_part_is_held(part) || part->count - part->base <= keep);
+    return op->spec.kind == HF_OP_RELEASE && (!hf_part_is_held(part) || part->count - part->base <= keep);
 }
 
 static void ask_parts(hf_op *op, hf_time now) {
