@@ -64,6 +64,29 @@ local function plan_of(prng, seed)
   return plan
 end
 
+-- Clients as in OpenResty, whose owners may go without a word.
+local function attend(prng, plan)
+  local attended = {}
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" and prng:chance(25) then
+      part.attended, part.keeper_link = true, false
+      attended[part.index] = true
+    elseif part.what == "task" and attended[part.process] and not part.owner and prng:chance(30) then
+      part.finish, part.force, part.noticed = "vanish", nil, prng:range(0, prng:pick { 50000, 2 * S, 6 * S })
+    end
+  end
+end
+
+-- Long holds, and others who want the lock meanwhile.
+local function press(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then
+      part.naps = { prng:range(0, 2 * S) }
+      part.wait, part.patience, part.start = prng:pick { 1, 3, math.huge }, nil, prng:range(0, 300000)
+    end
+  end
+end
+
 -- make: the functions of plan.lua that make the parts of a plan
 return function(seed, make)
   local prng = Prng.new((seed * 11 + 5) % 2147483647)
@@ -72,8 +95,9 @@ return function(seed, make)
   make.processes(prng, plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then part.servers, part.restart_guard = #plan.rates, plan.restart_guard end
-    if part.what == "process" and prng:chance(20) then part.attended, part.keeper_link = true, false end
   end
+  if prng:chance(40) then attend(prng, plan) end
+  if prng:chance(40) then press(prng, plan) end
   add_mishaps(prng, plan)
   return plan
 end
