@@ -166,6 +166,7 @@ static void ask_all(hf_op *op, hf_time now) {
 
 /* The server said yes to an acquire, whether that was counted or came too late for it. */
 static bool has_got(const hf_op *op, const hf_vote *vote) {
+    if (HF_DEFECT(YES_UNCOUNTED) && !vote->yes) return false;
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK && !vote->left;
 }
 
@@ -334,7 +335,7 @@ static uint64_t common_token(const hf_op *op) {
         size_t reach = 0;
         for (size_t j = 0; j < ballot->count; j++)
             reach += ballot->votes[j].yes && ballot->votes[j].token <= ballot->votes[i].token;
-        bool enough = ballot->votes[i].yes && reach >= quorum_of(op)->majority;
+        bool enough = ballot->votes[i].yes && (reach >= quorum_of(op)->majority || HF_DEFECT(TOKEN_LOWEST));
         if (enough && ballot->votes[i].token < common) common = ballot->votes[i].token;
     }
     return common;
@@ -370,8 +371,12 @@ static void on_majority(hf_op *op, hf_time now) {
         return;
     }
     ballot->token = common_token(op);
-    if (count_informed(ballot) >= quorum_of(op)->majority || HF_DEFECT(NO_WRITE_BACK)) take(op, now);
-    else raise_tokens(op, now);
+    if (count_informed(ballot) >= quorum_of(op)->majority || HF_DEFECT(NO_WRITE_BACK)) {
+        take(op, now);
+        return;
+    }
+    raise_tokens(op, now);
+    if (HF_DEFECT(RAISE_UNHEARD)) take(op, now);
 }
 
 static void look_at_raised(hf_op *op, hf_time now) {
@@ -468,7 +473,8 @@ static void finish_on_hold(hf_op *op, bool done, hf_time now) {
  * there. */
 static bool has_nothing_to_release(const hf_op *op, const hf_hold *part) {
     uint32_t keep = op->ballot->hold->count - 1;
-    return op->spec.kind == HF_OP_RELEASE && (!hf_part_is_held(part) || part->count - part->base <= keep);
+    return (op->spec.kind == HF_OP_RELEASE || (lets_go(op) && HF_DEFECT(RECORD_UNTOLD))) &&
+           (!hf_part_is_held(part) || part->count - part->base <= keep);
 }
 
 static void ask_parts(hf_op *op, hf_time now) {
