@@ -77,27 +77,87 @@ local function attend(prng, plan)
   end
 end
 
--- Long holds, and others who want the lock meanwhile.
-local function press(prng, plan)
+local function each_task(plan, run)
   for _, part in ipairs(plan.parts) do
-    if part.what == "task" then
-      part.naps = { prng:range(0, 2 * S) }
-      part.wait, part.patience, part.start = prng:pick { 1, 3, math.huge }, nil, prng:range(0, 300000)
-    end
+    if part.what == "task" then run(part) end
   end
 end
+
+local function add(plan, mishap, changes)
+  for name, value in pairs(changes) do mishap[name] = value end
+  plan.parts[#plan.parts + 1] = mishap
+end
+
+local focus = {}
+
+-- Long holds, and others who want the lock meanwhile.
+function focus.hold(prng, plan)
+  each_task(plan, function(task)
+    task.naps, task.patience = { prng:range(0, 2 * S) }, nil
+    task.wait, task.start = prng:pick { 1, 3, math.huge }, prng:range(0, 300000)
+  end)
+end
+
+-- …and a majority that forgets the lock.
+function focus.forget(prng, plan)
+  focus.hold(prng, plan)
+  if plan.kind ~= "majority" then return end
+  plan.restart_guard = LEASES[#LEASES]
+  local at, first = prng:range(50000, S), prng:range(1, #plan.rates)
+  for i = 0, (#plan.rates - 1) / 2 do
+    add(plan, mishap_of(prng, plan), {
+      kind = "lose", server = (first + i) % #plan.rates + 1, at = at + prng:range(0, 50000), duration = prng:range(0, 20000),
+    })
+  end
+end
+
+-- Acquires that are given up, or whose process pauses, while the servers say yes.
+function focus.hurry(prng, plan)
+  local longest = 4 * plan.network[2]
+  each_task(plan, function(task)
+    task.wait, task.patience = 1, prng:range(plan.network[1], longest)
+    if plan.calm then return end
+    add(plan, mishap_of(prng, plan), {
+      kind = "pause", process = task.process, at = task.start + prng:range(0, longest), duration = prng:range(1000, 300000),
+    })
+  end)
+end
+
+-- Runs that are to happen once.
+function focus.once(prng, plan)
+  each_task(plan, function(task)
+    if task.layout ~= "guard" then return end
+    task.keep, task.finish, task.rounds, task.wait = 1, "complete", 3, prng:pick { 0, 0.05, 1 }
+  end)
+end
+
+-- First acquires, whose tokens must be written back, over links that fail.
+function focus.first(prng, plan)
+  each_task(plan, function(task)
+    task.start, task.naps = prng:range(0, 20000), { prng:range(0, 3000) }
+  end)
+  if plan.calm then return end
+  for _ = 1, 4 do
+    add(plan, mishap_of(prng, plan), {
+      kind = prng:pick { "drop", "cut", "crash" }, link = "calls", at = prng:range(1000, 30000), duration = prng:range(1000, 100000),
+    })
+  end
+end
+
+local FOCUSES = { "hold", "hold", "forget", "hurry", "once", "once", "first" }
 
 -- make: the functions of plan.lua that make the parts of a plan
 return function(seed, make)
   local prng = Prng.new((seed * 11 + 5) % 2147483647)
   local plan = plan_of(prng, seed)
-  plan.keys = make.keys(prng)
+  plan.focus = prng:chance(70) and prng:pick(FOCUSES)
+  plan.keys = plan.focus == "once" and { { name = "a", layout = "guard" } } or make.keys(prng)
   make.processes(prng, plan)
+  if prng:chance(40) then attend(prng, plan) end
+  if plan.focus then focus[plan.focus](prng, plan) end
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then part.servers, part.restart_guard = #plan.rates, plan.restart_guard end
   end
-  if prng:chance(40) then attend(prng, plan) end
-  if prng:chance(40) then press(prng, plan) end
   add_mishaps(prng, plan)
   return plan
 end

@@ -11,6 +11,7 @@ local SLACK = 300000
 local CLOCKS_MS = 500     -- by which the ends of a lease may differ
 local MOST_GAP = 5000000  -- in a calm schedule: somebody wants it, and nobody gets it
 local LEAST_GRACE = 90000 -- a server that takes longer may count as away
+local AWAKE = 1000000     -- since a pause, for timeouts that it made
 local SLOTS = 12
 
 local Watcher = {}
@@ -217,7 +218,7 @@ local AWAY = { no_quorum = true, unreachable = true, denied = true, server = tru
 -- find out.
 function Watcher:answered(task, key, code, asked_at, paused_us)
   if not AWAY[code] or not self.fast or self.kind == "majority" then return end
-  if task.process.paused_us ~= paused_us or task.process.paused_until > asked_at then return end
+  if task.process.paused_us ~= paused_us or task.process.paused_until > asked_at - AWAKE then return end
   if code == "no_quorum" and self.world.now - asked_at > LEAST_GRACE and not self.calm then return end
   self.world:fail("unnoticed", "%s: %s is told %s", key, task.name, code)
 end
@@ -299,10 +300,11 @@ end
 
 local LEAVES = { release = true, leave = true, mutex_release = true, mutex_leave = true, complete = true }
 
--- When the server was told last that the owner lets go, and knew it.
+-- When the server was told last that the owner lets go. Of a shared owner each process tells for itself.
 local function note_release(self, name, args, server)
   if not (LEAVES[name] or ACQUIRES[name]) then return end
   local owner, key = args[4 + tonumber(args[3])], self.keys[args[4]]
+  if owner:find("^svc") then return end
   local has = count_in(live(server, key.name), owner)
   if has or LEAVES[name] then key.released[server.index][owner] = not has and self.world.now or nil end
 end
