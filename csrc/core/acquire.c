@@ -57,6 +57,8 @@ static void undo(hf_op *op, hf_time now) {
         hold->token_ttl_ms = op->spec.token_ttl_ms;
     }
     hold->shared = op->spec.shared;
+    bool asks = op->state == HF_ACQUIRE_ASKING && hold->shared;
+    if (asks && hf_keeper_leave_after(op->client, hold, &op->request, now)) return;
     hf_keeper_leave_in_order(op->client, hold, now);
 }
 

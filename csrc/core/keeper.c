@@ -332,6 +332,38 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
     free_task(task);
 }
 
+/* ---- an acquire of a shared owner that was given up ---- */
+
+/* Only the reply tells whether one of the owner's holds is this client's. */
+static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_client *client = task->client;
+    hf_hold *hold = task->holds[0];
+    bool took = reply && hf_reply_integer_at(reply, 0, 0) == 1;
+    if (is_leaving(hold)) {
+        hold->count = hold->base + took;
+        hf_keeper_leave_in_order(client, hold, now);
+    }
+    hf_client_hold_is_free(client, hold, now);
+    free_task(task);
+}
+
+bool hf_keeper_leave_after(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
+    hf_task *task = new_task(client);
+    if (!task) return false;
+    if (!hf_session_inherit(&task->request, ask)) {
+        free_task(task);
+        return false;
+    }
+    hf_keeper_leave(client, hold, now);
+    claim(task, hold);
+    task->request.done = on_late_answer;
+    task->request.context = task;
+    task->request.deadline = hold->valid_until;
+    task->request.once = true;
+    return true;
+}
+
 /* ---- the clock ---- */
 
 /* Its lease is over: nothing of it can stand on the server any more. */

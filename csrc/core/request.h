@@ -30,7 +30,8 @@ struct hf_request {
     hf_time deadline;
     hf_time sent_at;  /* just before the last sending; a lease counts from here */
     hf_time retry_at; /* after a passing error; 0: at once */
-    uint64_t slot;    /* place among the replies awaited, while sent */
+    uint64_t slot;    /* place among the replies awaited over that connection of the session, once sent */
+    uint64_t opens;   /* … which was its so manieth */
     uint32_t sends;   /* that the server may have carried out */
     hf_request_state state;
     bool patient;       /* waits for a connection until its deadline instead of failing with the first refusal */

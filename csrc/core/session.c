@@ -184,6 +184,7 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
     }
     if (session->first_slot == session->next_slot) session->awaiting_since = now;
     request->slot = session->next_slot++;
+    request->opens = session->opens;
     *slot_of(session, request->slot) = request;
     request->state = HF_REQUEST_SENT;
     request->sent_at = now;
@@ -223,6 +224,18 @@ void hf_session_drop(hf_request *request) {
     if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);
     if (request->state == HF_REQUEST_SENT) *slot_of(session, request->slot) = NULL;
     request->state = HF_REQUEST_IDLE;
+}
+
+bool hf_session_inherit(hf_request *heir, hf_request *request) {
+    hf_session *session = request->session;
+    hf_session_drop(request);
+    if (!session || session->state != HF_SESSION_READY || request->sends == 0) return false;
+    if (request->opens != session->opens || request->slot < session->first_slot) return false;
+    *heir = *request;
+    heir->state = HF_REQUEST_SENT;
+    *slot_of(session, heir->slot) = heir;
+    request->bytes = NULL;
+    return true;
 }
 
 bool hf_session_say(hf_session *session, size_t count, const hf_slice *args) {

@@ -67,6 +67,10 @@ void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 /* The session that has the request, if any, forgets it without calling `done`; a reply that still comes is ignored. */
 void hf_session_drop(hf_request *request);
 
+/* Drops the request. If its reply is still to come, the heir gets that and the bytes, and is to set its own `done`;
+ * false: none is to come. */
+bool hf_session_inherit(hf_request *heir, hf_request *request);
+
 /* Appends bytes of a subscriber's command; only while ready. False when out of memory. */
 bool hf_session_say(hf_session *session, size_t count, const hf_slice *args);
 
