@@ -44,22 +44,28 @@ static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_keeper_forget(op->client, op->hold, now);
 }
 
+/* Whether the keeper waits for the answer to an acquire of a shared owner. */
+static bool awaits_answer(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
+    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+    if (!asks || !usable || HF_DEFECT(DEAF_TO_ANSWER)) return false;
+    return hf_keeper_await_answer(op->client, hold, &op->request, now);
+}
+
 /* Something of this operation may stand on the server. A re-entry needs no undoing: the next command for this hold
- * sets the count. */
+ * sets the count, or tells what to let go of. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    if (!hold || !hold->in_table || hold->state != HF_HOLD_ACQUIRING || HF_DEFECT(NO_UNDO)) {
-        forget(op, now);
-        return;
-    }
-    if (op->queued) {
+    bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING && !HF_DEFECT(NO_UNDO);
+    if (first && op->queued) {
         hold->wait = op->wait;
         hold->token_ttl_ms = op->spec.token_ttl_ms;
     }
-    hold->shared = op->spec.shared;
-    bool asks = op->state == HF_ACQUIRE_ASKING && hold->shared;
-    if (asks && hf_keeper_leave_after(op->client, hold, &op->request, now)) return;
-    hf_keeper_leave_in_order(op->client, hold, now);
+    if (first) hold->shared = op->spec.shared;
+    if (hold && awaits_answer(op, now)) return;
+    if (first) hf_keeper_leave_in_order(op->client, hold, now);
+    else forget(op, now);
 }
 
 /* Nothing but a place in the queue may stand on the server. */

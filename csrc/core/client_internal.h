@@ -48,9 +48,9 @@ void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now);
 void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now);
 /* The hold goes to the keeper, which leaves behind what may still be under way over the callers' link. */
 void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now);
-/* The hold of a shared owner goes to the keeper, whose acquire `ask` was given up: what it takes is left when its reply
- * is there. False: no reply is to come, or out of memory. */
-bool hf_keeper_leave_after(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now);
+/* The acquire `ask` of a shared owner was given up: the keeper waits for its answer, and lets go of what it took with
+ * what is let go of next. False: no answer is to come, or out of memory. */
+bool hf_keeper_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now);
 /* Whether the lost hold may still stand on the server. */
 bool hf_keeper_may_stand(const hf_hold *hold);
 /* The lost hold goes out of the table. What ended by its time may still stand on the server: the keeper makes it forget

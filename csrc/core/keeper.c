@@ -125,10 +125,14 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     free_task(task);
 }
 
+static hf_time time_left(const hf_hold *hold, hf_time now) {
+    return hold->valid_until > now ? hold->valid_until - now : 0;
+}
+
 /* An open connection may be dead: half of what is left is for another try over a new one. One that is being made, or
  * that the callers have as well, is given all of it: giving up would not bring the reply any sooner. */
 static hf_time patience(const hf_client *client, const hf_hold *hold, hf_time now) {
-    hf_time left = hold->valid_until > now ? hold->valid_until - now : 0;
+    hf_time left = time_left(hold, now);
     if (!has_own_link(client) || keeper_link(client, hold)->state != HF_SESSION_READY) return left;
     return hf_time_max(left / 2, hf_time_min(left, LEAST_PATIENCE));
 }
@@ -334,33 +338,29 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- an acquire of a shared owner that was given up ---- */
 
-/* Only the reply tells whether one of the owner's holds is this client's. */
+/* Only the answer tells whether one of the owner's holds is this client's. */
 static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
-    hf_client *client = task->client;
     hf_hold *hold = task->holds[0];
-    bool took = reply && hf_reply_integer_at(reply, 0, 0) == 1;
-    if (is_leaving(hold)) {
-        hold->count = hold->base + took;
-        hf_keeper_leave_in_order(client, hold, now);
-    }
-    hf_client_hold_is_free(client, hold, now);
+    if (reply && hf_reply_integer_at(reply, 0, 0) == 1) hold->owed++;
+    hf_keeper_resume(task->client, hold, now);
+    hf_client_hold_is_free(task->client, hold, now);
     free_task(task);
 }
 
-bool hf_keeper_leave_after(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
+bool hf_keeper_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
     hf_task *task = new_task(client);
     if (!task) return false;
     if (!hf_session_inherit(&task->request, ask)) {
         free_task(task);
         return false;
     }
-    hf_keeper_leave(client, hold, now);
+    if (hold->state == HF_HOLD_ACQUIRING) hf_keeper_leave_in_order(client, hold, now);
     claim(task, hold);
     task->request.done = on_late_answer;
     task->request.context = task;
-    task->request.deadline = hold->valid_until;
     task->request.once = true;
+    task->request.deadline = now + time_left(hold, now) / 2; /* the rest is for what comes after it */
     return true;
 }
 

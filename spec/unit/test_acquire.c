@@ -1382,6 +1382,42 @@ TEST(an_answer_to_a_shared_owner_that_comes_after_its_time)
     rig_end(&rig, AT(203));
 }
 
+TEST(a_re_entry_of_a_shared_owner_that_is_given_up)
+{
+    for (int took = 0; took <= 1; took++) {
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        hear_calls(&rig, ACQUIRED, AT(1));
+        hf_op_end(op, AT(1));
+        op = begin_shared(0, AT(2));
+        hf_op_end(op, AT(3));
+        said(link_of(&rig, CALLS));
+        op = begin(&rig, HF_OP_RELEASE, AT(4)); /* behind the answer */
+        CHECK_SAID(&rig, CALLS, "");
+        hear_calls(&rig, took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5));
+        CHECK_SAID(&rig, CALLS, took ? "EVALSHA release " KEYS_OF_K "0 30000 2" : "EVALSHA release " KEYS_OF_K "0 30000 1");
+        hear_calls(&rig, ":1\r\n", AT(6));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_NOTHING_LEFT(AT(7));
+        rig_end(&rig, AT(8));
+    }
+}
+
+TEST(a_re_entry_of_a_shared_owner_whose_answer_never_comes_is_renewed_in_time)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    op = begin_shared(0, AT(9900));
+    hf_op_end(op, AT(9901));
+    CHECK(hold_of(&rig)->busy);
+    rig_sleep(&rig, AT(9901), AT(13100)); /* the link is given up */
+    CHECK(!hold_of(&rig)->busy);
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(13200));
+}
+
 TEST(an_answer_to_a_shared_owner_that_never_comes)
 {
     for (int hangs = 0; hangs <= 1; hangs++) {
