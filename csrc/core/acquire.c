@@ -62,7 +62,10 @@ static void undo(hf_op *op, hf_time now) {
         hold->wait = op->wait;
         hold->token_ttl_ms = op->spec.token_ttl_ms;
     }
-    if (first) hold->shared = op->spec.shared;
+    if (first) {
+        hold->shared = op->spec.shared;
+        hold->lease = op->spec.lease;
+    }
     if (hold && awaits_answer(op, now)) return;
     if (first) hf_keeper_leave_in_order(op->client, hold, now);
     else forget(op, now);

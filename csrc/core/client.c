@@ -212,7 +212,14 @@ static bool next_number(const char **at, uint64_t *value) {
     return true;
 }
 
-/* A grant for a wait that has ended here: the keeper passes the lock on. */
+/* No other process has the name of this client's coroutines. */
+static bool is_own_owner(const hf_client *client, hf_slice owner) {
+    return owner.size > HF_UUID_SIZE && memcmp(owner.data, client->uuid, HF_UUID_SIZE) == 0 &&
+           owner.data[HF_UUID_SIZE] == ':';
+}
+
+/* A grant for a wait that has ended here: the keeper passes the lock on. Not that of a shared owner, which another
+ * process may have by now: there it was passed on with the waiter's place, or ends with the grant lease. */
 static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
                            hf_time now) {
     if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
@@ -222,6 +229,7 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     if (known && known->state == HF_HOLD_RELEASING) known->wait = wait; /* the release may have led to it: left after */
     bool lost = known && known->state == HF_HOLD_LOST && !known->shared && !HF_DEFECT(STRAY_KEPT);
     if (known && !lost) return; /* being left, or acquired, which adopts it */
+    if (!known && !is_own_owner(client, owner)) return;
     if (known) hf_holds_remove(&client->holds, known);
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;

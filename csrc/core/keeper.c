@@ -232,9 +232,12 @@ void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- leaving ---- */
 
+/* Holds of a shared owner are let go of only within their lease: after it the owner may have it through another
+ * process. */
 void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
+    bool counted = hold->shared && hf_hold_own(hold) > 0;
     hold->state = HF_HOLD_LEAVING;
-    hold->valid_until = now + hf_time_max(hold->lease, LEAVE_FOR);
+    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, LEAVE_FOR);
     hf_holds_wake_at(&client->holds, hold, hold->busy ? hold->valid_until : now);
 }
 
@@ -342,7 +345,10 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
 static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_hold *hold = task->holds[0];
-    if (reply && hf_reply_integer_at(reply, 0, 0) == 1) hold->owed++;
+    bool took = reply && hf_reply_integer_at(reply, 0, 0) == 1;
+    bool first = is_leaving(hold) && hf_hold_own(hold) == 0;
+    if (took) hold->owed++;
+    if (took && first) hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
     hf_keeper_resume(task->client, hold, now);
     hf_client_hold_is_free(task->client, hold, now);
     free_task(task);

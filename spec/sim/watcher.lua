@@ -20,7 +20,10 @@ function Watcher.new(world, server, plan)
     uuids = {}, shared = {},
   }, Watcher)
   for _, part in ipairs(plan.parts) do
-    if part.owner then self.shared[part.owner] = true end
+    if part.owner then
+      local kept = self.shared[part.owner] ~= false
+      self.shared[part.owner] = kept and part.renewed -- what one of its processes has lost another may keep alive
+    end
   end
   server.watcher = self
   return self
