@@ -1382,6 +1382,40 @@ TEST(an_answer_to_a_shared_owner_that_comes_after_its_time)
     rig_end(&rig, AT(203));
 }
 
+/* After it the owner may have the lock through another process. */
+TEST(what_a_shared_owner_took_is_not_left_after_its_lease)
+{
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    spec.lease = 100 * HF_MS;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    rig_serve(&rig, AT(0));
+    hf_op_end(op, AT(1));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, ACQUIRED, AT(100));
+    rig_tick(&rig, AT(100));
+    CHECK_NOTHING_LEFT(AT(100));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(101));
+}
+
+TEST(what_a_shared_owner_abandoned_is_not_left_after_its_lease)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    said(link_of(&rig, CALLS));
+    rig.refusing = true;
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
+    rig_sleep(&rig, AT(2), AT(29000));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+    rig_sleep(&rig, AT(29000), AT(31000));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(31001));
+}
+
 TEST(a_re_entry_of_a_shared_owner_that_is_given_up)
 {
     for (int took = 0; took <= 1; took++) {
