@@ -48,8 +48,11 @@ void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now);
 void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now);
 /* The hold goes to the keeper, which leaves behind what may still be under way over the callers' link. */
 void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now);
-/* The acquire `ask` of a shared owner was given up: the keeper waits for its answer, and lets go of what it took with
- * what is let go of next. False: no answer is to come, or out of memory. */
+/* An acquire asked for then has taken a hold that nobody has here: of a shared owner it is let go of with what is let
+ * go of next. */
+void hf_keeper_owe(hf_hold *hold, hf_time asked_at);
+/* The acquire `ask` of a shared owner was given up: the keeper waits for its answer, and lets go of what it took.
+ * False: no answer is to come, or out of memory. */
 bool hf_keeper_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now);
 /* Whether the lost hold may still stand on the server. */
 bool hf_keeper_may_stand(const hf_hold *hold);
@@ -68,6 +71,10 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now);
 /* The operation needs the events link, or no longer does. */
 void hf_client_listen(hf_op *op, bool listen, hf_time now);
 void hf_client_listen_foreign(hf_op *op, hf_time now);
+/* Lets the encoded request be confirmed by as many replicas as the configuration asks for. False: out of memory. */
+bool hf_client_sync(const hf_client *client, hf_request *request);
+/* The operation's request was carried out, and too few replicas have confirmed it. */
+void hf_op_fail_unconfirmed(hf_op *op);
 /* Sends the operation's request over the callers' link. */
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now);
 /* -1, -2 of the programs. */
