@@ -84,25 +84,36 @@ static const char *parse_unix(hf_server *server, hf_slice rest) {
     return NULL;
 }
 
-static const char *parse_tcp(hf_server *server, hf_slice rest) {
-    hf_slice host, address = rest;
-    if (split(&rest, '/', false, &address) && rest.size > 0 && !number(rest, &server->db)) return "bad db";
-    server->port = 6379;
+/* host[:port] or [IPv6][:port]; *port keeps its value where none is given. */
+static const char *parse_address(hf_slice address, char *out, uint16_t *port) {
+    hf_slice host;
     if (skip(&address, "[")) {
         if (!split(&address, ']', false, &host)) return "missing ] after the IPv6 address";
-        if (address.size > 0 && !(skip(&address, ":") && number(address, &server->port))) return "bad port";
+        if (address.size > 0 && !(skip(&address, ":") && number(address, port))) return "bad port";
     } else if (split(&address, ':', true, &host)) {
         if (memchr(host.data, ':', host.size)) return "an IPv6 address stands in [ ]";
-        if (!number(address, &server->port)) return "bad port";
+        if (!number(address, port)) return "bad port";
     } else {
         host = address;
     }
-    if (server->port == 0) return "bad port";
+    if (*port == 0) return "bad port";
     if (host.size == 0) return "missing host";
-    if (!decode(server->host, sizeof server->host, host)) return "bad host";
+    return decode(out, HF_URL_HOST, host) ? NULL : "bad host";
+}
+
+static void set_label(hf_server *server) {
     snprintf(server->label, sizeof server->label, strchr(server->host, ':') ? "[%s]:%u" : "%s:%u", server->host,
              (unsigned)server->port);
-    return NULL;
+}
+
+static const char *parse_tcp(hf_server *server, hf_slice rest) {
+    hf_slice address = rest;
+    if (split(&rest, '/', false, &address) && rest.size > 0 && !number(rest, &server->db)) return "bad db";
+    if (memchr(address.data, ',', address.size)) return "several hosts need redis+sentinel:// or redis+cluster://";
+    server->port = 6379;
+    const char *wrong = parse_address(address, server->host, &server->port);
+    if (!wrong) set_label(server);
+    return wrong;
 }
 
 const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
@@ -115,4 +126,66 @@ const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
         if (wrong) return wrong;
     }
     return tcp ? parse_tcp(server, rest) : parse_unix(server, rest);
+}
+
+static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
+    for (bool more = true; more;) {
+        hf_slice one = list;
+        more = split(&list, ',', false, &one);
+        if (url->count == HF_URL_MAX_HOSTS) return "over 64 hosts";
+        hf_address *host = &url->hosts[url->count++];
+        host->port = port;
+        const char *wrong = parse_address(one, host->host, &host->port);
+        if (wrong) return wrong;
+    }
+    hf_server_move(&url->server, &url->hosts[0]);
+    return NULL;
+}
+
+static const char *parse_sentinels(hf_url *url, hf_slice rest) {
+    hf_slice hosts, master;
+    if (!split(&rest, '/', false, &hosts)) return "missing master name: redis+sentinel://host/master-name";
+    master = rest;
+    if (split(&rest, '/', false, &master) && rest.size > 0 && !number(rest, &url->server.db)) return "bad db";
+    if (master.size == 0) return "missing master name: redis+sentinel://host/master-name";
+    if (!decode(url->master, sizeof url->master, master)) return "bad master name";
+    return parse_hosts(url, hosts, 26379);
+}
+
+static const char *parse_cluster(hf_url *url, hf_slice rest) {
+    hf_slice hosts = rest;
+    if (split(&rest, '/', false, &hosts) && rest.size > 0) return "a cluster has no database but 0: leave it out";
+    return parse_hosts(url, hosts, 6379);
+}
+
+static const char *read_single(hf_url *url, const char *text, size_t size) {
+    const char *wrong = hf_url_parse(&url->server, text, size);
+    url->count = 1;
+    memcpy(url->hosts[0].host, url->server.host, sizeof url->server.host);
+    url->hosts[0].port = url->server.port;
+    return wrong;
+}
+
+const char *hf_url_read(hf_url *url, const char *text, size_t size) {
+    hf_slice rest = {text, size}, login;
+    *url = (hf_url){.kind = HF_URL_SERVER};
+    if (skip(&rest, "redis+sentinel://")) url->kind = HF_URL_SENTINEL;
+    else if (skip(&rest, "redis+cluster://")) url->kind = HF_URL_CLUSTER;
+    else if (skip(&rest, "redis://") || skip(&rest, "unix://")) return read_single(url, text, size);
+    else return "unknown scheme; known are redis://, unix://, redis+sentinel:// and redis+cluster://";
+    if (split(&rest, '@', true, &login)) {
+        const char *wrong = parse_login(&url->server, login);
+        if (wrong) return wrong;
+    }
+    return url->kind == HF_URL_SENTINEL ? parse_sentinels(url, rest) : parse_cluster(url, rest);
+}
+
+void hf_server_move(hf_server *server, const hf_address *to) {
+    memcpy(server->host, to->host, sizeof server->host);
+    server->port = to->port;
+    set_label(server);
+}
+
+bool hf_address_equal(const hf_address *a, const hf_address *b) {
+    return a->port == b->port && strcmp(a->host, b->host) == 0;
 }

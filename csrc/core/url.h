@@ -1,9 +1,12 @@
-/* Where a server is and how to log in, read from a URL.
+/* Where servers are and how to log in, read from a URL.
  *
  *   redis://[[user:]password@]host[:port][/db]      port 1..65535, 6379 by default; IPv6 as [::1]
  *   unix://[[user:]password@]/path[?db=N]
+ *   redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db]
+ *                                                   the Sentinels, port 26379 by default; the login is the master's
+ *   redis+cluster://[[user:]password@]host[:port][,host[:port]…][/]
  *
- * %XX escapes are decoded in user, password and path. */
+ * %XX escapes are decoded in user, password, host, path and master. */
 #ifndef HF_URL_H
 #define HF_URL_H
 
@@ -21,7 +24,37 @@ typedef struct hf_server {
     char label[HF_URL_HOST + 16]; /* for messages: no user, no password */
 } hf_server;
 
-/* NULL on success, else what is wrong with the URL (a static text). `server` is then unspecified. */
+typedef struct hf_address {
+    char host[HF_URL_HOST]; /* as in hf_server */
+    uint16_t port;
+} hf_address;
+
+#define HF_URL_MAX_HOSTS 64
+
+typedef enum hf_url_kind {
+    HF_URL_SERVER,   /* the one server itself */
+    HF_URL_SENTINEL, /* Sentinels that know where a master is */
+    HF_URL_CLUSTER   /* some nodes of a cluster */
+} hf_url_kind;
+
+typedef struct hf_url {
+    hf_url_kind kind;
+    char master[HF_URL_HOST]; /* HF_URL_SENTINEL: the name that the Sentinels know it by */
+    hf_server server;         /* the first host, with login and db */
+    size_t count;             /* of hosts, 1..HF_URL_MAX_HOSTS */
+    hf_address hosts[HF_URL_MAX_HOSTS];
+} hf_url;
+
+/* A URL of any kind. NULL on success, else what is wrong with it (a static text). `url` is then unspecified. */
+const char *hf_url_read(hf_url *url, const char *text, size_t size);
+
+/* A URL of one server. NULL on success, else what is wrong with the URL (a static text). `server` is then
+ * unspecified. */
 const char *hf_url_parse(hf_server *server, const char *url, size_t size);
+
+/* The same login elsewhere: sets host, port and label. */
+void hf_server_move(hf_server *server, const hf_address *to);
+
+bool hf_address_equal(const hf_address *a, const hf_address *b);
 
 #endif

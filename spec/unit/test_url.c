@@ -148,4 +148,157 @@ TEST(nothing_is_read_past_the_size)
     CHECK(hf_url_parse(&server, "redis://h\0", 10));
 }
 
+static hf_url url;
+
+static const char *read_url(const char *text)
+{
+    return hf_url_read(&url, text, strlen(text));
+}
+
+/* The hosts as host:port, a space between them. */
+static const char *hosts(void)
+{
+    static char text[HF_URL_MAX_HOSTS * 64];
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < url.count; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s:%u", i ? " " : "",
+                                 url.hosts[i].host, (unsigned)url.hosts[i].port);
+    return text;
+}
+
+TEST(a_url_of_one_server)
+{
+    CHECK(!read_url("redis://me:secret@h:1/2"));
+    CHECK_EQ_INT(url.kind, HF_URL_SERVER);
+    CHECK_STR(hosts(), "h:1");
+    CHECK_STR(url.server.label, "h:1");
+    CHECK_STR(url.server.user, "me");
+    CHECK_EQ_INT(url.server.db, 2);
+    CHECK(!read_url("unix:///run/redis.sock"));
+    CHECK_EQ_INT(url.kind, HF_URL_SERVER);
+    CHECK_STR(hosts(), "/run/redis.sock:0");
+    CHECK_STR(url.server.label, "unix:/run/redis.sock");
+}
+
+TEST(urls_of_sentinels)
+{
+    static const struct {
+        const char *url, *hosts, *master;
+        int db;
+        const char *user, *password;
+    } cases[] = {
+        {"redis+sentinel://h/m", "h:26379", "m", 0, "", ""},
+        {"redis+sentinel://h:1,i,[::1],[::1]:2/my-master.1/3", "h:1 i:26379 ::1:26379 ::1:2", "my-master.1", 3, "", ""},
+        {"redis+sentinel://me:a@b,c@h,i:2/m/", "h:26379 i:2", "m", 0, "me", "a@b,c"},
+        {"redis+sentinel://secret@h/m%2fn", "h:26379", "m/n", 0, "", "secret"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *wrong = read_url(cases[i].url);
+        CHECK_OR(!wrong, "%s: %s", cases[i].url, wrong);
+        CHECK_EQ_INT(url.kind, HF_URL_SENTINEL);
+        CHECK_STR(hosts(), cases[i].hosts);
+        CHECK_STR(url.master, cases[i].master);
+        CHECK_EQ_INT(url.server.db, cases[i].db);
+        CHECK_STR(url.server.user, cases[i].user);
+        CHECK_STR(url.server.password, cases[i].password);
+        CHECK_STR(url.server.host, url.hosts[0].host);
+    }
+}
+
+TEST(urls_of_clusters)
+{
+    CHECK(!read_url("redis+cluster://me:secret@h:7000,i,[::1]:7001"));
+    CHECK_EQ_INT(url.kind, HF_URL_CLUSTER);
+    CHECK_STR(hosts(), "h:7000 i:6379 ::1:7001");
+    CHECK_STR(url.master, "");
+    CHECK_STR(url.server.password, "secret");
+    CHECK_STR(url.server.label, "h:7000");
+    CHECK(!read_url("redis+cluster://h/"));
+    CHECK_STR(hosts(), "h:6379");
+}
+
+TEST(bad_urls_of_several_hosts)
+{
+    static const struct {
+        const char *url, *wrong;
+    } cases[] = {
+        {"", "unknown scheme; known are redis://, unix://, redis+sentinel:// and redis+cluster://"},
+        {"redis+other://h", "unknown scheme; known are redis://, unix://, redis+sentinel:// and redis+cluster://"},
+        {"redis://h:0", "bad port"},
+        {"redis://h,i", "several hosts need redis+sentinel:// or redis+cluster://"},
+        {"redis://h:1,i:2", "several hosts need redis+sentinel:// or redis+cluster://"},
+        {"redis+sentinel://", "missing master name: redis+sentinel://host/master-name"},
+        {"redis+sentinel://h", "missing master name: redis+sentinel://host/master-name"},
+        {"redis+sentinel://h/", "missing master name: redis+sentinel://host/master-name"},
+        {"redis+sentinel://h//0", "missing master name: redis+sentinel://host/master-name"},
+        {"redis+sentinel:///m", "missing host"},
+        {"redis+sentinel://h,/m", "missing host"},
+        {"redis+sentinel://,h/m", "missing host"},
+        {"redis+sentinel://h,,i/m", "missing host"},
+        {"redis+sentinel://h/m/x", "bad db"},
+        {"redis+sentinel://h/m/70000", "bad db"},
+        {"redis+sentinel://h/m/1/2", "bad db"},
+        {"redis+sentinel://h/%zz", "bad master name"},
+        {"redis+sentinel://h:0/m", "bad port"},
+        {"redis+sentinel://h,i:x/m", "bad port"},
+        {"redis+sentinel://::1/m", "an IPv6 address stands in [ ]"},
+        {"redis+sentinel://%:p@h/m", "bad user"},
+        {"redis+cluster://", "missing host"},
+        {"redis+cluster://h:7000,", "missing host"},
+        {"redis+cluster://h/0", "a cluster has no database but 0: leave it out"},
+        {"redis+cluster://h/1", "a cluster has no database but 0: leave it out"},
+        {"redis+cluster://u:%00@h", "bad password"},
+        {"redis+cluster://[::1,h", "missing ] after the IPv6 address"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *wrong = read_url(cases[i].url);
+        CHECK_OR(wrong && strcmp(wrong, cases[i].wrong) == 0, "%s: %s", cases[i].url, wrong ? wrong : "no error");
+    }
+}
+
+/* A cluster's URL of `count` hosts. */
+static const char *read_many(int count)
+{
+    char text[HF_URL_MAX_HOSTS * 4];
+    int size = snprintf(text, sizeof text, "redis+cluster://h");
+    while (--count > 0) size += snprintf(text + size, sizeof text - (size_t)size, ",h");
+    return hf_url_read(&url, text, (size_t)size);
+}
+
+TEST(hosts_are_bounded)
+{
+    CHECK(!read_many(HF_URL_MAX_HOSTS));
+    CHECK_EQ_INT(url.count, HF_URL_MAX_HOSTS);
+    CHECK_STR(read_many(HF_URL_MAX_HOSTS + 1), "over 64 hosts");
+}
+
+TEST(nothing_is_read_past_the_size_of_a_list)
+{
+    static const char text[] = "redis+sentinel://me:s%41cret@h:1,[::1]:2/m%20n/12";
+    for (size_t size = 0; size < sizeof text; size++) {
+        char exact[sizeof text];
+        memcpy(exact, text, size);
+        hf_url_read(&url, exact, size);
+    }
+}
+
+TEST(the_same_login_elsewhere)
+{
+    CHECK(!parse("redis://me:secret@h:1/2"));
+    hf_server_move(&server, &(hf_address){"::1", 7000});
+    CHECK_STR(server.label, "[::1]:7000");
+    CHECK_STR(server.host, "::1");
+    CHECK_EQ_INT(server.port, 7000);
+    CHECK_STR(server.password, "secret");
+    CHECK_EQ_INT(server.db, 2);
+}
+
+TEST(equal_addresses)
+{
+    CHECK(hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"h", 1}));
+    CHECK(!hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"h", 2}));
+    CHECK(!hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"i", 1}));
+}
+
 CHECK_MAIN

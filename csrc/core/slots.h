@@ -1,0 +1,50 @@
+/* Which node of a Redis Cluster a key lives on.
+ *
+ * A map is all of one reply: a reply that cannot be read changes nothing. What a node says about others is not trusted
+ * further than it can be checked: numbers in range, hosts that fit. A node that does not know its own host is where it
+ * was asked. */
+#ifndef HF_SLOTS_H
+#define HF_SLOTS_H
+
+#include "reply.h"
+#include "url.h"
+
+#define HF_SLOTS 16384
+#define HF_SLOTS_MAX_NODES 1024
+#define HF_SLOT_NOBODY UINT16_MAX
+
+typedef struct hf_slots {
+    hf_address *nodes; /* the masters, each once */
+    size_t count;
+    uint16_t owner[HF_SLOTS]; /* place in `nodes`, or HF_SLOT_NOBODY */
+} hf_slots;
+
+/* The slot of a key, or of a channel: 0..HF_SLOTS - 1, CRC16 (XMODEM) of what stands between the first { and the next
+ * }, or of all when nothing does. */
+uint16_t hf_slot_of(hf_slice key);
+
+/* No slot belongs to anybody. */
+void hf_slots_init(hf_slots *slots);
+
+void hf_slots_free(hf_slots *slots);
+
+/* Reads the reply to CLUSTER SLOTS that came from `asked`. NULL on success, else what is wrong (a static text). A range
+ * whose master has no known host belongs to nobody; of ranges that overlap the last one counts. */
+const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_address *asked);
+
+typedef enum hf_redirect_kind {
+    HF_REDIRECT_NONE,  /* another error */
+    HF_REDIRECT_MOVED, /* the slot lives there from now on */
+    HF_REDIRECT_ASK    /* there for this one command, after ASKING */
+} hf_redirect_kind;
+
+typedef struct hf_redirect {
+    hf_redirect_kind kind;
+    uint16_t slot;
+    hf_address to; /* port 0: the node's host is not known, read the map again */
+} hf_redirect;
+
+/* Reads an error reply "MOVED <slot> <host>:<port>" or "ASK …" that came from `asked`. */
+hf_redirect hf_redirect_read(hf_slice error, const hf_address *asked);
+
+#endif

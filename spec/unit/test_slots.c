@@ -1,0 +1,268 @@
+#include "slots.h"
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "memerr.h"
+
+static const hf_address ASKED = {"10.0.0.9", 7009};
+static hf_slots slots;
+
+static hf_reply *reply_of(const char *text) {
+    hf_reader reader;
+    hf_reply *reply = NULL;
+    if (hf_reader_open(&reader) && hf_reader_feed(&reader, text, strlen(text))) hf_reader_next(&reader, &reply);
+    hf_reader_close(&reader);
+    return reply;
+}
+
+static const char *read_text(const char *text) {
+    hf_reply *reply = reply_of(text);
+    const char *wrong = reply ? hf_slots_read(&slots, reply, &ASKED) : "no reply";
+    hf_reply_free(reply);
+    return wrong;
+}
+
+#define NODE(size, host, port) "*3\r\n$" size "\r\n" host "\r\n:" port "\r\n$2\r\nid\r\n"
+#define RANGE(first, last, master) "*3\r\n:" first "\r\n:" last "\r\n" master
+
+static bool belongs(size_t slot, const char *host, int port) {
+    uint16_t owner = slots.owner[slot];
+    return owner < slots.count && strcmp(slots.nodes[owner].host, host) == 0 && slots.nodes[owner].port == port;
+}
+
+TEST(slots_are_those_of_redis) {
+    static const struct {
+        const char *key;
+        int slot;
+    } cases[] = {
+        {"", 0},         {"somekey", 11058},   {"123456789", 12739},    {"foo{hash_tag}", 2515}, {"bar", 5061},
+        {"{}foo", 9500}, {"foo{}{bar}", 8363}, {"foo{{bar}}zap", 4015}, {"foo{bar}{zap}", 5061}, {"{bar", 4015},
+        {"a{b", 13340},  {"\xff\xfe", 3374},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int slot = hf_slot_of(hf_slice_of(cases[i].key));
+        CHECK_OR(slot == cases[i].slot, "\"%s\" has slot %d, not %d", cases[i].key, slot, cases[i].slot);
+    }
+    CHECK_EQ_INT(hf_slot_of((hf_slice){"x{ba\0r}", 7}), hf_slot_of((hf_slice){"ba\0r", 4}));
+    CHECK_EQ_INT(hf_slot_of((hf_slice){"a}b{c}", 6}), hf_slot_of(hf_slice_of("c")));
+    CHECK_EQ_INT(hf_slot_of((hf_slice){"{bar}", 4}), 4015); /* the brace is past the end */
+}
+
+TEST(a_map) {
+    hf_slots_init(&slots);
+    CHECK(!belongs(0, "", 0) && slots.owner[16383] == HF_SLOT_NOBODY);
+    const char *wrong =
+        read_text("*3\r\n" RANGE("0", "5460", NODE("8", "10.0.0.1", "7001")) "*4\r\n:5462\r\n:10922\r\n" NODE(
+            "8", "10.0.0.2", "7001") NODE("8", "10.0.0.3", "7001")
+                      RANGE("10923", "16383", NODE("8", "10.0.0.1", "7002")));
+    CHECK_OR(!wrong, "%s", wrong);
+    CHECK_EQ_INT(slots.count, 3); /* replicas are not in it */
+    CHECK(belongs(0, "10.0.0.1", 7001) && belongs(5460, "10.0.0.1", 7001));
+    CHECK_EQ_INT(slots.owner[5461], HF_SLOT_NOBODY);
+    CHECK(belongs(5462, "10.0.0.2", 7001) && belongs(10922, "10.0.0.2", 7001));
+    CHECK(belongs(10923, "10.0.0.1", 7002) && belongs(16383, "10.0.0.1", 7002));
+    CHECK(!read_text("*0\r\n"));
+    CHECK_EQ_INT(slots.count, 0);
+    CHECK_EQ_INT(slots.owner[0], HF_SLOT_NOBODY);
+    hf_slots_free(&slots);
+}
+
+TEST(a_node_with_several_ranges_is_one) {
+    hf_slots_init(&slots);
+    CHECK(!read_text("*3\r\n" RANGE("0", "0", NODE("1", "a", "1")) RANGE("1", "1", NODE("1", "b", "1"))
+                         RANGE("2", "2", NODE("1", "a", "1"))));
+    CHECK_EQ_INT(slots.count, 2);
+    CHECK_EQ_INT(slots.owner[0], slots.owner[2]);
+    hf_slots_free(&slots);
+}
+
+TEST(of_ranges_that_overlap_the_last_counts) {
+    hf_slots_init(&slots);
+    CHECK(!read_text("*2\r\n" RANGE("0", "10", NODE("1", "a", "1")) RANGE("5", "6", NODE("1", "b", "1"))));
+    CHECK(belongs(4, "a", 1) && belongs(5, "b", 1) && belongs(6, "b", 1) && belongs(7, "a", 1));
+    hf_slots_free(&slots);
+}
+
+TEST(hosts_of_all_kinds) {
+    hf_slots_init(&slots);
+    const char *wrong =
+        read_text("*6\r\n" RANGE("0", "0", NODE("0", "", "7001")) /* does not know its own */
+                  RANGE("1", "1", "*2\r\n$-1\r\n:7002\r\n")       /* is not to tell */
+                  RANGE("2", "2", NODE("1", "?", "7003"))         /* has no name */
+                  RANGE("3", "3", NODE("3", "::1", "7004"))       /* */
+                  RANGE("4", "4",
+                        "*4\r\n$6\r\nnode.x\r\n:7005\r\n$2\r\nid\r\n"
+                        "*2\r\n$2\r\nip\r\n$8\r\n10.0.0.1\r\n") RANGE("5", "5", NODE("3", "a b", "7006")));
+    CHECK_OR(!wrong, "%s", wrong);
+    CHECK(belongs(0, "10.0.0.9", 7001));
+    CHECK(belongs(1, "10.0.0.9", 7002));
+    CHECK_EQ_INT(slots.owner[2], HF_SLOT_NOBODY);
+    CHECK(belongs(3, "::1", 7004));
+    CHECK(belongs(4, "node.x", 7005));
+    CHECK_EQ_INT(slots.owner[5], HF_SLOT_NOBODY);
+    hf_slots_free(&slots);
+}
+
+TEST(a_bad_reply_changes_nothing) {
+    static const char *const bad[] = {
+        "-ERR This instance has cluster support disabled\r\n",
+        "+OK\r\n",
+        ":1\r\n",
+        "$-1\r\n",
+        "*-1\r\n",
+        "*1\r\n:1\r\n",
+        "*1\r\n*0\r\n",
+        "*1\r\n*2\r\n:0\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n:7\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n*0\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n*1\r\n$1\r\na\r\n",
+        "*1\r\n" RANGE("-1", "1", NODE("1", "b", "1")),
+        "*1\r\n" RANGE("1", "0", NODE("1", "b", "1")),
+        "*1\r\n" RANGE("0", "16384", NODE("1", "b", "1")),
+        "*1\r\n" RANGE("0", "9223372036854775807", NODE("1", "b", "1")),
+        "*1\r\n*3\r\n$1\r\nx\r\n:1\r\n" NODE("1", "b", "1"),
+        "*2\r\n" RANGE("0", "1", NODE("1", "b", "1")) ":1\r\n",
+    };
+    hf_slots_init(&slots);
+    CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_OR(read_text(bad[i]), "taken for a map: %s", bad[i]);
+        CHECK(belongs(0, "a", 1) && belongs(16383, "a", 1) && slots.count == 1);
+    }
+    CHECK_STR(hf_slots_read(&slots, NULL, &ASKED), "no list of slots");
+    hf_slots_free(&slots);
+}
+
+TEST(bad_ports_and_long_hosts_are_nobody) {
+    static char host[HF_URL_HOST + 1], text[HF_URL_HOST + 100];
+    memset(host, 'h', HF_URL_HOST - 1);
+    hf_slots_init(&slots);
+    CHECK(!read_text("*3\r\n" RANGE("0", "0", NODE("1", "a", "0")) RANGE("1", "1", NODE("1", "a", "65536"))
+                         RANGE("2", "2", NODE("1", "a", "-1"))));
+    CHECK_EQ_INT(slots.count, 0);
+    snprintf(text, sizeof text, "*1\r\n*3\r\n:7\r\n:7\r\n*2\r\n$%d\r\n%s\r\n:1\r\n", HF_URL_HOST - 1, host);
+    CHECK(!read_text(text));
+    CHECK(belongs(7, host, 1));
+    host[HF_URL_HOST - 1] = 'h';
+    snprintf(text, sizeof text, "*1\r\n*3\r\n:7\r\n:7\r\n*2\r\n$%d\r\n%s\r\n:1\r\n", HF_URL_HOST, host);
+    CHECK(!read_text(text));
+    CHECK_EQ_INT(slots.owner[7], HF_SLOT_NOBODY);
+    hf_slots_free(&slots);
+}
+
+/* `count` nodes of one slot each, built without the reader and its limits. */
+static hf_reply *many_nodes(size_t count) {
+    hf_reply *one = reply_of("*1\r\n" RANGE("0", "0", NODE("1", "a", "1")));
+    if (!one) return NULL;
+    hf_reply *many = calloc(1, sizeof *many);
+    if (many) many->type = HF_REPLY_ARRAY;
+    if (many) many->elements = calloc(count, sizeof *many->elements);
+    for (size_t i = 0; many && many->elements && i < count; i++) {
+        hf_reply *range = hf_reply_copy(one->elements[0]);
+        if (!range) break;
+        range->elements[0]->integer = range->elements[1]->integer = (long long)i;
+        range->elements[2]->elements[1]->integer = (long long)i + 1;
+        many->elements[many->size++] = range;
+    }
+    hf_reply_free(one);
+    return many;
+}
+
+TEST(nodes_are_bounded) {
+    hf_slots_init(&slots);
+    hf_reply *many = many_nodes(HF_SLOTS_MAX_NODES + 5);
+    CHECK(many && many->size == HF_SLOTS_MAX_NODES + 5);
+    CHECK(!hf_slots_read(&slots, many, &ASKED));
+    CHECK_EQ_INT(slots.count, HF_SLOTS_MAX_NODES);
+    CHECK(belongs(HF_SLOTS_MAX_NODES - 1, "a", HF_SLOTS_MAX_NODES));
+    CHECK_EQ_INT(slots.owner[HF_SLOTS_MAX_NODES], HF_SLOT_NOBODY);
+    hf_reply_free(many);
+    hf_slots_free(&slots);
+}
+
+static bool read_map(void *context) {
+    const char *wrong = hf_slots_read(&slots, context, &ASKED);
+    if (wrong && (strcmp(wrong, "out of memory") != 0 || slots.count != 1)) abort();
+    return !wrong;
+}
+
+TEST(out_of_memory_changes_nothing) {
+    hf_slots_init(&slots);
+    CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
+    hf_reply *reply = reply_of("*2\r\n" RANGE("0", "1", NODE("1", "b", "1")) RANGE("2", "3", NODE("1", "c", "1")));
+    CHECK(reply);
+    CHECK_EQ_INT(memerr_until_success(read_map, reply, 10), 2);
+    CHECK_EQ_INT(slots.count, 2);
+    hf_reply_free(reply);
+    hf_slots_free(&slots);
+}
+
+TEST(redirects) {
+    static const struct {
+        const char *error;
+        hf_redirect_kind kind;
+        int slot;
+        const char *host;
+        int port;
+    } cases[] = {
+        {"MOVED 3999 127.0.0.1:6381", HF_REDIRECT_MOVED, 3999, "127.0.0.1", 6381},
+        {"ASK 0 127.0.0.1:1", HF_REDIRECT_ASK, 0, "127.0.0.1", 1},
+        {"MOVED 16383 ::1:65535", HF_REDIRECT_MOVED, 16383, "::1", 65535},
+        {"MOVED 1 [fe80::1]:7000", HF_REDIRECT_MOVED, 1, "fe80::1", 7000},
+        {"ASK 12 node-1.example:7000", HF_REDIRECT_ASK, 12, "node-1.example", 7000},
+        {"MOVED 12 :7000", HF_REDIRECT_MOVED, 12, "10.0.0.9", 7000}, /* where it was asked */
+        {"MOVED 12 ?:7000", HF_REDIRECT_MOVED, 12, "", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_redirect got = hf_redirect_read(hf_slice_of(cases[i].error), &ASKED);
+        CHECK_OR(got.kind == cases[i].kind && got.slot == cases[i].slot, "%s: %d %d", cases[i].error, got.kind,
+                 got.slot);
+        CHECK_STR(got.to.host, cases[i].host);
+        CHECK_EQ_INT(got.to.port, cases[i].port);
+    }
+}
+
+TEST(what_is_no_redirect) {
+    static const char *const others[] = {
+        "",
+        "MOVED",
+        "MOVED ",
+        "ERR no",
+        "MOVED 1",
+        "MOVED 1 ",
+        "MOVED x a:1",
+        "MOVED -1 a:1",
+        "MOVED 16384 a:1",
+        "MOVED 999999 a:1",
+        "MOVED 1  a:1x",
+        "MOVED 1 a",
+        "MOVED 1 a:",
+        "MOVED 1 a:0",
+        "MOVED 1 a:65536",
+        "MOVED 1 a:999999",
+        "MOVED 1 a:1 b",
+        "MOVED 1 a:-1",
+        "ASKING",
+        "ASK 1",
+        "TRYAGAIN x",
+        "moved 1 a:1",
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        hf_redirect got = hf_redirect_read(hf_slice_of(others[i]), &ASKED);
+        CHECK_OR(got.kind == HF_REDIRECT_NONE, "taken for a redirect: %s", others[i]);
+    }
+}
+
+TEST(nothing_is_read_past_the_end_of_an_error) {
+    static const char error[] = "MOVED 16383 [::1]:7000";
+    for (size_t size = 0; size < sizeof error; size++) {
+        char *exact = malloc(size ? size : 1);
+        CHECK(exact);
+        memcpy(exact, error, size);
+        hf_redirect_read((hf_slice){exact, size}, &ASKED);
+        free(exact);
+    }
+}
+
+CHECK_MAIN
