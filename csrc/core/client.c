@@ -1,9 +1,10 @@
-#include "client_internal.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "client_internal.h"
+#include "cluster.h"
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
@@ -24,9 +25,22 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
     events->on_ready = on_events_ready;
     events->on_closed = on_events_closed;
     events->on_event = on_event;
+    if (client->cluster) hf_cluster_watch(node);
 }
 
-void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
+static bool begin_shards(hf_client *client, const hf_group *group) {
+    if (!hf_ring_make(&client->ring, group->shards, group->count)) return false;
+    for (size_t i = 1; i < group->count; i++) {
+        if (!hf_client_add_node(client, &group->servers[i])) return false;
+    }
+    return true;
+}
+
+static bool begin_group(hf_client *client, const hf_group *group) {
+    return group->kind == HF_GROUP_CLUSTER ? hf_cluster_begin(client, group) : begin_shards(client, group);
+}
+
+bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
     *client = (hf_client){.config = *config};
     memcpy(&client->random, entropy + 16, sizeof client->random);
     client->random |= 1;
@@ -37,6 +51,7 @@ void hf_client_init(hf_client *client, const hf_client_config *config, const uns
     client->only[0] = &client->first;
     client->nodes = client->only;
     client->node_count = 1;
+    return !config->group || begin_group(client, config->group);
 }
 
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
@@ -54,8 +69,18 @@ hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
 }
 
 hf_node *hf_client_node(const hf_client *client, hf_slice key) {
-    (void)key;
+    if (client->cluster) return hf_cluster_node(client->cluster, key);
+    if (client->ring.count > 0) return client->nodes[hf_ring_find(&client->ring, key)];
     return client->nodes[0];
+}
+
+void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now) {
+    if (client->cluster) hf_cluster_submit(client->cluster, key, link, request, now);
+    else hf_session_submit(&hf_client_node(client, key)->links[link], request, now);
+}
+
+bool hf_client_is_sharded(const hf_client *client) {
+    return client->cluster && hf_cluster_is_sharded(client->cluster);
 }
 
 size_t hf_client_link_count(const hf_client *client) {
@@ -75,9 +100,12 @@ static void free_node(hf_node *node) {
 }
 
 void hf_client_free(hf_client *client) {
+    if (client->cluster) hf_cluster_end(client->cluster);
     for (size_t i = 0; i < client->node_count; i++) free_node(client->nodes[i]);
     for (size_t i = 1; i < client->node_count; i++) free(client->nodes[i]);
     if (client->nodes != client->only) free(client->nodes);
+    free(client->cluster);
+    hf_ring_free(&client->ring);
     hf_holds_free(&client->holds);
 }
 
@@ -127,8 +155,17 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now) {
     }
 }
 
+void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
+    bool listens = op->events;
+    if (op->node == node) return;
+    hf_client_listen(op, false, now);
+    op->node = node;
+    hf_client_listen(op, listens, now);
+    if (listens && node->subscribed) hf_acquire_on_subscribed(op, now);
+}
+
 void hf_client_listen_foreign(hf_op *op, hf_time now) {
-    if (op->foreign) return;
+    if (op->foreign || hf_client_is_sharded(op->client)) return;
     bool heard = other_foreign_listener(op) != NULL;
     op->foreign = true;
     if (!heard) {
@@ -150,6 +187,7 @@ static void on_events_closed(void *context, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
     node->subscribed = false;
     node->ping_at = HF_NEVER;
+    if (node->client->cluster && node->waiting > 0) hf_cluster_doubt(node, HF_LINK_CALLS, now);
     if (events->reason_code != HF_DENIED) return;
     for (hf_op *op = node->client->ops, *next; op; op = next) {
         next = op->next;
@@ -186,9 +224,10 @@ static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
     }
 }
 
-static hf_op *waiter_of(const hf_node *node, uint64_t wait) {
-    for (hf_op *op = node->client->ops; op; op = op->next) {
-        if (waits_at(node, op) && op->wait == wait) return op;
+/* A cluster's nodes pass messages on to each other: one may be heard at another node than the waiter's. */
+static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (waits_at(op->node, op) && op->wait == wait) return op;
     }
     return NULL;
 }
@@ -202,11 +241,14 @@ static bool next_number(const char **at, uint64_t *value) {
     return true;
 }
 
-/* A grant for a wait that has ended here: the keeper passes the lock on. */
-static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
+/* A grant for a wait that has ended here: the keeper passes the lock on. What is heard at another node than the key's
+ * has been heard there. */
+static void on_stray_grant(hf_node *node, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
                            hf_time now) {
+    hf_client *client = node->client;
     if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
+    if (hf_client_node(client, key) != node) return;
     if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
     if (layout == HF_LAYOUT_LOCK && hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner)) return;
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
@@ -223,18 +265,18 @@ static void on_message(hf_node *node, hf_slice text, hf_time now) {
         at += 6;
         if (!next_number(&at, &wait) || !next_number(&at, &number) || !next_number(&at, &ms)) return;
         if (!next_number(&at, &mutex) || !next_number(&at, &owner_size)) return;
-        hf_op *op = waiter_of(node, wait);
+        hf_op *op = waiter_of(node->client, wait);
         hf_slice rest = {at, text.size - (size_t)(at - text.data)};
         if (op) hf_acquire_on_grant(op, number, hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS, now);
-        else on_stray_grant(node->client, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
+        else on_stray_grant(node, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
     } else if (strncmp(at, "turn ", 5) == 0) {
         at += 5;
         if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
-        hf_op *op = waiter_of(node, wait);
+        hf_op *op = waiter_of(node->client, wait);
         if (op) hf_acquire_on_turn(op, hf_time_min(number * HF_MS, HF_SECOND), now);
     } else if (strncmp(at, "look ", 5) == 0) {
         at += 5;
-        hf_op *op = next_number(&at, &wait) ? waiter_of(node, wait) : NULL;
+        hf_op *op = next_number(&at, &wait) ? waiter_of(node->client, wait) : NULL;
         if (op) hf_acquire_on_nudge(op, now);
     }
 }
@@ -293,6 +335,7 @@ static hf_time events_deadline(const hf_node *node) {
 
 hf_time hf_client_calls_deadline(const hf_client *client) {
     hf_time soonest = HF_NEVER;
+    if (client->cluster) soonest = hf_cluster_deadline(client->cluster);
     for (size_t i = 0; i < client->node_count; i++) {
         const hf_node *node = client->nodes[i];
         soonest = hf_time_min(soonest, hf_session_deadline(&node->links[HF_LINK_CALLS]));
@@ -304,6 +347,7 @@ hf_time hf_client_calls_deadline(const hf_client *client) {
 hf_time hf_client_keeper_deadline(const hf_client *client) {
     const hf_hold *first = hf_holds_first(&client->holds);
     hf_time soonest = first ? first->wake_at : HF_NEVER;
+    if (client->cluster) soonest = hf_time_min(soonest, hf_cluster_deadline(client->cluster));
     for (size_t i = 0; i < client->node_count; i++)
         soonest = hf_time_min(soonest, hf_session_deadline(&client->nodes[i]->links[HF_LINK_KEEPER]));
     return soonest;
@@ -316,6 +360,7 @@ hf_time hf_client_deadline(const hf_client *client) {
 }
 
 void hf_client_tick_calls(hf_client *client, hf_time now) {
+    if (client->cluster) hf_cluster_tick(client->cluster, now);
     for (size_t i = 0; i < client->node_count; i++) {
         hf_session_tick(&client->nodes[i]->links[HF_LINK_CALLS], now);
         hf_session_tick(&client->nodes[i]->links[HF_LINK_EVENTS], now);
@@ -327,6 +372,7 @@ void hf_client_tick_calls(hf_client *client, hf_time now) {
 }
 
 void hf_client_tick_keeper(hf_client *client, hf_time now) {
+    if (client->cluster) hf_cluster_tick(client->cluster, now);
     for (size_t i = 0; i < client->node_count; i++) hf_session_tick(&client->nodes[i]->links[HF_LINK_KEEPER], now);
     hf_keeper_tick(client, now);
 }
@@ -479,7 +525,9 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     op->request.context = op;
     op->request.deadline = deadline;
     op->request.patient = patient;
-    hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
+    op->request.routing.of_op = true;
+    if (op->client->cluster) hf_cluster_submit(op->client->cluster, key_of(op), HF_LINK_CALLS, &op->request, now);
+    else hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
 }
 
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {

@@ -11,6 +11,7 @@
 
 #include "holds.h"
 #include "names.h"
+#include "ring.h"
 #include "session.h"
 
 typedef enum hf_link {
@@ -20,20 +21,36 @@ typedef enum hf_link {
     HF_LINKS
 } hf_link;
 
+typedef enum hf_group_kind {
+    HF_GROUP_CLUSTER, /* some nodes of a Redis Cluster, from which the others are learned */
+    HF_GROUP_SHARDS   /* independent servers, each with its share of the keys */
+} hf_group_kind;
+
+/* Several servers for one client. */
+typedef struct hf_group {
+    hf_group_kind kind;
+    size_t count; /* 1..HF_NODES_MAX; of shards at most HF_RING_MAX_SHARDS */
+    const hf_server *servers;
+    const hf_shard *shards; /* of shards: their names and weights */
+} hf_group;
+
 typedef struct hf_client_config {
     hf_session_config session;
     hf_time grant_lease; /* a granted lock is ours for so long before it is confirmed */
     hf_link keeper;      /* the link that renews */
+    const hf_group *group; /* NULL: the server of `session` alone; else lives as long as the client, and that server is
+                              its first */
     bool attended;       /* a hold is confirmed or renewed only after its owner's word, each time anew */
 } hf_client_config;
 
 typedef struct hf_stats {
     uint64_t acquires, reentries, releases, waits, grants, rechecks, renewals, renew_batches, late_renewals, losses,
-        undone;
+        undone, redirects;
 } hf_stats;
 
 typedef struct hf_op hf_op;
 typedef struct hf_client hf_client;
+typedef struct hf_cluster hf_cluster;
 
 /* A server and the links to it. It stays where it is while the client lives. */
 typedef struct hf_node {
@@ -44,6 +61,7 @@ typedef struct hf_node {
     bool subscribed;      /* the server has confirmed our channel */
     hf_time linger_until; /* the events link stays open so long without a waiter */
     hf_time ping_at;      /* when a silent events link is asked for a sign of life */
+    bool serves;          /* of a cluster: the map has it */
 } hf_node;
 
 #define HF_NODES_MAX 1024
@@ -58,6 +76,8 @@ struct hf_client {
     hf_node **nodes; /* &first, while there is no other */
     size_t node_count;
     hf_node *only[1];
+    hf_cluster *cluster; /* NULL: it is none */
+    hf_ring ring;        /* of shards; empty: they are none */
     hf_holds holds;
     hf_op *ops, **ops_end; /* in the order they began */
     uint64_t last_wait, last_op;
@@ -67,8 +87,9 @@ struct hf_client {
     bool closed;
 };
 
-/* Its first node is the configuration's server. `entropy`: 24 bytes from the system's random source. */
-void hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
+/* Its first node is the configuration's server. `entropy`: 24 bytes from the system's random source. False when out of
+ * memory, only with a group; the client is then to be freed. */
+bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
 
 /* All operations must have ended. */
 void hf_client_free(hf_client *client);
@@ -76,7 +97,7 @@ void hf_client_free(hf_client *client);
 /* NULL when out of memory, or with HF_NODES_MAX nodes. */
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server);
 
-/* The node where this key lives. */
+/* The node where this key lives, as far as is known. */
 hf_node *hf_client_node(const hf_client *client, hf_slice key);
 
 /* The links, those of a node together in the order of hf_link; their number may grow. */

@@ -56,6 +56,12 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now);
 /* The operation needs the events link, or no longer does. */
 void hf_client_listen(hf_op *op, bool listen, hf_time now);
 void hf_client_listen_foreign(hf_op *op, hf_time now);
+/* Sends the request over this link of the node where the key lives; without a key, of any. */
+void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now);
+/* From now on the operation's key lives on this node. */
+void hf_op_move(hf_op *op, hf_node *node, hf_time now);
+/* Redisson's releases are announced where nobody but its clients listens. */
+bool hf_client_is_sharded(const hf_client *client);
 /* Sends the operation's request over the callers' link. */
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now);
 /* -1, -2 of the programs. */

@@ -16,11 +16,6 @@ typedef struct hf_task {
     hf_hold *holds[BATCH];
 } hf_task;
 
-/* Of the hold's node. */
-static hf_session *keeper_link(const hf_client *client, const hf_hold *hold) {
-    return &hf_client_node(client, hf_hold_key(hold))->links[client->config.keeper];
-}
-
 static hf_task *new_task(hf_client *client) {
     hf_task *task = calloc(1, sizeof *task);
     if (task) task->client = client;
@@ -42,12 +37,13 @@ static void claim(hf_task *task, hf_hold *hold) {
     task->holds[task->count++] = hold;
 }
 
-static void submit(hf_task *task, hf_session *link, hf_request_done *done, hf_time deadline, hf_time now) {
+/* About holds of one node. */
+static void submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline, hf_time now) {
     task->request.done = done;
     task->request.context = task;
     task->request.deadline = deadline;
     task->request.patient = true;
-    hf_session_submit(link, &task->request, now);
+    hf_client_submit(task->client, hf_hold_key(task->holds[0]), link, &task->request, now);
 }
 
 /* A server that does not answer the keeper is tried anew over a fresh connection. */
@@ -160,14 +156,17 @@ static void give_back(hf_task *task, hf_time now) {
     free_task(task);
 }
 
+/* In a cluster each key goes alone: keys of one node are of different slots, and of one slot only those that have not
+ * moved yet could be renewed together. */
 static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold) {
     const hf_hold *first = task->holds[0];
-    return hold->layout == first->layout && keeper_link(client, hold) == keeper_link(client, first);
+    if (client->cluster || hold->layout != first->layout) return false;
+    return hf_client_node(client, hf_hold_key(hold)) == hf_client_node(client, hf_hold_key(first));
 }
 
 static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_hold *hold, hf_time until) {
-    return hold && (task->count == 0 || fits(client, task, hold)) && hold->wake_at <= until &&
-           hold->state == HF_HOLD_HELD && !hold->busy && !hold->granted && hold->renewed && may_renew(client, hold);
+    return hold && fits(client, task, hold) && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy &&
+           !hold->granted && hold->renewed && may_renew(client, hold);
 }
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
@@ -179,6 +178,8 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
     }
     hf_layout layout = hold->layout;
     hf_time until = now + hold->lease / 30;
+    claim(task, hold);
+    hold = hf_holds_first(&client->holds);
     while (task->count < BATCH && is_due_renewal(client, task, hold, until) && now < hold->valid_until) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
@@ -188,7 +189,7 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
         return;
     }
     client->stats.renew_batches++;
-    submit(task, keeper_link(client, task->holds[0]), renewal_done, renewal_deadline(task, now), now);
+    submit(task, client->config.keeper, renewal_done, renewal_deadline(task, now), now);
 }
 
 static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
@@ -199,7 +200,7 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
     }
     claim(task, hold);
     if (encode_confirmation(task))
-        submit(task, keeper_link(client, hold), renewal_done, renewal_deadline(task, now), now);
+        submit(task, client->config.keeper, renewal_done, renewal_deadline(task, now), now);
     else give_back(task, now);
 }
 
@@ -287,8 +288,7 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
     }
     claim(task, hold);
     if (encode_leave(task)) {
-        hf_node *node = hf_client_node(client, hf_hold_key(hold));
-        hf_session *link = &node->links[hold->in_order ? HF_LINK_CALLS : client->config.keeper];
+        hf_link link = hold->in_order ? HF_LINK_CALLS : client->config.keeper;
         submit(task, link, leave_done, now + client->config.session.command_timeout, now);
         return;
     }
@@ -318,9 +318,9 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
         leave(client, hold, now);
     } else if ((hold->granted || hold->renewed) && !may_renew(client, hold)) {
         ask_owner(client, hold);
-    } else if (hold->granted) {
+    } else if (hold->granted && !(client->cluster && hold->at_risk)) {
         confirm(client, hold, now);
-    } else if (hold->renewed) {
+    } else if (hold->granted || hold->renewed) { /* a slot under migration takes commands with one key only */
         renew_batch(client, hold, now);
     } else {
         hf_holds_wake_at(&client->holds, hold, hold->valid_until);

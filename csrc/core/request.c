@@ -50,6 +50,13 @@ bool hf_request_call(hf_request *request, const hf_program *program, size_t keys
     return encode_slices(request, 3, leads, count, args);
 }
 
+void hf_request_use(hf_request *request, const hf_program *program) {
+    static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
+    char *head_end = memchr(request->bytes, '\n', request->size);
+    memcpy(head_end + sizeof EVALSHA, program->sha1, 40);
+    request->program = program;
+}
+
 void hf_request_clear(hf_request *request) {
     free(request->bytes);
     request->bytes = NULL;

@@ -62,7 +62,7 @@ static void finish(hf_request *request, const hf_reply *reply, hf_time now) {
     request->done(request, reply, now);
 }
 
-static void fail(hf_request *request, hf_code code, const char *reason, hf_time now) {
+void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now) {
     request->failure.code = code;
     snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
     finish(request, NULL, now);
@@ -124,8 +124,21 @@ static void fail_waiting(hf_session *session, bool was_ready, hf_time now) {
             continue;
         }
         unlink_queued(session, request);
-        fail(request, session->reason_code, session->reason, now);
+        hf_request_fail(request, session->reason_code, session->reason, now);
         request = session->queue;
+    }
+}
+
+/* Nobody is there: what may go elsewhere does. */
+static void hand_over_queue(hf_session *session, hf_time now) {
+    if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
+    hf_request *request = session->queue;
+    session->queue = NULL;
+    session->queue_end = &session->queue;
+    for (hf_request *next; request; request = next) {
+        next = request->next;
+        bool spent = request->once && request->sends > 0;
+        if (spent || !session->on_refusal(session->context, request, NULL, now)) enqueue(session, request);
     }
 }
 
@@ -139,6 +152,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_reader_close(&session->reader);
     take_back_sent(session);
     schedule_reopen(session, now);
+    if (!was_ready) hand_over_queue(session, now);
     fail_waiting(session, was_ready, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
@@ -147,7 +161,7 @@ void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, 
     take_back_sent(session);
     for (hf_request *request; (request = session->queue);) {
         unlink_queued(session, request);
-        fail(request, code, reason, now);
+        hf_request_fail(request, code, reason, now);
     }
 }
 
@@ -172,17 +186,26 @@ static bool append_whole(hf_session *session, const hf_request *request) {
     return false;
 }
 
+/* Nobody waits for the reply to ASKING. */
+static bool append_asking(hf_session *session) {
+    static const char ASKING[] = "*1\r\n$6\r\nASKING\r\n";
+    if (!hf_buffer_append(&session->output, ASKING, sizeof ASKING - 1)) return false;
+    *slot_of(session, session->next_slot++) = NULL;
+    return true;
+}
+
 static bool append(hf_session *session, const hf_request *request) {
     if (request->whole) return append_whole(session, request);
     return hf_buffer_append(&session->output, request->bytes, request->size);
 }
 
 static void send(hf_session *session, hf_request *request, hf_time now) {
-    if (!reserve_slot(session) || !append(session, request)) {
-        fail(request, HF_NO_MEMORY, "out of memory", now);
+    if (session->first_slot == session->next_slot) session->awaiting_since = now;
+    bool asked = !request->asking || (reserve_slot(session) && append_asking(session));
+    if (!asked || !reserve_slot(session) || !append(session, request)) {
+        hf_request_fail(request, HF_NO_MEMORY, "out of memory", now);
         return;
     }
-    if (session->first_slot == session->next_slot) session->awaiting_since = now;
     request->slot = session->next_slot++;
     *slot_of(session, request->slot) = request;
     request->state = HF_REQUEST_SENT;
@@ -206,10 +229,14 @@ static void flush(hf_session *session, hf_time now) {
 }
 
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
-    request->session = session;
     request->sends = 0;
-    request->retry_at = 0;
     request->failure.code = HF_OK;
+    hf_session_adopt(session, request, now);
+}
+
+void hf_session_adopt(hf_session *session, hf_request *request, hf_time now) {
+    request->session = session;
+    request->retry_at = 0;
     if (session->state == HF_SESSION_READY && !session->closing) {
         send(session, request, now);
         return;
@@ -334,8 +361,9 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
         send(session, request, now);
         return;
     }
+    if (session->on_refusal && session->on_refusal(session->context, request, reply->string, now)) return;
     if (passing && retry_later(session, request, reply->string, now)) return;
-    fail(request, hf_code_of_error(reply->string), reply->string, now);
+    hf_request_fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
 static void on_reply(hf_session *session, const hf_reply *reply, hf_time now) {
@@ -447,7 +475,8 @@ static void expire(hf_session *session, hf_request *request, hf_time now) {
         finish(request, NULL, now);
         return;
     }
-    fail(request, known ? session->reason_code : HF_UNREACHABLE, known ? session->reason : "no reply in time", now);
+    const char *reason = known ? session->reason : "no reply in time";
+    hf_request_fail(request, known ? session->reason_code : HF_UNREACHABLE, reason, now);
 }
 
 void hf_session_tick(hf_session *session, hf_time now) {

@@ -198,6 +198,7 @@ static int l_stats(lua_State *L) {
     set_count(L, "late_renewals", stats.late_renewals);
     set_count(L, "losses", stats.losses);
     set_count(L, "undone", stats.undone);
+    set_count(L, "redirects", stats.redirects);
     set_count(L, "connections", opens);
     set_count(L, "watchdog_wakes", wakes);
     set_count(L, "holds", holds);
