@@ -27,6 +27,7 @@ build = {
     ["holdfast.core"] = {
       sources = {
         "csrc/core/acquire.c",
+        "csrc/core/ballot.c",
         "csrc/core/buffer.c",
         "csrc/core/calls.c",
         "csrc/core/client.c",
@@ -36,6 +37,7 @@ build = {
         "csrc/core/lease.c",
         "csrc/core/names.c",
         "csrc/core/programs.c",
+        "csrc/core/quorum.c",
         "csrc/core/reply.c",
         "csrc/core/request.c",
         "csrc/core/ring.c",

@@ -1,6 +1,8 @@
+local cluster = require "spec.support.cluster"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
+local sentinel = require "spec.support.sentinel"
 local sys = require "spec.support.sys"
 
 describe("spec.support.redis", function()
@@ -140,6 +142,143 @@ describe("a redis-server with options", function()
 
   it("says why it does not start", function()
     assert.error_matches(function() redis.start { conf = { "no-such-option 1" } } end, "no%-such%-option")
+  end)
+end)
+
+describe("several redis-servers", function()
+  local servers
+
+  after_each(function()
+    for _, server in ipairs(servers) do server:stop() end
+  end)
+
+  it("know nothing of each other and fail one by one", function()
+    servers = redis.several(3, { tcp = true, password = "secret" })
+    for i, server in ipairs(servers) do server:cli("SET", "k", i) end
+    servers[2]:kill()
+    assert.same({ true, false, true }, { servers[1]:is_running(), servers[2]:is_running(), servers[3]:is_running() })
+    assert.is_nil(servers[2]:try_cli("GET", "k"))
+    servers[2]:restart()
+    assert.same({ "1", false, "3" }, { servers[1]:cli("GET", "k"), servers[2]:cli("GET", "k"), servers[3]:cli("GET", "k") })
+  end)
+
+  it("are asked again over a new connection when the old one was ended", function()
+    servers = redis.several(1)
+    local other = resp.connect { path = servers[1].path }
+    assert.equal("PONG", servers[1]:cli("PING"))
+    other:call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert.is_truthy(process.wait_until(function() return servers[1]:try_cli("PING") == "PONG" end))
+    other:close()
+  end)
+end)
+
+describe("spec.support.sentinel", function()
+  local set
+
+  after_each(function() set:stop() end)
+
+  it("has a master, replicas and Sentinels, each with its password", function()
+    set = sentinel.start { replicas = 2, password = "data", sentinel_password = "watch" }
+    assert.equal(set.nodes[1], set:master())
+    assert.same({ set.nodes[2], set.nodes[3] }, set:replicas())
+    local ports = {}
+    for i, server in ipairs(set.sentinels) do ports[i] = "127%.0%.0%.1:" .. server.port end
+    assert.matches("^redis%+sentinel://:data@" .. table.concat(ports, ",") .. "/holdfast/3$", set:url(3))
+    local open = resp.connect { port = set.sentinels[1].port }
+    assert.matches("^NOAUTH", open:call("SENTINEL", "MASTERS").err)
+    open:close()
+    set.nodes[1]:cli("SET", "k", "v")
+    assert.equal(2, set.nodes[1]:cli("WAIT", 2, 10000))
+  end)
+
+  it("fails over when the master is killed, and takes it back as a replica", function()
+    set = sentinel.start { password = "data" }
+    local old = set:master()
+    old:cli("SET", "k", "v")
+    assert.equal(1, old:cli("WAIT", 1, 10000))
+    old:kill()
+    local new = set:wait_failover(old)
+    assert.not_equal(old, new)
+    assert.equal("v", new:cli("GET", "k"))
+    assert.equal("OK", new:cli("SET", "k", "w"))
+    old:restart()
+    set:wait_ready()
+    assert.equal("slave", old:cli("ROLE")[1])
+    assert.equal("w", old:cli("GET", "k"))
+  end)
+
+  it("fails over from a master that hangs, which learns of it later", function()
+    set = sentinel.start()
+    local old = set:master()
+    set:hang(old)
+    local new = set:wait_failover(old)
+    set:resume(old)
+    set:wait_ready()
+    assert.equal(new, set:master())
+    assert.matches("^READONLY", old:cli("SET", "k", "v").err)
+  end)
+
+  it("fails over when asked to", function()
+    set = sentinel.start()
+    local old = set:master()
+    local new = set:fail_over()
+    assert.not_equal(old, new)
+    set:wait_ready()
+    assert.same({ old }, set:replicas())
+  end)
+end)
+
+describe("spec.support.cluster", function()
+  local nodes
+
+  after_each(function() nodes:stop() end)
+
+  local function other_than(node)
+    for _, each in ipairs(nodes:masters()) do
+      if each ~= node then return each end
+    end
+  end
+
+  it("moves a slot in steps, with its keys", function()
+    nodes = cluster.start { replicas = 0, password = "secret" }
+    assert.equal(3, #nodes:masters())
+    local from, slot = nodes:node_of("{tag}1"), nodes:slot("tag")
+    local to = other_than(from)
+    for i = 1, 3 do from:cli("SET", "{tag}" .. i, i) end
+    assert.matches("^MOVED " .. slot, to:cli("GET", "{tag}1").err)
+
+    local move = nodes:begin_move(slot, to)
+    assert.equal(1, move:carry(1))
+    assert.matches("^ASK " .. slot, from:cli("GET", "{tag}4").err)
+    assert.matches("^TRYAGAIN", from:cli("MGET", "{tag}1", "{tag}2", "{tag}3").err)
+    assert.equal(2, move:carry())
+    assert.equal(0, move:carry())
+    assert.equal("OK", to:cli("ASKING"))
+    assert.same({ "1", "2", "3" }, to:cli("MGET", "{tag}1", "{tag}2", "{tag}3"))
+    move:finish()
+    assert.equal(to, nodes:owner(slot, to))
+    assert.matches("^MOVED " .. slot, from:cli("GET", "{tag}1").err)
+    assert.equal("1", to:cli("GET", "{tag}1"))
+
+    nodes:move(slot, from)
+    for _, node in ipairs(nodes.nodes) do assert.equal(from, nodes:owner(slot, node)) end
+    assert.equal("3", from:cli("GET", "{tag}3"))
+  end)
+
+  it("promotes a replica when a master is killed, and takes it back as a replica", function()
+    nodes = cluster.start()
+    assert.same({ 6, 3 }, { #nodes.nodes, #nodes:masters() })
+    assert.matches("^redis%+cluster://127%.0%.0%.1:" .. nodes.nodes[1].port .. ",", nodes:url())
+    local slot, old = nodes:slot("k"), nodes:node_of("k")
+    local replica = nodes:replicas_of(old)[1]
+    old:cli("SET", "k", "v")
+    assert.equal(1, old:cli("WAIT", 1, 10000))
+    old:kill()
+    assert.equal(replica, nodes:wait_promotion(slot, old))
+    assert.equal("v", replica:cli("GET", "k"))
+    old:restart(true)
+    assert.is_truthy(process.wait_until(function() return nodes:replicas_of(replica)[1] == old end, 60))
+    nodes:wait_ok()
   end)
 end)
 

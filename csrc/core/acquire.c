@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "client_internal.h"
+#include "quorum.h"
 
 #define LEAST_PATIENCE (100 * HF_MS) /* a short wait still gives the server this long to answer */
 #define LEAST_LOOK (HF_MS)           /* between two looks */
@@ -141,7 +142,7 @@ static bool is_heard(const hf_op *op) {
 
 static bool encode_ask(hf_op *op, bool with_place) {
     const hf_names *names = op->spec.names;
-    char grant[24], from[24], lease[24], ttl[24];
+    char grant[24], from[24], lease[24], ttl[24], floor[24];
     hf_slice waiter = with_place ? (hf_slice){op->waiter, op->waiter_size} : HF_NO_WAITER;
     hf_slice args[] = {names->key,
                        names->counter,
@@ -154,8 +155,10 @@ static bool encode_ask(hf_op *op, bool with_place) {
                        hf_decimal(lease, hf_lease_ms(op->spec.lease)),
                        hf_decimal(ttl, op->spec.token_ttl_ms),
                        waiter,
-                       op->spec.print};
-    size_t count = sizeof args / sizeof *args - (op->spec.layout == HF_LAYOUT_GUARD ? 0 : 1);
+                       op->spec.print,
+                       hf_decimal(floor, op->spec.token_floor)};
+    size_t optional = op->spec.token_floor > 0 ? 0 : op->spec.layout == HF_LAYOUT_GUARD ? 1 : 2;
+    size_t count = sizeof args / sizeof *args - optional;
     return hf_request_call(&op->request, hf_program_acquire(op->spec.layout), 4, count, args);
 }
 
@@ -361,6 +364,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_failure failure = request->failure;
         on_failed(op, &failure, now);
     } else if (status == 1) {
+        op->server_us = hf_reply_integer_at(reply, 3, 0);
         op->from += (uint32_t)hf_reply_integer_at(reply, 2, 0);
         hf_time asked_at = HF_DEFECT(LEASE_FROM_REPLY) ? now : request->sent_at;
         take(op, hf_lease_end(asked_at, op->spec.lease), (uint64_t)number, false, now);
@@ -387,13 +391,10 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 
 /* ---- beginning ---- */
 
-/* The hold this acquire is about: the owner's own, or a new one. False: the operation is done. */
-static bool choose_hold(hf_op *op, hf_time now) {
+bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = hf_holds_find(&client->holds, op->spec.layout, op->spec.names->key, op->spec.owner);
-    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
-        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
-    }
+    if (hold) hf_client_look_at(client, hold, now);
     if (hold && hold->state == HF_HOLD_LOST) {
         hf_holds_remove(&client->holds, hold);
         hold = NULL;
@@ -402,7 +403,8 @@ static bool choose_hold(hf_op *op, hf_time now) {
         hf_op_fail(op, HF_BUSY, "this owner holds it already, and it cannot be entered twice");
         return false;
     }
-    if (hold && (hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING)) {
+    bool under_way = hold && (hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING);
+    if (under_way && !(client->is_member && hold->busy)) {
         hf_op_fail(op, HF_BUSY, "another call of this owner for this key is under way");
         return false;
     }
@@ -453,7 +455,7 @@ static void start_or_block(hf_op *op, hf_time now) {
 void hf_acquire_begin(hf_op *op, hf_time now) {
     op->wait_until = hf_time_add(now, op->spec.wait);
     op->recheck_at = HF_NEVER;
-    if (choose_hold(op, now)) {
+    if (hf_acquire_choose_hold(op, now)) {
         start_or_block(op, now);
     } else {
         op->state = HF_ACQUIRE_DONE;
@@ -463,7 +465,7 @@ void hf_acquire_begin(hf_op *op, hf_time now) {
 void hf_acquire_unblock(hf_op *op, hf_time now) {
     hf_hold_unref(op->hold);
     op->hold = NULL;
-    if (choose_hold(op, now)) start_or_block(op, now);
+    if (hf_acquire_choose_hold(op, now)) start_or_block(op, now);
     else finish(op, now);
 }
 
@@ -511,6 +513,10 @@ void hf_acquire_on_denied(hf_op *op, hf_code code, const char *reason, hf_time n
 
 void hf_op_interrupt(hf_op *op, hf_time now) {
     if (op->done || op->spec.kind != HF_OP_ACQUIRE) return;
+    if (op->client->quorum) {
+        hf_ballot_interrupt(op, now);
+        return;
+    }
     op->interrupted = true;
     if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) {
         leave(op, HF_INTERRUPTED, now);
@@ -524,6 +530,7 @@ void hf_op_interrupt(hf_op *op, hf_time now) {
 /* ---- time ---- */
 
 hf_time hf_op_deadline(const hf_op *op) {
+    if (op->client->quorum) return hf_ballot_deadline(op);
     if (op->done || op->spec.kind != HF_OP_ACQUIRE) return HF_NEVER;
     switch (op->state) {
     case HF_ACQUIRE_BLOCKED:

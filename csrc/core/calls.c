@@ -255,9 +255,7 @@ static void extend(hf_op *op, hf_time now) {
 static void begin_on_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = hf_holds_find(&client->holds, op->spec.layout, op->spec.names->key, op->spec.owner);
-    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
-        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
-    }
+    if (hold) hf_client_look_at(client, hold, now);
     bool ours = hold && (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LOST);
     if (!ours) {
         hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
@@ -350,6 +348,13 @@ static bool encode_ttl(hf_op *op) {
     return hf_request_command(&op->request, 2, args);
 }
 
+static bool encode_raise(hf_op *op) {
+    char floor[24], ttl[24];
+    hf_slice args[] = {op->spec.names->counter, hf_decimal(floor, op->spec.token_floor),
+                       hf_decimal(ttl, op->spec.token_ttl_ms)};
+    return hf_request_call(&op->request, hf_program_raise(), 1, sizeof args / sizeof *args, args);
+}
+
 static bool encode_ping(hf_op *op) {
     hf_slice args[] = {{"PING", 4}};
     return hf_request_command(&op->request, 1, args);
@@ -380,6 +385,7 @@ void hf_call_begin(hf_op *op, hf_time now) {
     case HF_OP_FORCE: begin_plain(op, encode_force(op), on_forced, now); break;
     case HF_OP_INFO: begin_plain(op, encode_info(op), on_info, now); break;
     case HF_OP_TTL: begin_plain(op, encode_ttl(op), on_value, now); break;
+    case HF_OP_RAISE: begin_plain(op, encode_raise(op), on_value, now); break;
     case HF_OP_PING: begin_plain(op, encode_ping(op), on_value, now); break;
     case HF_OP_COMMAND: begin_plain(op, encode_command(op), on_command, now); break;
     default: begin_on_hold(op, now);

@@ -5,6 +5,7 @@
 
 #include "client_internal.h"
 #include "cluster.h"
+#include "quorum.h"
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
@@ -28,16 +29,19 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
     if (client->cluster) hf_cluster_watch(node);
 }
 
-static bool begin_shards(hf_client *client, const hf_group *group) {
-    if (!hf_ring_make(&client->ring, group->shards, group->count)) return false;
-    for (size_t i = 1; i < group->count; i++) {
-        if (!hf_client_add_node(client, &group->servers[i])) return false;
+static bool open_shards(hf_client *client) {
+    const hf_client_config *config = &client->config;
+    if (!hf_ring_make(&client->ring, config->shards, config->server_count)) return false;
+    for (size_t i = 1; i < config->server_count; i++) {
+        if (!hf_client_add_node(client, &config->servers[i])) return false;
     }
     return true;
 }
 
-static bool begin_group(hf_client *client, const hf_group *group) {
-    return group->kind == HF_GROUP_CLUSTER ? hf_cluster_begin(client, group) : begin_shards(client, group);
+static bool open_quorum(hf_client *client) {
+    snprintf(client->first.server.label, sizeof client->first.server.label, "a quorum of %zu servers",
+             client->config.server_count);
+    return hf_quorum_open(client);
 }
 
 bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
@@ -51,7 +55,12 @@ bool hf_client_init(hf_client *client, const hf_client_config *config, const uns
     client->only[0] = &client->first;
     client->nodes = client->only;
     client->node_count = 1;
-    return !config->group || begin_group(client, config->group);
+    switch (config->mode) {
+    case HF_MODE_QUORUM: return open_quorum(client);
+    case HF_MODE_SHARDS: return open_shards(client);
+    case HF_MODE_CLUSTER: return hf_cluster_open(client);
+    default: return true;
+    }
 }
 
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
@@ -84,11 +93,14 @@ bool hf_client_is_sharded(const hf_client *client) {
 }
 
 size_t hf_client_link_count(const hf_client *client) {
+    if (client->quorum) return client->quorum->count * HF_LINKS;
     return client->node_count * HF_LINKS;
 }
 
 hf_session *hf_client_link(const hf_client *client, size_t index) {
-    return &client->nodes[index / HF_LINKS]->links[index % HF_LINKS];
+    size_t server = index / HF_LINKS;
+    hf_node *node = client->quorum ? &client->quorum->members[server]->first : client->nodes[server];
+    return &node->links[index % HF_LINKS];
 }
 
 /* The keeper's tasks free themselves when their request fails. */
@@ -100,10 +112,11 @@ static void free_node(hf_node *node) {
 }
 
 void hf_client_free(hf_client *client) {
-    if (client->cluster) hf_cluster_end(client->cluster);
+    if (client->cluster) hf_cluster_close(client->cluster);
     for (size_t i = 0; i < client->node_count; i++) free_node(client->nodes[i]);
     for (size_t i = 1; i < client->node_count; i++) free(client->nodes[i]);
     if (client->nodes != client->only) free(client->nodes);
+    hf_quorum_free(client);
     free(client->cluster);
     hf_ring_free(&client->ring);
     hf_holds_free(&client->holds);
@@ -334,6 +347,7 @@ static hf_time events_deadline(const hf_node *node) {
 }
 
 hf_time hf_client_calls_deadline(const hf_client *client) {
+    if (client->quorum) return hf_quorum_calls_deadline(client->quorum);
     hf_time soonest = HF_NEVER;
     if (client->cluster) soonest = hf_cluster_deadline(client->cluster);
     for (size_t i = 0; i < client->node_count; i++) {
@@ -347,6 +361,7 @@ hf_time hf_client_calls_deadline(const hf_client *client) {
 hf_time hf_client_keeper_deadline(const hf_client *client) {
     const hf_hold *first = hf_holds_first(&client->holds);
     hf_time soonest = first ? first->wake_at : HF_NEVER;
+    if (client->quorum) return hf_time_min(soonest, hf_quorum_keeper_deadline(client->quorum));
     if (client->cluster) soonest = hf_time_min(soonest, hf_cluster_deadline(client->cluster));
     for (size_t i = 0; i < client->node_count; i++)
         soonest = hf_time_min(soonest, hf_session_deadline(&client->nodes[i]->links[HF_LINK_KEEPER]));
@@ -359,19 +374,28 @@ hf_time hf_client_deadline(const hf_client *client) {
     return soonest;
 }
 
+static void tick_op(hf_op *op, hf_time now) {
+    if (op->done) return;
+    if (op->client->quorum) hf_ballot_tick(op, now);
+    else if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_tick(op, now);
+}
+
 void hf_client_tick_calls(hf_client *client, hf_time now) {
+    if (client->quorum) hf_quorum_tick_calls(client, now);
     if (client->cluster) hf_cluster_tick(client->cluster, now);
-    for (size_t i = 0; i < client->node_count; i++) {
+    for (size_t i = 0; i < client->node_count && !client->quorum; i++) {
         hf_session_tick(&client->nodes[i]->links[HF_LINK_CALLS], now);
         hf_session_tick(&client->nodes[i]->links[HF_LINK_EVENTS], now);
         tick_events(client->nodes[i], now);
     }
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (op->spec.kind == HF_OP_ACQUIRE && !op->done) hf_acquire_tick(op, now);
-    }
+    for (hf_op *op = client->ops; op; op = op->next) tick_op(op, now);
 }
 
 void hf_client_tick_keeper(hf_client *client, hf_time now) {
+    if (client->quorum) {
+        hf_quorum_tick_keeper(client, now);
+        return;
+    }
     if (client->cluster) hf_cluster_tick(client->cluster, now);
     for (size_t i = 0; i < client->node_count; i++) hf_session_tick(&client->nodes[i]->links[HF_LINK_KEEPER], now);
     hf_keeper_tick(client, now);
@@ -397,7 +421,17 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
     return hold->renewed && hold->at_risk ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }
 
+void hf_client_look_at(hf_client *client, hf_hold *hold, hf_time now) {
+    if (client->quorum) hf_quorum_look_at(client, hold, now);
+    else if (hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now))
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+}
+
 void hf_client_notice(hf_client *client, hf_time now) {
+    if (client->quorum) {
+        hf_quorum_notice(client, now);
+        return;
+    }
     for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
@@ -418,7 +452,8 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now) {
         next = op->next;
         if (op->done || !op->blocked || op->hold != hold) continue;
         op->blocked = false;
-        if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_unblock(op, now);
+        if (client->quorum) hf_ballot_unblock(op, now);
+        else if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_unblock(op, now);
         else if (is_several(op)) hf_several_begin(op, now);
         else hf_call_unblock(op, now);
     }
@@ -435,6 +470,10 @@ static hf_op *reentry_under_way(const hf_client *client, const hf_hold *hold) {
 
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     if (!hold->in_table) return;
+    if (client->quorum) {
+        hf_quorum_abandon(client, hold, count, now);
+        return;
+    }
     if (hold->state == HF_HOLD_LOST) {
         hf_holds_remove(&client->holds, hold);
         return;
@@ -455,7 +494,8 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 
 static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
-    if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
+    if (op->client->quorum) hf_ballot_give_up(op, now);
+    else if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_give_up(op, now);
     else if (is_several(op)) hf_several_give_up(op, now);
     else hf_call_give_up(op, now);
     hf_op_fail(op, code, "%s", reason);
@@ -471,11 +511,16 @@ static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
 void hf_client_close(hf_client *client, hf_time now) {
     client->closed = true;
     for (hf_op *op = client->ops; op; op = op->next) give_up(op, HF_CLOSED, "the client was closed", now);
+    if (client->quorum) {
+        hf_quorum_close(client, now);
+        return;
+    }
     for (size_t i = 0; i < client->holds.count; i++) leave_at_close(client, client->holds.heap[i], now);
     hf_holds_resort(&client->holds);
 }
 
 bool hf_client_is_quiet(const hf_client *client) {
+    if (client->quorum) return hf_quorum_is_quiet(client->quorum);
     for (size_t i = 0; i < client->holds.count; i++) {
         if (client->holds.heap[i]->state == HF_HOLD_LEAVING) return false;
     }
@@ -490,13 +535,32 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
     return (size_t)head + owner.size;
 }
 
+uint64_t hf_client_asked(const hf_client *client) {
+    uint64_t asked = client->asked;
+    for (size_t i = 0; client->quorum && i < client->quorum->count; i++) asked += client->quorum->members[i]->asked;
+    return asked;
+}
+
+hf_stats hf_client_stats(const hf_client *client) {
+    hf_stats stats = client->stats;
+    for (size_t i = 0; client->quorum && i < client->quorum->count; i++) {
+        const hf_stats *member = &client->quorum->members[i]->stats;
+        stats.renewals += member->renewals;
+        stats.renew_batches += member->renew_batches;
+        stats.late_renewals += member->late_renewals;
+        stats.undone += member->undone;
+    }
+    return stats;
+}
+
 /* ---- operations ---- */
 
 static const char *const VERBS[] = {
-    [HF_OP_ACQUIRE] = "acquire",     [HF_OP_RELEASE] = "release",     [HF_OP_COMPLETE] = "complete",
-    [HF_OP_EXTEND] = "extend",       [HF_OP_ACQUIRE_ALL] = "acquire", [HF_OP_RELEASE_ALL] = "release",
-    [HF_OP_CHECK] = "check",         [HF_OP_FORCE] = "force-release", [HF_OP_INFO] = "read",
-    [HF_OP_TTL] = "read the TTL of", [HF_OP_PING] = "ping",           [HF_OP_COMMAND] = "run a command",
+    [HF_OP_ACQUIRE] = "acquire",       [HF_OP_RELEASE] = "release",          [HF_OP_COMPLETE] = "complete",
+    [HF_OP_EXTEND] = "extend",         [HF_OP_ACQUIRE_ALL] = "acquire",      [HF_OP_RELEASE_ALL] = "release",
+    [HF_OP_CHECK] = "check",           [HF_OP_FORCE] = "force-release",      [HF_OP_INFO] = "read",
+    [HF_OP_TTL] = "read the TTL of",   [HF_OP_RAISE] = "raise the token of", [HF_OP_PING] = "ping",
+    [HF_OP_COMMAND] = "run a command",
 };
 
 void hf_op_succeed(hf_op *op) {
@@ -508,6 +572,19 @@ void hf_op_succeed(hf_op *op) {
 static hf_slice key_of(const hf_op *op) {
     const hf_names *names = op->spec.names ? op->spec.names : is_several(op) ? op->spec.all[0] : NULL;
     return names ? names->key : HF_NO_WAITER;
+}
+
+/* The key that says where it goes; empty: anywhere. A plain command's is its first argument, but SCAN has none. */
+static hf_slice place_key_of(const hf_op *op) {
+    const hf_op_spec *spec = &op->spec;
+    bool keyed = spec->kind == HF_OP_COMMAND && spec->arg_count > 1;
+    if (keyed && !hf_slice_equal(spec->args[0], hf_slice_of("SCAN"))) return spec->args[1];
+    return key_of(op);
+}
+
+/* Names in several slots cannot be used in one program. */
+static bool is_in_pieces(const hf_op *op) {
+    return op->client->cluster && op->spec.names && !hf_slot_is_one(op->spec.names);
 }
 
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
@@ -526,7 +603,7 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     op->request.deadline = deadline;
     op->request.patient = patient;
     op->request.routing.of_op = true;
-    if (op->client->cluster) hf_cluster_submit(op->client->cluster, key_of(op), HF_LINK_CALLS, &op->request, now);
+    if (op->client->cluster) hf_cluster_submit(op->client->cluster, place_key_of(op), HF_LINK_CALLS, &op->request, now);
     else hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
 }
 
@@ -541,6 +618,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     *client->ops_end = op;
     client->ops_end = &op->next;
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
+    else if (client->quorum) hf_ballot_begin(op, now);
     else if (spec->kind == HF_OP_ACQUIRE) hf_acquire_begin(op, now);
     else if (is_several(op)) hf_several_begin(op, now);
     else hf_call_begin(op, now);
@@ -554,6 +632,7 @@ void hf_op_give_up(hf_op *op, hf_time now) {
 void hf_op_end(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_op_give_up(op, now);
+    hf_ballot_end(op, now);
     hf_client_listen(op, false, now);
     hf_session_drop(&op->request);
     hf_op **at = &client->ops;

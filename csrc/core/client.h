@@ -21,26 +21,27 @@ typedef enum hf_link {
     HF_LINKS
 } hf_link;
 
-typedef enum hf_group_kind {
-    HF_GROUP_CLUSTER, /* some nodes of a Redis Cluster, from which the others are learned */
-    HF_GROUP_SHARDS   /* independent servers, each with its share of the keys */
-} hf_group_kind;
+/* What several servers are to each other. */
+typedef enum hf_mode {
+    HF_MODE_ONE,    /* there is one server: session.server */
+    HF_MODE_QUORUM, /* a majority decides: quorum.h */
+    HF_MODE_SHARDS, /* each has keys of its own: ring.h */
+    HF_MODE_CLUSTER /* they are some nodes of a Redis Cluster, which know the others: cluster.h */
+} hf_mode;
 
-/* Several servers for one client. */
-typedef struct hf_group {
-    hf_group_kind kind;
-    size_t count; /* 1..HF_NODES_MAX; of shards at most HF_RING_MAX_SHARDS */
-    const hf_server *servers;
-    const hf_shard *shards; /* of shards: their names and weights */
-} hf_group;
+#define HF_QUORUM_MAX 32  /* servers of a quorum */
+#define HF_SERVERS_MAX 64 /* of shards, or to ask for the others of a cluster */
 
 typedef struct hf_client_config {
     hf_session_config session;
-    hf_time grant_lease; /* a granted lock is ours for so long before it is confirmed */
-    hf_link keeper;      /* the link that renews */
-    const hf_group *group; /* NULL: the server of `session` alone; else lives as long as the client, and that server is
-                              its first */
-    bool attended;       /* a hold is confirmed or renewed only after its owner's word, each time anew */
+    hf_mode mode;
+    const hf_server *servers; /* of the other modes; they outlive the client */
+    size_t server_count;
+    const hf_shard *shards; /* names and weights of the servers, of shards; they outlive the client */
+    hf_time restart_guard; /* of a quorum: a server up for less has no vote; 0: every server has */
+    hf_time grant_lease;   /* a granted lock is ours for so long before it is confirmed */
+    hf_link keeper;        /* the link that renews */
+    bool attended;         /* a hold is confirmed or renewed only after its owner's word, each time anew */
 } hf_client_config;
 
 typedef struct hf_stats {
@@ -50,6 +51,8 @@ typedef struct hf_stats {
 
 typedef struct hf_op hf_op;
 typedef struct hf_client hf_client;
+typedef struct hf_quorum hf_quorum;
+typedef struct hf_ballot hf_ballot;
 typedef struct hf_cluster hf_cluster;
 
 /* A server and the links to it. It stays where it is while the client lives. */
@@ -85,10 +88,11 @@ struct hf_client {
     uint64_t random;
     hf_stats stats;
     bool closed;
+    hf_quorum *quorum; /* of a client in this mode; it has no links of its own */
+    bool is_member;           /* of a quorum */
 };
 
-/* Its first node is the configuration's server. `entropy`: 24 bytes from the system's random source. False when out of
- * memory, only with a group; the client is then to be freed. */
+/* `entropy`: 24 bytes from the system's random source. False when out of memory; it is to be freed all the same. */
 bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]);
 
 /* All operations must have ended. */
@@ -117,6 +121,9 @@ void hf_client_tick_keeper(hf_client *client, hf_time now);
 /* Marks the holds whose time is over as lost, without doing anything else. */
 void hf_client_notice(hf_client *client, hf_time now);
 
+/* Brings the end of a held hold up to date, marks it lost if it has ended. */
+void hf_client_look_at(hf_client *client, hf_hold *hold, hf_time now);
+
 /* Marks the hold lost and counts it. */
 void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason);
 
@@ -130,6 +137,11 @@ bool hf_client_is_quiet(const hf_client *client);
 
 /* The owner's word for a hold that asks for it: one renewal or confirmation may go out. */
 void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now);
+
+/* Grows when a hold begins to ask for its owner's word. */
+uint64_t hf_client_asked(const hf_client *client);
+
+hf_stats hf_client_stats(const hf_client *client);
 
 /* A handle with `count` of the hold's holds is gone without a release. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
@@ -149,6 +161,7 @@ typedef enum hf_op_kind {
     HF_OP_TTL,
     HF_OP_PING,
     HF_OP_COMMAND,
+    HF_OP_RAISE,       /* lifts the fencing counter to token_floor */
     HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
     HF_OP_RELEASE_ALL
 } hf_op_kind;
@@ -170,6 +183,7 @@ typedef struct hf_op_spec {
     hf_time lease;              /* acquire, extend */
     hf_time wait;               /* acquire; 0: one attempt, HF_NEVER: no end */
     uint64_t token_ttl_ms;      /* acquire; 0: no fencing */
+    uint64_t token_floor;       /* acquire: the token is at least this */
     bool renewed;               /* acquire: the watchdog keeps it */
     bool shared;                /* acquire: other processes may use this owner */
     const hf_names *const *all; /* of the _ALL kinds instead of names, no key twice */
@@ -184,7 +198,8 @@ typedef struct hf_op_spec {
 struct hf_op {
     hf_op *next;
     hf_client *client;
-    hf_node *node; /* where its key lives */
+    hf_node *node;            /* where its key lives */
+    hf_ballot *ballot; /* of a quorum's operation */
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */
     bool done;
@@ -215,6 +230,7 @@ struct hf_op {
     uint64_t wait;
     uint32_t from;
     uint64_t token;
+    long long server_us; /* the server's clock when it said yes; 0: not told */
     long long busy_ms;
     uint32_t joins;
     uint32_t dropped; /* holds of collected handles, to be let go of when this re-entry is over */

@@ -14,6 +14,8 @@ size_t hf_waiter_format(char *text, size_t size, const hf_client *client, uint64
 
 /* acquire.c */
 void hf_acquire_begin(hf_op *op, hf_time now);
+/* The hold this acquire is about: the owner's own, or a new one. False: the operation is done. */
+bool hf_acquire_choose_hold(hf_op *op, hf_time now);
 void hf_acquire_unblock(hf_op *op, hf_time now);
 void hf_acquire_on_subscribed(hf_op *op, hf_time now);
 void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time now);

@@ -73,7 +73,7 @@ static bool is_used(const hf_client *client, const hf_node *node) {
 
 /* Clusters are rebuilt under a client that lives for years: nodes that are gone make room. */
 static uint16_t reuse_node(hf_client *client, const hf_server *server) {
-    for (size_t i = client->config.group->count; i < client->node_count; i++) {
+    for (size_t i = client->config.server_count; i < client->node_count; i++) {
         if (is_used(client, client->nodes[i])) continue;
         client->nodes[i]->server = *server;
         return (uint16_t)i;
@@ -271,6 +271,7 @@ void hf_cluster_watch(hf_node *node) {
     node->links[HF_LINK_CALLS].on_refusal = node->links[HF_LINK_KEEPER].on_refusal = on_refusal;
     node->links[HF_LINK_CALLS].on_closed = on_calls_closed;
     node->links[HF_LINK_KEEPER].on_closed = on_keeper_closed;
+    node->links[HF_LINK_CALLS].max_elements = node->links[HF_LINK_KEEPER].max_elements = HF_SLOTS_MAX_ELEMENTS;
 }
 
 /* ---- the map ---- */
@@ -373,7 +374,7 @@ static void on_all_down(hf_cluster *cluster, hf_time now) {
 
 /* The configuration's nodes, and those that serve. */
 static bool is_asked(const hf_client *client, size_t place) {
-    return place < client->config.group->count || client->nodes[place]->serves;
+    return place < client->config.server_count || client->nodes[place]->serves;
 }
 
 static size_t count_asked(const hf_cluster *cluster) {
@@ -480,7 +481,7 @@ void hf_cluster_tick(hf_cluster *cluster, hf_time now) {
 
 /* ---- beginning and ending ---- */
 
-bool hf_cluster_begin(hf_client *client, const hf_group *group) {
+bool hf_cluster_open(hf_client *client) {
     hf_cluster *cluster = calloc(1, sizeof *cluster);
     if (!cluster) return false;
     cluster->client = client;
@@ -492,13 +493,13 @@ bool hf_cluster_begin(hf_client *client, const hf_group *group) {
     cluster->limbo.opened_at = HF_NEVER;
     client->cluster = cluster;
     hf_cluster_watch(&client->first);
-    for (size_t i = 1; i < group->count; i++) {
-        if (!hf_client_add_node(client, &group->servers[i])) return false;
+    for (size_t i = 1; i < client->config.server_count; i++) {
+        if (!hf_client_add_node(client, &client->config.servers[i])) return false;
     }
     return true;
 }
 
-void hf_cluster_end(hf_cluster *cluster) {
+void hf_cluster_close(hf_cluster *cluster) {
     hf_session_drop(&cluster->query);
     hf_session_drop(&cluster->probe);
     hf_request_clear(&cluster->query);

@@ -10,11 +10,11 @@
 #include "client.h"
 #include "slots.h"
 
-/* Adds a node for each of the group's servers. False when out of memory. */
-bool hf_cluster_begin(hf_client *client, const hf_group *group);
+/* Adds a node for each of the configuration's servers. False when out of memory. */
+bool hf_cluster_open(hf_client *client);
 
 /* Before the client's nodes are freed: fails what waits. Does not free the cluster. */
-void hf_cluster_end(hf_cluster *cluster);
+void hf_cluster_close(hf_cluster *cluster);
 
 /* Of a new node: from here on it tells of refusals and lost connections. */
 void hf_cluster_watch(hf_node *node);

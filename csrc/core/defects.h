@@ -23,7 +23,11 @@
     X(RENEWAL_AFTER)      /* a released hold is renewed */                                                             \
     X(NO_RENEWAL)         /* nothing is renewed after the first time */                                                \
     X(COUNT_TWICE)        /* a re-entry counts two */                                                                  \
-    X(NO_LOGOUT)          /* the events link stays open */
+    X(NO_LOGOUT)          /* the events link stays open */                                                             \
+    X(QUORUM_LESS_ONE)    /* one vote less than a majority is enough */                                                \
+    X(NO_WRITE_BACK)      /* the token of a quorum stays with the server that gave it */                               \
+    X(NO_GUARD)           /* a server that has just restarted has a vote */                                            \
+    X(MINORITY_KEPT)      /* what a lost ballot got is not given back */
 
 #define HF_DEFECT_ENTRY(name) HF_DEFECT_##name,
 typedef enum hf_defect { HF_DEFECT_LIST(HF_DEFECT_ENTRY) HF_DEFECT_COUNT } hf_defect;

@@ -28,6 +28,7 @@ static const char *const ADVICE[] = {
     [HF_NOT_HELD] = "release and extend only what this owner has acquired",
     [HF_CONFLICT] = "use another key or a prefix",
     [HF_DENIED] = "check the user, the password and the ACL, and that the server is a master",
+    [HF_NO_QUORUM] = "check the servers named; a majority of them must be there",
     [HF_MISMATCH] = "use a new key for a new request",
     [HF_CLOSED] = "make a new client",
 };

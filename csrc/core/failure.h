@@ -26,7 +26,7 @@ typedef enum hf_code {
 /* The code's name in Lua, as "busy". */
 const char *hf_code_name(hf_code code);
 
-#define HF_FAILURE_TEXT 320
+#define HF_FAILURE_TEXT 640
 
 typedef struct hf_failure {
     hf_code code;

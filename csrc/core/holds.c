@@ -178,7 +178,12 @@ void hf_hold_ref(hf_hold *hold) {
 }
 
 void hf_hold_unref(hf_hold *hold) {
-    if (--hold->refs == 0) free(hold);
+    if (--hold->refs > 0) return;
+    for (uint32_t i = 0; i < hold->part_count; i++) {
+        if (hold->parts[i]) hf_hold_unref(hold->parts[i]);
+    }
+    free(hold->parts);
+    free(hold);
 }
 
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {

@@ -50,15 +50,17 @@ struct hf_hold {
     hf_layout layout;
     hf_lost_reason reason;
     bool in_table;
-    bool renewed;  /* by the watchdog */
-    bool granted;  /* came by a grant that is not confirmed yet */
-    bool busy;     /* a command that sets its TTL or its owner is in flight; no second one is sent */
-    bool shared;   /* other processes may use its owner */
-    bool leftover; /* an earlier acquire of unknown outcome may stand on the server */
-    bool in_order; /* leaves behind a command of unknown outcome, over the same link */
-    bool at_risk;  /* the last renewal failed */
-    bool asks;     /* for its owner's word, before it is renewed */
-    bool allowed;  /* the owner has given it */
+    bool renewed;    /* by the watchdog */
+    bool granted;    /* came by a grant that is not confirmed yet */
+    bool busy;       /* a command that sets its TTL or its owner is in flight; no second one is sent */
+    bool shared;     /* other processes may use its owner */
+    bool leftover;   /* an earlier acquire of unknown outcome may stand on the server */
+    bool in_order;   /* leaves behind a command of unknown outcome, over the same link */
+    bool at_risk;    /* the last renewal failed */
+    bool asks;       /* for its owner's word, before it is renewed */
+    bool allowed;    /* the owner has given it */
+    hf_hold **parts; /* of a quorum: the holds of its members, each referenced, NULL: none; NULL: not one of a quorum */
+    uint32_t part_count;
     uint32_t key_size, owner_size;
     char bytes[]; /* key, owner */
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "client_internal.h"
+#include "quorum.h"
 
 #define BATCH 100
 #define LEAVE_FOR (30 * HF_SECOND)
@@ -65,6 +66,7 @@ static void ask_owner(hf_client *client, hf_hold *hold) {
 }
 
 void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now) {
+    if (client->quorum) hf_quorum_allow(client, hold, now);
     if (!hold->asks || !hold->in_table) return;
     hold->asks = false;
     hold->allowed = true;

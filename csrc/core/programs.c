@@ -23,6 +23,10 @@ const hf_program *hf_program_complete(void) {
     return &hf_program_table[HF_PROGRAM_COMPLETE];
 }
 
+const hf_program *hf_program_raise(void) {
+    return &hf_program_table[HF_PROGRAM_RAISE];
+}
+
 const hf_program *hf_program_acquire_all(void) {
     return &hf_program_table[HF_PROGRAM_ACQUIRE_ALL];
 }

@@ -26,6 +26,7 @@ const hf_program *hf_program_extend(hf_layout layout);
 const hf_program *hf_program_renew(hf_layout layout);
 const hf_program *hf_program_info(hf_layout layout);
 const hf_program *hf_program_complete(void); /* a guard's */
+const hf_program *hf_program_raise(void);
 const hf_program *hf_program_acquire_all(void);
 const hf_program *hf_program_release_all(void);
 

@@ -19,6 +19,7 @@ enum hf_program_id {
     HF_PROGRAM_MUTEX_LEAVE,
     HF_PROGRAM_MUTEX_RELEASE,
     HF_PROGRAM_MUTEX_RENEW,
+    HF_PROGRAM_RAISE,
     HF_PROGRAM_RELEASE,
     HF_PROGRAM_RELEASE_ALL,
     HF_PROGRAM_RENEW,
@@ -37,7 +38,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "b14b3aa984253225f9c3697b2387702273607f7d",
+    {"acquire", "6de2c549ccaf0661adc710542ffae5387e1482d2",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -65,11 +66,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -164,8 +165,9 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
+     "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
-     "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
+     "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
      "local function take(others)\n"
@@ -173,7 +175,7 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\n"
-     "return { 1, token, others }\n"
+     "return { 1, token, others, FLOOR and server_us() }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -220,8 +222,8 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     6067, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "92fcd2f8e1116bd079e3312ae5bfc7c2844d2002",
+     6148, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "4b275d8035a334e0adc9d5808d78c5991e06c307",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -249,11 +251,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -373,8 +375,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     4802, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "871cd568790b0807ba3a0201e93e816404d44786",
+     4821, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "63904399471b461ddcdb31fd22e890da2cfb2108",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -402,11 +404,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -501,8 +503,9 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
+     "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
-     "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
+     "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
      "local function take(others)\n"
@@ -510,7 +513,7 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\n"
-     "return { 1, token, others }\n"
+     "return { 1, token, others, FLOOR and server_us() }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -566,8 +569,8 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     6438, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "f1c3956ee19fa8383b3a11b97fec62fd1e14de0b",
+     6519, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "50bbbf962576d6bd82845123945a2becb4f295bc",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -595,11 +598,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -712,7 +715,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     4481, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+     4500, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "9fa7cf27115cdcc8d831ef27bd9a6c15e5fc059e",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -742,7 +745,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      915, &hf_program_table[HF_PROGRAM_SHARDED_EXTEND]},
-    {"force", "b9503f28cde2fb80a3389e352d42b1892246beb3",
+    {"force", "4bbb4b7b05308a7ba5f0372f170e57a23c6cd528",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -770,11 +773,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -873,7 +876,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     4122, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+     4141, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
     {"info", "010a9af4f2db9c57c7fe04506e67c4c8869e7152",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -908,7 +911,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      955, &hf_program_table[HF_PROGRAM_SHARDED_INFO]},
-    {"leave", "5774864cd69bdead8a1395813865091e68401af9",
+    {"leave", "dfd46c3574904380954b6d8fdfad4c3d093749b4",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -936,11 +939,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1059,8 +1062,8 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     4748, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "b4a1ea04b47379139f439096ef346f77882f89d8",
+     4767, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "ae84557886e61f396b24be820e1cb1c99253dd77",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1086,11 +1089,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1185,8 +1188,9 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
+     "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
-     "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
+     "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
      "local function take(others)\n"
@@ -1194,7 +1198,7 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\n"
-     "return { 1, token, others }\n"
+     "return { 1, token, others, FLOOR and server_us() }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -1241,7 +1245,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5882, NULL},
+     5963, NULL},
     {"mutex_extend", "522058fe2b0b9f30dd322056224f18362521c2a0",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1269,7 +1273,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      730, NULL},
-    {"mutex_force", "81fcf8799deaba2414dd2c9f106975a742821ed1",
+    {"mutex_force", "c1b3ed1a3d08b4d43eb2e42470405f10ebd39fb2",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1295,11 +1299,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1398,7 +1402,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     3937, NULL},
+     3956, NULL},
     {"mutex_info", "ef6590148c6f9b76987fbf62a54871b3282e16f8",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1431,7 +1435,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      770, NULL},
-    {"mutex_leave", "6371e21fdf489722bd7c4e37b4127f62114fe1c2",
+    {"mutex_leave", "84826fc5bfd91b526bdf3af0a1acc85b86188d5a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1457,11 +1461,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1580,8 +1584,8 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     4563, NULL},
-    {"mutex_release", "bbe6fb6236dee83f7848628f09ea1a0192131931",
+     4582, NULL},
+    {"mutex_release", "22a87521a09e8a89fd6cab393245deecd0174b85",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1607,11 +1611,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1717,7 +1721,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     4050, NULL},
+     4069, NULL},
     {"mutex_renew", "d7a1c8a5ec6186786ebf1884c042b7d18d4cd22a",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -1747,7 +1751,17 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      707, NULL},
-    {"release", "bfeda1b37e36377b8eb0efcef32f6325172442c6",
+    {"raise", "c6da630b527d7b268aa5d0253ffc24e562c190ee",
+     "local last = tonumber(redis.call('GET', KEYS[1]))\n"
+     "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
+     "if last and redis.call('PTTL', KEYS[1]) == -1 then\n"
+     "redis.call('SET', KEYS[1], ARGV[1])\n"
+     "else\n"
+     "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n"
+     "end\n"
+     "return 1\n",
+     262, NULL},
+    {"release", "cb8b091686b25266f3bf9b6449ca84096278a52a",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1775,11 +1789,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -1885,8 +1899,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     4235, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "eccaf69c4bf6ee64d177f55edcce80695faf8e26",
+     4254, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
+    {"release_all", "f75f0a4463cf5ff3cb785283cf104df3d16e8f40",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -1914,11 +1928,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -2030,7 +2044,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = done and result or -2\n"
      "end\n"
      "return results\n",
-     4420, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+     4439, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "767a042fb0e180cddd96eaaf6d0f1bb8ffba465c",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -2062,7 +2076,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      892, &hf_program_table[HF_PROGRAM_SHARDED_RENEW]},
-    {"sharded_acquire", "913827de1a3c867cd704a98a58a733b132139541",
+    {"sharded_acquire", "6756402d87d0ec8bfa968708159054a600fa45a2",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2090,11 +2104,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -2189,8 +2203,9 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
+     "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
-     "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
+     "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
      "local function take(others)\n"
@@ -2198,7 +2213,7 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\n"
-     "return { 1, token, others }\n"
+     "return { 1, token, others, FLOOR and server_us() }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -2245,8 +2260,8 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     6073, NULL},
-    {"sharded_acquire_all", "bed4f76f6a776fb89294e95df80e22e5d77e64a2",
+     6154, NULL},
+    {"sharded_acquire_all", "b58bf0deccd2b1692863aa53d199fb53c87b8227",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2274,11 +2289,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -2398,8 +2413,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     4808, NULL},
-    {"sharded_begin", "9569b02074c2d373612bc7c204552a81de634f62",
+     4827, NULL},
+    {"sharded_begin", "24a69d2e6b80517c6e1d3bbc59459b98aadeea9f",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2427,11 +2442,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -2526,8 +2541,9 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]\n"
+     "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
-     "if FROM == 0 then return next_token(TOKEN_TTL) end\n"
+     "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
      "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
      "end\n"
      "local function take(others)\n"
@@ -2535,7 +2551,7 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\n"
-     "return { 1, token, others }\n"
+     "return { 1, token, others, FLOOR and server_us() }\n"
      "end\n"
      "local function granted()\n"
      "return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0\n"
@@ -2591,8 +2607,8 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     6444, NULL},
-    {"sharded_complete", "a719d6d4226011abda906eafddfb2e5252ba6767",
+     6525, NULL},
+    {"sharded_complete", "93bb5ff5670ffce724de094976bec412c64d3883",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2620,11 +2636,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -2737,7 +2753,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     4487, NULL},
+     4506, NULL},
     {"sharded_extend", "d694109058462aa93ce7ccb6b394095878d61c33",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -2767,7 +2783,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      921, NULL},
-    {"sharded_force", "427cbbd3b504e8ead505075494edc244935d3564",
+    {"sharded_force", "2f708784cbce8b925fbc67a789eeb825ea9ba5b0",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2795,11 +2811,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -2898,7 +2914,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "pass_on()\n"
      "return 1\n",
-     4128, NULL},
+     4147, NULL},
     {"sharded_info", "4fa970d21a677ef7b2a0e6e999097d56b93f52d2",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -2933,7 +2949,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      961, NULL},
-    {"sharded_leave", "14ed2ccd654df9444753d619a03eeada2b2c0778",
+    {"sharded_leave", "1e72eb943c5826db21b6c1ea4c00e2e8786a2f51",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2961,11 +2977,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -3084,8 +3100,8 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "end\n"
      "return 1\n",
-     4754, NULL},
-    {"sharded_release", "736fdedfd16b1c0dd86a1dd3e979d9ffe01489e6",
+     4773, NULL},
+    {"sharded_release", "365d4dd67fdfa1ef5ac284409b12958bdc2c7831",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -3113,11 +3129,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -3223,8 +3239,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "pass_on()\n"
      "return 1\n",
-     4241, NULL},
-    {"sharded_release_all", "960c6e41d7a1c7190d4f155a099e2357106d7812",
+     4260, NULL},
+    {"sharded_release_all", "3489765c56ccbbedb07eba11873d4b9e545a51e0",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -3252,11 +3268,11 @@ static const hf_program hf_program_table[] = {
      "local time = redis.call('TIME')\n"
      "return time[1] * 1000000 + time[2]\n"
      "end\n"
-     "local function next_token(ttl_ms)\n"
+     "local function next_token(ttl_ms, floor)\n"
      "if ttl_ms == '0' then return 0 end\n"
      "local last = tonumber(redis.call('GET', COUNTER))\n"
      "if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end\n"
-     "local token = math.max((last or 0) + 1, server_us())\n"
+     "local token = math.max((last or 0) + 1, server_us(), floor or 0)\n"
      "local text = string.format('%.0f', token)\n"
      "if last and redis.call('PTTL', COUNTER) == -1 then\n"
      "redis.call('SET', COUNTER, text)\n"
@@ -3368,7 +3384,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = done and result or -2\n"
      "end\n"
      "return results\n",
-     4426, NULL},
+     4445, NULL},
     {"sharded_renew", "5bfa70df9fb85413cb2716e662f2fd0f7642699c",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

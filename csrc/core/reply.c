@@ -102,14 +102,20 @@ static redisReplyObjectFunctions FUNCTIONS = {
 };
 
 static void reset_limits(hf_reader *reader) {
-    reader->elements = HF_REPLY_MAX_ELEMENTS;
+    reader->elements = reader->max_elements;
     reader->bytes = HF_REPLY_MAX_BYTES;
+}
+
+void hf_reader_allow(hf_reader *reader, size_t elements) {
+    reader->max_elements = elements;
+    reset_limits(reader);
 }
 
 bool hf_reader_open(hf_reader *reader) {
     reader->redis = redisReaderCreateWithFunctions(&FUNCTIONS);
     if (!reader->redis) return false;
     reader->redis->privdata = reader;
+    reader->max_elements = HF_REPLY_MAX_ELEMENTS;
     reset_limits(reader);
     return true;
 }

@@ -9,7 +9,7 @@
 #include "types.h"
 
 /* Over all levels of one reply. */
-#define HF_REPLY_MAX_ELEMENTS 4096
+#define HF_REPLY_MAX_ELEMENTS 4096 /* unless the reader is told to allow more */
 #define HF_REPLY_MAX_BYTES ((size_t)4 << 20)
 
 typedef enum hf_reply_type {
@@ -32,6 +32,7 @@ typedef struct hf_reply {
 /* What one reply may still take; begins anew with each reply. */
 typedef struct hf_reader {
     redisReader *redis;
+    size_t max_elements;
     size_t elements, bytes;
 } hf_reader;
 
@@ -39,6 +40,9 @@ typedef struct hf_reader {
 bool hf_reader_open(hf_reader *reader);
 
 void hf_reader_close(hf_reader *reader);
+
+/* From the next reply on. Not in the middle of one. */
+void hf_reader_allow(hf_reader *reader, size_t elements);
 
 /* False when out of memory. */
 bool hf_reader_feed(hf_reader *reader, const char *bytes, size_t size);

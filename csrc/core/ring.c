@@ -46,7 +46,7 @@ static void add_points(hf_ring *ring, const hf_shard *shard, size_t place) {
 bool hf_ring_make(hf_ring *ring, const hf_shard *shards, size_t count) {
     size_t points = 0;
     for (size_t i = 0; i < count; i++) points += (size_t)POINTS_PER_WEIGHT * shards[i].weight;
-    *ring = (hf_ring){.points = calloc(points, sizeof *ring->points)};
+    *ring = (hf_ring){.points = calloc(points ? points : 1, sizeof *ring->points)};
     if (!ring->points) return false;
     for (size_t i = 0; i < count; i++) add_points(ring, &shards[i], i);
     qsort(ring->points, ring->count, sizeof *ring->points, by_hash);

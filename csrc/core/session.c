@@ -10,6 +10,7 @@
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
     *session = (hf_session){.config = config, .server = &config->server, .random = random};
+    session->max_elements = HF_REPLY_MAX_ELEMENTS;
     session->queue_end = &session->queue;
 }
 
@@ -288,7 +289,7 @@ static bool say_login(hf_session *session) {
     const hf_session_config *config = session->config;
     const hf_server *server = session->server;
     size_t said = 0;
-    session->login_auth = session->login_select = SIZE_MAX;
+    session->login_auth = session->login_select = session->login_info = SIZE_MAX;
     if (server->password[0]) {
         hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
         session->login_auth = said++;
@@ -306,6 +307,11 @@ static bool say_login(hf_session *session) {
         said++;
         if (!hf_session_say(session, 3, setname)) return false;
     }
+    if (config->asks_uptime) {
+        hf_slice info[] = {{"INFO", 4}, {"server", 6}};
+        session->login_info = said++;
+        if (!hf_session_say(session, 2, info)) return false;
+    }
     session->login_said = session->login_left = said;
     return true;
 }
@@ -314,7 +320,9 @@ void hf_session_opened(hf_session *session, hf_time now) {
     session->state = HF_SESSION_LOGIN;
     session->opened_at = session->heard_at = now;
     session->opens++;
-    if (!hf_reader_open(&session->reader) || !say_login(session)) {
+    bool readable = hf_reader_open(&session->reader);
+    if (readable) hf_reader_allow(&session->reader, session->max_elements);
+    if (!readable || !say_login(session)) {
         want_close(session, HF_NO_MEMORY, "out of memory");
     } else if (session->login_left == 0) {
         become_ready(session, now);
@@ -328,8 +336,18 @@ static bool is_fatal_at_login(const hf_session *session, size_t index, const cha
     return strncmp(error, "NOAUTH", 6) == 0 || hf_code_of_error(error) == HF_UNREACHABLE;
 }
 
+/* A server that does not tell has just begun, for all that is known. */
+static void note_uptime(hf_session *session, const hf_reply *reply, hf_time now) {
+    static const char FIELD[] = "uptime_in_seconds:";
+    const char *text = reply->type == HF_REPLY_STRING ? strstr(reply->string, FIELD) : NULL;
+    unsigned long long seconds = text ? strtoull(text + sizeof FIELD - 1, NULL, 10) : 0;
+    hf_time up = seconds > now / HF_SECOND ? now : (hf_time)seconds * HF_SECOND;
+    session->server_since = now - up;
+}
+
 static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time now) {
     size_t index = session->login_said - session->login_left--;
+    if (index == session->login_info) note_uptime(session, reply, now);
     if (reply->type == HF_REPLY_ERROR && is_fatal_at_login(session, index, reply->string)) {
         hf_code code = hf_code_of_error(reply->string);
         bool refused = index == session->login_auth && code == HF_SERVER;

@@ -25,12 +25,14 @@ typedef struct hf_session_config {
     hf_server server;
     char name[128]; /* for CLIENT SETNAME, "": none */
     hf_time connect_timeout;
+    bool asks_uptime;        /* at the log-in: server_since */
     hf_time command_timeout; /* a server silent for so long is given up */
 } hf_session_config;
 
 struct hf_session {
     const hf_session_config *config;
     const hf_server *server; /* that of the configuration, unless set to another */
+    size_t max_elements;     /* of a reply */
     hf_session_state state;
     bool subscriber;
     bool wanted;  /* be connected even without requests */
@@ -41,9 +43,10 @@ struct hf_session {
     hf_request **replies;
     size_t replies_capacity; /* a power of two */
     uint64_t first_slot, next_slot;
-    size_t login_said, login_left;   /* commands of the log-in; replies still to come */
-    size_t login_auth, login_select; /* their places among them, SIZE_MAX: not said */
+    size_t login_said, login_left;               /* commands of the log-in; replies still to come */
+    size_t login_auth, login_select, login_info; /* their places among them, SIZE_MAX: not said */
     hf_time opened_at, retry_at, heard_at;
+    hf_time server_since;   /* the server runs since then or longer, if that is asked for */
     hf_time awaiting_since; /* when the first of the replies awaited was asked for */
     uint32_t vain_opens;    /* attempts since the server last served us */
     uint64_t *random;

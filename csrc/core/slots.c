@@ -26,6 +26,12 @@ uint16_t hf_slot_of(hf_slice key) {
     return crc16(tag_of(key)) % HF_SLOTS;
 }
 
+bool hf_slot_is_one(const hf_names *names) {
+    uint16_t slot = hf_slot_of(names->key);
+    return hf_slot_of(names->counter) == slot && hf_slot_of(names->queue) == slot &&
+           hf_slot_of(names->releases) == slot;
+}
+
 void hf_slots_init(hf_slots *slots) {
     slots->nodes = NULL;
     slots->count = 0;

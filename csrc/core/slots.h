@@ -6,12 +6,16 @@
 #ifndef HF_SLOTS_H
 #define HF_SLOTS_H
 
+#include "names.h"
 #include "reply.h"
 #include "url.h"
 
 #define HF_SLOTS 16384
 #define HF_SLOTS_MAX_NODES 1024
 #define HF_SLOT_NOBODY UINT16_MAX
+
+/* What a reader should allow for a reply to CLUSTER SLOTS: a range for each slot, two nodes in each. */
+#define HF_SLOTS_MAX_ELEMENTS ((size_t)16 * HF_SLOTS)
 
 typedef struct hf_slots {
     hf_address *nodes; /* the masters, each once */
@@ -22,6 +26,10 @@ typedef struct hf_slots {
 /* The slot of a key, or of a channel: 0..HF_SLOTS - 1, CRC16 (XMODEM) of what stands between the first { and the next
  * }, or of all when nothing does. */
 uint16_t hf_slot_of(hf_slice key);
+
+/* Whether the keys and the channel of a lock are in one slot. They are not when the key has braces that make no tag, as
+ * in "a{b" and "a}b". */
+bool hf_slot_is_one(const hf_names *names);
 
 /* No slot belongs to anybody. */
 void hf_slots_init(hf_slots *slots);

@@ -51,7 +51,7 @@ static void settle_on_hold(hf_lua_lock *lock, hf_op *op) {
     if (op->hold && releases) hf_lock_let_go(lock, op->hold);
     hf_hold *older = op->failure.code == HF_NOT_HELD ? hf_lock_superseded(lock, op->spec.owner) : NULL;
     if (!older) return;
-    hf_failure_set(&op->failure, HF_LOST, "use", lock->names.key, lock->driver->config.session.server.label,
+    hf_failure_set(&op->failure, HF_LOST, "use", lock->names.key, lock->driver->client.first.server.label,
                    "it was lost: %s", hf_lost_reason_name(older->reason));
     lock->last_loss = older->reason;
     if (releases) hf_lock_let_go(lock, older);
@@ -152,7 +152,7 @@ bool hf_lock_prepare(hf_lua_lock *lock, hf_failure *failure) {
         return false;
     }
     if (lock->driver->closed || hf_driver_watch(lock->driver)) return true;
-    hf_failure_set(failure, HF_SERVER, "acquire", lock->names.key, lock->driver->config.session.server.label,
+    hf_failure_set(failure, HF_SERVER, "acquire", lock->names.key, lock->driver->client.first.server.label,
                    "no thread for the watchdog: %s", strerror(errno));
     return false;
 }

@@ -31,17 +31,84 @@ static const unsigned char *entropy_field(lua_State *L) {
     return (const unsigned char *)entropy;
 }
 
-/* new{ url, name, connect_timeout, command_timeout, grant_lease, external, attended, keeper_link, entropy } -> client |
- * nil, what is wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over a
- * third link. */
+/* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL: nothing. */
+static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX], size_t *count) {
+    size_t length = hf_rawlen(L, index);
+    luaL_argcheck(L, length >= 1 && length <= HF_SERVERS_MAX, 1, "1 to 64 servers");
+    for (*count = 0; *count < length; ++*count) {
+        size_t size;
+        lua_rawgeti(L, index, (int)*count + 1);
+        const char *url = luaL_checklstring(L, -1, &size);
+        const char *wrong = hf_url_parse(&servers[*count], url, size);
+        if (wrong) return lua_pushfstring(L, "%s (server %d)", wrong, (int)*count + 1);
+        lua_pop(L, 1);
+    }
+    return NULL;
+}
+
+/* The URL of one server, or of some nodes of a cluster. */
+static const char *read_url(const char *text, size_t size, hf_client_config *config, hf_server *servers) {
+    hf_url url;
+    const char *wrong = hf_url_read(&url, text, size);
+    if (wrong) return wrong;
+    config->session.server = url.server;
+    if (url.kind != HF_URL_CLUSTER) return hf_url_parse(&config->session.server, text, size);
+    config->mode = HF_MODE_CLUSTER;
+    config->servers = servers;
+    config->server_count = url.count;
+    for (size_t i = 0; i < url.count; i++) {
+        servers[i] = url.server;
+        hf_server_move(&servers[i], &url.hosts[i]);
+    }
+    return NULL;
+}
+
+/* The lists `names` (false: none) and `weights`, as long as `servers`; the texts stay in their table. */
+static const hf_shard *read_shards(lua_State *L, size_t count) {
+    hf_shard *shards = hf_newuserdata(L, count * sizeof *shards);
+    lua_getfield(L, 1, "names");
+    lua_getfield(L, 1, "weights");
+    for (size_t i = 0; i < count; i++) {
+        lua_rawgeti(L, -2, (int)i + 1);
+        lua_rawgeti(L, -2, (int)i + 1);
+        shards[i] = (hf_shard){.name = lua_tostring(L, -2), .weight = (unsigned)luaL_checkinteger(L, -1)};
+        lua_pop(L, 2);
+    }
+    return shards;
+}
+
+/* Of the table at 1: a server's URL, or the URLs of several and their mode. `servers` and what is left on the stack
+ * must live until the client is made. */
+static const char *read_where(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
+    static const char *const modes[] = {"one", "quorum", "shards", NULL};
+    const char *wrong;
+    size_t size;
+    lua_getfield(L, 1, "mode");
+    config->mode = (hf_mode)luaL_checkoption(L, -1, "one", modes);
+    if (config->mode == HF_MODE_ONE) {
+        lua_getfield(L, 1, "url");
+        const char *url = luaL_checklstring(L, -1, &size);
+        return read_url(url, size, config, servers);
+    }
+    lua_getfield(L, 1, "servers");
+    wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
+    if (!wrong && config->mode == HF_MODE_QUORUM && config->server_count > HF_QUORUM_MAX)
+        wrong = "a quorum has at most 32 servers";
+    config->servers = servers;
+    config->session.server = servers[0];
+    if (!wrong && config->mode == HF_MODE_SHARDS) config->shards = read_shards(L, config->server_count);
+    return wrong;
+}
+
+/* new{ url, mode, servers, names, weights, restart_guard, name, connect_timeout, command_timeout, grant_lease, external, attended,
+ * keeper_link, entropy } -> client | nil, what is wrong with the URL. An external client is driven through core.engine;
+ * with keeper_link it renews over a third link. */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
-    size_t size;
     luaL_checktype(L, 1, LUA_TTABLE);
-    lua_getfield(L, 1, "url");
-    const char *url = luaL_checklstring(L, -1, &size);
-    const char *wrong = hf_url_parse(&config.session.server, url, size);
+    hf_server *servers = hf_newuserdata(L, HF_SERVERS_MAX * sizeof *servers);
+    const char *wrong = read_where(L, &config, servers);
     if (wrong) {
         lua_pushnil(L);
         lua_pushstring(L, wrong);
@@ -49,7 +116,8 @@ static int l_new(lua_State *L) {
     }
     lua_getfield(L, 1, "name");
     snprintf(config.session.name, sizeof config.session.name, "%s", luaL_optstring(L, -1, ""));
-    lua_pop(L, 2);
+    lua_pop(L, 1);
+    config.restart_guard = hf_to_time(field_number(L, 1, "restart_guard"));
     config.session.connect_timeout = hf_to_time(field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(field_number(L, 1, "command_timeout"));
     config.grant_lease = hf_to_time(field_number(L, 1, "grant_lease"));
@@ -181,7 +249,7 @@ static void set_count(lua_State *L, const char *name, uint64_t value) {
 static int l_stats(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
-    hf_stats stats = driver->client.stats;
+    hf_stats stats = hf_client_stats(&driver->client);
     uint64_t opens = 0, wakes = driver->wakes, holds = driver->client.holds.count;
     for (size_t i = 0; i < hf_client_link_count(&driver->client); i++)
         opens += hf_client_link(&driver->client, i)->opens;
@@ -229,7 +297,7 @@ static int l_uuid(lua_State *L) {
 
 /* server(client) -> how messages name its server */
 static int l_server(lua_State *L) {
-    lua_pushstring(L, hf_check_driver(L, 1)->config.session.server.label);
+    lua_pushstring(L, hf_check_driver(L, 1)->client.first.server.label);
     return 1;
 }
 
@@ -238,7 +306,7 @@ static int l_tostring(lua_State *L) {
     hf_driver *driver = client->driver;
     if (!driver) lua_pushliteral(L, HF_CLIENT_TYPE ": (closed)");
     else
-        lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", driver->config.session.server.label,
+        lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", driver->client.first.server.label,
                         driver->closed ? " (closed)" : "");
     return 1;
 }

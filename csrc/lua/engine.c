@@ -161,7 +161,7 @@ static int l_turn(lua_State *L) {
     }
     lua_pushinteger(L, (lua_Integer)links);
     lua_pushnumber(L, deadline == HF_NEVER ? HUGE_VAL : hf_to_seconds(deadline));
-    lua_pushnumber(L, (lua_Number)client->asked);
+    lua_pushnumber(L, (lua_Number)hf_client_asked(client));
     hf_driver_leave(driver);
     return 3;
 }

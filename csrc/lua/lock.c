@@ -175,9 +175,7 @@ static hf_hold *own_hold(hf_lua_lock *lock, lua_Number number) {
     owner_text text;
     hf_client *client = &lock->driver->client;
     hf_hold *hold = hf_holds_find(&client->holds, lock->layout, lock->names.key, hf_lock_owner(lock, number, &text));
-    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, hf_driver_now(lock->driver))) {
-        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
-    }
+    if (hold) hf_client_look_at(client, hold, hf_driver_now(lock->driver));
     return hold;
 }
 

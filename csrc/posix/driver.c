@@ -38,7 +38,7 @@ static bool init_client(hf_driver *driver, const unsigned char *given) {
     unsigned char entropy[24];
     if (given) memcpy(entropy, given, sizeof entropy);
     else if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) return false;
-    hf_client_init(&driver->client, &driver->config, entropy);
+    if (!hf_client_init(&driver->client, &driver->config, entropy)) return false;
     driver->wake[0] = driver->wake[1] = -1;
     driver->pid = getpid();
     return true;
@@ -64,12 +64,50 @@ static void init_locks(hf_driver *driver) {
     pthread_mutex_init(&driver->mutex, NULL);
 }
 
+static bool copy_servers(hf_client_config *config, const hf_client_config *given) {
+    if (given->server_count == 0) return true;
+    hf_server *servers = calloc(given->server_count, sizeof *servers);
+    if (servers) memcpy(servers, given->servers, given->server_count * sizeof *servers);
+    config->servers = servers;
+    return servers != NULL;
+}
+
+static bool copy_shards(hf_client_config *config, const hf_client_config *given) {
+    if (!given->shards) return true;
+    size_t count = given->server_count, size = count * sizeof(hf_shard);
+    for (size_t i = 0; i < count; i++) size += given->shards[i].name ? strlen(given->shards[i].name) + 1 : 0;
+    hf_shard *shards = malloc(size);
+    config->shards = shards;
+    if (!shards) return false;
+    char *name = (char *)(shards + count);
+    for (size_t i = 0; i < count; i++) {
+        shards[i] = given->shards[i];
+        if (!shards[i].name) continue;
+        shards[i].name = strcpy(name, given->shards[i].name);
+        name += strlen(name) + 1;
+    }
+    return true;
+}
+
+static bool copy_config(hf_driver *driver, const hf_client_config *given) {
+    driver->config = *given;
+    driver->config.servers = NULL;
+    driver->config.shards = NULL;
+    return copy_servers(&driver->config, given) && copy_shards(&driver->config, given);
+}
+
+static void free_config(hf_client_config *config) {
+    free((void *)(uintptr_t)config->servers);
+    free((void *)(uintptr_t)config->shards);
+}
+
 hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *entropy) {
     hf_driver *driver = calloc(1, sizeof *driver);
     if (!driver) return NULL;
-    driver->config = *config;
     driver->refs = 1;
-    if (!init_client(driver, entropy)) {
+    if (!copy_config(driver, config) || !init_client(driver, entropy)) {
+        hf_client_free(&driver->client);
+        free_config(&driver->config);
         free(driver);
         return NULL;
     }
@@ -111,6 +149,7 @@ void hf_driver_unref(hf_driver *driver) {
     hf_driver_close(driver, HF_SECOND);
     hf_client_free(&driver->client);
     free(driver->connections);
+    free_config(&driver->config);
     pthread_mutex_destroy(&driver->mutex);
     pthread_cond_destroy(&driver->changed);
     free(driver);
@@ -351,9 +390,10 @@ static bool has_left_behind(const hf_driver *driver) {
     return false;
 }
 
-/* The watchdog reads its own link, and what calls have left behind while none runs. */
+/* The watchdog reads its own link, and what calls have left behind while none runs. What a quorum leaves behind with each
+ * call can wait: it is heard with the next one, or before the server counts as silent. */
 static unsigned watchdog_links(const hf_driver *driver) {
-    bool left_behind = !driver->calling && has_left_behind(driver);
+    bool left_behind = !driver->calling && !driver->client.quorum && has_left_behind(driver);
     return ROLE(HF_LINK_KEEPER) | (left_behind ? ROLE(HF_LINK_CALLS) : 0);
 }
 
@@ -412,12 +452,13 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) 
 
 #define IDLE HF_MS /* a connection heard so long ago is looked at before it is used */
 
-/* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. */
-static void notice_end(hf_driver *driver) {
+/* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. And replies that
+ * nobody waited for have their say. */
+static void hear_idle(hf_driver *driver) {
     for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
         const hf_session *calls = session_of(driver, link);
-        bool unused = calls->state == HF_SESSION_READY && !hf_session_has_work(calls);
-        if (unused && hf_now() >= calls->heard_at + IDLE) read_link(driver, link);
+        bool idle = hf_session_has_work(calls) || hf_now() >= calls->heard_at + IDLE;
+        if (calls->state == HF_SESSION_READY && idle) read_link(driver, link);
     }
 }
 
@@ -432,7 +473,7 @@ static void hold_signals(sigset_t *before) {
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible, hf_interrupt_check *check,
                      void *context) {
     sigset_t before;
-    notice_end(driver);
+    hear_idle(driver);
     hf_op *op = hf_client_begin(&driver->client, spec, hf_now());
     if (!op) return NULL;
     driver->calling = true;
@@ -474,7 +515,10 @@ static void *watch(void *context) {
     pthread_mutex_lock(&driver->mutex);
     while (must_go_on(driver)) {
         driver->sleeps_until = 0;
-        if (!driver->calling) serve_calls(driver);
+        if (!driver->calling) {
+            hear_idle(driver);
+            serve_calls(driver);
+        }
         serve_keeper(driver);
         pthread_cond_broadcast(&driver->changed);
         if (!must_go_on(driver)) break;

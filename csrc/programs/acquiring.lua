@@ -6,8 +6,9 @@
 -- ARGV[5] lease     ms; a re-entry never shortens the one that runs
 -- ARGV[6] token ttl ms, 0: no fencing
 -- ARGV[7] waiter    its place in the queue, "": do not wait
+-- ARGV[9] floor     of a quorum: the token is at least this, and the reply tells the server's clock
 --
--- { 1, token, others }           acquired; token 0: unchanged, or no fencing; `others`: holds of other processes that
+-- { 1, token, others, clock µs }  acquired; token 0: unchanged, or no fencing; `others`: holds of other processes that
 --                                came along with a grant
 -- { 0, ttl ms, ahead, foreign, kept }
 --                                busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will
@@ -17,10 +18,11 @@
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
 local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]
+local FLOOR = tonumber(ARGV[9])
 
 -- A re-entry keeps its token; another process that joins a shared owner has yet to learn it.
 local function token_of_hold()
-  if FROM == 0 then return next_token(TOKEN_TTL) end
+  if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end
   return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0
 end
 
@@ -29,7 +31,7 @@ local function take(others)
   set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end
-  return { 1, token, others }
+  return { 1, token, others, FLOOR and server_us() }
 end
 
 local function granted()

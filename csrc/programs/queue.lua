@@ -23,11 +23,11 @@ local function server_us()
 end
 
 -- A token above every earlier one, also when the counter was lost. A counter without a TTL is Java's: it stays so.
-local function next_token(ttl_ms)
+local function next_token(ttl_ms, floor)
   if ttl_ms == '0' then return 0 end
   local last = tonumber(redis.call('GET', COUNTER))
   if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end
-  local token = math.max((last or 0) + 1, server_us())
+  local token = math.max((last or 0) + 1, server_us(), floor or 0)
   local text = string.format('%.0f', token)
   if last and redis.call('PTTL', COUNTER) == -1 then
     redis.call('SET', COUNTER, text)

@@ -21,6 +21,9 @@ meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
 ---@field url? string redis://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
+---@field servers? string[] URLs of several servers, 1 to 32, instead of url
+---@field mode? string of several servers: "quorum", a lock is held by a majority of them
+---@field restart_guard? number seconds: in a quorum a server up for less has no vote; the longest lease anybody uses
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
 ---@field wait? number seconds that acquire waits, math.huge: no end; 10
@@ -30,8 +33,21 @@ meta.__metatable = meta.__name
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
 ---@field driver? string "posix"; under ngx_lua "resty" too, which is then the default
 
+local MOST_SERVERS = 32
+
+local function check_servers(value)
+  local wrong = "a list of 1 to 32 URLs"
+  if type(value) ~= "table" or #value == 0 or #value > MOST_SERVERS then return wrong end
+  for _, url in ipairs(value) do
+    if type(url) ~= "string" then return wrong end
+  end
+end
+
 local known = {
   url = options.text,
+  servers = check_servers,
+  mode = options.one_of("quorum"),
+  restart_guard = options.timeout,
   name = options.name,
   lease = options.lease,
   wait = options.wait,
@@ -46,11 +62,24 @@ local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
 
+local function check_where(given, level)
+  if given.servers and given.url then error("holdfast.new: give url or servers, not both", level + 1) end
+  if given.servers and not given.mode then error('holdfast.new: servers need a mode, "quorum"', level + 1) end
+  if given.mode and not given.servers then error("holdfast.new: mode is for servers, which are missing", level + 1) end
+  if given.restart_guard and given.mode ~= "quorum" then
+    error('holdfast.new: restart_guard is for mode = "quorum"', level + 1)
+  end
+end
+
 local function new(given, level)
   if type(given) == "string" then given = { url = given } end
   given = options.table(given, known, "holdfast.new", level + 1)
+  check_where(given, level + 1)
   local external = (given.driver or driver.default) == "resty"
   local client, wrong = raw.new {
+    mode = given.mode,
+    servers = given.servers,
+    restart_guard = given.restart_guard or 0,
     url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
     name = given.name or "holdfast",
     connect_timeout = given.connect_timeout or 1,
@@ -59,12 +88,13 @@ local function new(given, level)
     external = external,
     attended = external,
   }
-  if not client then error("holdfast.new: url: " .. wrong, level + 1) end
+  if not client then error(("holdfast.new: %s: %s"):format(given.servers and "servers" or "url", wrong), level + 1) end
   defaults[client] = {
     lease = given.lease or 30,
     wait = given.wait or 10,
     prefix = given.prefix or "",
     external = external,
+    quorum = given.mode == "quorum",
     patience = given.command_timeout or 3,
   }
   return client

@@ -207,6 +207,7 @@ function lock.new(client, key, given, defaults, layout)
     key = defaults.prefix .. key,
     layout = layout,
     external = defaults.external,
+    quorum = defaults.quorum,
     print = given.print,
     lease = given.lease or defaults.lease,
     wait = given.wait or defaults.wait,

@@ -79,7 +79,7 @@ end
 -- One client, one kind of lock, no owner that other processes may share: a single step serves all.
 local function are_alike(members)
   local first = raw.data(members[1])
-  if first.owner then return false end
+  if first.owner or first.quorum then return false end
   for _, lock in ipairs(members) do
     local data = raw.data(lock)
     local same = data.client == first.client and not data.owner and data.lease == first.lease

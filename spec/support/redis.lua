@@ -20,25 +20,32 @@ local function free_port()
   return port
 end
 
-local function config_lines(self, options)
-  local lines = {
-    "port " .. (self.port or 0),
-    "bind 127.0.0.1",
-    "unixsocket " .. self.path,
-    "dir " .. self.directory,
-    "daemonize no",
-    'save ""',
-    "appendonly " .. (options.persist and "yes" or "no"),
-    "appendfsync always",
-    "repl-diskless-sync-delay 0",
-  }
-  local function add(...) lines[#lines + 1] = (...):format(select(2, ...)) end
-  if options.password then add("requirepass %s", options.password) end
+local function store_lines(self, options, add)
+  add('save ""')
+  add("appendonly %s", options.persist and "yes" or "no")
+  add("appendfsync always")
+  add("repl-diskless-sync-delay 0")
   if options.password then add("masterauth %s", options.password) end
-  for _, user in ipairs(options.users or {}) do add("user %s", user) end
   if options.maxmemory then add("maxmemory %s", options.maxmemory) end
   local master = options.replica_of
   if master then add("replicaof 127.0.0.1 %d", assert(master.port, "a master needs tcp = true")) end
+  if options.cluster then
+    add("cluster-enabled yes")
+    add("cluster-port %d", self.bus_port)
+  end
+end
+
+local function config_lines(self, options)
+  local lines = {}
+  local function add(...) lines[#lines + 1] = (...):format(select(2, ...)) end
+  add("port %d", self.port or 0)
+  add("bind 127.0.0.1")
+  add("unixsocket %s", self.path)
+  add("dir %s", self.directory)
+  add("daemonize no")
+  if options.password then add("requirepass %s", options.password) end
+  for _, user in ipairs(options.users or {}) do add("user %s", user) end
+  if not options.sentinel then store_lines(self, options, add) end
   for _, line in ipairs(options.conf or {}) do lines[#lines + 1] = line end
   return lines
 end
@@ -64,28 +71,35 @@ end
 
 function Server:_launch()
   os.remove(self.path)
-  self.process = process.start {
-    "redis-server", self.directory .. "/redis.conf",
-    output = self.directory .. "/redis.log",
-    env = { LD_PRELOAD = false },
-  }
+  local command = { "redis-server", self.directory .. "/redis.conf", self.options.sentinel and "--sentinel" }
+  command.output = self.directory .. "/redis.log"
+  command.env = { LD_PRELOAD = false }
+  self.process = process.start(command)
   self.pid = self.process.pid
   return process.wait_until(function() return self:_ready() end, START_TIMEOUT) == "ready"
 end
 
 -- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
---   conf = { lines } }
+--   cluster = true (a node of one), sentinel = true (a Sentinel), conf = { lines } }
 function redis.start(options)
   options = options or {}
   local self = setmetatable({ options = options, directory = process.directory() }, Server)
   self.path = self.directory .. "/redis.sock"
   for _ = 1, START_TRIES do
-    if options.tcp then self.port = free_port() end
+    if options.tcp or options.cluster or options.sentinel then self.port = free_port() end
+    if options.cluster then self.bus_port = free_port() end
     write_config(self)
     if self:_launch() then return self end
     self.process:stop()
   end
   error("redis-server does not start: " .. self.process:output(), 2)
+end
+
+-- `n` servers that know nothing of each other, each with these options.
+function redis.several(n, options)
+  local list = {}
+  for i = 1, n do list[i] = redis.start(options) end
+  return list
 end
 
 -- For a url: /?db=0 and the like go behind it.
@@ -101,11 +115,18 @@ end
 
 -- cli("GET", key) or cli{ "GET", key }: the reply as spec.support.resp gives it
 function Server:cli(...)
+  if self.control and self.control:is_closed() then self:_disconnect() end
   if not self.control then self.control = assert(self:_connect()) end
   local ok, reply = pcall(self.control.call, self.control, ...)
   if ok then return reply end
   self:_disconnect()
   error(reply, 2)
+end
+
+-- The same; nil when the server does not answer.
+function Server:try_cli(...)
+  local ok, reply = pcall(self.cli, self, ...)
+  return ok and reply or nil
 end
 
 function Server:_disconnect()
@@ -123,7 +144,7 @@ function Server:kill(signal)
 end
 
 local function forget(self)
-  for _, name in ipairs { "dump.rdb", "appendonlydir" } do
+  for _, name in ipairs { "dump.rdb", "appendonlydir", "nodes.conf" } do
     sys.remove(self.directory .. "/" .. name)
   end
 end
@@ -135,6 +156,10 @@ function Server:restart(keep_data)
   if alive then self:kill("KILL") end
   if not keep_data then forget(self) end
   assert(self:_launch(), "redis-server does not start again")
+end
+
+function Server:is_running()
+  return not self.process:status()
 end
 
 function Server:stop()

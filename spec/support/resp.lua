@@ -8,6 +8,7 @@ local Connection = {}
 Connection.__index = Connection
 
 local TIMEOUT = 10
+local ETIMEDOUT = 110
 
 local function encode(arguments)
   local parts = { ("*%d\r\n"):format(#arguments) }
@@ -80,6 +81,13 @@ end
 function Connection:call(...)
   self:send(...)
   return self:receive()
+end
+
+-- Whether the server has ended it, as far as is known here.
+function Connection:is_closed()
+  local bytes, _, code = sys.read(self.fd, 0)
+  self.buffer = self.buffer .. (bytes or "")
+  return bytes == "" or (not bytes and code ~= ETIMEDOUT)
 end
 
 function Connection:close()

@@ -49,6 +49,19 @@ TEST(slots_are_those_of_redis) {
     CHECK_EQ_INT(hf_slot_of((hf_slice){"{bar}", 4}), 4015); /* the brace is past the end */
 }
 
+static bool is_one(const char *key) {
+    hf_names names;
+    if (!hf_names_make(&names, hf_slice_of(key))) abort();
+    bool one = hf_slot_is_one(&names);
+    hf_names_free(&names);
+    return one;
+}
+
+TEST(the_names_of_a_lock_share_a_slot) {
+    CHECK(is_one("order:42") && is_one("{order}:42") && is_one("a{b}c") && is_one("a{b}c{d}") && is_one("{a}{"));
+    CHECK(!is_one("a{b") && !is_one("a}b") && !is_one("a{}b") && !is_one("}a"));
+}
+
 TEST(a_map) {
     hf_slots_init(&slots);
     CHECK(!belongs(0, "", 0) && slots.owner[16383] == HF_SLOT_NOBODY);
@@ -178,6 +191,46 @@ TEST(nodes_are_bounded) {
     CHECK(belongs(HF_SLOTS_MAX_NODES - 1, "a", HF_SLOTS_MAX_NODES));
     CHECK_EQ_INT(slots.owner[HF_SLOTS_MAX_NODES], HF_SLOT_NOBODY);
     hf_reply_free(many);
+    hf_slots_free(&slots);
+}
+
+/* A range of its own for each slot, with a replica, as real servers write them. */
+static char *worst_map(size_t *size) {
+    enum { MOST = 200 };
+    char *text = malloc((size_t)MOST * HF_SLOTS), *at = text;
+    if (!text) abort();
+    at += sprintf(at, "*%d\r\n", HF_SLOTS);
+    for (int i = 0; i < HF_SLOTS; i++) {
+        at += sprintf(at, "*4\r\n:%d\r\n:%d\r\n", i, i);
+        for (int port = 7000 + i % 3; port < 7010; port += 7)
+            at += sprintf(at, "*4\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n%040d\r\n*0\r\n", port, port);
+    }
+    *size = (size_t)(at - text);
+    return text;
+}
+
+static hf_reply *read_worst(size_t elements) {
+    hf_reader worst;
+    hf_reply *reply = NULL;
+    size_t size;
+    char *text = worst_map(&size);
+    if (!hf_reader_open(&worst)) abort();
+    hf_reader_allow(&worst, elements);
+    if (hf_reader_feed(&worst, text, size)) hf_reader_next(&worst, &reply);
+    hf_reader_close(&worst);
+    free(text);
+    return reply;
+}
+
+TEST(the_longest_map_is_read_when_the_reader_allows_it) {
+    CHECK(!read_worst(HF_REPLY_MAX_ELEMENTS));
+    hf_reply *reply = read_worst(HF_SLOTS_MAX_ELEMENTS);
+    CHECK(reply);
+    hf_slots_init(&slots);
+    CHECK(!hf_slots_read(&slots, reply, &ASKED));
+    CHECK_EQ_INT(slots.count, 3);
+    for (size_t i = 0; i < HF_SLOTS; i++) CHECK(belongs(i, "127.0.0.1", 7000 + (int)(i % 3)));
+    hf_reply_free(reply);
     hf_slots_free(&slots);
 }
 

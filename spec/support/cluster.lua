@@ -1,0 +1,250 @@
+-- A Redis Cluster of real servers on loopback. All slots are served, replicas follow and every node says so when
+-- start() returns. As with single servers, nothing is left at the end of the program.
+
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local SLOTS = 16384
+local PATIENCE = 60 -- seconds: a bound for a machine that does much else, not what it takes
+local MIGRATE_TIMEOUT = 5000 -- ms
+
+local Cluster = {}
+Cluster.__index = Cluster
+
+local cluster = {}
+
+local function expect_ok(reply)
+  assert(reply == "OK", type(reply) == "table" and reply.err or "not OK")
+end
+
+local function wait(what, cond)
+  return assert(process.wait_until(cond, PATIENCE), what)
+end
+
+function Cluster:running()
+  local up = {}
+  for _, node in ipairs(self.nodes) do
+    if node:is_running() and not node.hung then up[#up + 1] = node end
+  end
+  return up
+end
+
+function Cluster:_all(holds)
+  for _, node in ipairs(self:running()) do
+    if not holds(node) then return false end
+  end
+  return true
+end
+
+local function info(node)
+  local text = node:cli("CLUSTER", "INFO")
+  return function(name) return text:match(name .. ":(%S+)") end
+end
+
+-- Every node that runs says that all slots are served.
+function Cluster:is_ok()
+  return self:_all(function(node)
+    return info(node)("cluster_state") == "ok" and info(node)("cluster_slots_ok") == tostring(SLOTS)
+  end)
+end
+
+function Cluster:wait_ok()
+  return wait("the cluster is not ok", function() return self:is_ok() end)
+end
+
+local function meet(self)
+  for i, node in ipairs(self.nodes) do
+    expect_ok(node:cli("CLUSTER", "SET-CONFIG-EPOCH", i))
+    node.id = node:cli("CLUSTER", "MYID")
+  end
+  for _, node in ipairs(self.nodes) do
+    for _, other in ipairs(self.nodes) do
+      if other ~= node then expect_ok(node:cli("CLUSTER", "MEET", "127.0.0.1", other.port, other.bus_port)) end
+    end
+  end
+  wait("the nodes do not find each other", function()
+    return self:_all(function(node)
+      local _, linked = node:cli("CLUSTER", "NODES"):gsub(" connected", "")
+      return linked == #self.nodes and info(node)("cluster_known_nodes") == tostring(#self.nodes)
+    end)
+  end)
+end
+
+local function share_slots(self, masters)
+  for i = 1, masters do
+    local first, after = math.floor((i - 1) * SLOTS / masters), math.floor(i * SLOTS / masters)
+    expect_ok(self.nodes[i]:cli("CLUSTER", "ADDSLOTSRANGE", ("%d"):format(first), ("%d"):format(after - 1)))
+  end
+end
+
+local function follow(self, masters)
+  for i = masters + 1, #self.nodes do
+    local master = self.nodes[(i - 1) % masters + 1]
+    wait("a replica does not find its master", function()
+      return self.nodes[i]:cli("CLUSTER", "REPLICATE", master.id) == "OK"
+    end)
+  end
+end
+
+function Cluster:_replicas_follow()
+  return self:_all(function(node)
+    local role = node:cli("ROLE")
+    return role[1] == "master" or role[4] == "connected"
+  end)
+end
+
+-- start{ masters = 3, replicas = 1 (of each), password, node_timeout = 1000 (ms), conf = { lines } }
+function cluster.start(options)
+  options = options or {}
+  local masters = options.masters or 3
+  local conf = {
+    "cluster-node-timeout " .. (options.node_timeout or 1000),
+    "cluster-replica-validity-factor 0", -- a replica is never too old to take over
+    "cluster-allow-replica-migration no",
+  }
+  for _, line in ipairs(options.conf or {}) do conf[#conf + 1] = line end
+  local self = setmetatable({ options = options }, Cluster)
+  self.nodes = redis.several(masters * (1 + (options.replicas or 1)), {
+    cluster = true, password = options.password, users = options.users, conf = conf,
+  })
+  meet(self)
+  share_slots(self, masters)
+  follow(self, masters)
+  wait("the cluster is not ok", function() return self:is_ok() and self:_replicas_follow() and self:_agrees() end)
+  return self
+end
+
+-- The addresses of all nodes, or of those given.
+function Cluster:url(nodes)
+  local hosts = {}
+  for i, node in ipairs(nodes or self.nodes) do hosts[i] = "127.0.0.1:" .. node.port end
+  local login = self.options.password and (":%s@"):format(self.options.password) or ""
+  return ("redis+cluster://%s%s"):format(login, table.concat(hosts, ","))
+end
+
+function Cluster:slot(key)
+  return self:running()[1]:cli("CLUSTER", "KEYSLOT", key)
+end
+
+function Cluster:_by_port(port)
+  for _, node in ipairs(self.nodes) do
+    if node.port == port then return node end
+  end
+end
+
+-- The master of a slot as `asked` has it, or a node that runs. → node | nil
+function Cluster:owner(slot, asked)
+  for _, range in ipairs((asked or self:running()[1]):cli("CLUSTER", "SLOTS")) do
+    if range[1] <= slot and slot <= range[2] then return self:_by_port(range[3][2]) end
+  end
+end
+
+-- All nodes that run name the same masters for the same slots.
+function Cluster:_agrees()
+  local first
+  return self:_all(function(node)
+    local lines = {}
+    for _, range in ipairs(node:cli("CLUSTER", "SLOTS")) do
+      lines[#lines + 1] = ("%d %d %d"):format(range[1], range[2], range[3][2])
+    end
+    table.sort(lines)
+    local text = table.concat(lines, "\n")
+    first = first or text
+    return text == first
+  end)
+end
+
+function Cluster:node_of(key)
+  return self:owner(self:slot(key))
+end
+
+-- The running nodes that say they are masters.
+function Cluster:masters()
+  local list = {}
+  for _, node in ipairs(self:running()) do
+    if node:cli("ROLE")[1] == "master" then list[#list + 1] = node end
+  end
+  return list
+end
+
+function Cluster:replicas_of(master)
+  local list = {}
+  for _, node in ipairs(self:running()) do
+    local role = node:cli("ROLE")
+    if role[1] == "slave" and role[3] == master.port then list[#list + 1] = node end
+  end
+  return list
+end
+
+function Cluster:hang(node)
+  node.hung = true
+  node:kill("STOP")
+end
+
+function Cluster:resume(node)
+  node:kill("CONT")
+  node.hung = nil
+end
+
+-- Waits until another node has the slot that `old` had, all is served and all agree. → that node
+function Cluster:wait_promotion(slot, old)
+  local promoted
+  wait("no replica was promoted", function()
+    promoted = self:owner(slot)
+    return promoted and promoted ~= old and promoted:is_running() and self:is_ok() and self:_agrees()
+  end)
+  return promoted
+end
+
+-- A slot on its way from one master to another. While it is open, the old owner answers ASK for a key that it has not
+-- got any more, and the new one takes commands for it after ASKING.
+local Move = {}
+Move.__index = Move
+
+function Cluster:begin_move(slot, to)
+  local from = assert(self:owner(slot), "nobody has the slot")
+  local move = setmetatable({ cluster = self, slot = slot, from = from, to = to }, Move)
+  expect_ok(to:cli("CLUSTER", "SETSLOT", slot, "IMPORTING", from.id))
+  expect_ok(from:cli("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id))
+  return move
+end
+
+-- Carries at most `count` keys, all by default. → how many
+function Move:carry(count)
+  local keys = self.from:cli("CLUSTER", "GETKEYSINSLOT", self.slot, count or 1000)
+  if #keys == 0 then return 0 end
+  local command = { "MIGRATE", "127.0.0.1", self.to.port, "", 0, MIGRATE_TIMEOUT }
+  local password = self.cluster.options.password
+  for _, word in ipairs(password and { "AUTH", password } or {}) do command[#command + 1] = word end
+  command[#command + 1] = "KEYS"
+  for _, key in ipairs(keys) do command[#command + 1] = key end
+  local reply = self.from:cli(command)
+  assert(reply == "OK" or reply == "NOKEY", type(reply) == "table" and reply.err or reply)
+  return #keys
+end
+
+-- Carries what is left and gives the slot to the new owner. The others are told too, the new owner first.
+function Move:finish()
+  wait("the slot does not become empty", function()
+    self:carry()
+    return self.from:cli("CLUSTER", "COUNTKEYSINSLOT", self.slot) == 0
+  end)
+  for _, node in ipairs { self.to, self.from } do
+    expect_ok(node:cli("CLUSTER", "SETSLOT", self.slot, "NODE", self.to.id))
+  end
+  for _, node in ipairs(self.cluster:masters()) do
+    if node ~= self.to and node ~= self.from then node:cli("CLUSTER", "SETSLOT", self.slot, "NODE", self.to.id) end
+  end
+end
+
+-- All at once; the nodes agree when it returns.
+function Cluster:move(slot, to)
+  self:begin_move(slot, to):finish()
+  wait("the nodes do not agree", function() return self:_agrees() end)
+end
+
+function Cluster:stop()
+  for _, node in ipairs(self.nodes) do node:stop() end
+end
+
+return cluster
