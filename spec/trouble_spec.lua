@@ -185,6 +185,20 @@ describe("a server that hangs", function()
     assert.is_truthy(world.is_free("k"))
   end)
 
+  it("for longer than the lease leaves nothing of a lock whose handle is collected", function()
+    local one = client()
+    local held = { assert(one:lock("k", { lease = 2, watchdog = true }):acquire()) }
+    world.cli("PEXPIRE", "k", 60000)
+    world.server:kill("STOP")
+    assert.is_truthy(process.wait_until(function() return one:stats().losses == 1 end, 6))
+    assert.equal("unreachable", held[1]:lost())
+    held[1] = nil
+    collectgarbage() collectgarbage()
+    world.server:kill("CONT")
+    assert.is_truthy(world.is_free("k"))
+    assert.is_truthy(process.wait_until(function() return one:stats().holds == 0 end))
+  end)
+
   it("for longer than the lease never gives a lock that is over", function()
     local lock = world.client { command_timeout = 2 }:lock("k", { lease = 0.2 })
     assert(lock:acquire(0)) assert(lock:release())

@@ -113,7 +113,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hold->token_ttl_ms = op->spec.token_ttl_ms;
     hold->wait = 0;
     hold->leftover = false;
-    if (first) hold->token = token;
+    if (first || token > hold->token) hold->token = token; /* the counter of a shared owner's hold was lost */
     hold->state = HF_HOLD_HELD;
     hold->reason = HF_LOST_NOT;
     hf_keeper_resume(client, hold, now);

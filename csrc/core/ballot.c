@@ -55,6 +55,7 @@ hf_op_spec hf_ballot_spec(const hf_ballot *ballot, const hf_op_spec *spec) {
     own.print = ballot->print;
     own.result = ballot->result;
     own.wait = 0;
+    own.lost = NULL;
     return own;
 }
 
@@ -472,6 +473,10 @@ static void ask_parts(hf_op *op, hf_time now) {
 
 static void begin_on_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
+    if (op->spec.lost) {
+        hf_call_begin_on_lost(op);
+        return;
+    }
     hf_hold *hold = hf_holds_find(&client->holds, op->spec.layout, op->spec.names->key, op->spec.owner);
     if (hold) hf_quorum_look_at(client, hold, now);
     if (!hold || (hold->state != HF_HOLD_HELD && hold->state != HF_HOLD_LOST)) {

@@ -182,13 +182,10 @@ static void complete(hf_op *op, hf_time now) {
     hf_op_send(op, on_completed, deadline_of(op), false, now);
 }
 
-/* A hold that ended by its time may still stand on the server for a moment: the keeper sees to it. */
 static void release_lost(hf_op *op, hf_time now) {
-    hf_hold *hold = op->hold;
-    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
-    fail_lost(op, hold->reason);
-    if (by_time && !hold->shared) hf_keeper_leave(op->client, hold, now);
-    else drop_from_table(op, now);
+    fail_lost(op, op->hold->reason);
+    hf_keeper_leave_lost(op->client, op->hold, now);
+    hf_client_hold_is_free(op->client, op->hold, now);
 }
 
 /* ---- extend, check ---- */
@@ -252,17 +249,32 @@ static void extend(hf_op *op, hf_time now) {
 
 /* ---- on a hold ---- */
 
+static void refer_to(hf_op *op, hf_hold *hold) {
+    hf_hold_ref(hold);
+    op->hold = hold;
+}
+
+static void fail_not_held(hf_op *op) {
+    hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
+}
+
+/* Another handle of this owner may have acquired anew: that is not what the caller means. */
+void hf_call_begin_on_lost(hf_op *op) {
+    refer_to(op, op->spec.lost);
+    if (op->spec.lost_told) fail_not_held(op);
+    else fail_lost(op, op->hold->reason);
+}
+
 static void begin_on_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = hf_holds_find(&client->holds, op->spec.layout, op->spec.names->key, op->spec.owner);
     if (hold) hf_client_look_at(client, hold, now);
     bool ours = hold && (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LOST);
     if (!ours) {
-        hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
+        fail_not_held(op);
         return;
     }
-    hf_hold_ref(hold);
-    op->hold = hold;
+    refer_to(op, hold);
     if (hold->state == HF_HOLD_LOST) {
         if (op->spec.kind == HF_OP_RELEASE || op->spec.kind == HF_OP_COMPLETE) release_lost(op, now);
         else fail_lost(op, hold->reason);
@@ -277,6 +289,10 @@ static void begin_on_hold(hf_op *op, hf_time now) {
 }
 
 void hf_call_unblock(hf_op *op, hf_time now) {
+    if (op->hold->state == HF_HOLD_LOST && !op->hold->in_table) {
+        fail_lost(op, op->hold->reason);
+        return;
+    }
     hf_hold_unref(op->hold);
     op->hold = NULL;
     begin_on_hold(op, now);
@@ -388,7 +404,7 @@ void hf_call_begin(hf_op *op, hf_time now) {
     case HF_OP_RAISE: begin_plain(op, encode_raise(op), on_value, now); break;
     case HF_OP_PING: begin_plain(op, encode_ping(op), on_value, now); break;
     case HF_OP_COMMAND: begin_plain(op, encode_command(op), on_command, now); break;
-    default: begin_on_hold(op, now);
+    default: (op->spec.lost ? hf_call_begin_on_lost(op) : begin_on_hold(op, now));
     }
 }
 

@@ -418,7 +418,8 @@ hf_lost_reason hf_lost_reason_of(long long reply) {
 }
 
 hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
-    return hold->renewed && hold->at_risk ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
+    bool tried = hold->at_risk || hold->busy;
+    return hold->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }
 
 void hf_client_look_at(hf_client *client, hf_hold *hold, hf_time now) {
@@ -475,7 +476,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
         return;
     }
     if (hold->state == HF_HOLD_LOST) {
-        hf_holds_remove(&client->holds, hold);
+        hf_keeper_leave_lost(client, hold, now);
         return;
     }
     if (hold->state != HF_HOLD_HELD) return;
@@ -504,7 +505,7 @@ static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
 /* Like hf_keeper_leave, for all of them at once: the heap is sorted afterwards. */
 static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
     hold->in_table = false;
-    if (hold->state != HF_HOLD_LOST) hf_keeper_leave(client, hold, now);
+    if (hold->state != HF_HOLD_LOST || hf_keeper_may_stand(hold, now)) hf_keeper_leave(client, hold, now);
     hold->in_table = true;
 }
 
@@ -612,12 +613,14 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     if (!op) return NULL;
     op->client = client;
     op->spec = *spec;
-    op->node = hf_client_node(client, key_of(op));
+    op->node = hf_client_node(client, place_key_of(op));
     op->begun_at = now;
     op->number = ++client->last_op;
     *client->ops_end = op;
     client->ops_end = &op->next;
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
+    else if (is_in_pieces(op))
+        hf_op_fail(op, HF_CONFLICT, "its braces are no hash tag, so its lock would be in several slots of the cluster");
     else if (client->quorum) hf_ballot_begin(op, now);
     else if (spec->kind == HF_OP_ACQUIRE) hf_acquire_begin(op, now);
     else if (is_several(op)) hf_several_begin(op, now);

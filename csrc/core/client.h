@@ -186,6 +186,9 @@ typedef struct hf_op_spec {
     uint64_t token_floor;       /* acquire: the token is at least this */
     bool renewed;               /* acquire: the watchdog keeps it */
     bool shared;                /* acquire: other processes may use this owner */
+    hf_hold *lost;              /* release, complete, extend, check: the caller's own hold, lost and replaced in the
+                                   table by one of another handle: the operation is about it, and touches neither */
+    bool lost_told;             /* …and a release has told so */
     const hf_names *const *all; /* of the _ALL kinds instead of names, no key twice */
     size_t all_count;           /* at most HF_ALL_MAX */
     hf_slice print;             /* of a guard: the request's fingerprint */

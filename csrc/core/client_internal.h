@@ -27,6 +27,8 @@ void hf_acquire_give_up(hf_op *op, hf_time now);
 
 /* calls.c */
 void hf_call_begin(hf_op *op, hf_time now);
+/* The operation is about a hold of the caller's own that is lost: spec.lost. */
+void hf_call_begin_on_lost(hf_op *op);
 void hf_call_unblock(hf_op *op, hf_time now);
 void hf_call_give_up(hf_op *op, hf_time now);
 
@@ -46,6 +48,11 @@ void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now);
 void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now);
 /* The hold goes to the keeper, which leaves behind what may still be under way over the callers' link. */
 void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now);
+/* Whether the lost hold may still stand on the server. */
+bool hf_keeper_may_stand(const hf_hold *hold, hf_time now);
+/* The lost hold goes out of the table. What ended by its time may still stand on the server: the keeper makes it forget
+ * that, by a hold of its own. */
+void hf_keeper_leave_lost(hf_client *client, hf_hold *hold, hf_time now);
 /* The hold goes to the keeper, which makes the server forget it. */
 void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now);
 

@@ -9,6 +9,7 @@
 
 #define BATCH 100
 #define LEAVE_FOR (30 * HF_SECOND)
+#define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take so long without anything being wrong */
 
 typedef struct hf_task {
     hf_request request;
@@ -47,10 +48,14 @@ static void submit(hf_task *task, hf_link link, hf_request_done *done, hf_time d
     hf_client_submit(task->client, hf_hold_key(task->holds[0]), link, &task->request, now);
 }
 
+static bool has_own_link(const hf_client *client) {
+    return client->config.keeper == HF_LINK_KEEPER;
+}
+
 /* A server that does not answer the keeper is tried anew over a fresh connection. */
 static void distrust_link(hf_client *client, const hf_request *request) {
-    bool own = client->config.keeper == HF_LINK_KEEPER;
-    if (own && request->failure.code == HF_UNREACHABLE) hf_session_distrust(request->session);
+    bool unanswered = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
+    if (has_own_link(client) && unanswered) hf_session_distrust(request->session);
 }
 
 /* ---- the owner's word ---- */
@@ -116,11 +121,19 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     free_task(task);
 }
 
+/* An open connection may be dead: half of what is left is for another try over a new one. One that is being made, or
+ * that the callers have as well, is given all of it: giving up would not bring the reply any sooner. */
+static hf_time patience(const hf_client *client, const hf_hold *hold, hf_time now) {
+    hf_time left = hold->valid_until > now ? hold->valid_until - now : 0;
+    if (!has_own_link(client) || keeper_link(client, hold)->state != HF_SESSION_READY) return left;
+    return hf_time_max(left / 2, hf_time_min(left, LEAST_PATIENCE));
+}
+
 static hf_time renewal_deadline(const hf_task *task, hf_time now) {
     hf_time deadline = now + task->client->config.session.command_timeout;
     for (size_t i = 0; i < task->count; i++) {
-        hf_time left = task->holds[i]->valid_until > now ? task->holds[i]->valid_until - now : 0;
-        deadline = hf_time_min(deadline, now + hf_time_max(left / 2, 5 * HF_MS));
+        hf_time wait = patience(task->client, task->holds[i], now);
+        deadline = hf_time_min(deadline, now + hf_time_max(wait, 5 * HF_MS));
     }
     return deadline;
 }
@@ -226,6 +239,26 @@ void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
     hold->busy = false;
     hold->in_order = true;
     hf_keeper_leave(client, hold, now);
+}
+
+/* A renewal that was sent before the end is good for one more lease. */
+bool hf_keeper_may_stand(const hf_hold *hold, hf_time now) {
+    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
+    return by_time && !hold->shared && now < hf_time_add(hold->valid_until, hold->lease);
+}
+
+void hf_keeper_leave_lost(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_hold_ref(hold);
+    if (hold->in_table) hf_holds_remove(&client->holds, hold);
+    hf_hold *stand_in = NULL;
+    if (hf_keeper_may_stand(hold, now)) {
+        stand_in = hf_holds_add(&client->holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold));
+    }
+    if (stand_in) {
+        stand_in->lease = hold->lease;
+        hf_keeper_leave(client, stand_in, now);
+    }
+    hf_hold_unref(hold);
 }
 
 void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now) {

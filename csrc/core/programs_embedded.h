@@ -38,7 +38,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "6de2c549ccaf0661adc710542ffae5387e1482d2",
+    {"acquire", "56d68ad23d8028e8bc81bc519addf2b8203057eb",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -168,7 +168,8 @@ static const hf_program hf_program_table[] = {
      "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -222,7 +223,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     6148, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+     6195, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
     {"acquire_all", "4b275d8035a334e0adc9d5808d78c5991e06c307",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -376,7 +377,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      4821, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "63904399471b461ddcdb31fd22e890da2cfb2108",
+    {"begin", "4a02bbb40ecb00358b5deb92e8b27b8692e869f1",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -506,7 +507,8 @@ static const hf_program hf_program_table[] = {
      "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -569,7 +571,7 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     6519, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+     6566, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
     {"complete", "50bbbf962576d6bd82845123945a2becb4f295bc",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -1063,7 +1065,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      4767, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "ae84557886e61f396b24be820e1cb1c99253dd77",
+    {"mutex_acquire", "f2f22e32f2f618be9edf1f0730f26c1eca58932d",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
@@ -1191,7 +1193,8 @@ static const hf_program hf_program_table[] = {
      "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -1245,7 +1248,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     5963, NULL},
+     6010, NULL},
     {"mutex_extend", "522058fe2b0b9f30dd322056224f18362521c2a0",
      "local KIND = 'string'\n"
      "local function holds_of(lock, owner)\n"
@@ -2076,7 +2079,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      892, &hf_program_table[HF_PROGRAM_SHARDED_RENEW]},
-    {"sharded_acquire", "6756402d87d0ec8bfa968708159054a600fa45a2",
+    {"sharded_acquire", "2f2fcee663184ac37a9fbc9727be810357d91187",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2206,7 +2209,8 @@ static const hf_program hf_program_table[] = {
      "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -2260,7 +2264,7 @@ static const hf_program hf_program_table[] = {
      "return busy(ttl_ms, foreign)\n"
      "end\n"
      "return acquire()\n",
-     6154, NULL},
+     6201, NULL},
     {"sharded_acquire_all", "b58bf0deccd2b1692863aa53d199fb53c87b8227",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -2414,7 +2418,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      4827, NULL},
-    {"sharded_begin", "24a69d2e6b80517c6e1d3bbc59459b98aadeea9f",
+    {"sharded_begin", "e4b23668ecf4606aa4364f3cca3b8f33770d7cd5",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2544,7 +2548,8 @@ static const hf_program hf_program_table[] = {
      "local FLOOR = tonumber(ARGV[9])\n"
      "local function token_of_hold()\n"
      "if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end\n"
-     "return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0\n"
+     "if not SHARED or TOKEN_TTL == '0' then return 0 end\n"
+     "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function take(others)\n"
      "local token = token_of_hold()\n"
@@ -2607,7 +2612,7 @@ static const hf_program hf_program_table[] = {
      "local reply = acquire()\n"
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
-     6525, NULL},
+     6572, NULL},
     {"sharded_complete", "93bb5ff5670ffce724de094976bec412c64d3883",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -20,6 +20,10 @@ static void end_op(hf_lua_op *self) {
     self->op = NULL;
 }
 
+static bool is_about_hold(hf_op_kind kind) {
+    return kind == HF_OP_RELEASE || kind == HF_OP_COMPLETE || kind == HF_OP_EXTEND || kind == HF_OP_CHECK;
+}
+
 static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double seconds) {
     hf_lua_lock *lock = self->lock;
     lua_Number number = lock->owner ? 0 : hf_coroutine_number(L);
@@ -28,6 +32,8 @@ static hf_op_spec spec_of(lua_State *L, hf_lua_op *self, hf_op_kind kind, double
     if (kind == HF_OP_PING) spec.names = NULL;
     spec.print = lock->print;
     if (kind == HF_OP_EXTEND) spec.lease = hf_to_time(seconds);
+    const taken *lost = is_about_hold(kind) ? hf_lock_lost(lock, spec.owner) : NULL;
+    if (lost) spec.lost = lost->hold, spec.lost_told = lost->count == 0;
     if (kind != HF_OP_ACQUIRE) return spec;
     spec.wait = hf_to_time(seconds);
     spec.lease = lock->lease;
@@ -49,12 +55,6 @@ static void settle_on_hold(hf_lua_lock *lock, hf_op *op) {
     bool releases = op->spec.kind == HF_OP_RELEASE || op->spec.kind == HF_OP_COMPLETE;
     if (op->hold && op->failure.code == HF_LOST) lock->last_loss = op->hold->reason;
     if (op->hold && releases) hf_lock_let_go(lock, op->hold);
-    hf_hold *older = op->failure.code == HF_NOT_HELD ? hf_lock_superseded(lock, op->spec.owner) : NULL;
-    if (!older) return;
-    hf_failure_set(&op->failure, HF_LOST, "use", lock->names.key, lock->driver->client.first.server.label,
-                   "it was lost: %s", hf_lost_reason_name(older->reason));
-    lock->last_loss = older->reason;
-    if (releases) hf_lock_let_go(lock, older);
 }
 
 /* What the operation has to tell, kept while the mutex is let go of. */

@@ -25,7 +25,28 @@ void hf_lock_enter(hf_lua_lock *lock) {
     hf_lock_notice_fork(lock);
 }
 
+static bool is_over(const hf_hold *hold) {
+    return !hold->in_table || hold->state == HF_HOLD_LOST || hold->state == HF_HOLD_LEAVING;
+}
+
+static bool is_replaced(const hf_lua_lock *lock, const hf_hold *hold) {
+    const hf_holds *holds = &lock->driver->client.holds;
+    return hf_holds_find(holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold)) != NULL;
+}
+
+/* Told, and no newer hold of its owner is there to be kept from. */
+static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
+    return entry->count == 0 && !is_replaced(lock, entry->hold);
+}
+
+static void drop_settled(hf_lua_lock *lock) {
+    for (size_t i = lock->taken_count; i-- > 0;) {
+        if (is_settled(lock, &lock->taken[i])) drop_taken(lock, i);
+    }
+}
+
 bool hf_lock_reserve(hf_lua_lock *lock) {
+    if (lock->taken_count == lock->taken_capacity) drop_settled(lock);
     if (lock->taken_count < lock->taken_capacity) return true;
     size_t capacity = lock->taken_capacity ? lock->taken_capacity * 2 : 1;
     taken *grown = realloc(lock->taken, capacity * sizeof *grown);
@@ -35,11 +56,27 @@ bool hf_lock_reserve(hf_lua_lock *lock) {
     return true;
 }
 
-static bool is_over(const hf_hold *hold) {
-    return !hold->in_table || hold->state == HF_HOLD_LOST || hold->state == HF_HOLD_LEAVING;
+static void note_untold(hf_lua_lock *lock, const taken *entry) {
+    if (entry->hold->reason != HF_LOST_NOT && !entry->told) lock->untold = entry->hold->reason;
+}
+
+/* Of what this owner took before and is over, one loss that no release has told of is enough. */
+static void drop_over(hf_lua_lock *lock, hf_slice owner) {
+    bool kept = false;
+    for (size_t i = lock->taken_count; i-- > 0;) {
+        const hf_hold *hold = lock->taken[i].hold;
+        if (!is_over(hold) || !hf_slice_equal(hf_hold_owner(hold), owner)) continue;
+        bool keep = hold->state == HF_HOLD_LOST && lock->taken[i].count > 0 && !kept;
+        if (!keep) {
+            note_untold(lock, &lock->taken[i]);
+            drop_taken(lock, i);
+        }
+        kept = kept || keep;
+    }
 }
 
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
+    drop_over(lock, hf_hold_owner(hold));
     for (size_t i = lock->taken_count; i-- > 0;) {
         if (lock->taken[i].hold == hold) {
             lock->taken[i].count++;
@@ -52,19 +89,25 @@ void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
 
 void hf_lock_let_go(hf_lua_lock *lock, const hf_hold *hold) {
     for (size_t i = lock->taken_count; i-- > 0;) {
-        if (lock->taken[i].hold != hold) continue;
-        if (hold->reason != HF_LOST_NOT && !lock->taken[i].told) lock->untold = hold->reason;
-        if (--lock->taken[i].count == 0 || is_over(hold)) drop_taken(lock, i);
+        taken *entry = &lock->taken[i];
+        if (entry->hold != hold) continue;
+        note_untold(lock, entry);
+        entry->told = entry->told || hold->reason != HF_LOST_NOT;
+        entry->count = is_over(hold) || entry->count == 0 ? 0 : entry->count - 1;
+        bool lost = hold->state == HF_HOLD_LOST && is_replaced(lock, hold);
+        if (entry->count == 0 && !lost) drop_taken(lock, i);
     }
 }
 
-/* A lost hold of this owner that a newer one has replaced in the table: its holder is yet to be told. */
-hf_hold *hf_lock_superseded(const hf_lua_lock *lock, hf_slice owner) {
+const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice owner) {
+    const taken *lost = NULL;
     for (size_t i = 0; i < lock->taken_count; i++) {
-        hf_hold *hold = lock->taken[i].hold;
-        if (!hold->in_table && hold->state == HF_HOLD_LOST && hf_slice_equal(hf_hold_owner(hold), owner)) return hold;
+        const taken *entry = &lock->taken[i];
+        if (!hf_slice_equal(hf_hold_owner(entry->hold), owner)) continue;
+        if (entry->hold->in_table) return NULL;
+        if (entry->hold->state == HF_HOLD_LOST && !is_settled(lock, entry)) lost = entry;
     }
-    return NULL;
+    return lost;
 }
 
 /* ---- life ---- */
@@ -194,17 +237,16 @@ static view look(lua_State *L, hf_lua_lock *lock) {
     hf_lock_enter(lock);
     const hf_hold *hold = own_hold(lock, number);
     hf_time now = hf_driver_now(lock->driver);
-    if (hold && hf_hold_is_valid(hold, now)) {
+    owner_text text;
+    const taken *lost = hf_lock_lost(lock, hf_lock_owner(lock, number, &text));
+    if (lost) {
+        seen.loss = lost->hold->reason;
+    } else if (hold && hf_hold_is_valid(hold, now)) {
         seen = (view){true, hold->count, hold->valid_until - now, hold->token, HF_LOST_NOT};
     } else if (hold && hold->state == HF_HOLD_LOST) {
         seen.loss = hold->reason;
     } else {
         seen.loss = lock->last_loss;
-    }
-    if (!seen.held) {
-        owner_text text;
-        const hf_hold *older = hf_lock_superseded(lock, hf_lock_owner(lock, number, &text));
-        if (older && seen.loss == HF_LOST_NOT) seen.loss = older->reason;
     }
     hf_driver_leave(lock->driver);
     return seen;
@@ -245,7 +287,7 @@ static int l_untold(lua_State *L) {
     hf_lost_reason reason = lock->untold;
     lock->untold = HF_LOST_NOT;
     for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
-        if (lock->taken[i].told || lock->taken[i].hold->state != HF_HOLD_LOST) continue;
+        if (lock->taken[i].told || lock->taken[i].hold->reason == HF_LOST_NOT) continue;
         lock->taken[i].told = true;
         reason = lock->taken[i].hold->reason;
     }

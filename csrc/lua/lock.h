@@ -1,16 +1,18 @@
 /* The lock userdata, and what lock.c, owner.c, call.c and several.c share of it.
  *
  * Who owns is decided at each call: the given owner, or the coroutine that calls (main is 1). `taken` lists the holds
- * that were acquired through this handle; they are what __gc lets go of. The user value keeps the client alive. */
+ * that were acquired through this handle; they are what __gc lets go of. The handles of one owner are one owner, but a
+ * handle whose own hold was lost has nothing to do with what another one acquired since: it stays in `taken` until the
+ * handle itself acquires, or that is gone too. The user value keeps the client alive. */
 #ifndef HF_LUA_LOCK_H
 #define HF_LUA_LOCK_H
 
 #include "binding.h"
 
 typedef struct taken {
-    hf_hold *hold; /* referenced */
-    uint32_t count;
-    bool told; /* of its loss */
+    hf_hold *hold;  /* referenced */
+    uint32_t count; /* 0: a release has told of its loss */
+    bool told;      /* of its loss, to on_lost */
 } taken;
 
 typedef struct hf_lua_lock {
@@ -62,8 +64,9 @@ bool hf_lock_reserve(hf_lua_lock *lock);
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold);
 void hf_lock_let_go(hf_lua_lock *lock, const hf_hold *hold);
 
-/* A lost hold of this owner that a newer one has replaced in the table: its holder is yet to be told. NULL: none. */
-hf_hold *hf_lock_superseded(const hf_lua_lock *lock, hf_slice owner);
+/* What this owner has lost by this handle and not acquired through it anew, while the table has nothing of it, or the
+ * hold of another handle. NULL: nothing. */
+const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice owner);
 
 /* call.c. Below 2^53: exact in LuaJIT's numbers too. */
 void hf_push_token(lua_State *L, uint64_t token);

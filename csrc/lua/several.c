@@ -50,27 +50,60 @@ static void settle_all(const hf_op *op, hf_lua_lock *const *locks) {
     }
 }
 
+/* Takes those out whose own hold was lost: what another handle has acquired since is not theirs. How many. */
+static size_t take_out_lost(lua_State *L, hf_lua_lock **locks, size_t count) {
+    lua_Number number = locks[0]->owner ? 0 : hf_coroutine_number(L);
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        owner_text text;
+        const taken *lost = hf_lock_lost(locks[i], hf_lock_owner(locks[i], number, &text));
+        if (!lost) {
+            locks[kept++] = locks[i];
+            continue;
+        }
+        locks[i]->last_loss = lost->hold->reason;
+        hf_lock_let_go(locks[i], lost->hold);
+    }
+    return count - kept;
+}
+
+static hf_failure run_op(lua_State *L, hf_op_kind kind, hf_lua_lock *const *locks, size_t count) {
+    const hf_names *names[HF_ALL_MAX];
+    owner_text text;
+    hf_driver *driver = locks[0]->driver;
+    hf_op_spec spec = spec_of_all(L, kind, locks, count, names, &text);
+    hf_op *op = hf_run_op(L, driver, &spec, false);
+    if (!op) return (hf_failure){.code = HF_NO_MEMORY};
+    hf_failure failure = op->failure;
+    settle_all(op, locks);
+    hf_op_end(op, hf_driver_now(driver));
+    return failure;
+}
+
+static hf_failure release_locks(lua_State *L, hf_lua_lock **locks, size_t count) {
+    const hf_lua_lock *first = locks[0];
+    size_t lost = take_out_lost(L, locks, count);
+    hf_failure failure = {.code = HF_OK};
+    if (lost < count) failure = run_op(L, HF_OP_RELEASE_ALL, locks, count - lost);
+    if (lost == 0 || failure.code != HF_OK) return failure;
+    hf_failure_set(&failure, HF_LOST, "release", first->names.key, first->driver->config.session.server.label,
+                   "%zu of %zu keys were not held any more", lost, count);
+    return failure;
+}
+
 static int run_all(lua_State *L, hf_op_kind kind) {
     hf_lua_lock *locks[HF_ALL_MAX] = {NULL};
-    const hf_names *names[HF_ALL_MAX];
     size_t count = check_locks(L, locks);
     if (count == 0 || !locks[0]) return luaL_argerror(L, 1, "no locks");
     hf_failure failure = {.code = HF_OK};
-    owner_text text;
     hf_driver *driver = locks[0]->driver;
     hf_coroutine_number(L); /* may raise: not with the mutex held */
     hf_driver_enter(driver);
     for (size_t i = 0; i < count; i++) hf_lock_notice_fork(locks[i]);
     for (size_t i = 0; i < count && failure.code == HF_OK; i++) hf_lock_prepare(locks[i], &failure);
     if (failure.code == HF_OK) {
-        hf_op_spec spec = spec_of_all(L, kind, locks, count, names, &text);
-        hf_op *op = hf_run_op(L, driver, &spec, false);
-        failure.code = HF_NO_MEMORY;
-        if (op) {
-            failure = op->failure;
-            settle_all(op, locks);
-            hf_op_end(op, hf_driver_now(driver));
-        }
+        bool releases = kind == HF_OP_RELEASE_ALL;
+        failure = releases ? release_locks(L, locks, count) : run_op(L, kind, locks, count);
     }
     hf_driver_leave(driver);
     if (failure.code != HF_OK) return hf_push_failure(L, &failure);

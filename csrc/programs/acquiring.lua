@@ -20,10 +20,12 @@
 local FROM, SHARED, LEASE, TOKEN_TTL, WAITER = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7]
 local FLOOR = tonumber(ARGV[9])
 
--- A re-entry keeps its token; another process that joins a shared owner has yet to learn it.
+-- A re-entry keeps its token; another process that joins a shared owner has yet to learn it, or to draw one if the
+-- counter was lost.
 local function token_of_hold()
   if FROM == 0 then return next_token(TOKEN_TTL, FLOOR) end
-  return SHARED and TOKEN_TTL ~= '0' and tonumber(redis.call('GET', COUNTER)) or 0
+  if not SHARED or TOKEN_TTL == '0' then return 0 end
+  return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)
 end
 
 local function take(others)

@@ -269,12 +269,12 @@ TEST(who_waits_for_a_hold_goes_on_although_it_left_the_table)
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin_extend(HF_SECOND, AT(10001));
     CHECK_OUTCOME(waiting, "under way");
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(10002));
     CHECK(!hold_of(&rig));
     CHECK_OUTCOME(waiting, "under way");
     hear_keeper("*1\r\n:1\r\n", AT(10003));
-    CHECK_OUTCOME(waiting, "not_held");
+    CHECK_OUTCOME(waiting, "lost");
     rig_end(&rig, AT(11000));
 }
 
@@ -290,6 +290,86 @@ TEST(a_lost_hold_is_let_go_by_its_release)
     CHECK_SILENT(&rig);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(2)), "not_held");
     rig_end(&rig, AT(3));
+}
+
+static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool told)
+{
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.lost = lost;
+    spec.lost_told = told;
+    return hf_client_begin(&rig.client, &spec, AT(40000));
+}
+
+TEST(who_has_lost_a_hold_does_not_touch_a_newer_one_of_its_owner)
+{
+    static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
+    rig_begin(&rig);
+    hf_hold *old = hold_times(1, AT(0));
+    hf_hold_ref(old);
+    hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
+    hf_hold *newer = hold_times(1, AT(40000));
+    CHECK(newer != old);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        hf_op *op = begin_about_lost(kinds[i], old, false);
+        CHECK_OUTCOME(op, "lost");
+        CHECK(op->hold == old);
+        CHECK(strstr(op->failure.text, "another owner has it"));
+        CHECK_OUTCOME(begin_about_lost(kinds[i], old, true), "not_held");
+    }
+    CHECK_SILENT(&rig);
+    CHECK(hf_hold_is_valid(newer, AT(40000)));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(40001));
+    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0"));
+    hear_calls(&rig, ":1\r\n", AT(40002));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(40002));
+    hf_hold_unref(old);
+}
+
+/* A release that waited for the keeper was not about what its owner has acquired meanwhile. */
+TEST(a_release_that_waits_does_not_turn_to_a_newer_hold)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_while_renewed(1);
+    hf_op *waiting = begin(&rig, HF_OP_RELEASE, AT(10001));
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_hold *newer = hold_times(1, AT(10002));
+    CHECK(newer != hold);
+    hear_keeper("*1\r\n:1\r\n", AT(10003));
+    CHECK_OUTCOME(waiting, "lost");
+    CHECK(hf_hold_is_valid(newer, AT(10003)));
+    CHECK_SAID(&rig, CALLS, "");
+    rig_end(&rig, AT(11000));
+}
+
+/* Two handles had it: the one is told by its release, the other by the hold it still refers to. */
+TEST(a_lost_hold_stays_lost_while_a_stand_in_leaves)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(2, AT(0));
+    hf_hold_ref(hold);
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29698)), "lost");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+    CHECK(hold_of(&rig) != hold);
+    hf_hold *newer = hold_times(1, AT(29699));
+    CHECK_EQ_INT(newer->state, HF_HOLD_HELD);
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_EXPIRED);
+    rig_end(&rig, AT(30000));
+    hf_hold_unref(hold);
+}
+
+TEST(what_ended_long_ago_is_not_left)
+{
+    rig_begin(&rig);
+    hold_times(1, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    said(link_of(&rig, KEEPER));
+    rig_sleep(&rig, AT(10000), AT(70000));
+    said(link_of(&rig, KEEPER));
+    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(70000)), "lost");
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(70000));
 }
 
 TEST(a_hold_lost_by_the_clock_may_still_stand_there)

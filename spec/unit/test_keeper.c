@@ -235,6 +235,122 @@ TEST(a_silent_server_does_not_hide_the_loss)
     rig_end(&rig, AT(30000));
 }
 
+/* Wakes the client until `until`, as rig_sleep does, but leaves the links to the test. */
+static void tick_until(hf_time until)
+{
+    for (hf_time at; (at = hf_client_deadline(&rig.client)) <= until;) {
+        hf_client_tick(&rig.client, at);
+        if (hf_client_deadline(&rig.client) == at) break;
+    }
+    hf_client_tick(&rig.client, until);
+}
+
+/* A grant of 200 ms, heard 50 ms after it began. */
+static hf_hold *add_grant(void)
+{
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hold->granted = true;
+    hold->valid_until = hf_lease_end(AT(0), 200 * HF_MS);
+    hf_keeper_resume(&rig.client, hold, AT(50));
+    return hold;
+}
+
+TEST(a_confirmation_has_all_that_is_left_for_its_connection)
+{
+    rig_begin(&rig);
+    hf_hold *hold = add_grant();
+    hf_session *link = link_of(&rig, KEEPER);
+    tick_until(AT(100));
+    CHECK_EQ_INT(hf_session_wants(link, AT(100)), HF_WANT_OPEN);
+    hf_session_opening(link, AT(100));
+    tick_until(AT(170));
+    hf_session_opened(link, AT(170));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000");
+    tick_until(AT(195));
+    CHECK_EQ_INT(hold->failures, 0);
+    hear_keeper(":1\r\n", AT(195));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(170), 30 * HF_SECOND));
+    rig_end(&rig, AT(1000));
+}
+
+TEST(a_slow_answer_to_a_confirmation_is_in_time)
+{
+    rig_begin(&rig);
+    begin(&rig, HF_OP_PING, AT(0));
+    hf_session *link = link_of(&rig, KEEPER);
+    hf_session_opening(link, AT(0));
+    hf_session_opened(link, AT(1));
+    hf_hold *hold = add_grant();
+    rig_sleep(&rig, AT(50), AT(100));
+    CHECK(strstr(said(link), "EVALSHA extend"));
+    rig_sleep(&rig, AT(100), AT(190));
+    hear_keeper(":1\r\n", AT(190));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_INT(hold->failures, 0);
+    CHECK_EQ_U64(link->opens, 1);
+    rig_end(&rig, AT(1000));
+}
+
+TEST(half_of_what_is_left_is_for_a_new_connection)
+{
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(900));
+    hf_session_opening(link_of(&rig, KEEPER), AT(900));
+    hf_session_opened(link_of(&rig, KEEPER), AT(900));
+    rig_sleep(&rig, AT(900), AT(1900));
+    CHECK_EQ_INT(batch_size(), 1);
+    rig_sleep(&rig, AT(1900), AT(2200));
+    CHECK_EQ_INT(hold->failures, 1);
+    CHECK_EQ_U64(link_of(&rig, KEEPER)->opens, 2);
+    CHECK_EQ_INT(batch_size(), 1);
+    hear_keeper("*1\r\n:1\r\n", AT(2900));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    rig_end(&rig, AT(4000));
+}
+
+TEST(a_link_that_the_callers_have_too_is_not_given_up_early)
+{
+    hf_client_config config = rig_config();
+    config.keeper = HF_LINK_CALLS;
+    rig_begin_with(&rig, &config);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    begin(&rig, HF_OP_PING, AT(900));
+    hear(link_of(&rig, HF_LINK_CALLS), "+PONG\r\n", AT(901));
+    rig_sleep(&rig, AT(901), AT(2900));
+    CHECK_EQ_INT(hold->failures, 0);
+    hear(link_of(&rig, HF_LINK_CALLS), "*1\r\n:1\r\n", AT(2900));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
+    rig_end(&rig, AT(4000));
+}
+
+TEST(a_link_that_answers_that_it_is_loading_is_not_given_up)
+{
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    for (int ms = 10000; ms < 25000; ms += 10) {
+        rig_sleep(&rig, AT(ms - 10), AT(ms));
+        if (batch_size() > 0) hear_keeper("-LOADING Redis is loading\r\n", AT(ms));
+    }
+    CHECK(hold->failures > 0);
+    CHECK_EQ_U64(link_of(&rig, KEEPER)->opens, 1);
+    rig_end(&rig, AT(25000));
+}
+
+TEST(what_ends_while_its_renewal_is_under_way_was_unreachable)
+{
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(150));
+    CHECK_EQ_INT(batch_size(), 1);
+    hf_client_notice(&rig.client, AT(300));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    rig_end(&rig, AT(1000));
+}
+
 TEST(an_explicit_lease_expires)
 {
     rig_begin(&rig);
@@ -279,7 +395,7 @@ TEST(an_answer_after_the_hold_was_let_go_changes_nothing)
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(1001));
     CHECK_EQ_INT(rig.client.holds.count, 0);
     hf_hold *again = add_hold("k", "me", 3 * HF_SECOND, true, AT(1002));
@@ -632,6 +748,41 @@ TEST(abandoned_when_lost)
     hf_hold_unref(hold);
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(3));
+}
+
+/* Its last renewal may have been carried out, although nobody heard so. */
+TEST(abandoned_when_lost_by_the_clock_it_is_left)
+{
+    static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
+    for (size_t i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_hold_ref(hold);
+        hf_client_lose(&rig.client, hold, reasons[i]);
+        hf_client_abandon(&rig.client, hold, 1, AT(3000));
+        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+        CHECK(!hf_client_is_quiet(&rig.client));
+        rig_tick(&rig, AT(3001));
+        CHECK_SAID(&rig, KEEPER, LEAVE_OF_K("0", ""));
+        hear_keeper(":1\r\n", AT(3002));
+        CHECK_EQ_INT(rig.client.holds.count, 0);
+        CHECK(hf_client_is_quiet(&rig.client));
+        hf_hold_unref(hold);
+        rig_end(&rig, AT(4000));
+    }
+}
+
+TEST(lost_by_the_clock_and_closed_it_is_left)
+{
+    for (int late = 0; late < 2; late++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_client_lose(&rig.client, hold, HF_LOST_UNREACHABLE);
+        hf_client_close(&rig.client, AT(late ? 20000 : 3000));
+        CHECK_EQ_INT(hf_client_is_quiet(&rig.client), late);
+        rig_end(&rig, AT(30000));
+    }
 }
 
 /* ---- memory ---- */

@@ -354,7 +354,7 @@ TEST(whoever_waits_for_one_of_them_goes_on)
     CHECK_OUTCOME(one, "under way");
     hear_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(2));
     CHECK_OUTCOME(all_op, "lost");
-    CHECK_OUTCOME(one, "not_held");
+    CHECK_OUTCOME(one, "lost");
     CHECK_EQ_INT(two->state, HF_ACQUIRE_ASKING);
     finish(AT(11000));
 }
