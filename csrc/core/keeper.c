@@ -39,6 +39,11 @@ static void claim(hf_task *task, hf_hold *hold) {
     task->holds[task->count++] = hold;
 }
 
+/* Of the hold's node. */
+static const hf_session *keeper_link(const hf_client *client, const hf_hold *hold) {
+    return &hf_client_node(client, hf_hold_key(hold))->links[client->config.keeper];
+}
+
 /* About holds of one node. */
 static void submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline, hf_time now) {
     task->request.done = done;
@@ -122,10 +127,12 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
 }
 
 /* An open connection may be dead: half of what is left is for another try over a new one. One that is being made, or
- * that the callers have as well, is given all of it: giving up would not bring the reply any sooner. */
+ * that the callers have as well, is given all of it: giving up would not bring the reply any sooner. In a cluster the
+ * other try may be another command. */
 static hf_time patience(const hf_client *client, const hf_hold *hold, hf_time now) {
     hf_time left = hold->valid_until > now ? hold->valid_until - now : 0;
-    if (!has_own_link(client) || keeper_link(client, hold)->state != HF_SESSION_READY) return left;
+    bool once = !has_own_link(client) || keeper_link(client, hold)->state != HF_SESSION_READY;
+    if (once && !client->cluster) return left;
     return hf_time_max(left / 2, hf_time_min(left, LEAST_PATIENCE));
 }
 
