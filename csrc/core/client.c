@@ -51,7 +51,7 @@ bool hf_client_init(hf_client *client, const hf_client_config *config, const uns
     hf_uuid_format(client->uuid, entropy);
     snprintf(client->grants, sizeof client->grants, "holdfast_grant:%s", client->uuid);
     client->ops_end = &client->ops;
-    init_node(&client->first, client, &config->session.server);
+    init_node(&client->first, client, config->servers ? config->servers : &config->session.server);
     client->only[0] = &client->first;
     client->nodes = client->only;
     client->node_count = 1;
@@ -81,6 +81,11 @@ hf_node *hf_client_node(const hf_client *client, hf_slice key) {
     if (client->cluster) return hf_cluster_node(client->cluster, key);
     if (client->ring.count > 0) return client->nodes[hf_ring_find(&client->ring, key)];
     return client->nodes[0];
+}
+
+size_t hf_client_place(const hf_client *client, hf_slice key) {
+    if (client->cluster) return hf_slot_of(key);
+    return client->ring.count > 0 ? hf_ring_find(&client->ring, key) : 0;
 }
 
 void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now) {

@@ -104,6 +104,9 @@ hf_node *hf_client_add_node(hf_client *client, const hf_server *server);
 /* The node where this key lives, as far as is known. */
 hf_node *hf_client_node(const hf_client *client, hf_slice key);
 
+/* Keys with the same place can be used in one program: the key's slot in a cluster, else its node. */
+size_t hf_client_place(const hf_client *client, hf_slice key);
+
 /* The links, those of a node together in the order of hf_link; their number may grow. */
 size_t hf_client_link_count(const hf_client *client);
 hf_session *hf_client_link(const hf_client *client, size_t index);

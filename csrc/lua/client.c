@@ -54,6 +54,7 @@ static const char *read_url(const char *text, size_t size, hf_client_config *con
     config->session.server = url.server;
     if (url.kind != HF_URL_CLUSTER) return hf_url_parse(&config->session.server, text, size);
     config->mode = HF_MODE_CLUSTER;
+    snprintf(config->session.server.label, sizeof config->session.server.label, "cluster %.255s", url.server.label);
     config->servers = servers;
     config->server_count = url.count;
     for (size_t i = 0; i < url.count; i++) {
@@ -96,7 +97,11 @@ static const char *read_where(lua_State *L, hf_client_config *config, hf_server 
         wrong = "a quorum has at most 32 servers";
     config->servers = servers;
     config->session.server = servers[0];
-    if (!wrong && config->mode == HF_MODE_SHARDS) config->shards = read_shards(L, config->server_count);
+    if (!wrong && config->mode == HF_MODE_SHARDS) {
+        config->shards = read_shards(L, config->server_count);
+        snprintf(config->session.server.label, sizeof config->session.server.label, "shards %.255s",
+                 servers[0].label);
+    }
     return wrong;
 }
 
@@ -301,6 +306,18 @@ static int l_server(lua_State *L) {
     return 1;
 }
 
+/* place(client, key) -> a number; keys with the same one can be used in one step: the key's slot in a cluster, its
+ * shard, 0 with one server */
+static int l_place(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_slice key;
+    key.data = luaL_checklstring(L, 2, &key.size);
+    hf_driver_enter(driver);
+    lua_pushinteger(L, (lua_Integer)hf_client_place(&driver->client, key));
+    hf_driver_leave(driver);
+    return 1;
+}
+
 static int l_tostring(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
@@ -315,7 +332,8 @@ void hf_open_client(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},       {"close", l_close},     {"ping", l_ping},
                                          {"stats", l_stats},   {"news", l_news},       {"uuid", l_uuid},
-                                         {"server", l_server}, {"command", l_command}, {NULL, NULL}};
+                                         {"server", l_server}, {"command", l_command},
+                                         {"place", l_place},   {NULL, NULL}};
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);
