@@ -131,6 +131,7 @@ describe("in a cluster", function()
     local on_the_way = nodes:begin_move(slot, other_master(nodes:owner(slot)))
     local worker = process.lua {
       code = [[
+        io.stdout:setvbuf("line")
         local client = require("holdfast").new(arg[1])
         print("begun")
         assert(client:lock("awaited"):acquire(20))
@@ -143,7 +144,7 @@ describe("in a cluster", function()
     process.sleep(0.2)
     assert.is_nil(worker:output():match("acquired"))
     on_the_way:finish()
-    assert.truthy(worker:wait_output("acquired", 10))
+    assert(worker:wait_output("acquired", 10), worker:output())
     worker:wait(10)
   end)
 
