@@ -38,10 +38,10 @@ typedef struct hf_client_config {
     const hf_server *servers; /* of the other modes; they outlive the client */
     size_t server_count;
     const hf_shard *shards; /* names and weights of the servers, of shards; they outlive the client */
-    hf_time restart_guard; /* of a quorum: a server up for less has no vote; 0: every server has */
-    hf_time grant_lease;   /* a granted lock is ours for so long before it is confirmed */
-    hf_link keeper;        /* the link that renews */
-    bool attended;         /* a hold is confirmed or renewed only after its owner's word, each time anew */
+    hf_time restart_guard;  /* of a quorum: a server up for less has no vote; 0: every server has */
+    hf_time grant_lease;    /* a granted lock is ours for so long before it is confirmed */
+    hf_link keeper;         /* the link that renews */
+    bool attended;          /* a hold is confirmed or renewed only after its owner's word, each time anew */
 } hf_client_config;
 
 typedef struct hf_stats {
@@ -89,7 +89,7 @@ struct hf_client {
     hf_stats stats;
     bool closed;
     hf_quorum *quorum; /* of a client in this mode; it has no links of its own */
-    bool is_member;           /* of a quorum */
+    bool is_member;    /* of a quorum */
 };
 
 /* `entropy`: 24 bytes from the system's random source. False when out of memory; it is to be freed all the same. */
@@ -204,7 +204,7 @@ typedef struct hf_op_spec {
 struct hf_op {
     hf_op *next;
     hf_client *client;
-    hf_node *node;            /* where its key lives */
+    hf_node *node;     /* where its key lives */
     hf_ballot *ballot; /* of a quorum's operation */
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */

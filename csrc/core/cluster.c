@@ -338,8 +338,8 @@ static void accept_map(hf_cluster *cluster, hf_time now) {
 static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) {
     size_t used = strlen(cluster->trouble);
     const char *label = cluster->client->nodes[cluster->asked]->server.label;
-    int size = snprintf(cluster->trouble + used, sizeof cluster->trouble - used, "%s%s: %s", used ? ", " : "", label,
-                        reason);
+    int size =
+        snprintf(cluster->trouble + used, sizeof cluster->trouble - used, "%s%s: %s", used ? ", " : "", label, reason);
     if ((size_t)size >= sizeof cluster->trouble - used) strcpy(cluster->trouble + sizeof cluster->trouble - 4, "...");
     if (used == 0 || code != HF_UNREACHABLE) cluster->trouble_code = code;
 }

@@ -221,8 +221,7 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
         return;
     }
     claim(task, hold);
-    if (encode_confirmation(task))
-        submit(task, client->config.keeper, renewal_done, renewal_deadline(task, now), now);
+    if (encode_confirmation(task)) submit(task, client->config.keeper, renewal_done, renewal_deadline(task, now), now);
     else give_back(task, now);
 }
 

@@ -99,15 +99,14 @@ static const char *read_where(lua_State *L, hf_client_config *config, hf_server 
     config->session.server = servers[0];
     if (!wrong && config->mode == HF_MODE_SHARDS) {
         config->shards = read_shards(L, config->server_count);
-        snprintf(config->session.server.label, sizeof config->session.server.label, "shards %.255s",
-                 servers[0].label);
+        snprintf(config->session.server.label, sizeof config->session.server.label, "shards %.255s", servers[0].label);
     }
     return wrong;
 }
 
-/* new{ url, mode, servers, names, weights, restart_guard, name, connect_timeout, command_timeout, grant_lease, external, attended,
- * keeper_link, entropy } -> client | nil, what is wrong with the URL. An external client is driven through core.engine;
- * with keeper_link it renews over a third link. */
+/* new{ url, mode, servers, names, weights, restart_guard, name, connect_timeout, command_timeout, grant_lease,
+ * external, attended, keeper_link, entropy } -> client | nil, what is wrong with the URL. An external client is driven
+ * through core.engine; with keeper_link it renews over a third link. */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
@@ -330,10 +329,9 @@ static int l_tostring(lua_State *L) {
 
 void hf_open_client(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"new", l_new},       {"close", l_close},     {"ping", l_ping},
-                                         {"stats", l_stats},   {"news", l_news},       {"uuid", l_uuid},
-                                         {"server", l_server}, {"command", l_command},
-                                         {"place", l_place},   {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"new", l_new},   {"close", l_close},   {"ping", l_ping},       {"stats", l_stats}, {"news", l_news},
+        {"uuid", l_uuid}, {"server", l_server}, {"command", l_command}, {"place", l_place}, {NULL, NULL}};
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);

@@ -390,8 +390,8 @@ static bool has_left_behind(const hf_driver *driver) {
     return false;
 }
 
-/* The watchdog reads its own link, and what calls have left behind while none runs. What a quorum leaves behind with each
- * call can wait: it is heard with the next one, or before the server counts as silent. */
+/* The watchdog reads its own link, and what calls have left behind while none runs. What a quorum leaves behind with
+ * each call can wait: it is heard with the next one, or before the server counts as silent. */
 static unsigned watchdog_links(const hf_driver *driver) {
     bool left_behind = !driver->calling && !driver->client.quorum && has_left_behind(driver);
     return ROLE(HF_LINK_KEEPER) | (left_behind ? ROLE(HF_LINK_CALLS) : 0);
