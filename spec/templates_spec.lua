@@ -275,6 +275,19 @@ describe("templates", function()
       assert.equal(0, server:cli("EXISTS", "a", "c"))
     end)
 
+    it("does not shorten the lease of what was entered before", function()
+      local outer = assert(client:lock("b", { lease = 60 }):acquire())
+      local blocker = assert(other:lock("a", { lease = 0.1 }):acquire())
+      local all = assert(client:multi_lock({ "a", "b" }, { lease = 5 }):acquire(3)) -- one after the other
+      assert.is_true(server:cli("PTTL", "a") <= 5000)
+      assert.is_true(server:cli("PTTL", "b") > 50000)
+      assert.is_true(outer:remaining() > 50)
+      assert.is_true(all:release())
+      assert.is_true(outer:remaining() > 50)
+      assert.is_true(outer:release())
+      assert.equal("lost", select(3, blocker:release()))
+    end)
+
     it("is told when one member is lost", function()
       local all = assert(client:multi_lock({ "a", "b" }):acquire())
       server:cli("DEL", "b")
@@ -382,6 +395,34 @@ describe("templates", function()
       end)
       assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function() error "twice" end)))
       assert.equal("duplicate", select(3, other:idempotent("k", { fingerprint = "a" }, function() error "twice" end)))
+    end)
+
+    it("is known by its fingerprint when it has waited", function()
+      local child = process.lua {
+        code = [[
+          local client = require("holdfast").new(arg[1])
+          local go = client:lock("go")
+          print((client:idempotent("k", { fingerprint = "a", wait = 10 }, function()
+            io.write("runs\n")
+            io.flush()
+            while not go:is_locked() do end
+            return "second"
+          end)))
+        ]],
+        args = { server:url() },
+      }
+      assert.has_error(function()
+        client:idempotent("k", { fingerprint = "a" }, function()
+          assert.is_truthy(process.wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 1 end, 5))
+          error("the first fails", 0)
+        end)
+      end, "the first fails")
+      assert.is_truthy(child:wait_output("runs", 5))
+      assert.equal("a", server:cli("HGET", "k", "print"))
+      assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function() error "twice" end)))
+      server:cli("SET", "go", "")
+      assert.same({ "exit", 0 }, { child:wait(5) })
+      assert.matches("second", child:output())
     end)
 
     it("cannot store when its lease was lost", function()

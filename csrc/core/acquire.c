@@ -21,7 +21,8 @@
 #define MOST_LOOK (30 * HF_SECOND)   /* a third of what a queue lives without a look */
 #define CROWD 100                    /* waiters ahead that look every grant lease; those behind look less often */
 #define MOST_FOREIGN_LOOK (200 * HF_MS)
-#define MOST_JOINS 3 /* tries to add to a count that others change */
+#define MOST_HOLDS 1000000000LL /* of one owner, with those of its other processes */
+#define MOST_JOINS 3            /* tries to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -294,7 +295,7 @@ static void on_same_name(hf_op *op, hf_time now) {
 
 /* Another process holds it under the same owner: this is one more hold of that. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
-    if (count < 1 || count >= UINT32_MAX || ++op->joins > MOST_JOINS) {
+    if (count < 1 || count >= MOST_HOLDS || ++op->joins > MOST_JOINS) {
         give_back(op, now);
         hf_op_fail(op, HF_BUSY, "another process of this owner changes its holds at the same time");
         finish(op, now);
@@ -357,15 +358,20 @@ static void on_mismatch(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
+static bool is_sound(const hf_op *op, long long token, long long others) {
+    return token >= 0 && others >= 0 && others < MOST_HOLDS - (long long)op->from;
+}
+
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     long long status = hf_reply_integer_at(reply, 0, 99), number = hf_reply_integer_at(reply, 1, 0);
+    long long others = hf_reply_integer_at(reply, 2, 0);
     if (!reply) {
         hf_failure failure = request->failure;
         on_failed(op, &failure, now);
-    } else if (status == 1) {
+    } else if (status == 1 && is_sound(op, number, others)) {
         op->server_us = hf_reply_integer_at(reply, 3, 0);
-        op->from += (uint32_t)hf_reply_integer_at(reply, 2, 0);
+        op->from += (uint32_t)others;
         hf_time asked_at = HF_DEFECT(LEASE_FROM_REPLY) ? now : request->sent_at;
         take(op, hf_lease_end(asked_at, op->spec.lease), (uint64_t)number, false, now);
     } else if (status == 0) {
@@ -487,8 +493,9 @@ void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time
     hf_time end = hf_time_min(hf_lease_end(op->known_waiting_at, lease), hf_lease_end(now, op->spec.lease));
     if (HF_DEFECT(GRANT_UNBOUND)) end = hf_lease_end(now, lease);
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
+    bool needs_print = op->spec.layout == HF_LAYOUT_GUARD && op->spec.print.size > 0; /* only the program writes it */
     lease = hf_time_min(lease, op->spec.lease);
-    if (needs_token || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
+    if (needs_token || needs_print || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);
 }
 

@@ -205,7 +205,10 @@ static void describe(const hf_op *op, char *text, size_t size) {
 static void fail_with_votes(hf_op *op, hf_code code, const char *done) {
     char text[HF_FAILURE_TEXT];
     describe(op, text, sizeof text);
-    hf_op_fail(op, code, "%zu of %zu %s%s", count_votes(op->ballot).yes, op->ballot->count, done, text);
+    tally votes = count_votes(op->ballot);
+    char unheard[48] = "";
+    if (votes.pending > 0) snprintf(unheard, sizeof unheard, ", %zu not heard yet", votes.pending);
+    hf_op_fail(op, code, "%zu of %zu %s%s%s", votes.yes, op->ballot->count, done, unheard, text);
 }
 
 static void conclude(hf_op *op, hf_time now) {

@@ -45,6 +45,8 @@ static void drop_from_table(hf_op *op, hf_time now) {
     if (HF_DEFECT(RENEWAL_AFTER) && op->hold->in_table) {
         op->hold->state = HF_HOLD_HELD;
         hf_holds_wake_at(holds, op->hold, 0);
+    } else if (op->hold->state == HF_HOLD_RELEASING && op->hold->wait > 0 && !op->hold->shared) {
+        hf_keeper_leave_in_order(op->client, op->hold, now); /* it has been granted to an old wait of ours */
     } else if (op->hold->in_table) {
         hf_holds_remove(holds, op->hold);
     }
@@ -55,7 +57,7 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     bool last = hold->state == HF_HOLD_RELEASING, held = hold->state == HF_HOLD_HELD;
     hold->count--;
-    hold->owed = 0;
+    hold->owed -= op->owed;
     op->client->stats.releases++;
     hf_op_succeed(op);
     if (last) {
@@ -90,7 +92,7 @@ static void let_go(hf_op *op, hf_time now) {
     bool spent = is_spent(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
     if (gone || hold->count > hold->base + 1) {
         hold->count--;
-        if (hold->shared && !spent) hold->owed++;
+        if (hold->shared) hold->owed = spent ? hold->owed - op->owed : hold->owed + 1;
         hf_keeper_resume(op->client, hold, now);
         hf_client_hold_is_free(op->client, hold, now);
     } else if (spent) {
@@ -137,6 +139,7 @@ static void release(hf_op *op, hf_time now) {
                        hf_decimal(lease, hf_lease_ms(hold->lease)),
                        hold->shared ? hf_decimal(own, 1 + hold->owed) : HF_NO_WAITER};
     bool last = hold->count == hold->base + 1;
+    op->owed = hold->shared ? hold->owed : 0;
     if (!hf_request_call(&op->request, hf_program_release(op->spec.layout), 4, sizeof args / sizeof *args, args)) {
         fail_for_memory(op, now);
         return;

@@ -267,8 +267,11 @@ static void on_stray_grant(hf_node *node, hf_layout layout, hf_slice rest, uint6
     if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
     if (hf_client_node(client, key) != node) return;
-    if (hf_holds_find(&client->holds, layout, key, owner)) return; /* being left, or acquired anew, which adopts it */
-    if (layout == HF_LAYOUT_LOCK && hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner)) return;
+    hf_hold *known = hf_holds_find(&client->holds, layout, key, owner);
+    if (!known && layout == HF_LAYOUT_LOCK) known = hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner);
+    if (known && known->state == HF_HOLD_RELEASING) known->wait = wait; /* the release may have led to it: left after */
+    if (known && (known->state != HF_HOLD_LOST || known->shared)) return; /* being left, or acquired, which adopts it */
+    if (known) hf_holds_remove(&client->holds, known);
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;
     hold->wait = wait;
@@ -510,7 +513,7 @@ static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now) {
 /* Like hf_keeper_leave, for all of them at once: the heap is sorted afterwards. */
 static void leave_at_close(hf_client *client, hf_hold *hold, hf_time now) {
     hold->in_table = false;
-    if (hold->state != HF_HOLD_LOST || hf_keeper_may_stand(hold, now)) hf_keeper_leave(client, hold, now);
+    if (hold->state != HF_HOLD_LOST || hf_keeper_may_stand(hold)) hf_keeper_leave(client, hold, now);
     hold->in_table = true;
 }
 

@@ -216,6 +216,7 @@ struct hf_op {
     hf_hold **holds;    /* of the _ALL kinds: all_count of them, referenced; NULL before they are chosen */
     hf_request request;
     hf_time begun_at;
+    uint32_t owed;          /* release: what it takes along of the hold's */
     hf_time believed_until; /* extend: the hold's end before it was asked for */
     long long value;        /* force: was locked; ttl: PTTL's result */
     char *record;           /* acquire of a guard: what a run before left; NULL: nothing */

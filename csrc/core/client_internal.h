@@ -49,7 +49,7 @@ void hf_keeper_forget(hf_client *client, hf_hold *hold, hf_time now);
 /* The hold goes to the keeper, which leaves behind what may still be under way over the callers' link. */
 void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now);
 /* Whether the lost hold may still stand on the server. */
-bool hf_keeper_may_stand(const hf_hold *hold, hf_time now);
+bool hf_keeper_may_stand(const hf_hold *hold);
 /* The lost hold goes out of the table. What ended by its time may still stand on the server: the keeper makes it forget
  * that, by a hold of its own. */
 void hf_keeper_leave_lost(hf_client *client, hf_hold *hold, hf_time now);

@@ -247,17 +247,17 @@ void hf_keeper_leave_in_order(hf_client *client, hf_hold *hold, hf_time now) {
     hf_keeper_leave(client, hold, now);
 }
 
-/* A renewal that was sent before the end is good for one more lease. */
-bool hf_keeper_may_stand(const hf_hold *hold, hf_time now) {
+/* By the clock alone: a renewal or a re-entry that got no answer may have been carried out. */
+bool hf_keeper_may_stand(const hf_hold *hold) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
-    return by_time && !hold->shared && now < hf_time_add(hold->valid_until, hold->lease);
+    return by_time && !hold->shared;
 }
 
 void hf_keeper_leave_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_hold_ref(hold);
     if (hold->in_table) hf_holds_remove(&client->holds, hold);
     hf_hold *stand_in = NULL;
-    if (hf_keeper_may_stand(hold, now)) {
+    if (hf_keeper_may_stand(hold)) {
         stand_in = hf_holds_add(&client->holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold));
     }
     if (stand_in) {

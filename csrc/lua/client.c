@@ -40,6 +40,8 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
         lua_rawgeti(L, index, (int)*count + 1);
         const char *url = luaL_checklstring(L, -1, &size);
         const char *wrong = hf_url_parse(&servers[*count], url, size);
+        for (size_t i = 0; i < *count && !wrong; i++)
+            if (strcmp(servers[i].label, servers[*count].label) == 0) wrong = "named twice";
         if (wrong) return lua_pushfstring(L, "%s (server %d)", wrong, (int)*count + 1);
         lua_pop(L, 1);
     }

@@ -390,8 +390,8 @@ static bool has_left_behind(const hf_driver *driver) {
     return false;
 }
 
-/* The watchdog reads its own link, and what calls have left behind while none runs. What a quorum leaves behind with
- * each call can wait: it is heard with the next one, or before the server counts as silent. */
+/* The watchdog reads its own link, and what calls have left behind while none runs. A quorum leaves something behind with
+ * nearly each call, and hears it with the next one: the watchdog looks at that now and then. */
 static unsigned watchdog_links(const hf_driver *driver) {
     bool left_behind = !driver->calling && !driver->client.quorum && has_left_behind(driver);
     return ROLE(HF_LINK_KEEPER) | (left_behind ? ROLE(HF_LINK_CALLS) : 0);
@@ -495,9 +495,12 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
 
 /* ---- the watchdog ---- */
 
+#define NOW_AND_THEN (10 * HF_MS)
+
 static hf_time watch_deadline(const hf_driver *driver) {
-    if (!driver->calling) return hf_client_deadline(&driver->client);
-    return hf_client_keeper_deadline(&driver->client);
+    if (driver->calling) return hf_client_keeper_deadline(&driver->client);
+    hf_time until = hf_client_deadline(&driver->client);
+    return driver->client.quorum && has_left_behind(driver) ? hf_time_min(until, hf_now() + NOW_AND_THEN) : until;
 }
 
 static bool must_go_on(const hf_driver *driver) {

@@ -111,14 +111,12 @@ local function give_back(members, last)
   end
 end
 
--- A lease that was given for a fixed time counts from when all are held.
+-- A lease that was given for a fixed time counts from when all are held. One that was entered before for longer stays.
 local function start_lease(lock)
   local data = raw.data(lock)
-  if data.renewed then
-    if raw.is_held(lock) then return true end
-    return raw.check(lock)
-  end
-  return raw.extend(lock, data.lease)
+  if not data.renewed and raw.remaining(lock) < data.lease then return raw.extend(lock, data.lease) end
+  if raw.is_held(lock) then return true end
+  return raw.check(lock)
 end
 
 local function acquire_in_order(members, wait)

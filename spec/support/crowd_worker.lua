@@ -14,6 +14,8 @@
 -- lease, grant_lease, watchdog (1), fenced (1, redisson)
 -- together 1: begins when the store has crowd:start
 --
+-- A URL of several, with commas between, is a quorum of them.
+--
 -- Prints "ready", "in", "failed CODE MESSAGE", "done TURNS".
 
 local process = require "spec.support.process"
@@ -29,11 +31,22 @@ end
 io.stdout:setvbuf("line")
 local store = assert(resp.connect { path = store_path })
 
+local function new_client()
+  local opts = { grant_lease = options.grant_lease }
+  if url:find(",", 1, true) then
+    opts.mode, opts.servers = "quorum", {}
+    for each in url:gmatch("[^,]+") do opts.servers[#opts.servers + 1] = each end
+  else
+    opts.url = url
+  end
+  return require("holdfast").new(opts)
+end
+
 local function new_lock()
   if options.kind == "redisson" then
     return require("spec.support.redisson").new(url:match("^unix://(.*)$")):lock(key, { fenced = options.fenced == 1 })
   end
-  local client = require("holdfast").new { url = url, grant_lease = options.grant_lease }
+  local client = new_client()
   local lease, watchdog = options.lease, nil
   if options.watchdog then watchdog = options.watchdog == 1 end
   return client:lock(key, { lease = lease, watchdog = watchdog }), client

@@ -1068,6 +1068,24 @@ TEST(after_a_failed_second_entry_the_lock_is_still_renewed)
     check_still_kept("*1\r\n:-3\r\n", "conflict", false);
 }
 
+/* The server may count two: what lets go of the last one says how many stay. */
+TEST(entered_again_or_not_the_last_release_frees_it)
+{
+    for (int how = 0; how < 3; how++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_op_end(begin_acquire(&rig, 0, AT(1000)), AT(1001));
+        said(link_of(&rig, CALLS));
+        if (how == 0) begin(&rig, HF_OP_RELEASE, AT(1002));
+        if (how == 1) hf_client_abandon(&rig.client, hold, 1, AT(1002));
+        if (how == 2) hf_client_close(&rig.client, AT(1002));
+        rig_tick(&rig, AT(1003));
+        if (how == 0) CHECK_SAID(&rig, CALLS, "EVALSHA release " KEYS_OF_K "0 30000 ");
+        else CHECK_SAID(&rig, KEEPER, LEAVE_OF_K("0", ""));
+        rig_end(&rig, AT(2000));
+    }
+}
+
 TEST(after_a_second_entry_given_up_the_lock_is_still_renewed)
 {
     rig_begin(&rig);
@@ -1340,6 +1358,25 @@ TEST(first_behind_a_foreign_mutex_it_polls_at_random)
     rig_end(&rig, AT(54));
 }
 
+/* ---- replies that no server gives ---- */
+
+TEST(an_answer_with_numbers_that_cannot_be_is_none)
+{
+    static const char *const replies[] = {
+        "*3\r\n:1\r\n:77\r\n:-1\r\n",         "*3\r\n:1\r\n:77\r\n:4294967295\r\n",
+        "*3\r\n:1\r\n:77\r\n:1000000000\r\n", "*3\r\n:1\r\n:77\r\n:9223372036854775807\r\n",
+        "*3\r\n:1\r\n:-77\r\n:0\r\n",
+    };
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, 0, AT(0));
+        hear_calls(&rig, replies[i], AT(1));
+        CHECK_OUTCOME(op, "server");
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+        rig_end(&rig, AT(2));
+    }
+}
+
 /* ---- guards ---- */
 
 static hf_op *begin_guard(hf_time wait, hf_time now)
@@ -1363,6 +1400,24 @@ TEST(a_run_that_was_done_before)
     CHECK_MEM(op->record, op->record_size, "a\0b\n", 4);
     CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_end(&rig, AT(2));
+}
+
+/* A grant writes no print: who comes meanwhile with another request is to be told so. */
+TEST(a_run_that_was_granted_gets_its_print)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    said(link_of(&rig, CALLS));
+    hear_message(&rig, "grant 1 88 2000 0 2 mek", AT(10));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SAID(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000 " PLACE("1") " print");
+    hear_calls(&rig, ACQUIRED, AT(11));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!op->hold->granted);
+    rig_end(&rig, AT(12));
 }
 
 TEST(a_run_of_another_request)

@@ -359,19 +359,6 @@ TEST(a_lost_hold_stays_lost_while_a_stand_in_leaves)
     hf_hold_unref(hold);
 }
 
-TEST(what_ended_long_ago_is_not_left)
-{
-    rig_begin(&rig);
-    hold_times(1, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    said(link_of(&rig, KEEPER));
-    rig_sleep(&rig, AT(10000), AT(70000));
-    said(link_of(&rig, KEEPER));
-    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(70000)), "lost");
-    CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(70000));
-}
-
 TEST(a_hold_lost_by_the_clock_may_still_stand_there)
 {
     rig_begin(&rig);
@@ -504,6 +491,50 @@ TEST(of_a_shared_owner_what_was_not_let_go_of_is_made_up_for)
     CHECK_EQ_INT(hold->count, 1);
     CHECK_EQ_INT(hold->owed, 0);
     rig_end(&rig, AT(5));
+}
+
+/* What was abandoned since the release was sent is not among what it lets go of. */
+TEST(of_a_shared_owner_the_rest_is_abandoned_while_a_release_is_under_way)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(3, AT(0));
+    hold->shared = true;
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("2") "1");
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    hear_calls(&rig, ":2\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    rig_tick(&rig, AT(3));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LEAVING);
+    char *leave = strdup(said(link_of(&rig, CALLS)));
+    char *keeper = strdup(said(link_of(&rig, KEEPER)));
+    CHECK_STR(*leave ? leave : keeper, LEAVE_OF_K("0", "") "2");
+    free(leave);
+    free(keeper);
+    rig_end(&rig, AT(4));
+}
+
+/* The first one took along what was owed: sent again by the next, it would be another process's. */
+TEST(of_a_shared_owner_what_an_unanswered_release_took_along_is_owed_no_more)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(3, AT(0));
+    hold->shared = true;
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK_EQ_INT(hold->owed, 1);
+    said(link_of(&rig, CALLS));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(3));
+    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("1") "2");
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_EQ_INT(hold->count, 1);
+    CHECK_EQ_INT(hold->owed, 0);
+    begin(&rig, HF_OP_RELEASE, AT(50));
+    rig_tick(&rig, AT(60));
+    CHECK_SAID(&rig, CALLS, RELEASE_OF_K("0") "1");
+    rig_end(&rig, AT(70));
 }
 
 /* ---- extend, check ---- */

@@ -213,6 +213,45 @@ TEST(a_stray_grant_is_passed_on)
     rig_end(&rig, AT(1100));
 }
 
+TEST(a_stray_grant_of_a_lock_that_was_lost_is_passed_on)
+{
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold_ref(hold);
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    wait_as("you", AT(0));
+    hear_subscribed(&rig, AT(1));
+    hear_message(&rig, "grant 77 88 2000 0 2 mek", AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_SAID(&rig, KEEPER, "EVALSHA leave " KEYS_OF_K "0 " DRIVE_UUID ":77:0 me ");
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    rig_end(&rig, AT(1100));
+    hf_hold_unref(hold);
+}
+
+/* The release has handed it to an old wait of its own owner. */
+TEST(a_stray_grant_that_comes_before_the_answer_to_the_release)
+{
+    rig_begin(&rig);
+    wait_as("you", AT(0));
+    hear_subscribed(&rig, AT(1));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hf_hold *hold = hold_lock(&rig, AT(2));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(3));
+    said(link_of(&rig, CALLS));
+    hear_message(&rig, "grant 77 88 2000 0 2 mek", AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_SAID(&rig, CALLS, "");
+    hear_calls(&rig, ":1\r\n", AT(11));
+    CHECK_OUTCOME(op, "ok");
+    rig_tick(&rig, AT(11));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LEAVING);
+    CHECK_SAID(&rig, CALLS, "EVALSHA leave " KEYS_OF_K "0 " DRIVE_UUID ":77:1000 me ");
+    hear_calls(&rig, ":1\r\n", AT(12));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(1100));
+}
+
 /* By another way than its message the waiter has already learnt of its grant. */
 TEST(a_late_grant_does_not_take_a_held_lock_away)
 {

@@ -1,0 +1,432 @@
+-- A lock held by a majority of independent servers.
+
+local holdfast = require "holdfast"
+local crowd = require "spec.support.crowd"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local world = require("spec.support.world").new(false)
+
+local LEASE = 0.6
+
+local servers
+
+local function urls(list)
+  local all = {}
+  for i, server in ipairs(list or servers) do all[i] = server:url() end
+  return all
+end
+
+local function quorum(opts)
+  opts = opts or {}
+  opts.servers = opts.servers or urls()
+  opts.mode = "quorum"
+  local client = holdfast.new(opts)
+  world.clients[#world.clients + 1] = client
+  return client
+end
+
+local function start(count)
+  servers = redis.several(count or 5)
+end
+
+-- How many servers have the key.
+local function standing(key)
+  local count = 0
+  for _, server in ipairs(servers) do
+    if server:is_running() and server:cli("EXISTS", key) == 1 then count = count + 1 end
+  end
+  return count
+end
+
+local function wait_standing(key, count)
+  return process.wait_until(function() return standing(key) == count end, 5)
+end
+
+local function counter(server, key)
+  return tonumber(server:cli("GET", ("redisson_lock_token:{%s}"):format(key)))
+end
+
+-- What is open goes before the servers do, so that nothing is left on them.
+local function leaves_nothing()
+  for _, client in ipairs(world.clients) do client:close() end
+  for i, server in ipairs(servers) do
+    if server:is_running() then
+      assert(process.wait_until(function()
+        local found = server:leaks()
+        for _, key in ipairs(found.keys) do
+          if not key:find("^redisson_lock_token:") then return false end
+        end
+        return found.clients == 0
+      end, 5), ("server %d: left %s"):format(i, table.concat(server:leaks().keys, " ")))
+    end
+    server:stop()
+  end
+end
+
+describe("a quorum", function()
+  before_each(function()
+    world.open()
+    start()
+  end)
+
+  after_each(function()
+    for _, server in ipairs(servers) do
+      if server:is_running() then server:kill("CONT") end
+    end
+    leaves_nothing()
+    world.close()
+  end)
+
+  it("takes, enters, extends, checks and releases a lock on all servers", function()
+    local lock = quorum():lock("k")
+    assert.equal(lock, assert(lock:acquire(1)))
+    assert.truthy(wait_standing("k", 5))
+    local token = lock:token()
+    assert.is_true(token > 0)
+    assert(lock:acquire())
+    assert.equal(2, lock:holds())
+    assert.equal(token, lock:token())
+    assert.is_true(lock:extend(20))
+    assert.is_true(lock:remaining() > 15 and lock:remaining() <= 20)
+    assert.is_true(lock:check())
+    local info = assert(lock:info())
+    assert.equal(lock:owner(), info.owner)
+    assert.equal(2, info.holds)
+    assert.is_true(lock:ttl() > 15)
+    assert.is_true(lock:release())
+    assert.is_true(lock:is_held())
+    assert.equal(5, standing("k"))
+    assert.is_true(lock:release())
+    assert.is_false(lock:is_held())
+    assert.truthy(wait_standing("k", 0))
+    assert.is_nil(lock:ttl())
+    assert.equal("not_held", select(3, lock:release()))
+    assert.match("^holdfast.client: a quorum of 5 servers", tostring(world.clients[1]))
+  end)
+
+  it("excludes other quorum clients, and says who said what", function()
+    local mine, other = quorum():lock("k"), quorum():lock("k")
+    assert(mine:acquire())
+    assert.truthy(wait_standing("k", 5))
+    local got, message, code = other:try_acquire()
+    assert.is_nil(got)
+    assert.equal("busy", code)
+    assert.match("0 of 5 taken", message, 1, true)
+    assert.match("busy", message)
+    assert.equal(5, standing("k"))
+    assert(mine:release())
+    assert(other:acquire(5))
+    assert(other:release())
+  end)
+
+  it("waits for a holder that lets go", function()
+    local holder = world.program { args = { table.concat(urls(), ",") }, code = [[
+      local servers = {}
+      for url in arg[1]:gmatch("[^,]+") do servers[#servers + 1] = url end
+      local lock = require("holdfast").new { servers = servers, mode = "quorum" }:lock("k")
+      assert(lock:acquire())
+      print("in")
+      require("spec.support.process").sleep(0.5)
+      assert(lock:release())
+      print("out")
+    ]] }
+    assert.truthy(holder:wait_output("in", 5))
+    local lock = quorum():lock("k")
+    assert.truthy(lock:acquire(10))
+    assert.truthy(holder:wait_output("out", 5))
+    assert(lock:release())
+  end)
+
+  it("goes on with two of five servers gone, and says no_quorum with three", function()
+    local client = quorum { command_timeout = 1 }
+    local lock = client:lock("k")
+    servers[1]:kill() servers[2]:kill()
+    assert(lock:acquire(5))
+    assert(lock:release())
+    servers[3]:kill()
+    local got, message, code = lock:acquire(0)
+    assert.is_nil(got)
+    assert.equal("no_quorum", code)
+    assert.match("[012] of 5 taken", message)
+    assert.match(servers[3].path, message, 1, true)
+    assert.truthy(wait_standing("k", 0))
+    got, message, code = lock:info()
+    assert.is_nil(got)
+    assert.equal("no_quorum", code)
+    assert.match("[012] of 5 answered", message)
+  end)
+
+  it("is not delayed by servers that hang", function()
+    local client = quorum { command_timeout = 20, connect_timeout = 20 }
+    local lock = client:lock("k")
+    assert(lock:acquire()) assert(lock:release())
+    servers[1]:kill("STOP") servers[4]:kill("STOP")
+    local from = process.now()
+    for _ = 1, 10 do
+      assert(lock:acquire()) assert(lock:release())
+    end
+    assert.is_true(process.now() - from < 10)
+    servers[1]:kill("CONT") servers[4]:kill("CONT")
+  end)
+
+  it("does not wait long for the server on which the outcome hangs", function()
+    local mine = quorum { command_timeout = 20 }:lock("k")
+    for i = 1, 2 do servers[i]:cli("SET", "k", "x", "PX", 60000) end
+    assert(mine:acquire(0)) -- three are a majority
+    assert(mine:release())
+    servers[3]:kill("STOP")
+    local from = process.now()
+    local got, _, code = mine:acquire(0)
+    assert.is_nil(got)
+    assert.is_true(code == "no_quorum" or code == "conflict", code)
+    assert.is_true(process.now() - from < 10)
+    servers[3]:kill("CONT")
+    assert.truthy(process.wait_until(function() return standing("k") == 2 end, 5))
+    for i = 1, 2 do servers[i]:cli("DEL", "k") end
+  end)
+
+  it("gives a minority back", function()
+    for i = 1, 3 do
+      servers[i]:cli("HSET", "k", "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:1", 1)
+      servers[i]:cli("PEXPIRE", "k", 60000)
+    end
+    local got, message, code = quorum():lock("k"):try_acquire()
+    assert.is_nil(got)
+    assert.equal("busy", code)
+    assert.match("[012] of 5 taken", message)
+    assert.truthy(wait_standing("k", 3))
+    for i = 1, 3 do servers[i]:cli("DEL", "k") end
+  end)
+
+  it("is renewed for as long as it is held, also by a majority alone", function()
+    local lock = quorum { lease = LEASE }:lock("k")
+    assert(lock:acquire())
+    servers[5]:kill() servers[2]:kill()
+    process.sleep(3 * LEASE)
+    assert.is_true(lock:is_held())
+    assert.is_true(lock:check())
+    assert(lock:release())
+    assert.truthy(wait_standing("k", 0))
+  end)
+
+  it("is told when a majority cannot renew it", function()
+    local lost
+    local client = quorum { lease = LEASE, command_timeout = 0.2 }
+    local lock = client:lock("k", { on_lost = function(_, reason) lost = reason end })
+    assert(lock:acquire())
+    for i = 1, 3 do servers[i]:kill() end
+    assert.truthy(process.wait_until(function() return not lock:is_held() end, 5))
+    assert.equal("unreachable", lock:lost())
+    assert.equal("unreachable", lost)
+    assert.equal("lost", select(3, lock:release()))
+    assert.truthy(wait_standing("k", 0))
+  end)
+
+  it("is told at the next renewal when a majority has forgotten it", function()
+    local lock = quorum { lease = 1.5 }:lock("k")
+    assert(lock:acquire())
+    assert.truthy(wait_standing("k", 5))
+    for i = 1, 2 do servers[i]:restart(false) end
+    process.sleep(1)
+    assert.is_true(lock:is_held())
+    assert.truthy(wait_standing("k", 5)) -- planted again
+    for i = 1, 3 do servers[i]:restart(false) end
+    local from = process.now()
+    assert.truthy(process.wait_until(function() return not lock:is_held() end, 5))
+    assert.is_true(process.now() - from < 1.4, "only told by the end of its lease")
+    assert.equal("deleted", lock:lost())
+    assert.equal("lost", select(3, lock:release()))
+  end)
+
+  it("gives nobody the lock by servers that have forgotten it, with restart_guard", function()
+    local lock = quorum { lease = 2, restart_guard = 3 }:lock("k")
+    local other = quorum { lease = 2, restart_guard = 3 }:lock("k")
+    assert(process.wait_until(function() -- the servers have only begun
+      return lock:try_acquire()
+    end, 10))
+    assert.truthy(wait_standing("k", 5))
+    for i = 1, 3 do servers[i]:restart(false) end
+    local first = process.wait_until(function()
+      if other:try_acquire() then return lock:is_held() and "two" or "one" end
+    end, 15)
+    assert.equal("one", first)
+    assert.equal("lost", select(3, lock:release()))
+    assert(other:release())
+  end)
+
+  it("says that servers have restarted a short time ago", function()
+    local got, message, code = quorum { restart_guard = 60 }:lock("k"):acquire(0)
+    assert.is_nil(got)
+    assert.equal("no_quorum", code)
+    assert.match("restarted a short time ago", message)
+    assert.truthy(wait_standing("k", 0))
+  end)
+
+  it("gives out tokens that grow from hold to hold, also by different majorities", function()
+    local a, b = quorum():lock("k"), quorum():lock("k")
+    local last = 0
+    for i = 1, 20 do
+      local lock = i % 2 == 0 and a or b
+      local down = { servers[i % 5 + 1], servers[(i + 2) % 5 + 1] }
+      for _, server in ipairs(down) do server:kill("STOP") end
+      assert(lock:acquire(10))
+      assert.is_true(lock:token() > last)
+      last = lock:token()
+      assert(lock:release())
+      for _, server in ipairs(down) do server:kill("CONT") end
+    end
+  end)
+
+  it("writes a token back to a majority", function()
+    servers[2]:cli("SET", "redisson_lock_token:{k}", "7000000000000000")
+    servers[4]:kill("STOP") servers[5]:kill("STOP")
+    local lock = quorum():lock("k")
+    assert(lock:acquire(5))
+    assert.equal(7000000000000001, lock:token())
+    for i = 1, 3 do assert.equal(7000000000000001, counter(servers[i], "k")) end
+    assert(lock:release())
+    servers[4]:kill("CONT") servers[5]:kill("CONT")
+  end)
+
+  it("keeps processes out of each other's way", function()
+    local group = crowd.new({ url = function() return table.concat(urls(), ",") end }, "k")
+    for i = 1, 4 do group:add("p" .. i, { turns = 10, inside = 0.001 }) end
+    process.sleep(0.2)
+    servers[3]:kill("STOP")
+    process.sleep(0.2)
+    servers[3]:kill("CONT")
+    servers[1]:kill()
+    assert.is_nil(group:finish(60))
+    local history = group:history()
+    assert.is_nil(history.overlap)
+    assert.equal(0, history.lost)
+    assert.equal(40, history.turns)
+    for i = 2, #history.tokens do
+      assert.is_true(history.tokens[i] > history.tokens[i - 1], "token " .. i)
+    end
+    group:stop()
+  end)
+
+  it("frees the lock of a handle that is collected, and of a client that is closed", function()
+    local client = quorum()
+    do
+      local lock = client:lock("k")
+      assert(lock:acquire())
+      assert.truthy(wait_standing("k", 5))
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.truthy(wait_standing("k", 0))
+    assert(client:lock("k"):acquire())
+    client:close()
+    assert.truthy(wait_standing("k", 0))
+  end)
+
+  it("forces a release on all servers", function()
+    local lock, other = quorum():lock("k"), quorum():lock("k")
+    assert.is_false(other:force_release())
+    assert(lock:acquire())
+    assert.is_true(other:force_release())
+    assert.truthy(wait_standing("k", 0))
+    assert.equal("lost", select(3, lock:check()))
+    assert.equal("lost", select(3, lock:release()))
+  end)
+
+  it("serves the templates", function()
+    local client = quorum()
+    assert.equal("done", client:with_lock("k", function(lock)
+      assert.is_true(lock:is_held())
+      return "done"
+    end))
+    assert.equal(7, client:one_by_one():execute("order", 7, function() return 7 end))
+    local runs = 0
+    local function run()
+      runs = runs + 1
+      return "paid", runs
+    end
+    assert.same({ "paid", 1 }, { client:idempotent("job", { expire = 20, replay = true }, run) })
+    assert.same({ "paid", 1 }, { client:idempotent("job", { expire = 20, replay = true }, run) })
+    local _, _, code = client:idempotent("job", { expire = 20 }, run)
+    assert.equal("duplicate", code)
+    assert.equal(1, runs)
+    for _, server in ipairs(servers) do server:cli("DEL", "job") end
+    local both = client:multi_lock { "a", "b" }
+    assert(both:acquire(5))
+    assert.truthy(wait_standing("a", 5))
+    assert(both:release())
+    local mutex = client:mutex("m")
+    assert(mutex:acquire())
+    assert.equal("busy", select(3, mutex:try_acquire()))
+    assert(mutex:release())
+    assert.is_true(client:ping() > 0)
+  end)
+
+  it("joins a shared owner", function()
+    local a, b = quorum():lock("k", { owner = "job-7" }), quorum():lock("k", { owner = "job-7" })
+    assert(a:acquire())
+    assert.truthy(wait_standing("k", 5))
+    assert(b:acquire(5))
+    assert(a:release())
+    assert.is_true(b:check())
+    assert.equal(5, standing("k"))
+    assert(b:release())
+    assert.truthy(wait_standing("k", 0))
+  end)
+
+  it("ends a wait on time, and by a signal", function()
+    local holder = quorum():lock("k")
+    assert(holder:acquire())
+    local from = process.now()
+    local _, message, code = quorum():lock("k"):acquire(0.3)
+    assert.equal("busy", code)
+    assert.match("taken", message)
+    assert.is_true(process.now() - from >= 0.29)
+    assert(holder:release())
+  end)
+
+  it("names the servers that refuse it, and is denied when they are too many", function()
+    servers[1]:cli("CONFIG", "SET", "requirepass", "secret")
+    servers[2]:cli("CONFIG", "SET", "requirepass", "secret")
+    local lock = quorum():lock("k")
+    assert(lock:acquire(5))
+    assert(lock:release())
+    servers[3]:cli("CONFIG", "SET", "requirepass", "secret")
+    local got, message, code = quorum():lock("k"):acquire(0)
+    assert.is_nil(got)
+    assert.equal("denied", code)
+    assert.match(servers[1].path, message, 1, true)
+    assert.match("NOAUTH", message)
+    for i = 1, 3 do servers[i]:cli("CONFIG", "SET", "requirepass", "") end
+  end)
+
+  it("names servers that are not there", function()
+    local list = urls()
+    list[1], list[2], list[3] = "redis://127.0.0.1:1", "redis://no-such-host.invalid", "unix:///nowhere/redis.sock"
+    local got, message, code = quorum({ servers = list, connect_timeout = 2 }):lock("k"):acquire(0)
+    assert.is_nil(got)
+    assert.equal("no_quorum", code)
+    assert.match("127.0.0.1:1 ", message, 1, true)
+    assert.match("unix:/nowhere/redis.sock ", message, 1, true)
+  end)
+end)
+
+describe("the options of a quorum", function()
+  local function refused(opts)
+    local made, message = pcall(holdfast.new, opts)
+    assert.is_false(made)
+    return message
+  end
+
+  it("are checked", function()
+    local one = { "redis://a" }
+    assert.match("servers must be a list of 1 to 32 URLs", refused { servers = {}, mode = "quorum" })
+    assert.match("servers must be a list of 1 to 32 URLs", refused { servers = { 7 }, mode = "quorum" })
+    assert.match("mode must be one of", refused { servers = one, mode = "majority" })
+    assert.match("servers need a mode", refused { servers = one })
+    assert.match("give url or servers, not both", refused { servers = one, url = "redis://b", mode = "quorum" })
+    assert.match("mode is for servers", refused { mode = "quorum" })
+    assert.match("restart_guard is for mode", refused { restart_guard = 3 })
+    assert.match("servers: unknown scheme.* %(server 2%)", refused { servers = { "redis://a", "b" }, mode = "quorum" })
+    assert.match("named twice", refused { servers = { "redis://a", "redis://a:6379" }, mode = "quorum" })
+  end)
+end)
