@@ -2,6 +2,7 @@
 -- die. HOLDFAST_CLUSTER_SECONDS is how long slots are moved back and forth under load; make test does it for a few.
 
 local cluster = require "spec.support.cluster"
+local command = require "spec.support.command"
 local crowd = require "spec.support.crowd"
 local process = require "spec.support.process"
 local holdfast = require "holdfast"
@@ -61,8 +62,9 @@ describe("in a cluster", function()
 
   it("one node's address is enough", function()
     for _, node in ipairs(nodes.nodes) do
-      local lock = assert(connect(nodes:url { node }):lock("from one"):acquire(1))
-      assert.is_true(lock:release())
+      local client = connect(nodes:url { node })
+      for i = 1, 10 do assert(client:lock("from one:" .. i):acquire(1)):release() end
+      assert.equal(0, client:stats().redirects)
     end
   end)
 
@@ -210,6 +212,17 @@ describe("in a cluster", function()
 
   it("ping asks one node", function()
     assert.is_number(connect():ping())
+  end)
+
+  it("the command lists the locks of all nodes", function()
+    local client, locks = connect(), {}
+    for i = 1, 12 do locks[i] = assert(client:lock("listed:" .. i):acquire()) end
+    local code, output = command.run(nil, { "ls", "--url", nodes:url { nodes.nodes[2] }, "listed:*" })
+    assert.equal(0, code)
+    for i = 1, 12 do
+      assert.matches("\nlisted:" .. i .. " ", output)
+      locks[i]:release()
+    end
   end)
 end)
 

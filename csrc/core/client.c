@@ -583,12 +583,16 @@ static hf_slice key_of(const hf_op *op) {
     return names ? names->key : HF_NO_WAITER;
 }
 
-/* The key that says where it goes; empty: anywhere. A plain command's is its first argument, but SCAN has none. */
+/* The key that says where it goes; empty: anywhere. */
 static hf_slice place_key_of(const hf_op *op) {
-    const hf_op_spec *spec = &op->spec;
-    bool keyed = spec->kind == HF_OP_COMMAND && spec->arg_count > 1;
-    if (keyed && !hf_slice_equal(spec->args[0], hf_slice_of("SCAN"))) return spec->args[1];
-    return key_of(op);
+    bool keyed = op->spec.kind == HF_OP_COMMAND && op->spec.arg_count > 1;
+    return keyed ? op->spec.args[1] : key_of(op);
+}
+
+static hf_node *first_node_of(const hf_op *op) {
+    const hf_client *client = op->client;
+    if (op->spec.node > 0) return client->nodes[(op->spec.node - 1) % client->node_count];
+    return hf_client_node(client, place_key_of(op));
 }
 
 /* Names in several slots cannot be used in one program. */
@@ -611,8 +615,9 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     op->request.context = op;
     op->request.deadline = deadline;
     op->request.patient = patient;
+    hf_cluster *cluster = op->spec.node > 0 ? NULL : op->client->cluster;
     op->request.routing.of_op = true;
-    if (op->client->cluster) hf_cluster_submit(op->client->cluster, place_key_of(op), HF_LINK_CALLS, &op->request, now);
+    if (cluster) hf_cluster_submit(cluster, place_key_of(op), HF_LINK_CALLS, &op->request, now);
     else hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
 }
 
@@ -621,7 +626,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     if (!op) return NULL;
     op->client = client;
     op->spec = *spec;
-    op->node = hf_client_node(client, place_key_of(op));
+    op->node = first_node_of(op);
     op->begun_at = now;
     op->number = ++client->last_op;
     *client->ops_end = op;

@@ -199,6 +199,7 @@ typedef struct hf_op_spec {
     hf_time keep;               /* complete: how long the record stays; 0: free the key */
     const hf_slice *args;       /* command: one that may be sent twice, and does not touch a lock */
     size_t arg_count;
+    size_t node; /* command: for this node, counted from 1; 0: for that of its key, the first argument if any */
 } hf_op_spec;
 
 struct hf_op {

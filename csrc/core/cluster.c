@@ -76,6 +76,7 @@ static uint16_t reuse_node(hf_client *client, const hf_server *server) {
     for (size_t i = client->config.server_count; i < client->node_count; i++) {
         if (is_used(client, client->nodes[i])) continue;
         client->nodes[i]->server = *server;
+        for (int link = 0; link < HF_LINKS; link++) hf_session_forget(&client->nodes[i]->links[link]);
         return (uint16_t)i;
     }
     return HF_SLOT_NOBODY;
@@ -195,7 +196,7 @@ static hf_slice slot_key_of(hf_cluster *cluster, hf_slice key, char text[24]) {
 void hf_cluster_submit(hf_cluster *cluster, hf_slice key, hf_link link, hf_request *request, hf_time now) {
     char text[24];
     bool of_op = request->routing.of_op;
-    request->routing = (hf_routing){.of_op = of_op, .link = (uint8_t)link};
+    request->routing = (hf_routing){.routed = true, .of_op = of_op, .link = (uint8_t)link};
     request->routing.slot = hf_slot_of(slot_key_of(cluster, key, text));
     request->asking = false;
     request->sends = 0;
@@ -237,7 +238,7 @@ static bool try_again(hf_cluster *cluster, hf_request *request, const char *erro
 static bool on_refusal(void *context, hf_request *request, const char *error, hf_time now) {
     const hf_node *node = context;
     hf_cluster *cluster = node->client->cluster;
-    if (request == &cluster->query || request == &cluster->probe) return false;
+    if (!request->routing.routed) return false;
     if (!error) {
         request->routing.down = request->session;
         park_for_map(cluster, request, now);
@@ -276,10 +277,19 @@ void hf_cluster_watch(hf_node *node) {
 
 /* ---- the map ---- */
 
+/* Marked at once, so that no new node makes room for the next one. */
+static void find_places(hf_cluster *cluster, uint16_t *places) {
+    for (size_t i = 0; i < cluster->read.count; i++) {
+        places[i] = place_of(cluster, &cluster->read.nodes[i]);
+        hf_node *node = node_at(cluster, places[i]);
+        if (node) node->serves = true;
+    }
+}
+
 static void read_places(hf_cluster *cluster) {
     uint16_t places[HF_SLOTS_MAX_NODES];
     hf_client *client = cluster->client;
-    for (size_t i = 0; i < cluster->read.count; i++) places[i] = place_of(cluster, &cluster->read.nodes[i]);
+    find_places(cluster, places);
     for (size_t i = 0; i < client->node_count; i++) client->nodes[i]->serves = false;
     for (size_t slot = 0; slot < HF_SLOTS; slot++) {
         uint16_t owner = cluster->read.owner[slot];
@@ -293,7 +303,7 @@ static void read_places(hf_cluster *cluster) {
 static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     hf_request *request = link->queue;
     while (request && link->state != HF_SESSION_READY) {
-        hf_node *node = request == &cluster->query || request == &cluster->probe ? NULL : node_of(cluster, request);
+        hf_node *node = request->routing.routed ? node_of(cluster, request) : NULL;
         bool stays = !node || &node->links[request->routing.link] == link || request->asking;
         hf_request *next = request->next;
         if (!stays) {

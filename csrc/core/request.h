@@ -26,6 +26,7 @@ typedef struct hf_routing {
     uint16_t slot;     /* of its key */
     uint8_t link;      /* the hf_link it goes over */
     uint8_t redirects; /* in a row */
+    bool routed;       /* goes where its slot is */
     bool of_op;        /* its context is the operation */
     bool needs_map;    /* waits for a new one */
 } hf_routing;

@@ -78,6 +78,12 @@ static void want_close(hf_session *session, hf_code code, const char *reason) {
     snprintf(session->reason, sizeof session->reason, "%s", reason);
 }
 
+void hf_session_forget(hf_session *session) {
+    session->vain_opens = 0;
+    session->retry_at = 0;
+    session->reason[0] = '\0';
+}
+
 void hf_session_distrust(hf_session *session) {
     if (session->state == HF_SESSION_READY) want_close(session, HF_UNREACHABLE, "no reply in time");
 }

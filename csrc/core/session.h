@@ -88,6 +88,9 @@ void hf_session_opening(hf_session *session, hf_time now);
 void hf_session_opened(hf_session *session, hf_time now);
 void hf_session_closed(hf_session *session, const char *reason, hf_time now);
 
+/* Of a closed session without requests: its server is another one from now on. */
+void hf_session_forget(hf_session *session);
+
 /* An open connection over which no reply came in time is given up. */
 void hf_session_distrust(hf_session *session);
 

@@ -227,11 +227,12 @@ static int l_push_reply(lua_State *L) {
     return 1;
 }
 
-/* command(client, { name, arguments... }) -> the reply | nil, message, code. For what is not a lock: reading keys, and
- * setting one to a value. It may be sent twice. Strings, integers, lists; nil for none. */
+/* command(client, { name, arguments... }, node) -> the reply | nil, message, code. For what is not a lock: reading
+ * keys, and setting one to a value. It may be sent twice. Strings, integers, lists; nil for none. To one of
+ * nodes(client), or without `node` to that of the first argument. */
 static int l_command(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_op_spec spec = {.kind = HF_OP_COMMAND};
+    hf_op_spec spec = {.kind = HF_OP_COMMAND, .node = (size_t)luaL_optinteger(L, 3, 0)};
     hf_failure failure = {.code = HF_NO_MEMORY};
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_pushcfunction(L, l_push_reply);
@@ -307,6 +308,22 @@ static int l_server(lua_State *L) {
     return 1;
 }
 
+/* nodes(client) -> the list of those that have keys, for command; empty while those of a cluster are not known */
+static int l_nodes(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    const hf_client *client = &driver->client;
+    int count = 0;
+    lua_newtable(L);
+    hf_driver_enter(driver);
+    for (size_t i = 0; i < client->node_count; i++) {
+        if (client->cluster && !client->nodes[i]->serves) continue;
+        lua_pushinteger(L, (lua_Integer)i + 1);
+        lua_rawseti(L, -2, ++count);
+    }
+    hf_driver_leave(driver);
+    return 1;
+}
+
 /* place(client, key) -> a number; keys with the same one can be used in one step: the key's slot in a cluster, its
  * shard, 0 with one server */
 static int l_place(lua_State *L) {
@@ -332,8 +349,9 @@ static int l_tostring(lua_State *L) {
 void hf_open_client(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {
-        {"new", l_new},   {"close", l_close},   {"ping", l_ping},       {"stats", l_stats}, {"news", l_news},
-        {"uuid", l_uuid}, {"server", l_server}, {"command", l_command}, {"place", l_place}, {NULL, NULL}};
+        {"new", l_new},     {"close", l_close}, {"ping", l_ping},     {"stats", l_stats},
+        {"news", l_news},   {"uuid", l_uuid},   {"server", l_server}, {"command", l_command},
+        {"place", l_place}, {"nodes", l_nodes}, {NULL, NULL}};
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);

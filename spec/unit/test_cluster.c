@@ -197,6 +197,19 @@ TEST(the_next_node_is_asked_when_one_refuses)
     rig_end(&rig, AT(2));
 }
 
+TEST(a_map_of_nodes_that_are_all_new)
+{
+    CHECK(cluster_begin());
+    acquire(0, AT(0));
+    tick(AT(0));
+    hears(0, CALLS, KNOWN "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4) RANGE(7630, 16383, "e", 5), AT(1));
+    CHECK_EQ_INT(rig.client.node_count, 5);
+    for (size_t i = 2; i < 5; i++) CHECK(rig.client.nodes[i]->serves);
+    CHECK_SAYS(3, CALLS, ASKED);
+    CHECK_STR(rig.client.nodes[3]->server.label, "d:4");
+    rig_end(&rig, AT(2));
+}
+
 TEST(when_all_refuse_each_is_named)
 {
     CHECK(cluster_begin());
