@@ -33,7 +33,7 @@ local store = assert(resp.connect { path = store_path })
 
 local function new_client()
   local opts = { grant_lease = options.grant_lease }
-  if url:find(",", 1, true) then
+  if url:find(",", 1, true) and not url:find("^redis%+%a+:") then
     opts.mode, opts.servers = "quorum", {}
     for each in url:gmatch("[^,]+") do opts.servers[#opts.servers + 1] = each end
   else
