@@ -494,6 +494,23 @@ TEST(a_renewal_goes_to_the_node_that_takes_over)
     rig_end(&rig, AT(10402));
 }
 
+TEST(what_waits_for_a_connection_follows_the_map)
+{
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(0));
+    hears(0, CALLS, YES, AT(0));
+    hf_op_end(op, AT(0));
+    hf_client_tick(&rig.client, AT(10000)); /* the keeper's link is not made yet */
+    CHECK(hf_session_has_work(at(0, KEEPER)));
+    hf_cluster_doubt(rig.client.nodes[0], CALLS, AT(10001));
+    hf_client_tick(&rig.client, AT(10200));
+    said(at(0, CALLS));
+    hears(0, CALLS, ALL_OF_B, AT(10201));
+    CHECK(!hf_session_has_work(at(0, KEEPER)));
+    CHECK_SAYS(1, KEEPER, "EVALSHA sharded_renew 1 k me 30000");
+    rig_end(&rig, AT(10202));
+}
+
 /* ---- holds and waiters ---- */
 
 TEST(each_key_is_renewed_alone)
@@ -627,6 +644,9 @@ TEST(redisson_is_looked_at_by_the_clock)
     hears(0, CALLS, busy(20000, 0, 1), AT(1000));
     CHECK_SAYS(0, EVENTS, "");
     CHECK(hf_op_deadline(op) > AT(1000) && hf_op_deadline(op) <= AT(1201));
+    hears_event(0, "message", "turn 1 50", AT(1000));
+    CHECK_SAYS(0, EVENTS, "");
+    CHECK(hf_op_deadline(op) <= AT(1051));
     rig_end(&rig, AT(1001));
 }
 
@@ -645,6 +665,10 @@ TEST(nodes_that_are_gone_make_room)
             hears(node, CALLS, text, now);
             break;
         }
+        for (size_t node = 2; node < rig.client.node_count; node++) {
+            if (op->node == rig.client.nodes[node]) hears(node, CALLS, "-ERR no\r\n", now);
+        }
+        CHECK_OUTCOME(op, "server");
         hf_op_end(op, now);
         for (size_t node = 2; node < rig.client.node_count; node++) {
             for (int link = 0; link < HF_LINKS; link++) hf_session_closed(at(node, link), "gone", now);
