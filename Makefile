@@ -3,6 +3,8 @@
 # make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
+# make nightly    the simulator and the chaos from random seeds, until something is found
+# make chaos      processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60 says for how long
 # make bench      the ratios of the quality bars
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 # make install    PREFIX=/usr/local, DESTDIR=
@@ -36,12 +38,11 @@ UNIT := $(patsubst spec/unit/%.c,%,$(wildcard spec/unit/test_*.c))
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
 shared_objects := $(core_objects) $(POSIX:%.c=$(BUILD)/obj/%.o)
 MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS:%=$(BUILD)/%/holdfast/process.so)
-SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
+SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: sim sim-defects build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
-        analyse gc model \
-        format install clean embed
+.PHONY: build unit-programs demo demo-openresty test check nightly bench interop lint docs unit spec memerr asan tsan \
+        valgrind clang analyse gc model sim sim-defects fuzz-build chaos format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -65,7 +66,7 @@ $(BUILD)/obj/$(1)/%.o: %.c
 
 $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)
-	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lpthread -o $$@
+	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lssl -lcrypto -lpthread -o $$@
 
 $(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)
@@ -77,13 +78,24 @@ $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
 endef
 $(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
 
-# the core with deliberate defects that can be switched on, for the simulator alone
+$(BUILD)/chaos/proxy: spec/chaos/proxy.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $< -o $@
+
+# the core with deliberate defects that can be switched on, for the simulator and the chaos runs alone
 
 sim-defects:
 	@$(MAKE) -s BUILD=$(BUILD)/sim "CFLAGS=$(CFLAGS) -DHF_DEFECTS" $(FLAVOURS:%=$(BUILD)/sim/%/holdfast/core.so)
 
 sim: build sim-defects
 	@tools/suites sim
+
+nightly: build
+	@tools/nightly
+
+# HOLDFAST_CHAOS_SECONDS=60, HOLDFAST_CHAOS_SEED=1
+chaos: build sim-defects
+	@tools/suites chaos
 
 embed:
 	lua5.4 tools/embed.lua
@@ -99,9 +111,32 @@ WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
 
 $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
 	@mkdir -p $(@D)
-	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) -o $@
+	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
+
+# those of the driver
+$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: $(POSIX:%.c=$(BUILD)/obj/%.o)
+$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: LIBRARIES = -lssl -lcrypto -lpthread
+$(BUILD)/unit/test_net: WRAP += -Wl,--wrap=getaddrinfo
 
 unit-programs: $(UNIT_PROGRAMS)
+
+# fuzzing harnesses: all the code compiled by clang with its sanitizers, in a directory of its own
+
+FUZZ := $(patsubst spec/fuzz/%.c,%,$(wildcard spec/fuzz/*.c))
+FUZZ_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+
+fuzz-build:
+	@$(MAKE) -s BUILD=$(BUILD)/fuzz CC=clang "SANITIZE=$(FUZZ_FLAGS) -fsanitize=fuzzer-no-link" "OPTIMIZE=-O1 -g" \
+	    $(FUZZ:%=$(BUILD)/fuzz/harness/%)
+
+$(BUILD)/obj/spec/fuzz/%.o: CFLAGS += -Ispec/unit $(CFLAGS_lua5.4)
+
+$(BUILD)/harness/options: $(POSIX:%.c=$(BUILD)/obj/%.o) $(BINDING:%.c=$(BUILD)/obj/lua5.4/%.o)
+
+$(BUILD)/harness/%: $(BUILD)/obj/spec/fuzz/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
+	@mkdir -p $(@D)
+	$(CC) $(FUZZ_FLAGS) -fsanitize=fuzzer $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) \
+	    $(call config,--libs,lua5.4,-llua5.4) -lpthread -ldl -lm -o $@
 
 # what people type
 
@@ -125,7 +160,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs asan tsan valgrind clang analyse gc model:
+spec lint docs asan tsan valgrind clang analyse gc model fuzz:
 	@tools/suites $@
 
 $(BUILD)/bench/baseline: bench/baseline.c
@@ -157,7 +192,7 @@ install: build
 	install -m 644 completions/_holdfast $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
 
 format:
-	clang-format -i csrc/*/*.[ch] spec/unit/*.[ch] spec/support/*.c bench/*.c
+	clang-format -i csrc/*/*.[ch] spec/unit/*.[ch] spec/support/*.c spec/chaos/*.c bench/*.c
 
 clean:
 	rm -rf $(BUILD)

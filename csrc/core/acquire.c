@@ -538,10 +538,11 @@ void hf_op_interrupt(hf_op *op, hf_time now) {
 
 hf_time hf_op_deadline(const hf_op *op) {
     if (op->client->quorum) return hf_ballot_deadline(op);
-    if (op->done || op->spec.kind != HF_OP_ACQUIRE) return HF_NEVER;
+    if (op->done) return HF_NEVER;
+    hf_time in_time = op->begun_at + op->client->config.session.command_timeout;
+    if (op->spec.kind != HF_OP_ACQUIRE) return op->blocked ? in_time : HF_NEVER;
     switch (op->state) {
-    case HF_ACQUIRE_BLOCKED:
-        return hf_time_max(op->wait_until, op->begun_at + op->client->config.session.command_timeout);
+    case HF_ACQUIRE_BLOCKED: return hf_time_max(op->wait_until, in_time);
     case HF_ACQUIRE_SUBSCRIBING:
     case HF_ACQUIRE_WAITING: return hf_time_min(op->wait_until, op->recheck_at);
     default: return HF_NEVER;

@@ -13,6 +13,7 @@
 static void on_events_ready(void *context, hf_time now);
 static void on_events_closed(void *context, hf_time now);
 static void on_event(void *context, const hf_reply *event, hf_time now);
+static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now);
 
 static void init_node(hf_node *node, hf_client *client, const hf_server *server) {
     *node = (hf_node){.client = client, .server = *server, .ping_at = HF_NEVER};
@@ -270,7 +271,8 @@ static void on_stray_grant(hf_node *node, hf_layout layout, hf_slice rest, uint6
     hf_hold *known = hf_holds_find(&client->holds, layout, key, owner);
     if (!known && layout == HF_LAYOUT_LOCK) known = hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner);
     if (known && known->state == HF_HOLD_RELEASING) known->wait = wait; /* the release may have led to it: left after */
-    if (known && (known->state != HF_HOLD_LOST || known->shared)) return; /* being left, or acquired, which adopts it */
+    bool lost = known && known->state == HF_HOLD_LOST && !known->shared && !HF_DEFECT(STRAY_KEPT);
+    if (known && !lost) return; /* being left, or acquired, which adopts it */
     if (known) hf_holds_remove(&client->holds, known);
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;
@@ -382,10 +384,13 @@ hf_time hf_client_deadline(const hf_client *client) {
     return soonest;
 }
 
+/* A call that waits for one hold after the other may find each in use again. */
 static void tick_op(hf_op *op, hf_time now) {
     if (op->done) return;
     if (op->client->quorum) hf_ballot_tick(op, now);
     else if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_tick(op, now);
+    else if (now >= hf_op_deadline(op))
+        give_up(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
 
 void hf_client_tick_calls(hf_client *client, hf_time now) {

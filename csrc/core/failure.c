@@ -53,6 +53,13 @@ static void printable(char *out, size_t size, hf_slice key) {
     out[used] = '\0';
 }
 
+/* What a server says may hold anything. */
+static void hide_controls(char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+    }
+}
+
 void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slice key, const char *server,
                     const char *detail, ...) {
     char name[112] = "";
@@ -67,6 +74,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     at = hf_time_min(at + (hf_time)used, sizeof failure->text - 1);
     const char *advice = (size_t)code < sizeof ADVICE / sizeof *ADVICE ? ADVICE[code] : NULL;
     if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
+    hide_controls(failure->text);
     failure->code = code;
 }
 

@@ -1,6 +1,7 @@
 /* How an operation failed: a code for programs, a text for people.
  *
- * The text is always terminated, at most HF_FAILURE_TEXT - 1 bytes, and printable whatever the key holds. */
+ * The text is always terminated, at most HF_FAILURE_TEXT - 1 bytes, and printable whatever the key or the server's
+ * words hold. */
 #ifndef HF_FAILURE_H
 #define HF_FAILURE_H
 

@@ -34,7 +34,7 @@ static void free_task(hf_task *task) {
 static void claim(hf_task *task, hf_hold *hold) {
     hf_hold_ref(hold);
     hold->busy = true;
-    hold->allowed = false;
+    hold->allowed = hold->allowed && HF_DEFECT(WORD_STAYS);
     hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
     task->holds[task->count++] = hold;
 }
@@ -66,7 +66,7 @@ static void distrust_link(hf_client *client, const hf_request *request) {
 /* ---- the owner's word ---- */
 
 static bool may_renew(const hf_client *client, const hf_hold *hold) {
-    return !client->config.attended || hold->allowed;
+    return !client->config.attended || hold->allowed || HF_DEFECT(NO_WORD);
 }
 
 static void ask_owner(hf_client *client, hf_hold *hold) {
@@ -77,7 +77,7 @@ static void ask_owner(hf_client *client, hf_hold *hold) {
 
 void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now) {
     if (client->quorum) hf_quorum_allow(client, hold, now);
-    if (!hold->asks || !hold->in_table) return;
+    if (!hold->asks || !hold->in_table || HF_DEFECT(DEAF_TO_WORD)) return;
     hold->asks = false;
     hold->allowed = true;
     if (hold->state == HF_HOLD_HELD && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);

@@ -149,9 +149,17 @@ static void hand_over_queue(hf_session *session, hf_time now) {
     }
 }
 
+/* Why the server closes: one that expects TLS does so before it has said a word. */
+static const char *hang_up_text(const hf_session *session) {
+    const hf_server *server = session->server;
+    bool expects_tls = !session->heard && !server->tls && server->port != 0;
+    return expects_tls ? "the server closed the connection at log-in; if it expects TLS, use rediss://"
+                       : "the server closed the connection";
+}
+
 void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     if (session->state == HF_SESSION_CLOSED) return;
-    want_close(session, HF_UNREACHABLE, reason);
+    want_close(session, HF_UNREACHABLE, reason ? reason : hang_up_text(session));
     bool was_ready = session->state == HF_SESSION_READY;
     session->state = HF_SESSION_CLOSED;
     session->closing = false;
@@ -281,7 +289,12 @@ hf_want hf_session_wants(const hf_session *session, hf_time now) {
 void hf_session_opening(hf_session *session, hf_time now) {
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
+    session->agreeing = false;
     session->vain_opens++;
+}
+
+void hf_session_agreeing(hf_session *session) {
+    session->agreeing = true;
 }
 
 static void become_ready(hf_session *session, hf_time now) {
@@ -325,6 +338,7 @@ static bool say_login(hf_session *session) {
 void hf_session_opened(hf_session *session, hf_time now) {
     session->state = HF_SESSION_LOGIN;
     session->opened_at = session->heard_at = now;
+    session->heard = false;
     session->opens++;
     bool readable = hf_reader_open(&session->reader);
     if (readable) hf_reader_allow(&session->reader, session->max_elements);
@@ -415,9 +429,19 @@ static void dispatch(hf_session *session, const hf_reply *reply, hf_time now) {
     }
 }
 
+/* What a TLS server says to a client that does not speak it: a record of type 21, version 3.x. */
+static bool is_tls_alert(const char *bytes, size_t size) {
+    return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
+}
+
 void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now) {
     bool open = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
     if (!open || session->closing) return;
+    if (!session->heard && is_tls_alert(bytes, size)) {
+        want_close(session, HF_UNREACHABLE, "the server speaks TLS; use rediss://");
+        return;
+    }
+    session->heard = true;
     session->heard_at = now;
     if (!hf_reader_feed(&session->reader, bytes, size)) want_close(session, HF_NO_MEMORY, "out of memory");
     while (!session->closing) {
@@ -503,11 +527,13 @@ static void expire(hf_session *session, hf_request *request, hf_time now) {
     hf_request_fail(request, known ? session->reason_code : HF_UNREACHABLE, reason, now);
 }
 
+static const char *silence_text(const hf_session *session) {
+    if (session->state != HF_SESSION_OPENING) return "no reply in time";
+    return session->agreeing ? "no TLS handshake in time; does the server speak TLS?" : "no connection in time";
+}
+
 void hf_session_tick(hf_session *session, hf_time now) {
-    if (silence_deadline(session) <= now) {
-        want_close(session, HF_UNREACHABLE,
-                   session->state == HF_SESSION_OPENING ? "no connection in time" : "no reply in time");
-    }
+    if (silence_deadline(session) <= now) want_close(session, HF_UNREACHABLE, silence_text(session));
     if (request_deadline(session) > now) return;
     for (hf_request *request; (request = first_expired(session, now));) expire(session, request, now);
     if (session->state == HF_SESSION_READY && !session->closing) flush(session, now);

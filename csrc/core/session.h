@@ -35,8 +35,10 @@ struct hf_session {
     size_t max_elements;     /* of a reply */
     hf_session_state state;
     bool subscriber;
-    bool wanted;  /* be connected even without requests */
-    bool closing; /* the driver is to close the socket; `reason` says why */
+    bool wanted;   /* be connected even without requests */
+    bool closing;  /* the driver is to close the socket; `reason` says why */
+    bool agreeing; /* while opening: the socket is connected, TLS is not there yet */
+    bool heard;    /* the server has said something over this connection */
     hf_buffer output;
     hf_reader reader;
     hf_request *queue, **queue_end; /* to be sent, in order */
@@ -83,8 +85,10 @@ bool hf_session_say(hf_session *session, size_t count, const hf_slice *args);
 /* What the driver should do with its socket now. */
 hf_want hf_session_wants(const hf_session *session, hf_time now);
 
-/* The driver has begun to connect; is connected; has lost or closed the socket (reason: a short text). */
+/* The driver has begun to connect; has a socket over which TLS is to be agreed; is connected; has lost or closed the
+ * socket (reason: a short text; NULL: the server closed it). */
 void hf_session_opening(hf_session *session, hf_time now);
+void hf_session_agreeing(hf_session *session);
 void hf_session_opened(hf_session *session, hf_time now);
 void hf_session_closed(hf_session *session, const char *reason, hf_time now);
 

@@ -31,6 +31,36 @@ static const unsigned char *entropy_field(lua_State *L) {
     return (const unsigned char *)entropy;
 }
 
+static const char *text_field(lua_State *L, const char *name) {
+    lua_getfield(L, -1, name);
+    const char *text = lua_tostring(L, -1);
+    lua_pop(L, 1); /* the table keeps it */
+    return text;
+}
+
+/* The field `tls` of the table at index 1: { ca_file, ca_path, cert, key, server_name, verify }, all optional. NULL:
+ * out of memory. */
+static hf_tls_settings *tls_settings(lua_State *L) {
+    hf_tls_options options = {0};
+    lua_getfield(L, 1, "tls");
+    if (lua_istable(L, -1)) {
+        options = (hf_tls_options){text_field(L, "ca_file"), text_field(L, "ca_path"),     text_field(L, "cert"),
+                                   text_field(L, "key"),     text_field(L, "server_name"), false};
+        lua_getfield(L, -1, "verify");
+        options.trusting = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
+        lua_pop(L, 1);
+    }
+    hf_tls_settings *settings = hf_tls_settings_new(&options);
+    lua_pop(L, 1);
+    return settings;
+}
+
+static bool needs_tls(const hf_client_config *config) {
+    bool needs = config->session.server.tls;
+    for (size_t i = 0; i < config->server_count; i++) needs = needs || config->servers[i].tls;
+    return needs;
+}
+
 /* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL: nothing. */
 static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX], size_t *count) {
     size_t length = hf_rawlen(L, index);
@@ -107,7 +137,7 @@ static const char *read_where(lua_State *L, hf_client_config *config, hf_server 
 }
 
 /* new{ url, mode, servers, names, weights, restart_guard, name, connect_timeout, command_timeout, grant_lease,
- * external, attended, keeper_link, entropy } -> client | nil, what is wrong with the URL. An external client is driven
+ * external, attended, keeper_link, entropy, tls } -> client | nil, what is wrong with the URL. An external client is driven
  * through core.engine; with keeper_link it renews over a third link. */
 static int l_new(lua_State *L) {
     hf_client_config config;
@@ -115,11 +145,15 @@ static int l_new(lua_State *L) {
     luaL_checktype(L, 1, LUA_TTABLE);
     hf_server *servers = hf_newuserdata(L, HF_SERVERS_MAX * sizeof *servers);
     const char *wrong = read_where(L, &config, servers);
+    bool tls = needs_tls(&config);
+    lua_getfield(L, 1, "tls");
+    if (!wrong && !lua_isnil(L, -1) && !tls) wrong = "the option tls needs rediss://";
     if (wrong) {
         lua_pushnil(L);
         lua_pushstring(L, wrong);
         return 2;
     }
+    lua_pop(L, 1);
     lua_getfield(L, 1, "name");
     snprintf(config.session.name, sizeof config.session.name, "%s", luaL_optstring(L, -1, ""));
     lua_pop(L, 1);
@@ -138,6 +172,9 @@ static int l_new(lua_State *L) {
     client->driver = hf_driver_new(&config, entropy);
     if (!client->driver) return luaL_error(L, "cannot make a client: %s", strerror(errno));
     client->driver->external = external;
+    if (!tls) return 1;
+    client->driver->tls = tls_settings(L);
+    if (!client->driver->tls) return luaL_error(L, "not enough memory");
     return 1;
 }
 

@@ -26,11 +26,12 @@ meta.__metatable = meta.__name
 ---@field name? string that its share is computed from, 1 to 255 bytes; its place in the list
 
 ---@class holdfast.client_options
----@field url? string redis://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
+---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
 --- redis+cluster://[[user:]password@]host[:port],…; $HOLDFAST_URL
 ---@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 of a quorum, 1 to 64 shards
 ---@field mode? string of several servers: "quorum", a lock is held by a majority of them; "shards", each has its keys
 ---@field restart_guard? number seconds: in a quorum a server up for less has no vote; the longest lease anybody uses
+---@field tls? holdfast.tls_options for rediss://
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
 ---@field wait? number seconds that acquire waits, math.huge: no end; 10
@@ -40,11 +41,29 @@ meta.__metatable = meta.__name
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
 ---@field driver? string "posix"; under ngx_lua "resty" too, which is then the default
 
+---@class holdfast.tls_options
+---@field ca_file? string PEM file of the authorities to trust; the system's
+---@field ca_path? string directory of them, with hashed names
+---@field cert? string PEM file of the client's certificate and its chain
+---@field key? string PEM file of its key, without a passphrase
+---@field server_name? string whom the server's certificate must be for; the URL's host
+---@field verify? boolean false: any certificate will do, so whoever is in between can read and change everything; true
+
+local known_tls = {
+  ca_file = options.path,
+  ca_path = options.path,
+  cert = options.path,
+  key = options.path,
+  server_name = options.path,
+  verify = options.boolean,
+}
+
 local known = {
   url = options.text,
   servers = servers.check,
   mode = servers.mode,
   restart_guard = options.timeout,
+  tls = options.any_table,
   name = options.name,
   lease = options.lease,
   wait = options.wait,
@@ -59,6 +78,14 @@ local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
 
+local NGINX_TRUSTS = "holdfast.new: tls: under ngx_lua the authorities are those of lua_ssl_trusted_certificate"
+
+local function check_tls(tls, external, level)
+  options.table(tls, known_tls, "holdfast.new: tls", level + 1)
+  if (tls.cert == nil) ~= (tls.key == nil) then error("holdfast.new: tls: cert and key go together", level + 1) end
+  if external and (tls.ca_file or tls.ca_path) then error(NGINX_TRUSTS, level + 1) end
+end
+
 local function new(given, level)
   if type(given) == "string" then given = { url = given } end
   given = options.table(given, known, "holdfast.new", level + 1)
@@ -66,6 +93,7 @@ local function new(given, level)
   if at_odds then error("holdfast.new: " .. at_odds, level + 1) end
   local several = servers.lists(given.servers or {})
   local external = (given.driver or driver.default) == "resty"
+  if given.tls then check_tls(given.tls, external, level + 1) end
   local client, wrong = raw.new {
     mode = given.mode,
     servers = several.urls,
@@ -79,6 +107,7 @@ local function new(given, level)
     grant_lease = given.grant_lease or 2,
     external = external,
     attended = external,
+    tls = given.tls,
   }
   if not client then error(("holdfast.new: %s: %s"):format(given.servers and "servers" or "url", wrong), level + 1) end
   defaults[client] = {
@@ -125,7 +154,7 @@ function Client:multi_lock(keys, opts)
   for i, key in ipairs(keys) do
     members[i] = locks.new(self, key, opts, defaults[self])
   end
-  return multi_lock.new(members, opts.wait, "client:multi_lock", 2)
+  return (multi_lock.new(members, opts.wait, "client:multi_lock", 2)) -- no tail call: the level counts this function
 end
 
 -- A template that runs functions one by one for each business type and id.
@@ -146,9 +175,9 @@ function Client:idempotent(key, opts, fn, ...)
   check_self(self, meta, "client:idempotent", 2)
   argument(key, options.key, "client:idempotent", "key", 2)
   if options.callable(opts) == nil then return idempotent.run(self, key, defaults[self], {}, opts, fn, ...) end
-  options.table(opts, idempotent.options, "client:idempotent", 2)
+  opts = options.table(opts, idempotent.options, "client:idempotent", 2)
   argument(fn, options.callable, "client:idempotent", "fn", 2)
-  return idempotent.run(self, key, defaults[self], opts or {}, fn, ...)
+  return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.
@@ -161,9 +190,8 @@ function Client:with_lock(key, opts, fn, ...)
   check_self(self, meta, "client:with_lock", 2)
   argument(key, options.key, "client:with_lock", "key", 2)
   if options.callable(opts) == nil then return Client.with_lock(self, key, {}, opts, fn, ...) end
-  options.table(opts, templates.options, "client:with_lock", 2)
+  opts = options.table(opts, templates.options, "client:with_lock", 2)
   argument(fn, options.callable, "client:with_lock", "fn", 2)
-  opts = opts or {}
   return templates.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
 end
 

@@ -22,11 +22,8 @@ local function check_entry(value)
 end
 
 function servers.check(value)
-  local wrong = "a list of URLs, of shards also { url = , weight = 1 to 100, name = }"
-  if type(value) ~= "table" or #value == 0 then return wrong end
-  for _, each in ipairs(value) do
-    if not check_entry(each) then return wrong end
-  end
+  if options.is_list(value, MOST.shards, check_entry) then return end
+  return "a list of URLs, of shards also { url = , weight = 1 to 100, name = }"
 end
 
 -- What is wrong with these options together, nil: nothing.

@@ -30,11 +30,13 @@ function Process.new(world, network, plan, index, seed)
     prng = Prng.new((seed * 17 + index * 7919) % 2147483647),
     rate = plan.rate, base = plan.base, near = plan.near, far = plan.far, cuts = plan.cuts, half_open = plan.half_open,
     up_blocked = 0, down_blocked = 0, paused_until = 0, paused_us = 0, dead = false,
-    connections = {}, up_at = {}, tasks = {}, released = {}, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0,
+    connections = {}, up_at = {}, tasks = {}, released = {}, vanished = {}, done = {}, chores = {},
+    answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0,
     links = plan.keeper_link and ALL_LINKS or TWO_LINKS,
   }, Process)
   self.client = assert(core.client.new {
-    url = "redis://sim", external = true, keeper_link = plan.keeper_link, entropy = entropy(seed, index),
+    url = "redis://sim", external = true, attended = plan.attended or false, keeper_link = plan.keeper_link,
+    entropy = entropy(seed, index),
     connect_timeout = plan.connect_timeout, command_timeout = plan.command_timeout, grant_lease = plan.grant_lease,
   })
   self:enter()
@@ -145,6 +147,22 @@ local function serve(self, link)
   return true
 end
 
+-- ---- the owners' word ----
+
+local function answer(self)
+  for _, task in ipairs(self.tasks) do task:speak_up() end
+end
+
+-- Of an attended client. → whether a hold has begun to ask
+local function is_asked(self)
+  if not self.plan.attended then return false end
+  local _, _, asked = engine.turn(self.client, self.done, self.chores)
+  if asked == self.answered then return false end
+  self.answered = asked
+  self:at(self.world.now + self.prng:range(0, 5000), answer, self)
+  return true
+end
+
 local function resume_tasks(self)
   local resumed = false
   for _, task in ipairs(self.tasks) do resumed = task:resume_if_done() or resumed end
@@ -154,7 +172,8 @@ end
 -- Does all that is to be done at this moment.
 function Process:pump()
   for _ = 1, MOST_ROUNDS do
-    local busy = resume_tasks(self)
+    local busy = is_asked(self)
+    busy = resume_tasks(self) or busy
     for _, link in ipairs(self.links) do busy = serve(self, link) or busy end
     if not busy then return schedule_tick(self) end
   end

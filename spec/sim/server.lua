@@ -9,10 +9,11 @@ local EPOCH_US = 1700000000000000
 local Server = {}
 Server.__index = Server
 
-local shas, names = {}, {}
+local shas, names, sha_of = {}, {}, {}
 for name, text in pairs(programs) do
   shas[name] = sha1(text)
   names[shas[name]] = name
+  sha_of[text] = shas[name]
 end
 
 local function load(server, text)
@@ -27,7 +28,8 @@ end
 
 -- rate: of its clock. patched: program name → text that the server runs instead.
 function Server.new(world, rate, patched)
-  local self = setmetatable({ world = world, rate = rate, down_until = 0, paused_until = 0, patched = {} }, Server)
+  local self = setmetatable({ world = world, rate = rate, down_until = 0, paused_until = 0, refuses_until = 0,
+    patched = {} }, Server)
   self.redis = Redis.new { now = function() return EPOCH_US + world.now * rate end }
   self.admin = self.redis:connect(function() end)
   compile_all(self)
@@ -35,7 +37,7 @@ function Server.new(world, rate, patched)
   self.redis.scripts = {}
   self.db = self.redis:database(0)
   self.redis.defects.evalsha = function(run, client, args) return self:run(run, client, args, args[2]) end
-  self.redis.defects.eval = function(run, client, args) return self:run(run, client, args, sha1(args[2])) end
+  self.redis.defects.eval = function(run, client, args) return self:run(run, client, args, sha_of[args[2]]) end
   return self
 end
 
@@ -68,15 +70,38 @@ function Server:run(run, client, args, sha)
   if not (watcher and name) then return run(client, args) end
   watcher:before(name, client, args)
   local reply = run(client, args)
-  watcher:after(name, client, args)
+  watcher:after(name, client, args, reply)
   return reply
 end
 
--- A command by an administrator.
+-- A command by an administrator, who is never refused.
 function Server:command(...)
+  local faults = self.redis.faults
+  self.redis.faults = { deny = {} }
   local reply = self.admin:call { ... }
+  self.redis.faults = faults
   assert(type(reply) ~= "table" or not reply.err, reply and type(reply) == "table" and reply.err)
   return reply
+end
+
+local REFUSALS = {
+  oom = { oom = true }, loading = { loading = true }, busy = { busy = true }, readonly = { readonly = true },
+  misconf = { misconf = true }, nochannel = { deny_channels = true },
+  noperm = { deny = { eval = true, evalsha = true } },
+}
+Server.refusals = REFUSALS
+
+local function stop_refusing(self)
+  if self.world.now < self.refuses_until then return end
+  self.redis.faults = { deny = {} }
+end
+
+-- It answers with an error of this kind; the last one said counts.
+function Server:refuse(kind, duration)
+  local faults = { deny = {} }
+  for name, value in pairs(REFUSALS[kind]) do faults[name] = value end
+  self.redis.faults, self.refuses_until = faults, self.world.now + duration
+  self.world:at(self.refuses_until, stop_refusing, self)
 end
 
 function Server:restart(keep_data, down_us)

@@ -63,6 +63,10 @@ function mishaps.delete(run, mishap)
   run.server:command("DEL", mishap.key)
 end
 
+for kind in pairs(Server.refusals) do
+  mishaps[kind] = function(run, mishap) run.server:refuse(kind, mishap.duration) end
+end
+
 local function happen(run, mishap)
   local process = run.processes[mishap.process]
   run.world:note("-- %s (p%d, %s)", mishap.kind, mishap.process, mishap.link)
