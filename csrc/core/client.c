@@ -52,7 +52,8 @@ bool hf_client_init(hf_client *client, const hf_client_config *config, const uns
     hf_uuid_format(client->uuid, entropy);
     snprintf(client->grants, sizeof client->grants, "holdfast_grant:%s", client->uuid);
     client->ops_end = &client->ops;
-    init_node(&client->first, client, config->servers ? config->servers : &config->session.server);
+    bool listed = config->mode == HF_MODE_SHARDS || config->mode == HF_MODE_CLUSTER;
+    init_node(&client->first, client, listed ? config->servers : &config->session.server);
     client->only[0] = &client->first;
     client->nodes = client->only;
     client->node_count = 1;

@@ -23,7 +23,7 @@ end
 
 function servers.check(value)
   if options.is_list(value, MOST.shards, check_entry) then return end
-  return "a list of URLs, of shards also { url = , weight = 1 to 100, name = }"
+  return "a list of 1 to 32 URLs; of shards 1 to 64, also as { url = , weight = 1 to 100, name = }"
 end
 
 -- What is wrong with these options together, nil: nothing.
