@@ -237,6 +237,29 @@ describe("a cluster", function()
     nodes:stop()
   end)
 
+  it("needs no more rights than the documented ones", function()
+    nodes = cluster.start {
+      masters = 3, replicas = 0,
+      users = {
+        "locks on >secret ~lock:* ~redisson_lock_token:* ~holdfast_queue:* ~redisson_lock__channel:* "
+          .. "&holdfast_grant:* &redisson_lock__channel:* -@all +auth +select +ping +client|setname +evalsha +eval "
+          .. "+get +set +del +exists +type +pttl +pexpire +time +hget +hset +hmget +hkeys +zadd +zrem +zrange "
+          .. "+zrangebyscore +zscore +zcount +zcard +zremrangebyscore +publish +pubsub|numsub +subscribe +psubscribe "
+          .. "+punsubscribe +cluster|slots +asking +pubsub|shardnumsub +spublish",
+      },
+    }
+    local url = nodes:url():gsub("//", "//locks:secret@")
+    local client, rival = connect(url), connect(url)
+    for i = 1, 6 do
+      local lock = assert(client:lock("lock:" .. i):acquire())
+      local _, _, code = rival:lock("lock:" .. i):acquire(0.05)
+      assert.equal("busy", code)
+      assert.is_true(lock:release())
+    end
+    for _, node in ipairs(nodes.nodes) do assert.same({}, node:cli("ACL", "LOG")) end
+    nodes:stop()
+  end)
+
   it("that is down is waited for, within the deadline", function()
     nodes = cluster.start { masters = 3, replicas = 0, node_timeout = 500 }
     local client = connect { command_timeout = 1 }
