@@ -375,7 +375,7 @@ static void lock_again(hf_driver *driver, bool watchdog) {
     if (watchdog) atomic_store(&driver->watchdog_waits, false);
 }
 
-#define POLL_MOST (3 * 1024) /* sockets; what is beyond that waits for a look by the clock */
+#define POLL_MOST ((size_t)3 * 1024) /* sockets; what is beyond that waits for a look by the clock */
 
 typedef struct hf_polled {
     struct pollfd fds[POLL_MOST + 1];

@@ -1,4 +1,4 @@
--- Connections between processes and the server.
+-- Connections between processes and servers.
 --
 -- Bytes of one connection arrive in order, each way, after random times; what goes over different connections may
 -- overtake. A link's next connection is made only after the end of its last one has gone out. A blocked direction
@@ -13,9 +13,22 @@ Network.__index = Network
 local Connection = {}
 Connection.__index = Connection
 
--- server: see server.lua
-function Network.new(world, server)
-  return setmetatable({ world = world, server = server }, Network)
+-- servers: a list, see server.lua
+function Network.new(world, servers)
+  return setmetatable({ world = world, servers = servers }, Network)
+end
+
+function Network:server_count()
+  return #self.servers
+end
+
+-- Until when nothing goes that way between the process and the server of the connection.
+local function blocked_up(connection)
+  return connection.process.up_blocked[connection.server.index] or 0
+end
+
+local function blocked_down(connection)
+  return connection.process.down_blocked[connection.server.index] or 0
 end
 
 -- What is under way one way over a connection; whatever arrives first is the one sent first, however it was delayed.
@@ -45,12 +58,12 @@ local function finish(connection)
 end
 
 function up_arrives(connection)
-  local process, now = connection.process, connection.world.now
+  local blocked, now = blocked_up(connection), connection.world.now
   if connection.up_lost then return end
-  if process.up_blocked > now then
-    if not connection.given_up then return hold_back(connection, process.up_blocked) end
+  if blocked > now then
+    if not connection.given_up then return hold_back(connection, blocked) end
     if take_first(connection.up_way).run == finish then
-      connection.world:at(process.up_blocked + process.half_open, finish, connection)
+      connection.world:at(blocked + connection.process.half_open, finish, connection)
     end
     return
   end
@@ -72,7 +85,7 @@ end
 local function down_arrives(connection)
   local process, now = connection.process, connection.world.now
   if process.dead or connection.given_up or connection.down_lost then return end
-  local free = max(process.down_blocked, process.paused_until, connection.stalled_until)
+  local free = max(blocked_down(connection), process.paused_until, connection.stalled_until)
   if free > now then
     connection.down_at = max(connection.down_at, free + 1)
     connection.world:at(free + 1, down_arrives, connection)
@@ -136,9 +149,10 @@ local function data(connection, segment)
   connection:reply(bytes)
 end
 
-function Network:connect(process, link)
+-- server: its number
+function Network:connect(process, link, server)
   local connection = setmetatable({
-    world = self.world, server = self.server, process = process, link = link,
+    world = self.world, server = self.servers[server], process = process, link = link,
     up_at = process.up_at[link] or 0, down_at = 0, stalled_until = 0, up_way = { first = 1, last = 0 },
     down_way = { first = 1, last = 0 },
   }, Connection)

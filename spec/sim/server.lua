@@ -1,10 +1,11 @@
--- The one server of a schedule: the small Redis with a clock of its own, and what may happen to it.
+-- A server of a schedule: the small Redis with a clock of its own, and what may happen to it.
 
 local Redis = require "spec.sim.redis"
 local programs = require "spec.sim.programs"
 local sha1 = require "spec.sim.sha1"
 
 local EPOCH_US = 1700000000000000
+local AGE_US = 86400000000 -- it has been up for a day
 
 local Server = {}
 Server.__index = Server
@@ -26,11 +27,13 @@ local function compile_all(server)
   compile_all = function() end
 end
 
--- rate: of its clock. patched: program name → text that the server runs instead.
-function Server.new(world, rate, patched)
-  local self = setmetatable({ world = world, rate = rate, down_until = 0, paused_until = 0, refuses_until = 0,
-    patched = {} }, Server)
+-- index: its number, from 1. rate: of its clock. patched: program name → text that the server runs instead.
+function Server.new(world, index, rate, patched)
+  local self = setmetatable({
+    world = world, index = index, rate = rate, down_until = 0, paused_until = 0, refuses_until = 0, patched = {},
+  }, Server)
   self.redis = Redis.new { now = function() return EPOCH_US + world.now * rate end }
+  self.redis.started_us = self.redis.started_us - AGE_US
   self.admin = self.redis:connect(function() end)
   compile_all(self)
   for name, text in pairs(patched or {}) do self.patched[name] = { text = text, sha = load(self, text) } end
