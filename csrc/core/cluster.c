@@ -350,7 +350,8 @@ static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) 
     const char *label = cluster->client->nodes[cluster->asked]->server.label;
     int size =
         snprintf(cluster->trouble + used, sizeof cluster->trouble - used, "%s%s: %s", used ? ", " : "", label, reason);
-    if ((size_t)size >= sizeof cluster->trouble - used) strcpy(cluster->trouble + sizeof cluster->trouble - 4, "...");
+    if ((size_t)size >= sizeof cluster->trouble - used)
+        memcpy(cluster->trouble + sizeof cluster->trouble - 4, "...", 4);
     if (used == 0 || code != HF_UNREACHABLE) cluster->trouble_code = code;
 }
 

@@ -73,8 +73,8 @@ static bool copy_servers(hf_client_config *config, const hf_client_config *given
 }
 
 static bool copy_shards(hf_client_config *config, const hf_client_config *given) {
-    if (!given->shards) return true;
     size_t count = given->server_count, size = count * sizeof(hf_shard);
+    if (!given->shards || count == 0) return true;
     for (size_t i = 0; i < count; i++) size += given->shards[i].name ? strlen(given->shards[i].name) + 1 : 0;
     hf_shard *shards = malloc(size);
     config->shards = shards;
@@ -83,8 +83,9 @@ static bool copy_shards(hf_client_config *config, const hf_client_config *given)
     for (size_t i = 0; i < count; i++) {
         shards[i] = given->shards[i];
         if (!shards[i].name) continue;
-        shards[i].name = strcpy(name, given->shards[i].name);
-        name += strlen(name) + 1;
+        size_t length = strlen(shards[i].name) + 1;
+        shards[i].name = memcpy(name, shards[i].name, length);
+        name += length;
     }
     return true;
 }
