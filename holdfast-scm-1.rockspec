@@ -45,6 +45,7 @@ build = {
         "csrc/core/reply.c",
         "csrc/core/request.c",
         "csrc/core/ring.c",
+        "csrc/core/sentinel.c",
         "csrc/core/session.c",
         "csrc/core/several.c",
         "csrc/core/slots.c",

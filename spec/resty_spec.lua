@@ -2,6 +2,7 @@
 
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local sentinel = require "spec.support.sentinel"
 
 if process.flavour ~= "luajit" or process.build ~= "./build" then return end
 
@@ -214,6 +215,28 @@ describe("under ngx_lua", function()
       assert.truthy(guarded:cli("CLIENT", "LIST"):find(" db=5 ", 1, true))
       front:stop("TERM")
       guarded:stop()
+    end)
+
+    it("follows the master that Sentinels name", function()
+      local set = sentinel.start {}
+      start { url = set:url(), server = FINISH .. handler("/", [[
+        local client = HOLDFAST.new { url = "]] .. set:url() .. [[", command_timeout = 20 }
+        local lock = client:lock(ngx.var.arg_key)
+        SAY(lock:acquire(0) == lock, lock:check(), lock:release())
+        client:close()
+      ]]) .. handler("/kept", [[ SAY(CLIENT:with_lock("kept", { wait = 1 }, function(lock) return lock:check() end)) ]]) }
+      assert.equal("true|true|true", say "/?key=a")
+      assert.equal("true", say "/kept")
+      local old = set:master()
+      old:kill("KILL")
+      assert.equal("true|true|true", say "/?key=b")
+      set:wait_failover(old)
+      assert.truthy(process.wait_until(function() return say "/kept" == "true" end, 10))
+      for _, each in ipairs(set.sentinels) do each:kill("KILL") end
+      assert.equal("true", say "/kept")
+      front:stop("TERM")
+      front = nil
+      set:stop()
     end)
 
     it("takes no connection that other code has left in the pool", function()

@@ -6,6 +6,7 @@
 #include "client_internal.h"
 #include "cluster.h"
 #include "quorum.h"
+#include "sentinel.h"
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
@@ -58,6 +59,7 @@ bool hf_client_init(hf_client *client, const hf_client_config *config, const uns
     client->nodes = client->only;
     client->node_count = 1;
     switch (config->mode) {
+    case HF_MODE_SENTINEL: return hf_sentinels_begin(client);
     case HF_MODE_QUORUM: return open_quorum(client);
     case HF_MODE_SHARDS: return open_shards(client);
     case HF_MODE_CLUSTER: return hf_cluster_open(client);
@@ -120,6 +122,7 @@ static void free_node(hf_node *node) {
 
 void hf_client_free(hf_client *client) {
     if (client->cluster) hf_cluster_close(client->cluster);
+    hf_sentinels_end(client);
     for (size_t i = 0; i < client->node_count; i++) free_node(client->nodes[i]);
     for (size_t i = 1; i < client->node_count; i++) free(client->nodes[i]);
     if (client->nodes != client->only) free(client->nodes);
@@ -359,7 +362,7 @@ static hf_time events_deadline(const hf_node *node) {
 
 hf_time hf_client_calls_deadline(const hf_client *client) {
     if (client->quorum) return hf_quorum_calls_deadline(client->quorum);
-    hf_time soonest = HF_NEVER;
+    hf_time soonest = hf_sentinels_deadline(client);
     if (client->cluster) soonest = hf_cluster_deadline(client->cluster);
     for (size_t i = 0; i < client->node_count; i++) {
         const hf_node *node = client->nodes[i];
@@ -403,6 +406,7 @@ void hf_client_tick_calls(hf_client *client, hf_time now) {
         tick_events(client->nodes[i], now);
     }
     for (hf_op *op = client->ops; op; op = op->next) tick_op(op, now);
+    hf_sentinels_tick(client, now);
 }
 
 void hf_client_tick_keeper(hf_client *client, hf_time now) {
@@ -453,6 +457,10 @@ void hf_client_notice(hf_client *client, hf_time now) {
 }
 
 void hf_client_keep(hf_client *client, hf_hold *hold, hf_time sent_at) {
+    if (client->config.sync.replicas > 0) { /* no replica has confirmed it */
+        hf_keeper_resume(client, hold, sent_at);
+        return;
+    }
     hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hold->lease));
     hf_holds_wake_at(&client->holds, hold, hold->renewed ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until);
 }
@@ -614,6 +622,23 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     va_end(args);
     hf_failure_set(&op->failure, code, VERBS[op->spec.kind], key_of(op), op->node->server.label, "%s", text);
     op->done = true;
+}
+
+bool hf_client_sync(const hf_client *client, hf_request *request) {
+    const hf_sync *sync = &client->config.sync;
+    return sync->replicas == 0 || hf_request_confirm(request, sync->replicas, sync->timeout);
+}
+
+void hf_op_fail_unconfirmed(hf_op *op) {
+    const hf_request *request = &op->request;
+    const hf_sync *sync = &op->client->config.sync;
+    if (request->failure.text[0]) {
+        bool denied = hf_code_of_error(request->failure.text) == HF_DENIED;
+        hf_op_fail(op, denied ? HF_DENIED : HF_NO_QUORUM, "WAIT for replicas: %s", request->failure.text);
+        return;
+    }
+    hf_op_fail(op, HF_NO_QUORUM, "%u of %u replicas confirmed within %g s; check that the replicas run and follow",
+               (unsigned)request->confirmed, (unsigned)sync->replicas, (double)sync->timeout / (double)HF_SECOND);
 }
 
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now) {

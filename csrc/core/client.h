@@ -21,27 +21,38 @@ typedef enum hf_link {
     HF_LINKS
 } hf_link;
 
+/* Replicas of a server that are to have what makes a lock ours before it counts. */
+typedef struct hf_sync {
+    uint32_t replicas; /* 0: the server's word is enough */
+    hf_time timeout;   /* under the session's command_timeout */
+} hf_sync;
+
 /* What several servers are to each other. */
 typedef enum hf_mode {
-    HF_MODE_ONE,    /* there is one server: session.server */
-    HF_MODE_QUORUM, /* a majority decides: quorum.h */
-    HF_MODE_SHARDS, /* each has keys of its own: ring.h */
-    HF_MODE_CLUSTER /* they are some nodes of a Redis Cluster, which know the others: cluster.h */
+    HF_MODE_ONE,      /* there is one server: session.server */
+    HF_MODE_SENTINEL, /* there is one, which they know and session.server logs in to: sentinel.h */
+    HF_MODE_QUORUM,   /* a majority decides: quorum.h */
+    HF_MODE_SHARDS,   /* each has keys of its own: ring.h */
+    HF_MODE_CLUSTER   /* they are some nodes of a Redis Cluster, which know the others: cluster.h */
 } hf_mode;
 
-#define HF_QUORUM_MAX 32  /* servers of a quorum */
+#define HF_QUORUM_MAX 32  /* servers of a quorum, or Sentinels */
 #define HF_SERVERS_MAX 64 /* of shards, or to ask for the others of a cluster */
+
+typedef struct hf_sentinels hf_sentinels;
 
 typedef struct hf_client_config {
     hf_session_config session;
     hf_mode mode;
     const hf_server *servers; /* of the other modes; they outlive the client */
     size_t server_count;
-    const hf_shard *shards; /* names and weights of the servers, of shards; they outlive the client */
-    hf_time restart_guard;  /* of a quorum: a server up for less has no vote; 0: every server has */
-    hf_time grant_lease;    /* a granted lock is ours for so long before it is confirmed */
-    hf_link keeper;         /* the link that renews */
-    bool attended;          /* a hold is confirmed or renewed only after its owner's word, each time anew */
+    const hf_shard *shards;   /* names and weights of the servers, of shards; they outlive the client */
+    char master[HF_URL_HOST]; /* its name with the Sentinels */
+    hf_sync sync;
+    hf_time restart_guard; /* of a quorum: a server up for less has no vote; 0: every server has */
+    hf_time grant_lease;   /* a granted lock is ours for so long before it is confirmed */
+    hf_link keeper;        /* the link that renews */
+    bool attended;         /* a hold is confirmed or renewed only after its owner's word, each time anew */
 } hf_client_config;
 
 typedef struct hf_stats {
@@ -79,8 +90,9 @@ struct hf_client {
     hf_node **nodes; /* &first, while there is no other */
     size_t node_count;
     hf_node *only[1];
-    hf_cluster *cluster; /* NULL: it is none */
-    hf_ring ring;        /* of shards; empty: they are none */
+    hf_cluster *cluster;     /* NULL: it is none */
+    hf_ring ring;            /* of shards; empty: they are none */
+    hf_sentinels *sentinels; /* NULL: the first node does not move */
     hf_holds holds;
     hf_op *ops, **ops_end; /* in the order they began */
     uint64_t last_wait, last_op;

@@ -71,6 +71,10 @@ void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request 
 void hf_op_move(hf_op *op, hf_node *node, hf_time now);
 /* Redisson's releases are announced where nobody but its clients listens. */
 bool hf_client_is_sharded(const hf_client *client);
+/* Lets the encoded request be confirmed by as many replicas as the configuration asks for. False: out of memory. */
+bool hf_client_sync(const hf_client *client, hf_request *request);
+/* The operation's request was carried out, and too few replicas have confirmed it. */
+void hf_op_fail_unconfirmed(hf_op *op);
 /* Sends the operation's request over the callers' link. */
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now);
 /* -1, -2 of the programs. */

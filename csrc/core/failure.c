@@ -95,11 +95,15 @@ hf_code hf_code_of_error(const char *error) {
         "ERR AUTH", "DENIED",    NULL};
     if (starts_with_any(error, denied)) return HF_DENIED;
     if (strstr(error, "WRONGTYPE")) return HF_CONFLICT; /* servers before 7 put it inside a script error */
-    if (strstr(error, "-READONLY") || strstr(error, "NOPERM") || strstr(error, "The user executing the script can't"))
+    if (hf_error_is_readonly(error) || strstr(error, "NOPERM") || strstr(error, "The user executing the script can't"))
         return HF_DENIED;
     if (hf_error_is_passing(error) && !starts(error, "BUSY")) return HF_UNREACHABLE;
     if (strstr(error, "max number of clients")) return HF_UNREACHABLE;
     return HF_SERVER;
+}
+
+bool hf_error_is_readonly(const char *error) {
+    return starts(error, "READONLY") || strstr(error, "-READONLY");
 }
 
 bool hf_error_is_passing(const char *error) {

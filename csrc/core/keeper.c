@@ -117,10 +117,12 @@ static void settle_renewal(hf_client *client, hf_hold *hold, long long result, h
 /* The reply of one hold's program is an integer, that of the batch an array of them. */
 static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
+    bool confirmed = hf_request_is_confirmed(request);
     if (!reply) distrust_link(task->client, request);
     for (size_t i = 0; i < task->count; i++) {
         long long result = 0;
         if (reply) result = reply->type == HF_REPLY_INTEGER ? reply->integer : hf_reply_integer_at(reply, i, 0);
+        if (result == 1 && !confirmed) result = 0;
         settle_renewal(task->client, task->holds[i], result, request->sent_at, now);
     }
     free_task(task);
@@ -153,7 +155,8 @@ static bool encode_batch(hf_task *task, hf_layout layout) {
         args[task->count + 2 * i] = hf_hold_owner(task->holds[i]);
         args[task->count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(task->holds[i]->lease));
     }
-    return hf_request_call(&task->request, hf_program_renew(layout), task->count, 3 * task->count, args);
+    return hf_request_call(&task->request, hf_program_renew(layout), task->count, 3 * task->count, args) &&
+           hf_client_sync(task->client, &task->request);
 }
 
 static bool encode_confirmation(hf_task *task) {
@@ -165,7 +168,8 @@ static bool encode_confirmation(hf_task *task) {
     hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease)),
                        hf_decimal(most, granted_ms)};
     bool encoded =
-        hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
+        hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args) &&
+        hf_client_sync(task->client, &task->request);
     hf_names_free(&names);
     return encoded;
 }

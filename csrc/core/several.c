@@ -140,6 +140,7 @@ static bool encode(hf_op *op) {
     if (args && numbers) {
         const hf_program *program = acquires(op) ? hf_program_acquire_all() : hf_program_release_all();
         encoded = hf_request_call(&op->request, program, 4 * count, fill(op, args, numbers), args);
+        if (encoded && acquires(op)) encoded = hf_client_sync(op->client, &op->request);
     }
     free(args);
     free(numbers);
@@ -210,6 +211,9 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     if (!reply) {
         for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
         hf_op_fail(op, request->failure.code, "%s", request->failure.text);
+    } else if (status == 1 && !hf_request_is_confirmed(request)) {
+        for_each(op, undo_hold, now);
+        hf_op_fail_unconfirmed(op);
     } else if (status == 1) {
         take_all(op, reply, now);
     } else if (status == 0) {

@@ -31,6 +31,12 @@ static const unsigned char *entropy_field(lua_State *L) {
     return (const unsigned char *)entropy;
 }
 
+static void copy_field(lua_State *L, const char *name, char *out, size_t size) {
+    lua_getfield(L, 1, name);
+    snprintf(out, size, "%s", luaL_optstring(L, -1, ""));
+    lua_pop(L, 1);
+}
+
 static const char *text_field(lua_State *L, const char *name) {
     lua_getfield(L, -1, name);
     const char *text = lua_tostring(L, -1);
@@ -78,24 +84,6 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
     return NULL;
 }
 
-/* The URL of one server, or of some nodes of a cluster. */
-static const char *read_url(const char *text, size_t size, hf_client_config *config, hf_server *servers) {
-    hf_url url;
-    const char *wrong = hf_url_read(&url, text, size);
-    if (wrong) return wrong;
-    config->session.server = url.server;
-    if (url.kind != HF_URL_CLUSTER) return hf_url_parse(&config->session.server, text, size);
-    config->mode = HF_MODE_CLUSTER;
-    snprintf(config->session.server.label, sizeof config->session.server.label, "cluster %.255s", url.server.label);
-    config->servers = servers;
-    config->server_count = url.count;
-    for (size_t i = 0; i < url.count; i++) {
-        servers[i] = url.server;
-        hf_server_move(&servers[i], &url.hosts[i]);
-    }
-    return NULL;
-}
-
 /* The lists `names` (false: none) and `weights`, as long as `servers`; the texts stay in their table. */
 static const hf_shard *read_shards(lua_State *L, size_t count) {
     hf_shard *shards = hf_newuserdata(L, count * sizeof *shards);
@@ -110,21 +98,60 @@ static const hf_shard *read_shards(lua_State *L, size_t count) {
     return shards;
 }
 
+static const char *read_sentinels(lua_State *L, hf_client_config *config, const hf_url *url,
+                                  hf_server servers[HF_SERVERS_MAX]) {
+    if (url->count > HF_QUORUM_MAX) return "over 32 Sentinels";
+    for (size_t i = 0; i < url->count; i++) {
+        servers[i] = (hf_server){0};
+        copy_field(L, "sentinel_user", servers[i].user, sizeof servers[i].user);
+        copy_field(L, "sentinel_password", servers[i].password, sizeof servers[i].password);
+        hf_server_move(&servers[i], &url->hosts[i]);
+    }
+    config->mode = HF_MODE_SENTINEL;
+    config->servers = servers;
+    config->server_count = url->count;
+    memcpy(config->master, url->master, sizeof config->master);
+    hf_server *master = &config->session.server;
+    snprintf(master->label, sizeof master->label, "master \"%.240s\"", url->master);
+    return NULL;
+}
+
+static void read_cluster(hf_client_config *config, const hf_url *url, hf_server servers[HF_SERVERS_MAX]) {
+    for (size_t i = 0; i < url->count; i++) {
+        servers[i] = url->server;
+        hf_server_move(&servers[i], &url->hosts[i]);
+    }
+    config->mode = HF_MODE_CLUSTER;
+    config->servers = servers;
+    config->server_count = url->count;
+    hf_server *server = &config->session.server;
+    snprintf(server->label, sizeof server->label, "cluster %.255s", url->server.label);
+}
+
+/* The URL of one server, of Sentinels, or of some nodes of a cluster. */
+static const char *read_url(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
+    hf_url url;
+    size_t size;
+    lua_getfield(L, 1, "url");
+    const char *text = luaL_checklstring(L, -1, &size);
+    const char *wrong = hf_url_read(&url, text, size);
+    if (wrong) return wrong;
+    config->session.server = url.server;
+    if (url.kind == HF_URL_SENTINEL) return read_sentinels(L, config, &url, servers);
+    if (url.kind == HF_URL_CLUSTER) read_cluster(config, &url, servers);
+    return NULL;
+}
+
 /* Of the table at 1: a server's URL, or the URLs of several and their mode. `servers` and what is left on the stack
  * must live until the client is made. */
 static const char *read_where(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
     static const char *const modes[] = {"one", "quorum", "shards", NULL};
-    const char *wrong;
-    size_t size;
+    static const hf_mode values[] = {HF_MODE_ONE, HF_MODE_QUORUM, HF_MODE_SHARDS};
     lua_getfield(L, 1, "mode");
-    config->mode = (hf_mode)luaL_checkoption(L, -1, "one", modes);
-    if (config->mode == HF_MODE_ONE) {
-        lua_getfield(L, 1, "url");
-        const char *url = luaL_checklstring(L, -1, &size);
-        return read_url(url, size, config, servers);
-    }
+    config->mode = values[luaL_checkoption(L, -1, "one", modes)];
+    if (config->mode == HF_MODE_ONE) return read_url(L, config, servers);
     lua_getfield(L, 1, "servers");
-    wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
+    const char *wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
     if (!wrong && config->mode == HF_MODE_QUORUM && config->server_count > HF_QUORUM_MAX)
         wrong = "a quorum has at most 32 servers";
     config->servers = servers;
@@ -136,9 +163,11 @@ static const char *read_where(lua_State *L, hf_client_config *config, hf_server 
     return wrong;
 }
 
-/* new{ url, mode, servers, names, weights, restart_guard, name, connect_timeout, command_timeout, grant_lease,
- * external, attended, keeper_link, entropy, tls } -> client | nil, what is wrong with the URL. An external client is driven
- * through core.engine; with keeper_link it renews over a third link. */
+/* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name, connect_timeout,
+ * command_timeout, grant_lease, sync_replicas, sync_timeout, external, attended, keeper_link, entropy, tls } -> client
+ * | nil, what is wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over
+ * a third link.
+ */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
@@ -153,14 +182,13 @@ static int l_new(lua_State *L) {
         lua_pushstring(L, wrong);
         return 2;
     }
-    lua_pop(L, 1);
-    lua_getfield(L, 1, "name");
-    snprintf(config.session.name, sizeof config.session.name, "%s", luaL_optstring(L, -1, ""));
-    lua_pop(L, 1);
+    copy_field(L, "name", config.session.name, sizeof config.session.name);
     config.restart_guard = hf_to_time(field_number(L, 1, "restart_guard"));
     config.session.connect_timeout = hf_to_time(field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(field_number(L, 1, "command_timeout"));
     config.grant_lease = hf_to_time(field_number(L, 1, "grant_lease"));
+    config.sync.replicas = (uint32_t)field_number(L, 1, "sync_replicas");
+    config.sync.timeout = hf_to_time(field_number(L, 1, "sync_timeout"));
     lua_getfield(L, 1, "external");
     bool external = lua_toboolean(L, -1);
     lua_getfield(L, 1, "keeper_link");

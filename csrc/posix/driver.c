@@ -500,7 +500,9 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) 
     }
     if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
     if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
-    if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
+    bool waits = op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING;
+    bool shares = driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
+    if (waits || shares) until = hf_time_min(until, hf_now() + SLICE);
     return sleep_on_links(driver, caller_links, -1, until, signals);
 }
 

@@ -27,11 +27,15 @@ meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
 ---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
+--- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db] or
 --- redis+cluster://[[user:]password@]host[:port],…; $HOLDFAST_URL
 ---@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 of a quorum, 1 to 64 shards
 ---@field mode? string of several servers: "quorum", a lock is held by a majority of them; "shards", each has its keys
 ---@field restart_guard? number seconds: in a quorum a server up for less has no vote; the longest lease anybody uses
 ---@field tls? holdfast.tls_options for rediss://
+---@field sentinel_user? string of the Sentinels
+---@field sentinel_password? string of the Sentinels
+---@field sync? holdfast.sync replicas that must have a lock before it counts
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
 ---@field wait? number seconds that acquire waits, math.huge: no end; 10
@@ -40,6 +44,12 @@ meta.__metatable = meta.__name
 ---@field command_timeout? number seconds; 3
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
 ---@field driver? string "posix"; under ngx_lua "resty" too, which is then the default
+
+---@class holdfast.sync
+---@field replicas? integer 1 to 1000; 1
+---@field timeout? number seconds, less than command_timeout; 0.1
+
+local known_sync = { replicas = options.replicas, timeout = options.timeout }
 
 ---@class holdfast.tls_options
 ---@field ca_file? string PEM file of the authorities to trust; the system's
@@ -64,6 +74,9 @@ local known = {
   mode = servers.mode,
   restart_guard = options.timeout,
   tls = options.any_table,
+  sentinel_user = options.secret,
+  sentinel_password = options.secret,
+  sync = options.any_table,
   name = options.name,
   lease = options.lease,
   wait = options.wait,
@@ -86,12 +99,24 @@ local function check_tls(tls, external, level)
   if external and (tls.ca_file or tls.ca_path) then error(NGINX_TRUSTS, level + 1) end
 end
 
+-- → replicas, timeout
+local function sync_of(given, level)
+  if not given.sync then return 0, 0 end
+  local sync = options.table(given.sync, known_sync, "holdfast.new: sync", level + 1)
+  local timeout = sync.timeout or 0.1
+  if timeout >= (given.command_timeout or 3) then
+    error("holdfast.new: sync: timeout must be less than command_timeout", level + 1)
+  end
+  return sync.replicas or 1, timeout
+end
+
 local function new(given, level)
   if type(given) == "string" then given = { url = given } end
   given = options.table(given, known, "holdfast.new", level + 1)
   local at_odds = servers.check_together(given)
   if at_odds then error("holdfast.new: " .. at_odds, level + 1) end
   local several = servers.lists(given.servers or {})
+  local sync_replicas, sync_timeout = sync_of(given, level + 1)
   local external = (given.driver or driver.default) == "resty"
   if given.tls then check_tls(given.tls, external, level + 1) end
   local client, wrong = raw.new {
@@ -101,6 +126,10 @@ local function new(given, level)
     names = several.names,
     restart_guard = given.restart_guard or 0,
     url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
+    sentinel_user = given.sentinel_user,
+    sentinel_password = given.sentinel_password,
+    sync_replicas = sync_replicas,
+    sync_timeout = sync_timeout,
     name = given.name or "holdfast",
     connect_timeout = given.connect_timeout or 1,
     command_timeout = given.command_timeout or 3,

@@ -44,6 +44,17 @@ function options.text(value)
   if type(value) ~= "string" then return "a string" end
 end
 
+-- A user or a password; what is wrong with it does not show it.
+function options.secret(value)
+  if (type(value) ~= "string" and type(value) ~= "number") or #tostring(value) > 511 then
+    return "a string of at most 511 bytes"
+  end
+end
+
+function options.replicas(value)
+  if not is_number(value) or value < 1 or value > 1000 or value % 1 ~= 0 then return "a whole number from 1 to 1000" end
+end
+
 -- Of a file or directory.
 function options.path(value)
   if type(value) ~= "string" or value == "" or value:find("\0", 1, true) then return "a path" end
