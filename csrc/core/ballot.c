@@ -517,7 +517,7 @@ static int compare_values(const void *a, const void *b) {
 /* The value that a majority has at least. */
 static void read_ttl(hf_op *op) {
     hf_ballot *ballot = op->ballot;
-    long long values[HF_SERVERS_MAX] = {0};
+    long long values[HF_QUORUM_MAX] = {0};
     size_t count = 0;
     for (size_t i = 0; i < ballot->count; i++) values[count++] = ballot->votes[i].yes ? ballot->votes[i].op->value : -2;
     qsort(values, count, sizeof *values, compare_values);
