@@ -3,6 +3,7 @@
 # make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
+# make chaos      processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60 says for how long
 # make bench      the ratios of the quality bars
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 # make install    PREFIX=/usr/local, DESTDIR=
@@ -36,10 +37,10 @@ UNIT := $(patsubst spec/unit/%.c,%,$(wildcard spec/unit/test_*.c))
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
 shared_objects := $(core_objects) $(POSIX:%.c=$(BUILD)/obj/%.o)
 MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS:%=$(BUILD)/%/holdfast/process.so)
-SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so)
+SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: sim sim-defects build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
+.PHONY: sim sim-defects chaos build unit-programs demo demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
         analyse gc model \
         format install clean embed
 .DEFAULT_GOAL := build
@@ -77,13 +78,21 @@ $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
 endef
 $(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
 
-# the core with deliberate defects that can be switched on, for the simulator alone
+$(BUILD)/chaos/proxy: spec/chaos/proxy.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $< -o $@
+
+# the core with deliberate defects that can be switched on, for the simulator and the chaos runs alone
 
 sim-defects:
 	@$(MAKE) -s BUILD=$(BUILD)/sim "CFLAGS=$(CFLAGS) -DHF_DEFECTS" $(FLAVOURS:%=$(BUILD)/sim/%/holdfast/core.so)
 
 sim: build sim-defects
 	@tools/suites sim
+
+# HOLDFAST_CHAOS_SECONDS=60, HOLDFAST_CHAOS_SEED=1
+chaos: build sim-defects
+	@tools/suites chaos
 
 embed:
 	lua5.4 tools/embed.lua
@@ -157,7 +166,7 @@ install: build
 	install -m 644 completions/_holdfast $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
 
 format:
-	clang-format -i csrc/*/*.[ch] spec/unit/*.[ch] spec/support/*.c bench/*.c
+	clang-format -i csrc/*/*.[ch] spec/unit/*.[ch] spec/support/*.c spec/chaos/*.c bench/*.c
 
 clean:
 	rm -rf $(BUILD)

@@ -250,10 +250,11 @@ static bool ends_at_once(hf_op *op, hf_time now) {
     return false;
 }
 
+/* Who has not answered yet is not known to be away. */
 static hf_code code_of_votes(const hf_op *op) {
     tally votes = count_votes(op->ballot);
     size_t majority = quorum_of(op)->majority;
-    if (votes.yes + votes.busy >= majority) return HF_BUSY;
+    if (votes.yes + votes.busy + votes.pending >= majority) return HF_BUSY;
     return votes.denied > op->ballot->count - majority ? HF_DENIED : HF_NO_QUORUM;
 }
 

@@ -2,6 +2,7 @@
 #ifndef HF_PROGRAMS_H
 #define HF_PROGRAMS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct hf_program {
@@ -26,5 +27,10 @@ const hf_program *hf_program_complete(void); /* a guard's */
 const hf_program *hf_program_raise(void);
 const hf_program *hf_program_acquire_all(void);
 const hf_program *hf_program_release_all(void);
+
+#ifdef HF_DEFECTS
+/* Another text for the program of that name, for the life of the process. False: no program has it. */
+bool hf_program_replace(const char *name, const char *sha1, const char *source, size_t length);
+#endif
 
 #endif

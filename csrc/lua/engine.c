@@ -6,6 +6,10 @@
 
 #include "binding.h"
 
+#ifdef HF_DEFECTS
+#include "../core/programs.h"
+#endif
+
 static hf_driver *check_external(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     if (!driver->external) luaL_error(L, "not an external client");
@@ -221,6 +225,14 @@ static int l_defect(lua_State *L) {
     hf_defect_on = (hf_defect)luaL_checkoption(L, 1, NULL, names);
     return 0;
 }
+
+/* program(name, sha1, source): from now on this is the program */
+static int l_program(lua_State *L) {
+    size_t length;
+    const char *source = luaL_checklstring(L, 3, &length);
+    lua_pushboolean(L, hf_program_replace(luaL_checkstring(L, 1), luaL_checkstring(L, 2), source, length));
+    return 1;
+}
 #endif
 
 void hf_open_engine(lua_State *L) {
@@ -246,6 +258,8 @@ void hf_open_engine(lua_State *L) {
 #ifdef HF_DEFECTS
     lua_pushcfunction(L, l_defect);
     lua_setfield(L, -2, "defect");
+    lua_pushcfunction(L, l_program);
+    lua_setfield(L, -2, "program");
 #endif
     lua_setfield(L, -2, "engine");
 }

@@ -1,0 +1,173 @@
+-- What goes wrong in a chaos run, and when: a schedule that follows from a seed, carried out on a world of workers and
+-- servers, with a proxy between each two of them. The first `plan.faulty` servers have faults, and so have the ways to
+-- them; the others have none.
+--
+-- Every fault ends by itself or is ended after a while. Faults of one kind of target may overlap.
+
+local Prng = require "spec.sim.prng"
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+
+local nemesis = {}
+
+-- { name, how often, shortest and longest, seconds; 0: at once }
+local FAULTS = {
+  { "stop_worker", 14, 0.1, 2.5 }, { "kill_worker", 7, 0.02, 0.6 },
+  { "cut_network", 10, 0.1, 2 }, { "cut_up", 6, 0.1, 1.5 }, { "cut_down", 8, 0.1, 1.5 },
+  { "lose_up", 5, 0.1, 1 }, { "lose_down", 6, 0.1, 1 }, { "delay", 6, 0.3, 2 }, { "chunk", 4, 0.3, 2 },
+  { "cut_reply", 8, 0, 0 }, { "cut_request", 5, 0, 0 }, { "reset", 6, 0, 0 }, { "refuse", 4, 0.1, 1 },
+  { "stop_server", 6, 0.05, 1.2 }, { "pause_clients", 4, 0.05, 0.6 }, { "kill_clients", 5, 0, 0 },
+  { "kill_listeners", 4, 0, 0 }, { "flush_scripts", 3, 0, 0 }, { "restart", 3, 0.05, 0.5 },
+}
+local FLUSH, RESTART_EMPTY = { "flush", 8, 0, 0 }, { "restart_empty", 4, 0.05, 0.4 }
+local LOSSES = { loses = { FLUSH, RESTART_EMPTY }, minority = { RESTART_EMPTY } }
+
+local function wanted(list, names)
+  if not names then return true end
+  for _, name in ipairs(names) do
+    if name == list[1] then return true end
+  end
+  return false
+end
+
+local function pick(prng, faults)
+  local sum = 0
+  for _, each in ipairs(faults) do sum = sum + each[2] end
+  local at = prng:range(1, sum)
+  for _, each in ipairs(faults) do
+    at = at - each[2]
+    if at <= 0 then return each end
+  end
+end
+
+-- plan: of spec/chaos/round.lua → list of { at, what, worker, server, seconds, number }
+function nemesis.schedule(plan)
+  local prng, list, faults = Prng.new(plan.seed + 500000), {}, {}
+  for _, each in ipairs(FAULTS) do
+    if wanted(each, plan.faults) then faults[#faults + 1] = each end
+  end
+  for _, each in ipairs(LOSSES[plan.kind] or {}) do faults[#faults + 1] = each end
+  local at = 0.3
+  while at < plan.seconds do
+    local fault = pick(prng, faults)
+    list[#list + 1] = {
+      at = at, what = fault[1], worker = prng:range(1, plan.workers), server = prng:range(1, plan.faulty),
+      number = prng:range(1, 300),
+      seconds = prng:range(fault[3] * 1000, fault[4] * 1000) / 1000,
+    }
+    at = at + prng:range(20, 600) / 1000
+  end
+  return list
+end
+
+-- ---- carried out ----
+
+local begin, finish = {}, {}
+
+-- A stopped process may be killed, and a new one gets its place.
+function begin.stop_worker(world, fault)
+  fault.process = world.workers[fault.worker].process
+  fault.process:kill("STOP")
+end
+
+function finish.stop_worker(_, fault) fault.process:kill("CONT") end
+
+function begin.kill_worker(world, fault) world:kill_worker(fault.worker) end
+function finish.kill_worker(world, fault) world:start_worker(fault.worker) end
+
+local function on_proxy(name, ...)
+  local words = { ... }
+  begin[name] = function(world, fault)
+    local all = {}
+    for i, word in ipairs(words) do all[i] = word == "NUMBER" and fault.number or word end
+    world.proxies[fault.worker][fault.server]:tell((table.unpack or unpack)(all))
+  end
+  finish[name] = function(world, fault)
+    if fault.seconds == 0 then return end
+    world.proxies[fault.worker][fault.server]:tell(name == "refuse" and "accept" or "go")
+  end
+end
+
+on_proxy("cut_network", "stop", "both")
+on_proxy("cut_up", "stop", "up")
+on_proxy("cut_down", "stop", "down")
+on_proxy("lose_up", "lose", "up")
+on_proxy("lose_down", "lose", "down")
+on_proxy("delay", "delay", "NUMBER")
+on_proxy("chunk", "chunk", "NUMBER")
+on_proxy("cut_reply", "cut", "down", "NUMBER")
+on_proxy("cut_request", "cut", "up", "NUMBER")
+on_proxy("reset", "reset")
+on_proxy("refuse", "refuse")
+
+-- One fault of a server at a time: what is told to a stopped one would wait.
+local function on_server(name, start, stop)
+  begin[name] = function(world, fault)
+    if world.busy[fault.server] then return true end
+    world.busy[fault.server] = true
+    start(world.servers[fault.server], fault)
+  end
+  finish[name] = function(world, fault)
+    if stop then stop(world.servers[fault.server]) end
+    world.busy[fault.server] = nil
+  end
+end
+
+local function kill(server) server:kill("KILL") end
+
+on_server("stop_server", function(server) server:kill("STOP") end, function(server) server:kill("CONT") end)
+on_server("pause_clients", function(server, fault)
+  server:cli("CLIENT", "PAUSE", ("%.0f"):format(fault.seconds * 1000), fault.number % 2 == 0 and "ALL" or "WRITE")
+end)
+on_server("kill_clients", function(server) server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") end)
+on_server("kill_listeners", function(server) server:cli("CLIENT", "KILL", "TYPE", "pubsub") end)
+on_server("flush_scripts", function(server) server:cli("SCRIPT", "FLUSH") end)
+on_server("restart", kill, function(server) server:restart(true) end)
+on_server("flush", function(server) server:cli("FLUSHALL") end)
+on_server("restart_empty", kill, function(server) server:restart(false) end)
+
+local LOSES = { flush = true, restart_empty = true }
+local OF_WORKER = { stop_worker = true, kill_worker = true }
+local OF_SERVER = {
+  stop_server = true, pause_clients = true, kill_clients = true, kill_listeners = true, flush_scripts = true,
+  restart = true, flush = true, restart_empty = true,
+}
+
+local function target_of(world, fault)
+  local server = #world.servers > 1 and "server" .. fault.server or "server"
+  if OF_SERVER[fault.what] then return server end
+  local worker = fault.name
+  return OF_WORKER[fault.what] and worker or ("%s-%s"):format(worker, server)
+end
+
+-- Whoever reads the history sees the faults in it; a loss of data is an operation on every key.
+local function note(world, fault)
+  world.faults[#world.faults + 1] = {
+    what = LOSES[fault.what] and world.plan.kind == "loses" and "forget" or "fault", how = fault.what, by = "faults",
+    start = fault.from, stop = sys.now(), place = target_of(world, fault), number = 0,
+  }
+end
+
+-- Carries the schedule out from now on, and returns when the last fault has ended.
+function nemesis.run(world, schedule)
+  local begun, ends, at = sys.now(), {}, 1
+  while at <= #schedule or #ends > 0 do
+    table.sort(ends, function(a, b) return a.ends < b.ends end)
+    local fault, is_end = schedule[at], false
+    if ends[1] and (not fault or ends[1].ends <= begun + fault.at) then fault, is_end = ends[1], true end
+    process.sleep(math.max(0, (is_end and fault.ends or begun + fault.at) - sys.now()))
+    if is_end then
+      table.remove(ends, 1)
+      finish[fault.what](world, fault)
+      note(world, fault)
+    else
+      at = at + 1
+      fault.from, fault.name = sys.now(), world.workers[fault.worker].name
+      fault.ends = fault.from + fault.seconds
+      local skipped = begin[fault.what](world, fault)
+      if not skipped then ends[#ends + 1] = fault end
+    end
+  end
+end
+
+return nemesis

@@ -1,0 +1,41 @@
+-- A process of spec/chaos/proxy.c in front of a server; its commands are described there.
+
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+
+local ANSWER_TIMEOUT = 5
+
+local Proxy = {}
+Proxy.__index = Proxy
+
+local proxy = {}
+
+-- In front of the server at that path, listening on a free loopback port.
+function proxy.start(server_path)
+  local self = setmetatable({ directory = process.directory() }, Proxy)
+  local control = self.directory .. "/control"
+  self.process = process.start {
+    process.build .. "/chaos/proxy", "0", server_path, control,
+    env = { LD_PRELOAD = false }, output = self.directory .. "/output",
+  }
+  local port = assert(self.process:wait_output("ready (%d+)\n", 5), self.process:output())
+  self.port, self.url = tonumber(port), "redis://127.0.0.1:" .. port
+  self.control = assert(sys.connect_unix(control))
+  return self
+end
+
+-- tell("stop", "up"): returns when it is done.
+function Proxy:tell(...)
+  local command = table.concat({ ... }, " ")
+  assert(sys.write(self.control, command .. "\n", ANSWER_TIMEOUT))
+  local answer = assert(sys.read(self.control, ANSWER_TIMEOUT))
+  assert(answer == "ok\n", command .. ": " .. answer)
+end
+
+function Proxy:stop()
+  sys.close(self.control)
+  self.process:stop()
+  process.remove(self.directory)
+end
+
+return proxy

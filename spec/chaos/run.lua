@@ -1,0 +1,209 @@
+-- The chaos run's command.
+--
+--   lua5.4 spec/chaos/run.lua [--seconds S] [--from SEED]   rounds of one seed after the other, for S seconds, 60 unless said
+--   lua5.4 spec/chaos/run.lua --seed SEED [--times N]       that round, N times or until it fails
+--   lua5.4 spec/chaos/run.lua --defects                     deliberate defects: each must be found
+--   lua5.4 spec/chaos/run.lua --seed SEED --defect NAME     one of them
+--
+-- Started at the root of the project, by lua5.4 or luajit. A broken rule is shown with what happened around it, status 1.
+-- HOLDFAST_BUILD: the build directory, ./build. Defects need make sim-defects.
+
+local jit = rawget(_G, "jit")
+local build = os.getenv("HOLDFAST_BUILD") or "./build"
+package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
+package.cpath = build .. "/" .. (jit and "luajit" or "lua5.4") .. "/?.so;" .. package.cpath
+
+local history = require "spec.chaos.history"
+local round = require "spec.chaos.round"
+local sys = require "spec.support.sys"
+
+local ROUND = 8          -- seconds of faults
+local DEFECT_ROUND = 4
+local DEFECT_TRIES = 10
+local SHOWN_BEFORE, SHOWN_AFTER = 30, 4 -- operations
+local SHOWN_SECONDS = 3
+
+-- Some of spec/sim/defects.lua and csrc/core/defects.h, and the faults that bring them to light; kind of the rounds, "one"
+-- unless said; keep: percent of the holds that are kept until they are lost.
+local DEFECTS = {
+  { "NO_VALIDITY", { "stop_worker" } },
+  { "LEASE_FROM_REPLY", { "delay" }, keep = 40 },
+  { "GRANT_UNBOUND", { "cut_down", "stop_worker" } },
+  { "LOSS_IGNORED", { "reset" }, kind = "loses", keep = 40 },
+  { "COUNT_TWICE", { "reset" } },
+  { "NO_END_OF_WAIT", { "reset" }, keep = 70 },
+  { "take_any", { "reset" } },
+  { "token_counts", { "reset" }, kind = "loses" },
+  { "token_kept", { "reset" } },
+  { "renew_creates", { "reset" }, kind = "loses", keep = 40 },
+  { "renew_any", { "reset" }, kind = "loses", keep = 40 },
+  { "take_endless", { "kill_worker" } },
+  { "short_lease", { "stop_worker" }, keep = 40 },
+  { "QUORUM_LESS_ONE", { "reset", "cut_network" }, kind = "network" },
+  { "NO_GUARD", { "stop_worker" }, kind = "minority", keep = 40 },
+}
+
+local options = { seconds = tonumber(os.getenv("HOLDFAST_CHAOS_SECONDS") or 60), from = 1, times = 1 }
+do
+  local at = 1
+  while arg[at] do
+    local name = arg[at]:match("^%-%-(%a+)$") or error("unknown option " .. arg[at], 0)
+    if name == "defects" then
+      options.defects = true
+    else
+      at = at + 1
+      options[name] = tonumber(arg[at]) or arg[at] or error("--" .. name .. " needs a value", 0)
+    end
+    at = at + 1
+  end
+end
+
+local function say(...)
+  io.stdout:write(string.format(...), "\n")
+  io.stdout:flush()
+end
+
+-- ---- what is shown of a failure ----
+
+local function concerns(op, problem)
+  return op.what == "fault" or op.what == "forget" or not problem.key or op.key == problem.key
+end
+
+-- A claim, or an accepted write, that says what the owner's last one said.
+local function repeats(op, last)
+  if op.what ~= "claim" and op.what ~= "write" then return false end
+  local name = op.what .. op.owner
+  local before = last[name]
+  last[name] = op
+  return before and before.token == op.token and before.holds == op.holds and op.accepted ~= 0
+    and math.abs((before.valid or 0) - (op.valid or 0)) < 0.001
+end
+
+-- What had begun before the problem and was not over long before it, and a little after it.
+local function excerpt(problem, ops)
+  local before, after, last = {}, {}, {}
+  for _, op in ipairs(ops) do
+    local is_marked = op == problem.op or op == problem.other
+    if concerns(op, problem) and (is_marked or not repeats(op, last)) then
+      if op.start > problem.at then after[#after + 1] = op
+      elseif op.stop == math.huge or op.stop > problem.at - SHOWN_SECONDS then before[#before + 1] = op end
+    end
+  end
+  local origin = ops[1] and ops[1].start or 0
+  local function line(op)
+    say("  %s %s", (op == problem.op or op == problem.other) and ">" or " ", history.describe(op, origin))
+  end
+  for i = math.max(1, #before - SHOWN_BEFORE + 1), #before do line(before[i]) end
+  for i = 1, math.min(#after, SHOWN_AFTER) do line(after[i]) end
+end
+
+local function show(plan, problems, ops)
+  say("%s", round.describe(plan))
+  for i, problem in ipairs(problems) do
+    say("  breaks %s%s: %s", problem.rule, problem.key and " of " .. problem.key or "", problem.text)
+    if problem.op and i <= 2 then excerpt(problem, ops) end
+  end
+  say("  again: lua5.4 spec/chaos/run.lua --seed %d --times 10%s", plan.seed,
+    plan.defect and " --defect " .. plan.defect or "")
+end
+
+-- What came back, as text: "acquire 120 ok, 44 busy; claim 800; ..."
+local function tally(counts, ops)
+  for _, op in ipairs(ops) do
+    local name = op.what == "forget" and "fault" or op.what
+    local result = op.result or op.stop == math.huge and "open" or op.accepted == 0 and "refused" or ""
+    counts[name] = counts[name] or {}
+    counts[name][result] = (counts[name][result] or 0) + 1
+  end
+end
+
+local function sorted_keys(set)
+  local list = {}
+  for key in pairs(set) do list[#list + 1] = key end
+  table.sort(list)
+  return list
+end
+
+local function tally_in_words(counts)
+  local parts = {}
+  for i, what in ipairs(sorted_keys(counts)) do
+    local results = {}
+    for j, result in ipairs(sorted_keys(counts[what])) do
+      results[j] = counts[what][result] .. (result == "" and "" or " " .. result)
+    end
+    parts[i] = what .. " " .. table.concat(results, ", ")
+  end
+  return table.concat(parts, "; ")
+end
+
+-- ---- runs ----
+
+-- defect: an entry of DEFECTS | nil
+local function run(seed, defect)
+  local plan = round.plan(seed, {
+    seconds = defect and DEFECT_ROUND or ROUND, defect = defect and defect[1], faults = defect and defect[2],
+    kind = defect and (defect.kind or "one"), keep = defect and defect.keep,
+  })
+  local problems, ops = round.run(plan)
+  return problems, ops, plan
+end
+
+local function run_for(seconds)
+  local begun, seed, counts, failed = sys.now(), options.from, {}, 0
+  repeat
+    local problems, ops, plan = run(seed)
+    seed = seed + 1
+    tally(counts, ops)
+    if #problems > 0 then
+      failed = failed + 1
+      show(plan, problems, ops)
+    end
+  until sys.now() - begun >= seconds
+  say("%s", tally_in_words(counts))
+  say("%d rounds, %d failed", seed - options.from, failed)
+  return failed == 0
+end
+
+local function find_defect(name)
+  for _, each in ipairs(DEFECTS) do
+    if each[1] == name then return each end
+  end
+  error("no such defect: " .. name, 0)
+end
+
+local function run_seed()
+  local defect = options.defect and find_defect(options.defect)
+  for _ = 1, options.times do
+    local problems, ops, plan = run(options.seed, defect)
+    local counts = {}
+    tally(counts, ops)
+    say("%s\n  %s", round.describe(plan), tally_in_words(counts))
+    if #problems > 0 then
+      show(plan, problems, ops)
+      return false
+    end
+  end
+  return true
+end
+
+-- → whether all were found
+local function run_defects()
+  local all = true
+  for _, defect in ipairs(DEFECTS) do
+    local found, tries = nil, 0
+    while not found and tries < DEFECT_TRIES do
+      tries = tries + 1
+      found = run(tries, defect)[1]
+    end
+    if found and found.rule == "died" then found = nil end
+    all = all and found ~= nil
+    say("%-18s %s", defect[1], found and ("round %d  %-10s %s"):format(tries, found.rule, found.text) or "not found")
+  end
+  return all
+end
+
+local good
+if options.defects then good = run_defects()
+elseif options.seed then good = run_seed()
+else good = run_for(options.seconds) end
+os.exit(good and 0 or 1, true)

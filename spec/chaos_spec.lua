@@ -1,0 +1,343 @@
+-- The checker of the chaos runs against histories written by hand, good and bad; the proxy against a real server; and
+-- one short round. The long runs are spec/chaos/run.lua.
+
+local checker = require "spec.chaos.checker"
+local history = require "spec.chaos.history"
+local process = require "spec.support.process"
+local proxy = require "spec.chaos.proxy"
+local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
+local round = require "spec.chaos.round"
+
+-- ---- histories by hand ----
+
+local Tale = {}
+Tale.__index = Tale
+
+local function tale() return setmetatable({ ops = {} }, Tale) end
+
+function Tale:op(start, stop, owner, fields)
+  fields.start, fields.stop, fields.owner = start, stop, owner
+  fields.key, fields.by, fields.number = "a", fields.by or owner, #self.ops + 1
+  self.ops[#self.ops + 1] = fields
+  return self
+end
+
+function Tale:acquire(start, stop, owner, token, more)
+  local fields = { what = "acquire", wait = 0, lease = 1, token = token, holds = 1, result = "ok" }
+  for name, value in pairs(more or {}) do fields[name] = value end
+  return self:op(start, stop, owner, fields)
+end
+
+function Tale:enter(start, stop, owner, token, holds)
+  return self:acquire(start, stop, owner, token, { holds = holds, count = holds - 1 })
+end
+
+function Tale:release(start, stop, owner, result, count)
+  return self:op(start, stop, owner, { what = "release", result = result, count = count or 1 })
+end
+
+function Tale:claim(at, owner, token, valid, holds)
+  return self:op(at, at, owner, { what = "claim", token = token, valid = valid, holds = holds or 1 })
+end
+
+function Tale:call(start, stop, owner, what, result, more)
+  local fields = { what = what, result = result, count = 1 }
+  for name, value in pairs(more or {}) do fields[name] = value end
+  return self:op(start, stop, owner, fields)
+end
+
+function Tale:write(at, owner, token, accepted)
+  return self:op(at, at, owner, { what = "write", token = token, accepted = accepted })
+end
+
+function Tale:forget(start, stop)
+  return self:op(start, stop, nil, { what = "forget", by = "faults" })
+end
+
+local function verdict(self, more)
+  table.sort(self.ops, function(a, b)
+    if a.start ~= b.start then return a.start < b.start end
+    return a.number < b.number
+  end)
+  local run = { ops = self.ops, grant = 1, timeout = 0.5 }
+  for name, value in pairs(more or {}) do run[name] = value end
+  local rules = {}
+  for i, problem in ipairs(checker.check(run)) do rules[i] = problem.rule end
+  return table.concat(rules, " ")
+end
+
+local function good(self, more) assert.equal("", verdict(self, more)) end
+local function bad(rule, self, more)
+  local found = verdict(self, more)
+  assert.is_truthy(found:find(rule, 1, true), ("%s, not %s"):format(found == "" and "accepted" or found, rule))
+end
+
+local NEVER = math.huge
+
+describe("the checker accepts", function()
+  it("one owner after the other", function()
+    good(tale():acquire(0, 0.1, "A", 1):claim(0.2, "A", 1, 0.9):release(0.3, 0.4, "A", "true")
+      :acquire(0.35, 0.5, "B", 2):claim(0.6, "B", 2, 1.2):release(0.7, 0.8, "B", "true"))
+  end)
+
+  it("calls that overlap, in whatever order makes sense", function()
+    good(tale():acquire(0, 2, "B", 2):acquire(0.1, 0.2, "A", 1):release(0.3, 1.9, "A", "true"))
+  end)
+
+  it("a lock that is entered again", function()
+    good(tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):claim(0.3, "A", 1, 1, 2)
+      :release(0.4, 0.5, "A", "true", 2):claim(0.5, "A", 1, 1, 1):release(0.6, 0.7, "A", "true")
+      :acquire(0.8, 0.9, "B", 2))
+  end)
+
+  it("the next owner after the lease", function()
+    good(tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.97):acquire(0.5, 1.1, "B", 2, { wait = 1 })
+      :release(1.2, 1.3, "A", "lost"))
+  end)
+
+  it("a release without an answer that happened", function()
+    good(tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable"):acquire(0.4, 0.5, "B", 2))
+  end)
+
+  it("…or not, or much later", function()
+    good(tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable")
+      :op(0.4, 0.5, "B", { what = "look", result = "true" }):acquire(2, 2.1, "B", 2))
+    good(tale():acquire(0, 0.1, "A", 1, { lease = 100 }):release(0.2, NEVER, "A", nil):acquire(20, 20.1, "B", 2))
+  end)
+
+  it("an acquire without an answer", function()
+    good(tale():op(0, 0.5, "A", { what = "acquire", wait = 0, lease = 1, result = "unreachable" })
+      :acquire(0.6, 0.7, "B", 5))
+  end)
+
+  it("what an owner believes until its lease ends, after the server forgot it", function()
+    good(tale():acquire(0, 0.1, "A", 1):claim(0.2, "A", 1, 0.9):forget(0.3, 0.4):acquire(0.4, 0.5, "B", 2)
+      :claim(0.5, "B", 2, 1.3):claim(0.6, "A", 1, 0.9):release(0.7, 0.8, "A", "lost"):claim(0.8, "B", 2, 1.3))
+  end)
+
+  it("the same after the lock was forced", function()
+    good(tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "C", "force", "true"):acquire(0.3, 0.4, "B", 2)
+      :claim(0.5, "A", 1, 0.9):call(0.6, 0.7, "A", "check", "lost"))
+  end)
+
+  it("an extension, and a shorter one", function()
+    good(tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "A", "extend", "true", { seconds = 5 }):claim(0.3, "A", 1, 5)
+      :call(0.4, 0.5, "A", "extend", "true", { seconds = 0.2 }):claim(0.5, "A", 1, 0.58):acquire(0.6, 0.8, "B", 2))
+  end)
+
+  it("an owner that several processes share", function()
+    good(tale():acquire(0, 0.1, "shared", 1, { by = "p" }):acquire(0.2, 0.3, "shared", 1, { by = "q", holds = 2 })
+      :op(0.4, 0.5, "shared", { what = "release", result = "true", count = 1, by = "p" })
+      :claim(0.6, "shared", 1, 1.1, 1)
+      :op(0.7, 0.8, "shared", { what = "release", result = "true", count = 1, by = "q" }):acquire(0.8, 0.9, "B", 2))
+  end)
+end)
+
+describe("the checker rejects", function()
+  it("a lock given to two", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.3, "A", 1, 0.9):acquire(0.2, 0.4, "B", 2))
+  end)
+
+  it("two owners that are valid at one moment", function()
+    bad("exclusion", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):acquire(0.2, 0.3, "B", 2)
+      :claim(0.3, "B", 2, 1.1))
+  end)
+
+  it("a token that goes back", function()
+    bad("token", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):acquire(0.4, 0.5, "B", 4))
+    bad("order", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):acquire(0.4, 0.5, "B", 5))
+  end)
+
+  it("a token that goes back when the server had forgotten", function()
+    bad("token", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):forget(0.3, 0.4)
+      :acquire(0.4, 0.5, "B", 1))
+  end)
+
+  it("a release by one who does not hold it", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):op(0.2, 0.3, "B", { what = "release", result = "true", count = 0 }))
+    bad("order", tale():acquire(0, 0.1, "B", 1):release(0.2, 0.3, "B", "true"):acquire(0.3, 0.4, "A", 2)
+      :release(0.5, 0.6, "B", "true"))
+  end)
+
+  it("an entry that is lost", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):release(0.4, 0.5, "A", "true", 2)
+      :acquire(0.6, 0.7, "B", 2))
+    bad("order", tale():acquire(0, 0.1, "A", 1):acquire(0.2, 0.3, "A", 2))
+  end)
+
+  it("an entry that counts two", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 3))
+    bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):claim(0.4, "A", 1, 0.9, 1))
+  end)
+
+  it("another token for an entry", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 2, 2))
+  end)
+
+  it("a claim after the release", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "true"):claim(0.4, "A", 1, 0.9))
+  end)
+
+  it("a claim of a lock that another one got meanwhile", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):acquire(1, 1.1, "B", 2):claim(1.2, "A", 1, 1.5))
+  end)
+
+  it("a loss that cannot be", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):call(0.2, 0.3, "A", "check", "lost"))
+  end)
+
+  it("a belief that is renewed after the server forgot", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):forget(0.2, 0.3):claim(1, "A", 1, 1.8))
+    bad("order", tale():acquire(0, 0.1, "A", 1):forget(0.2, 0.3):call(0.4, 0.5, "A", "check", "true"))
+  end)
+
+  it("a lock that is free while somebody has it", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
+      :op(0.2, 0.3, "B", { what = "look", result = "false" }))
+  end)
+
+  it("a release without an answer of an older hold that frees the newer one", function()
+    bad("order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable"):acquire(0.4, 0.5, "A", 2)
+      :claim(0.6, "A", 2, 1.3):acquire(0.7, 0.8, "B", 3))
+  end)
+
+  it("a store that takes an older token, or refuses the holder", function()
+    bad("fence", tale(), { log = { "a 2 B 1", "a 1 A 1" } })
+    bad("fence", tale():acquire(0, 0.1, "A", 1):write(0.2, "A", 1, 0):claim(0.3, "A", 1, 0.9))
+    good(tale(), { log = { "a 1 A 1", "a 2 B 1", "a 1 A 0", "b 1 A 1" } })
+  end)
+
+  it("a wait without an end", function()
+    bad("bound", tale():acquire(0, 30, "A", 1, { wait = 1 }))
+    bad("bound", tale():op(0, NEVER, "A", { what = "acquire", wait = 1, lease = 1 }), { finished = { A = true } })
+    good(tale():acquire(0, 30, "A", 1, { wait = 1 }), { pauses = { A = { { from = 1, to = 29 } } } })
+  end)
+end)
+
+describe("a history", function()
+  it("is read as it was written, but for what a kill cut off", function()
+    local path = process.directory() .. "/h"
+    local writer = history.writer(path, "w1")
+    local id = writer:call { what = "acquire", key = "a", owner = "w1.1", wait = 0.25, lease = 1 }
+    writer:done(id, { result = "ok", token = 1795242610963960 })
+    writer:seen(0.5, { what = "claim", key = "a", owner = "w1.1", token = 1795242610963960, valid = 2.5 })
+    writer:call { what = "release", key = "a", owner = "w1.1" }
+    writer.file:write("done id=3 at=")
+    writer.file:close()
+    local ops = history.read { path, "/nowhere" }
+    table.sort(ops, function(a, b) return a.id < b.id end)
+    assert.equal(3, #ops)
+    assert.same({ "acquire", "ok", 0.25, 1795242610963960 }, { ops[1].what, ops[1].result, ops[1].wait, ops[1].token })
+    assert.same({ 0.5, 2.5, "w1" }, { ops[2].start, ops[2].valid, ops[2].by })
+    assert.same({ math.huge }, { ops[3].stop, ops[3].result })
+  end)
+end)
+
+-- ---- the proxy ----
+
+describe("the proxy", function()
+  local server, between, client
+
+  before_each(function()
+    server = redis.start()
+    between = proxy.start(server.path)
+    client = assert(resp.connect { port = between.port })
+  end)
+
+  after_each(function()
+    client:close()
+    between:stop()
+    server:stop()
+  end)
+
+  -- → reply | nil, what went wrong
+  local function ask(timeout, ...)
+    local sent, message = pcall(client.send, client, ...)
+    if not sent then return nil, message end
+    local received, reply = pcall(client.receive, client, timeout)
+    if received then return reply end
+    return nil, reply
+  end
+
+  local function is_timeout(_, message) return message ~= nil and message:find("timed out") ~= nil end
+
+  it("passes everything on", function()
+    local text = ("x"):rep(300000)
+    assert.equal("OK", client:call("SET", "k", text))
+    assert.equal(text, client:call("GET", "k"))
+  end)
+
+  it("delays", function()
+    between:tell("delay", "150")
+    local begun = process.now()
+    assert.equal("PONG", client:call("PING"))
+    assert.is_true(process.now() - begun >= 0.299)
+    between:tell("go")
+  end)
+
+  it("splits", function()
+    between:tell("chunk", "1")
+    assert.equal("OK", client:call("SET", "k", "value"))
+    between:tell("chunk", "7")
+    assert.equal("value", client:call("GET", "k"))
+  end)
+
+  it("holds up requests, or replies, until the network is back", function()
+    between:tell("stop", "up")
+    assert.is_true(is_timeout(ask(0.1, "INCR", "n")))
+    assert.is_false(server:cli("GET", "n"))
+    between:tell("go")
+    assert.equal(1, client:receive(5))
+    between:tell("stop", "down")
+    assert.is_true(is_timeout(ask(0.1, "INCR", "n")))
+    assert.equal("2", server:cli("GET", "n"))
+    between:tell("go")
+    assert.equal(2, client:receive(5))
+  end)
+
+  it("loses requests, or replies, and the connection with them", function()
+    between:tell("lose", "down")
+    assert.is_true(is_timeout(ask(0.1, "INCR", "n")))
+    assert.equal("1", server:cli("GET", "n"))
+    between:tell("go")
+    assert.is_nil(ask(5, "PING"))
+    client:close()
+    client = assert(resp.connect { port = between.port })
+    between:tell("lose", "up")
+    assert.is_true(is_timeout(ask(0.1, "INCR", "n")))
+    assert.equal("1", server:cli("GET", "n"))
+  end)
+
+  it("cuts at a byte", function()
+    between:tell("cut", "down", "3")
+    client:send("PING")
+    assert(process.wait_until(function() return not client:_fill(1) end, 5))
+    assert.equal("+PO", client.buffer)
+  end)
+
+  it("resets, and refuses", function()
+    assert.equal("PONG", client:call("PING"))
+    between:tell("reset")
+    assert.is_nil(ask(5, "PING"))
+    between:tell("refuse")
+    local _, message = resp.connect { port = between.port }
+    assert.matches("refused", message)
+    between:tell("accept")
+    client:close()
+    client = assert(resp.connect { port = between.port })
+    assert.equal("PONG", client:call("PING"))
+  end)
+end)
+
+-- ---- a round ----
+
+describe("a short round", function()
+  for _, seed in ipairs { 1, 2, 5 } do
+    it("keeps every rule: " .. round.describe(round.plan(seed, { seconds = 1.5 })), function()
+      local problems, ops = round.run(round.plan(seed, { seconds = 1.5 }))
+      assert.equal("", problems[1] and problems[1].rule .. ": " .. problems[1].text or "")
+      assert.is_true(#ops > 20)
+    end)
+  end
+end)
