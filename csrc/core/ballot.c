@@ -74,7 +74,7 @@ static bool lets_go(const hf_op *op) {
 }
 
 typedef struct tally {
-    size_t yes, pending, busy, denied, lost;
+    size_t yes, pending, busy, denied, conflict, lost;
 } tally;
 
 static tally count_votes(const hf_ballot *ballot) {
@@ -85,6 +85,7 @@ static tally count_votes(const hf_ballot *ballot) {
         votes.yes += vote->counted && vote->yes;
         votes.busy += vote->counted && !vote->yes && vote->code == HF_BUSY;
         votes.denied += vote->counted && !vote->yes && vote->code == HF_DENIED;
+        votes.conflict += vote->counted && !vote->yes && vote->code == HF_CONFLICT;
         votes.lost += vote->counted && !vote->yes && (vote->code == HF_LOST || vote->code == HF_NOT_HELD);
     }
     return votes;
@@ -255,6 +256,7 @@ static hf_code code_of_votes(const hf_op *op) {
     tally votes = count_votes(op->ballot);
     size_t majority = quorum_of(op)->majority;
     if (votes.yes + votes.busy + votes.pending >= majority) return HF_BUSY;
+    if (votes.conflict > op->ballot->count - majority) return HF_CONFLICT;
     return votes.denied > op->ballot->count - majority ? HF_DENIED : HF_NO_QUORUM;
 }
 
