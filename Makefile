@@ -4,6 +4,7 @@
 # make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
+# make nightly    the simulator and the chaos from random seeds, until something is found
 # make chaos      processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60 says for how long
 # make bench      the ratios of the quality bars
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
@@ -41,9 +42,14 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
+<<<<<<< HEAD
 .PHONY: sim sim-defects chaos build unit-programs demo demo-quorum demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
         analyse gc model \
         format install clean embed
+=======
+.PHONY: build unit-programs demo demo-openresty test check nightly bench interop lint docs unit spec memerr asan tsan \
+        valgrind clang analyse gc model sim sim-defects fuzz-build chaos format install clean embed
+>>>>>>> main
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -67,7 +73,7 @@ $(BUILD)/obj/$(1)/%.o: %.c
 
 $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)
-	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lpthread -o $$@
+	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lssl -lcrypto -lpthread -o $$@
 
 $(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)
@@ -91,6 +97,9 @@ sim-defects:
 sim: build sim-defects
 	@tools/suites sim
 
+nightly: build
+	@tools/nightly
+
 # HOLDFAST_CHAOS_SECONDS=60, HOLDFAST_CHAOS_SEED=1
 chaos: build sim-defects
 	@tools/suites chaos
@@ -109,9 +118,32 @@ WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
 
 $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
 	@mkdir -p $(@D)
-	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) -o $@
+	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
+
+# those of the driver
+$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: $(POSIX:%.c=$(BUILD)/obj/%.o)
+$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: LIBRARIES = -lssl -lcrypto -lpthread
+$(BUILD)/unit/test_net: WRAP += -Wl,--wrap=getaddrinfo
 
 unit-programs: $(UNIT_PROGRAMS)
+
+# fuzzing harnesses: all the code compiled by clang with its sanitizers, in a directory of its own
+
+FUZZ := $(patsubst spec/fuzz/%.c,%,$(wildcard spec/fuzz/*.c))
+FUZZ_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+
+fuzz-build:
+	@$(MAKE) -s BUILD=$(BUILD)/fuzz CC=clang "SANITIZE=$(FUZZ_FLAGS) -fsanitize=fuzzer-no-link" "OPTIMIZE=-O1 -g" \
+	    $(FUZZ:%=$(BUILD)/fuzz/harness/%)
+
+$(BUILD)/obj/spec/fuzz/%.o: CFLAGS += -Ispec/unit $(CFLAGS_lua5.4)
+
+$(BUILD)/harness/options: $(POSIX:%.c=$(BUILD)/obj/%.o) $(BINDING:%.c=$(BUILD)/obj/lua5.4/%.o)
+
+$(BUILD)/harness/%: $(BUILD)/obj/spec/fuzz/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
+	@mkdir -p $(@D)
+	$(CC) $(FUZZ_FLAGS) -fsanitize=fuzzer $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) \
+	    $(call config,--libs,lua5.4,-llua5.4) -lpthread -ldl -lm -o $@
 
 # what people type
 
@@ -140,7 +172,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs asan tsan valgrind clang analyse gc model:
+spec lint docs asan tsan valgrind clang analyse gc model fuzz:
 	@tools/suites $@
 
 $(BUILD)/bench/baseline: bench/baseline.c

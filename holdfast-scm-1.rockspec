@@ -16,7 +16,10 @@ description = {
 
 supported_platforms = { "linux" }
 dependencies = { "lua >= 5.1" }
-external_dependencies = { HIREDIS = { header = "hiredis/hiredis.h", library = "hiredis" } }
+external_dependencies = {
+  HIREDIS = { header = "hiredis/hiredis.h", library = "hiredis" },
+  OPENSSL = { header = "openssl/ssl.h", library = "ssl" },
+}
 test_dependencies = { "busted" }
 test = { type = "busted" }
 
@@ -41,6 +44,7 @@ build = {
         "csrc/core/reply.c",
         "csrc/core/request.c",
         "csrc/core/ring.c",
+        "csrc/core/sentinel.c",
         "csrc/core/session.c",
         "csrc/core/several.c",
         "csrc/core/slots.c",
@@ -57,11 +61,12 @@ build = {
         "csrc/lua/watchdog.c",
         "csrc/posix/driver.c",
         "csrc/posix/net.c",
+        "csrc/posix/tls.c",
       },
       defines = { "_GNU_SOURCE" },
-      incdirs = { "csrc/core", "csrc/posix", "$(HIREDIS_INCDIR)" },
-      libdirs = { "$(HIREDIS_LIBDIR)" },
-      libraries = { "hiredis", "pthread" },
+      incdirs = { "csrc/core", "csrc/posix", "$(HIREDIS_INCDIR)", "$(OPENSSL_INCDIR)" },
+      libdirs = { "$(HIREDIS_LIBDIR)", "$(OPENSSL_LIBDIR)" },
+      libraries = { "hiredis", "ssl", "crypto", "pthread" },
     },
     ["holdfast.process"] = {
       sources = {

@@ -290,7 +290,8 @@ describe("holdfast run", function()
       for name in pairs(SIGNALS) do
         if name ~= "TSTP" then traps[#traps + 1] = ("trap 'echo got %s' %s"):format(name, name) end
       end
-      local child = start_job({ "run", "k" }, table.concat(traps, "; ") .. "; echo set; while :; do sleep 0.05; done")
+      local child, pid = start_job({ "run", "k" },
+        table.concat(traps, "; ") .. "; echo set; while :; do sleep 0.05; done")
       assert(child:wait_output("set", PATIENCE))
       for name, number in pairs(SIGNALS) do
         if name ~= "TSTP" then
@@ -298,6 +299,8 @@ describe("holdfast run", function()
           assert(child:wait_output("got " .. name .. "\n", PATIENCE), name)
         end
       end
+      child:stop()
+      eventually(function() return is_gone(pid) end)
     end)
 
     it("gives the job a process group of its own", function()

@@ -1,4 +1,6 @@
+local core = require "holdfast.core"
 local holdfast = require "holdfast"
+local lfs = require "lfs"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new {
@@ -307,11 +309,11 @@ describe("after a fork", function()
   end)
 
   it("the child renews its own locks", function()
-    local client = world.client { lease = 0.3 }
+    local client = world.client { lease = 0.8 }
     assert(client:ping())
     assert.equal("ok true", in_child(function()
       local lock = assert(client:lock("k"):acquire())
-      process.sleep(0.7)
+      process.sleep(1.8)
       local held = lock:check()
       lock:release()
       client:close()
@@ -339,6 +341,62 @@ describe("after a fork", function()
     }
     assert.same({ "exit", 0 }, { child:wait(10) })
     assert.matches("true\ttrue", child:output())
+  end)
+
+  -- As a daemon does that closes all it has inherited.
+  it("the child's own files stay open, also under the numbers of the parent's connections", function()
+    local client = world.client()
+    assert(client:lock("k"):acquire())
+    local result = in_child(function()
+      local open = {}
+      for name in lfs.dir("/proc/self/fd") do open[#open + 1] = tonumber(name) end
+      for _, fd in ipairs(open) do
+        if fd > 2 then sys.close(fd) end
+      end
+      local listener, port = assert(sys.listen_tcp())
+      local mine = {}
+      for i = 1, 40 do mine[i] = assert(sys.connect_tcp(port)) end -- the lowest free numbers
+      assert(client:lock("other"):try_acquire())
+      for _, fd in ipairs(mine) do
+        local theirs = assert(sys.accept(listener, 5))
+        assert(sys.write(theirs, "x", 5))
+        assert(sys.read(fd, 5) == "x")
+      end
+      client:close()
+      return "done"
+    end)
+    assert.equal("ok done", result)
+    assert.is_true(client:lock("k"):check())
+  end)
+
+  it("an operation that the parent has begun through an event loop is over in the child", function()
+    local client = core.client.new {
+      url = world.server:url(), connect_timeout = 1, command_timeout = 1, grant_lease = 1, external = true,
+    }
+    local function begin(key)
+      local lock = core.lock.new(client, { client = client, key = key, lease = 30, wait = 10, token_ttl = 0 })
+      return (core.lock.begin(lock, "acquire", 10))
+    end
+    core.engine.set_now(client, 1)
+    local finished, collected, kept = begin("a"), begin("b"), begin("c")
+    assert.equal("ok interrupted", in_child(function()
+      assert(core.operation.is_done(finished))
+      local got, message, code = core.operation.finish(finished)
+      assert(not got and message:find("fork", 1, true))
+      assert(not pcall(core.operation.finish, finished))
+      collected = nil
+      collectgarbage()
+      collectgarbage()
+      assert(core.engine.output(client, 1) == nil)
+      local own = begin("d")
+      assert(not core.operation.is_done(own))
+      assert(select(3, core.operation.finish(own)) == "interrupted")
+      return code
+    end))
+    assert.is_false(core.operation.is_done(kept))
+    for _, op in ipairs { finished, collected, kept } do
+      assert.equal("interrupted", select(3, core.operation.finish(op)))
+    end
   end)
 
   it("a client made before and used only after works in many children", function()

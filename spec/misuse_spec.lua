@@ -408,3 +408,30 @@ describe("a program that does not tidy up", function()
     assert.is_truthy(world.is_free("k"))
   end)
 end)
+
+describe("a list", function()
+  it("has no holes and nothing else", function()
+    local empty = setmetatable({}, { __len = function() return 3 end })
+    for _, keys in ipairs { { "a", nil, "c" }, { nil, "b" }, { "a", more = "b" }, empty } do
+      raises(function() local _ = client:multi_lock(keys) end, "client:multi_lock", "keys must be a list")
+    end
+    raises(function() local _ = holdfast.multi_lock { lock, nil, lock } end, "holdfast.multi_lock", "locks must be a list")
+    raises(function() local _ = holdfast.new { mode = "quorum", servers = { nil, "redis://h" } } end, "servers must be a list")
+  end)
+
+  it("names no key twice", function()
+    raises(function() local _ = client:multi_lock { "a", "b", "a" } end, "client:multi_lock", '"a" is named twice')
+    raises(function() local _ = holdfast.multi_lock { lock, lock } end, "holdfast.multi_lock", '"k" is named twice')
+  end)
+end)
+
+describe("a table with a metatable", function()
+  it("gives options that are checked like any", function()
+    local function with(given) return setmetatable({}, { __index = given }) end
+    assert.equal("me", client:lock("k", with { owner = "me" }):owner())
+    raises(function() local _ = client:lock("k", with { owner = ("x"):rep(256) }) end, "client:lock", "owner")
+    raises(function() local _ = client:with_lock("k", with { lease = -1 }, print) end, "client:with_lock", "lease")
+    raises(function() local _ = client:idempotent("k", with { expire = 0 }, print) end, "client:idempotent", "expire")
+    raises(function() local _ = client:one_by_one():execute("a", 1, with { wait = "1" }, print) end, "execute", "wait")
+  end)
+end)

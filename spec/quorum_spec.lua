@@ -156,6 +156,19 @@ describe("a quorum", function()
     assert.match("[012] of 5 answered", message)
   end)
 
+  it("is busy, and waits, when one of three servers is gone and somebody has the lock", function()
+    local three = { urls()[1], urls()[2], urls()[3] }
+    local lock = quorum { servers = three }:lock("k")
+    assert(lock:acquire())
+    servers[1]:kill("KILL")
+    local other = quorum { servers = three }:lock("k")
+    for _ = 1, 50 do assert.equal("busy", select(3, other:try_acquire())) end
+    assert.equal("busy", select(3, other:acquire(0.1)))
+    assert(lock:release())
+    assert(other:acquire(5))
+    assert(other:release())
+  end)
+
   it("is not delayed by servers that hang", function()
     local client = quorum { command_timeout = 20, connect_timeout = 20 }
     local lock = client:lock("k")

@@ -2,6 +2,7 @@
 
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local sentinel = require "spec.support.sentinel"
 
 if process.flavour ~= "luajit" or process.build ~= "./build" then return end
 
@@ -64,6 +65,102 @@ describe("under ngx_lua", function()
     server:stop()
   end)
 
+  describe("over TLS", function()
+    local certificates = require "spec.support.certificates"
+
+    local made, guarded
+
+    -- What acquire of a client says: "true", or its code and message.
+    local function try(location, host, tls)
+      return handler(location, ([[
+        local client = HOLDFAST.new { url = "%s", connect_timeout = 2, tls = { %s } }
+        local lock = client:lock("a")
+        local got, message, code = lock:acquire(5)
+        SAY(got and (lock:check() and lock:release()) or code, message)
+        client:close()
+      ]]):format(host, tls))
+    end
+
+    before_each(function()
+      made = made or certificates.make()
+    end)
+
+    after_each(function()
+      if guarded then guarded:stop() end
+      guarded = nil
+    end)
+
+    it("the API works; the certificate is checked", function()
+      guarded = redis.start { tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert }, tcp = true }
+      local other = redis.start {
+        tls = { cert = made.elsewhere.cert, key = made.elsewhere.key, ca = made.ca.cert },
+      }
+      local untrusted = redis.start {
+        tls = { cert = made.stranger.cert, key = made.stranger.key, ca = made.ca.cert },
+      }
+      start {
+        http = ("lua_ssl_trusted_certificate %s;\n"):format(made.ca.cert),
+        server = try("/good", guarded:tls_url(), "")
+          .. try("/elsewhere", other:tls_url(), "")
+          .. try("/expected", other:tls_url(), 'server_name = "redis.example"')
+          .. try("/untrusted", untrusted:tls_url(), "")
+          .. try("/unverified", untrusted:tls_url(), "verify = false")
+          .. try("/plain", "rediss://127.0.0.1:" .. guarded.port, "")
+          .. handler("/no-tls", ([[
+            local client = HOLDFAST.new { url = "redis://127.0.0.1:%d" }
+            local _, message, code = client:lock("a"):acquire(0)
+            SAY(code, message)
+            client:close()
+          ]]):format(guarded.tls_port))
+          .. handler("/misuse", [[
+            SAY(select(2, pcall(HOLDFAST.new, { url = "rediss://localhost", tls = { ca_file = "x" } })))
+          ]]),
+      }
+      assert.equal("true|nil", say "/good")
+      assert.equal("true|nil", say "/expected")
+      assert.equal("true|nil", say "/unverified")
+      assert.matches("^unreachable|.*on localhost:%d+: TLS: .*certificate host mismatch", say "/elsewhere")
+      assert.matches("^unreachable|.*certificate", say "/untrusted")
+      assert.matches("^unreachable|.*does the server speak TLS%?", say "/plain")
+      assert.matches("^unreachable|.*use rediss://", say "/no-tls")
+      assert.matches("lua_ssl_trusted_certificate", say "/misuse")
+      other:stop()
+      untrusted:stop()
+    end)
+
+    it("who waits is handed the lock", function()
+      guarded = redis.start { tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert } }
+      start {
+        url = guarded:tls_url(),
+        http = ("lua_ssl_trusted_certificate %s;\n"):format(made.ca.cert),
+        server = handler("/hold", [[ SAY(CLIENT:with_lock("a", function() ngx.sleep(0.5) return "held" end)) ]])
+          .. handler("/wait", [[ SAY(CLIENT:with_lock("a", { wait = 10 }, function() return "next" end)) ]])
+          .. handler("/stats", [[ SAY(CLIENT:stats().grants) ]]),
+      }
+      local holder = front:begin "/hold"
+      assert.is_truthy(process.wait_until(function() return guarded:cli("EXISTS", "a") == 1 end, 5))
+      assert.equal("next", say "/wait")
+      assert.equal("held\n", assert(holder:finish()).body)
+      assert.equal("1", say "/stats")
+      assert.same({}, front:errors())
+    end)
+
+    it("a client certificate is shown", function()
+      guarded = redis.start {
+        tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert, clients = "yes" },
+      }
+      start {
+        http = ("lua_ssl_trusted_certificate %s;\n"):format(made.ca.cert),
+        server = try("/good", guarded:tls_url(), ('cert = "%s", key = "%s"'):format(made.client.cert, made.client.key))
+          .. try("/none", guarded:tls_url(), "")
+          .. try("/nowhere", guarded:tls_url(), 'cert = "/nowhere", key = "/nowhere"'),
+      }
+      assert.equal("true|nil", say "/good")
+      assert.matches("^unreachable|", say "/none")
+      assert.matches("^unreachable|.*cannot use cert /nowhere: ", say "/nowhere")
+    end)
+  end)
+
   describe("the API", function()
     it("is the same, with the same codes", function()
       start { server = FINISH .. handler("/lock", [[
@@ -116,7 +213,30 @@ describe("under ngx_lua", function()
       assert.equal("true", say "/")
       assert.equal("denied", say "/wrong")
       assert.truthy(guarded:cli("CLIENT", "LIST"):find(" db=5 ", 1, true))
+      front:stop("TERM")
       guarded:stop()
+    end)
+
+    it("follows the master that Sentinels name", function()
+      local set = sentinel.start {}
+      start { url = set:url(), server = FINISH .. handler("/", [[
+        local client = HOLDFAST.new { url = "]] .. set:url() .. [[", command_timeout = 20 }
+        local lock = client:lock(ngx.var.arg_key)
+        SAY(lock:acquire(0) == lock, lock:check(), lock:release())
+        client:close()
+      ]]) .. handler("/kept", [[ SAY(CLIENT:with_lock("kept", { wait = 1 }, function(lock) return lock:check() end)) ]]) }
+      assert.equal("true|true|true", say "/?key=a")
+      assert.equal("true", say "/kept")
+      local old = set:master()
+      old:kill("KILL")
+      assert.equal("true|true|true", say "/?key=b")
+      set:wait_failover(old)
+      assert.truthy(process.wait_until(function() return say "/kept" == "true" end, 10))
+      for _, each in ipairs(set.sentinels) do each:kill("KILL") end
+      assert.equal("true", say "/kept")
+      front:stop("TERM")
+      front = nil
+      set:stop()
     end)
 
     it("takes no connection that other code has left in the pool", function()
@@ -588,6 +708,7 @@ describe("under ngx_lua", function()
     assert.truthy(process.wait_until(function() return say "/" == "held" end, 6))
     assert.is_true(process.now() - from < 4)
     server:kill("CONT")
+    front:stop("TERM")
     other:stop()
   end)
 

@@ -360,3 +360,61 @@ describe("spec.support.process", function()
     assert.is_true((sys.allocated() or 0) >= 0)
   end)
 end)
+
+describe("a test that leaves something behind", function()
+  local SPEC = [[
+    local holdfast = require "holdfast"
+    local leaks = require "spec.support.leaks"
+    local process = require "spec.support.process"
+    local redis = require "spec.support.redis"
+    local resp = require "spec.support.resp"
+    leaks.patience = 0.1
+    local server, kept
+    setup(function() server = redis.start() end)
+    teardown(function() server:stop() end)
+    it("nothing", function()
+      local lock = holdfast.new(server:url()):lock("k")
+      assert(lock:acquire())
+      assert(lock:release())
+      server:cli("SET", "other", 1)
+    end)
+    it("an open client", function()
+      kept = holdfast.new(server:url())
+      assert(kept:ping())
+      leaks.excuse("its descriptors")
+    end)
+    it("a closed client", function() kept:close() leaks.excuse("its descriptors") end)
+    it("a descriptor", function() kept = io.open("/dev/null") end)
+    it("a queue", function() kept:close() server:cli("ZADD", "holdfast_queue:{k}", 1, "a") leaks.excuse("closed a file") end)
+    it("a queue, still", function() end)
+    it("a connection", function() server:cli("FLUSHALL") kept = resp.connect { path = server.path } end)
+    it("a channel", function() kept:call("SUBSCRIBE", "c") end)
+    it("a channel of a server that is stopped", function()
+      local other = redis.start()
+      local connection = resp.connect { path = other.path }
+      connection:call("SUBSCRIBE", "d")
+      other:stop()
+      connection:close()
+    end)
+  ]]
+
+  it("fails", function()
+    local directory = process.directory()
+    local path = directory .. "/some_spec.lua"
+    local file = assert(io.open(path, "w"))
+    file:write(SPEC)
+    file:close()
+    local child = process.start {
+      "sh", "-c", 'exec "$0" "$(command -v busted)" --output=plainTerminal "$1"', assert(sys.interpreter()), path,
+      env = { HOLDFAST_BUILD = process.build },
+    }
+    assert(child:wait(30))
+    local output = child:output()
+    assert.matches("9 successes / 0 failures / 5 errors", output, 1, true)
+    assert.matches("a descriptor: %d+ descriptors were open before the test, %d+ after", output)
+    assert.matches('a queue, still: left on the server: queues "holdfast_queue:{k}", channels "", 0 conn', output, 1, true)
+    assert.matches('a connection: left on the server: queues "", channels "", 1 connections', output, 1, true)
+    assert.matches('a channel: left on the server: queues "", channels "c", 1 connections', output, 1, true)
+    assert.matches('is stopped: left on the server: queues "", channels "d", 1 connections', output, 1, true)
+  end)
+end)

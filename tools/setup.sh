@@ -43,7 +43,7 @@ clang_version() {
 build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
 demo_needs() { echo redis-server; }
 openresty_needs() { echo "nginx-light|nginx-core|nginx" libnginx-mod-http-lua lua-resty-core wrk; }
-test_needs() { echo redis-sentinel lua-busted lua-check; }
+test_needs() { echo redis-sentinel openssl lua-busted lua-check; }
 check_needs() {
     echo clang clang-tidy clang-format cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
         spin tmux

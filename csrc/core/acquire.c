@@ -160,14 +160,16 @@ static bool encode_ask(hf_op *op, bool with_place) {
                        hf_decimal(floor, op->spec.token_floor)};
     size_t optional = op->spec.token_floor > 0 ? 0 : op->spec.layout == HF_LAYOUT_GUARD ? 1 : 2;
     size_t count = sizeof args / sizeof *args - optional;
-    return hf_request_call(&op->request, hf_program_acquire(op->spec.layout), 4, count, args);
+    return hf_request_call(&op->request, hf_program_acquire(op->spec.layout), 4, count, args) &&
+           hf_client_sync(op->client, &op->request);
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
-    hf_time timeout = op->client->config.session.command_timeout;
-    if (op->queued) return hf_time_max(op->wait_until, now + LEAST_PATIENCE);
+    const hf_client_config *config = &op->client->config;
+    hf_time timeout = config->session.command_timeout, least = LEAST_PATIENCE + config->sync.timeout;
+    if (op->queued) return hf_time_max(op->wait_until, now + least);
     if (op->spec.wait == 0) return op->begun_at + timeout;
-    return now + hf_time_min(timeout, hf_time_max(op->wait_until > now ? op->wait_until - now : 0, LEAST_PATIENCE));
+    return now + hf_time_min(timeout, hf_time_max(op->wait_until > now ? op->wait_until - now : 0, least));
 }
 
 static void fail_for_memory(hf_op *op, hf_time now) {
@@ -358,6 +360,12 @@ static void on_mismatch(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
+static void fail_unconfirmed(hf_op *op, hf_time now) {
+    undo(op, now);
+    hf_op_fail_unconfirmed(op);
+    finish(op, now);
+}
+
 static bool is_sound(const hf_op *op, long long token, long long others) {
     return token >= 0 && others >= 0 && others < MOST_HOLDS - (long long)op->from;
 }
@@ -369,6 +377,8 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     if (!reply) {
         hf_failure failure = request->failure;
         on_failed(op, &failure, now);
+    } else if (status == 1 && !hf_request_is_confirmed(request)) {
+        fail_unconfirmed(op, now);
     } else if (status == 1 && is_sound(op, number, others)) {
         op->server_us = hf_reply_integer_at(reply, 3, 0);
         op->from += (uint32_t)others;
@@ -495,7 +505,8 @@ void hf_acquire_on_grant(hf_op *op, uint64_t token, hf_time grant_lease, hf_time
     bool needs_token = op->spec.token_ttl_ms > 0 && token == 0;
     bool needs_print = op->spec.layout == HF_LAYOUT_GUARD && op->spec.print.size > 0; /* only the program writes it */
     lease = hf_time_min(lease, op->spec.lease);
-    if (needs_token || needs_print || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
+    bool more = needs_token || needs_print || op->client->config.sync.replicas > 0;
+    if (more || op->displaced || now >= end || end - now < lease / 8) ask(op, now);
     else take(op, end, token, true, now);
 }
 
@@ -538,10 +549,11 @@ void hf_op_interrupt(hf_op *op, hf_time now) {
 
 hf_time hf_op_deadline(const hf_op *op) {
     if (op->client->quorum) return hf_ballot_deadline(op);
-    if (op->done || op->spec.kind != HF_OP_ACQUIRE) return HF_NEVER;
+    if (op->done) return HF_NEVER;
+    hf_time in_time = op->begun_at + op->client->config.session.command_timeout;
+    if (op->spec.kind != HF_OP_ACQUIRE) return op->blocked ? in_time : HF_NEVER;
     switch (op->state) {
-    case HF_ACQUIRE_BLOCKED:
-        return hf_time_max(op->wait_until, op->begun_at + op->client->config.session.command_timeout);
+    case HF_ACQUIRE_BLOCKED: return hf_time_max(op->wait_until, in_time);
     case HF_ACQUIRE_SUBSCRIBING:
     case HF_ACQUIRE_WAITING: return hf_time_min(op->wait_until, op->recheck_at);
     default: return HF_NEVER;

@@ -12,7 +12,7 @@
 
 #include "quorum_internal.h"
 
-#define LEAST_GRACE (100 * HF_MS) /* for the servers on which the outcome depends */
+#define LEAST_GRACE (250 * HF_MS) /* for the servers on which the outcome depends */
 #define FIRST_PAUSE (10 * HF_MS)
 #define MOST_PAUSE (200 * HF_MS)
 
@@ -519,7 +519,7 @@ static int compare_values(const void *a, const void *b) {
 /* The value that a majority has at least. */
 static void read_ttl(hf_op *op) {
     hf_ballot *ballot = op->ballot;
-    long long values[HF_SERVERS_MAX];
+    long long values[HF_SERVERS_MAX] = {0};
     size_t count = 0;
     for (size_t i = 0; i < ballot->count; i++) values[count++] = ballot->votes[i].yes ? ballot->votes[i].op->value : -2;
     qsort(values, count, sizeof *values, compare_values);
@@ -571,8 +571,10 @@ static void finish_plain(hf_op *op, bool done, hf_time now) {
     conclude(op, now);
 }
 
-/* Reading wants every answer that is to be had soon, or a majority might not be seen. */
-static bool reads(const hf_op *op) {
+/* Reading wants every answer that is to be had soon, or a majority might not be seen; and so does bad news of a hold,
+ * whose parts tell whether it is lost. */
+static bool wants_all(const hf_op *op, bool done) {
+    if (op->ballot->hold) return !done;
     return op->spec.kind == HF_OP_TTL || op->spec.kind == HF_OP_INFO || op->spec.kind == HF_OP_FORCE;
 }
 
@@ -583,7 +585,8 @@ static void look_at_call(hf_op *op, hf_time now) {
     tally votes = count_votes(op->ballot);
     bool done = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
     hurry(op, &votes, now);
-    if (!failed && (!done || (reads(op) && votes.pending > 0))) return;
+    if (!done && !failed) return;
+    if (votes.pending > 0 && wants_all(op, done)) return;
     if (op->ballot->hold) finish_on_hold(op, done, now);
     else finish_plain(op, done, now);
 }

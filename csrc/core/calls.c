@@ -225,6 +225,8 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
         doubt_lease(op);
     } else if (reply->integer != 1) {
         lose(op, reply->integer);
+    } else if (!hf_request_is_confirmed(request)) {
+        hf_op_fail_unconfirmed(op);
     } else {
         on_yes(op, request, now);
     }
@@ -238,7 +240,10 @@ static void extend(hf_op *op, hf_time now) {
     uint64_t ms = op->spec.kind == HF_OP_EXTEND ? hf_lease_ms(op->spec.lease) : 0;
     hf_slice args[] = {names->key, names->queue, hf_hold_owner(op->hold), hf_decimal(lease, ms),
                        hf_slice_of(op->hold->shared ? "0" : "")};
-    if (!hf_request_call(&op->request, hf_program_extend(op->spec.layout), 2, sizeof args / sizeof *args, args)) {
+    bool encoded =
+        hf_request_call(&op->request, hf_program_extend(op->spec.layout), 2, sizeof args / sizeof *args, args);
+    if (encoded && ms > 0) encoded = hf_client_sync(op->client, &op->request);
+    if (!encoded) {
         fail_for_memory(op, now);
         return;
     }

@@ -1,5 +1,6 @@
 #include "client_internal.h"
 #include "quorum.h"
+#include "sentinel.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 static void on_events_ready(void *context, hf_time now);
 static void on_events_closed(void *context, hf_time now);
 static void on_event(void *context, const hf_reply *event, hf_time now);
+static void give_up(hf_op *op, hf_code code, const char *reason, hf_time now);
 
 static void init_node(hf_node *node, hf_client *client, const hf_server *server) {
     *node = (hf_node){.client = client, .server = *server, .ping_at = HF_NEVER};
@@ -38,6 +40,7 @@ bool hf_client_init(hf_client *client, const hf_client_config *config, const uns
     client->only[0] = &client->first;
     client->nodes = client->only;
     client->node_count = 1;
+    if (config->mode == HF_MODE_SENTINEL) return hf_sentinels_begin(client);
     if (config->mode != HF_MODE_QUORUM) return true;
     snprintf(client->first.server.label, sizeof client->first.server.label, "a quorum of %zu servers",
              config->server_count);
@@ -83,6 +86,7 @@ static void free_node(hf_node *node) {
 }
 
 void hf_client_free(hf_client *client) {
+    hf_sentinels_end(client);
     for (size_t i = 0; i < client->node_count; i++) free_node(client->nodes[i]);
     for (size_t i = 1; i < client->node_count; i++) free(client->nodes[i]);
     if (client->nodes != client->only) free(client->nodes);
@@ -219,7 +223,8 @@ static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, u
     hf_hold *known = hf_holds_find(&client->holds, layout, key, owner);
     if (!known && layout == HF_LAYOUT_LOCK) known = hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner);
     if (known && known->state == HF_HOLD_RELEASING) known->wait = wait; /* the release may have led to it: left after */
-    if (known && (known->state != HF_HOLD_LOST || known->shared)) return; /* being left, or acquired, which adopts it */
+    bool lost = known && known->state == HF_HOLD_LOST && !known->shared && !HF_DEFECT(STRAY_KEPT);
+    if (known && !lost) return; /* being left, or acquired, which adopts it */
     if (known) hf_holds_remove(&client->holds, known);
     hf_hold *hold = hf_holds_add(&client->holds, layout, key, owner);
     if (!hold) return;
@@ -305,7 +310,7 @@ static hf_time events_deadline(const hf_node *node) {
 
 hf_time hf_client_calls_deadline(const hf_client *client) {
     if (client->quorum) return hf_quorum_calls_deadline(client->quorum);
-    hf_time soonest = HF_NEVER;
+    hf_time soonest = hf_sentinels_deadline(client);
     for (size_t i = 0; i < client->node_count; i++) {
         const hf_node *node = client->nodes[i];
         soonest = hf_time_min(soonest, hf_session_deadline(&node->links[HF_LINK_CALLS]));
@@ -329,10 +334,13 @@ hf_time hf_client_deadline(const hf_client *client) {
     return soonest;
 }
 
+/* A call that waits for one hold after the other may find each in use again. */
 static void tick_op(hf_op *op, hf_time now) {
     if (op->done) return;
     if (op->client->quorum) hf_ballot_tick(op, now);
     else if (op->spec.kind == HF_OP_ACQUIRE) hf_acquire_tick(op, now);
+    else if (now >= hf_op_deadline(op))
+        give_up(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
 
 void hf_client_tick_calls(hf_client *client, hf_time now) {
@@ -343,6 +351,7 @@ void hf_client_tick_calls(hf_client *client, hf_time now) {
         tick_events(client->nodes[i], now);
     }
     for (hf_op *op = client->ops; op; op = op->next) tick_op(op, now);
+    hf_sentinels_tick(client, now);
 }
 
 void hf_client_tick_keeper(hf_client *client, hf_time now) {
@@ -392,6 +401,10 @@ void hf_client_notice(hf_client *client, hf_time now) {
 }
 
 void hf_client_keep(hf_client *client, hf_hold *hold, hf_time sent_at) {
+    if (client->config.sync.replicas > 0) { /* no replica has confirmed it */
+        hf_keeper_resume(client, hold, sent_at);
+        return;
+    }
     hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hold->lease));
     hf_holds_wake_at(&client->holds, hold, hold->renewed ? hf_lease_renew_at(sent_at, hold->lease) : hold->valid_until);
 }
@@ -536,6 +549,23 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     va_end(args);
     hf_failure_set(&op->failure, code, VERBS[op->spec.kind], key_of(op), op->node->server.label, "%s", text);
     op->done = true;
+}
+
+bool hf_client_sync(const hf_client *client, hf_request *request) {
+    const hf_sync *sync = &client->config.sync;
+    return sync->replicas == 0 || hf_request_confirm(request, sync->replicas, sync->timeout);
+}
+
+void hf_op_fail_unconfirmed(hf_op *op) {
+    const hf_request *request = &op->request;
+    const hf_sync *sync = &op->client->config.sync;
+    if (request->failure.text[0]) {
+        bool denied = hf_code_of_error(request->failure.text) == HF_DENIED;
+        hf_op_fail(op, denied ? HF_DENIED : HF_NO_QUORUM, "WAIT for replicas: %s", request->failure.text);
+        return;
+    }
+    hf_op_fail(op, HF_NO_QUORUM, "%u of %u replicas confirmed within %g s; check that the replicas run and follow",
+               (unsigned)request->confirmed, (unsigned)sync->replicas, (double)sync->timeout / (double)HF_SECOND);
 }
 
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now) {

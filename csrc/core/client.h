@@ -20,20 +20,31 @@ typedef enum hf_link {
     HF_LINKS
 } hf_link;
 
+/* Replicas of a server that are to have what makes a lock ours before it counts. */
+typedef struct hf_sync {
+    uint32_t replicas; /* 0: the server's word is enough */
+    hf_time timeout;   /* under the session's command_timeout */
+} hf_sync;
+
 /* What several servers are to each other. */
 typedef enum hf_mode {
-    HF_MODE_ONE,    /* there is one server: session.server */
-    HF_MODE_QUORUM, /* a majority decides: quorum.h */
-    HF_MODE_SHARDS  /* each has keys of its own */
+    HF_MODE_ONE,      /* there is one server: session.server */
+    HF_MODE_SENTINEL, /* there is one, which they know and session.server logs in to: sentinel.h */
+    HF_MODE_QUORUM,   /* a majority decides: quorum.h */
+    HF_MODE_SHARDS    /* each has keys of its own */
 } hf_mode;
 
-#define HF_SERVERS_MAX 32 /* of a quorum */
+#define HF_SERVERS_MAX 32 /* of a quorum, of Sentinels */
+
+typedef struct hf_sentinels hf_sentinels;
 
 typedef struct hf_client_config {
     hf_session_config session;
     hf_mode mode;
     const hf_server *servers; /* of the other modes; they outlive the client */
     size_t server_count;
+    char master[HF_URL_HOST]; /* its name with the Sentinels */
+    hf_sync sync;
     hf_time restart_guard; /* of a quorum: a server up for less has no vote; 0: every server has */
     hf_time grant_lease;   /* a granted lock is ours for so long before it is confirmed */
     hf_link keeper;        /* the link that renews */
@@ -73,6 +84,7 @@ struct hf_client {
     hf_node **nodes; /* &first, while there is no other */
     size_t node_count;
     hf_node *only[1];
+    hf_sentinels *sentinels; /* NULL: the first node does not move */
     hf_holds holds;
     hf_op *ops, **ops_end; /* in the order they began */
     uint64_t last_wait, last_op;
@@ -81,7 +93,7 @@ struct hf_client {
     hf_stats stats;
     bool closed;
     hf_quorum *quorum; /* of a client in this mode; it has no links of its own */
-    bool is_member;           /* of a quorum */
+    bool is_member;    /* of a quorum */
 };
 
 /* `entropy`: 24 bytes from the system's random source. False when out of memory; it is to be freed all the same. */
@@ -193,7 +205,7 @@ typedef struct hf_op_spec {
 struct hf_op {
     hf_op *next;
     hf_client *client;
-    hf_node *node;            /* where its key lives */
+    hf_node *node;     /* where its key lives */
     hf_ballot *ballot; /* of a quorum's operation */
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */

@@ -65,6 +65,10 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now);
 /* The operation needs the events link, or no longer does. */
 void hf_client_listen(hf_op *op, bool listen, hf_time now);
 void hf_client_listen_foreign(hf_op *op, hf_time now);
+/* Lets the encoded request be confirmed by as many replicas as the configuration asks for. False: out of memory. */
+bool hf_client_sync(const hf_client *client, hf_request *request);
+/* The operation's request was carried out, and too few replicas have confirmed it. */
+void hf_op_fail_unconfirmed(hf_op *op);
 /* Sends the operation's request over the callers' link. */
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient, hf_time now);
 /* -1, -2 of the programs. */

@@ -24,6 +24,13 @@
     X(NO_RENEWAL)         /* nothing is renewed after the first time */                                                \
     X(COUNT_TWICE)        /* a re-entry counts two */                                                                  \
     X(NO_LOGOUT)          /* the events link stays open */                                                             \
+    X(NO_WORD)            /* a hold is renewed without its owner's word */                                             \
+    X(WORD_STAYS)         /* one word of the owner is good for ever */                                                 \
+    X(DEAF_TO_WORD)       /* the owner's word is not heard */                                                          \
+    X(STRAY_KEPT)         /* a grant for a lost hold is kept */                                                        \
+    X(ALL_NO_UNDO)        /* what an acquire of several may have left is left */                                       \
+    X(ALL_FROM_REPLY)     /* the leases of several count from the reply */                                             \
+    X(ALL_BEHIND)         /* a release of several that failed is forgotten */                                          \
     X(QUORUM_LESS_ONE)    /* one vote less than a majority is enough */                                                \
     X(NO_WRITE_BACK)      /* the token of a quorum stays with the server that gave it */                               \
     X(NO_GUARD)           /* a server that has just restarted has a vote */                                            \

@@ -53,6 +53,13 @@ static void printable(char *out, size_t size, hf_slice key) {
     out[used] = '\0';
 }
 
+/* What a server says may hold anything. */
+static void hide_controls(char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+    }
+}
+
 void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slice key, const char *server,
                     const char *detail, ...) {
     char name[112] = "";
@@ -67,6 +74,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     at = hf_time_min(at + (hf_time)used, sizeof failure->text - 1);
     const char *advice = (size_t)code < sizeof ADVICE / sizeof *ADVICE ? ADVICE[code] : NULL;
     if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
+    hide_controls(failure->text);
     failure->code = code;
 }
 
@@ -87,11 +95,15 @@ hf_code hf_code_of_error(const char *error) {
         "ERR AUTH", "DENIED",    NULL};
     if (starts_with_any(error, denied)) return HF_DENIED;
     if (strstr(error, "WRONGTYPE")) return HF_CONFLICT; /* servers before 7 put it inside a script error */
-    if (strstr(error, "-READONLY") || strstr(error, "NOPERM") || strstr(error, "The user executing the script can't"))
+    if (hf_error_is_readonly(error) || strstr(error, "NOPERM") || strstr(error, "The user executing the script can't"))
         return HF_DENIED;
     if (hf_error_is_passing(error) && !starts(error, "BUSY")) return HF_UNREACHABLE;
     if (strstr(error, "max number of clients")) return HF_UNREACHABLE;
     return HF_SERVER;
+}
+
+bool hf_error_is_readonly(const char *error) {
+    return starts(error, "READONLY") || strstr(error, "-READONLY");
 }
 
 bool hf_error_is_passing(const char *error) {

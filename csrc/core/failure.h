@@ -1,6 +1,7 @@
 /* How an operation failed: a code for programs, a text for people.
  *
- * The text is always terminated, at most HF_FAILURE_TEXT - 1 bytes, and printable whatever the key holds. */
+ * The text is always terminated, at most HF_FAILURE_TEXT - 1 bytes, and printable whatever the key or the server's
+ * words hold. */
 #ifndef HF_FAILURE_H
 #define HF_FAILURE_H
 
@@ -39,6 +40,9 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
 
 /* What an error reply ("NOPERM this user …") means. */
 hf_code hf_code_of_error(const char *error);
+
+/* True for a server that refuses to write because it is a replica; also out of a script. */
+bool hf_error_is_readonly(const char *error);
 
 /* True for an error reply after which the same command may soon succeed: nothing of it was executed. */
 bool hf_error_is_passing(const char *error);

@@ -39,7 +39,7 @@ static void free_task(hf_task *task) {
 static void claim(hf_task *task, hf_hold *hold) {
     hf_hold_ref(hold);
     hold->busy = true;
-    hold->allowed = false;
+    hold->allowed = hold->allowed && HF_DEFECT(WORD_STAYS);
     hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
     task->holds[task->count++] = hold;
 }
@@ -65,7 +65,7 @@ static void distrust_link(hf_client *client, const hf_request *request) {
 /* ---- the owner's word ---- */
 
 static bool may_renew(const hf_client *client, const hf_hold *hold) {
-    return !client->config.attended || hold->allowed;
+    return !client->config.attended || hold->allowed || HF_DEFECT(NO_WORD);
 }
 
 static void ask_owner(hf_client *client, hf_hold *hold) {
@@ -76,7 +76,7 @@ static void ask_owner(hf_client *client, hf_hold *hold) {
 
 void hf_client_allow(hf_client *client, hf_hold *hold, hf_time now) {
     if (client->quorum) hf_quorum_allow(client, hold, now);
-    if (!hold->asks || !hold->in_table) return;
+    if (!hold->asks || !hold->in_table || HF_DEFECT(DEAF_TO_WORD)) return;
     hold->asks = false;
     hold->allowed = true;
     if (hold->state == HF_HOLD_HELD && !hold->busy) hf_holds_wake_at(&client->holds, hold, now);
@@ -116,10 +116,12 @@ static void settle_renewal(hf_client *client, hf_hold *hold, long long result, h
 /* The reply of one hold's program is an integer, that of the batch an array of them. */
 static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
+    bool confirmed = hf_request_is_confirmed(request);
     if (!reply) distrust_link(task->client, request);
     for (size_t i = 0; i < task->count; i++) {
         long long result = 0;
         if (reply) result = reply->type == HF_REPLY_INTEGER ? reply->integer : hf_reply_integer_at(reply, i, 0);
+        if (result == 1 && !confirmed) result = 0;
         settle_renewal(task->client, task->holds[i], result, request->sent_at, now);
     }
     free_task(task);
@@ -150,7 +152,8 @@ static bool encode_batch(hf_task *task, hf_layout layout) {
         args[task->count + 2 * i] = hf_hold_owner(task->holds[i]);
         args[task->count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(task->holds[i]->lease));
     }
-    return hf_request_call(&task->request, hf_program_renew(layout), task->count, 3 * task->count, args);
+    return hf_request_call(&task->request, hf_program_renew(layout), task->count, 3 * task->count, args) &&
+           hf_client_sync(task->client, &task->request);
 }
 
 static bool encode_confirmation(hf_task *task) {
@@ -162,7 +165,8 @@ static bool encode_confirmation(hf_task *task) {
     hf_slice args[] = {names.key, names.queue, hf_hold_owner(hold), hf_decimal(number, hf_lease_ms(hold->lease)),
                        hf_decimal(most, granted_ms)};
     bool encoded =
-        hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args);
+        hf_request_call(&task->request, hf_program_extend(hold->layout), 2, sizeof args / sizeof *args, args) &&
+        hf_client_sync(task->client, &task->request);
     hf_names_free(&names);
     return encoded;
 }

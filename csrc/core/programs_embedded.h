@@ -1892,7 +1892,7 @@ static const hf_program hf_program_table[] = {
      "pass_on()\n"
      "return 1\n",
      4254},
-    {"release_all", "f75f0a4463cf5ff3cb785283cf104df3d16e8f40",
+    {"release_all", "3cf8ffc9f0bdc75e9197ad53ab16a8dc20552bf0",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2019,7 +2019,8 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "end\n"
      "local function release(to, lease)\n"
-     "if not holds_of(LOCK, OWNER) then\n"
+     "local readable, count = pcall(holds_of, LOCK, OWNER)\n"
+     "if not (readable and count) then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
      "if to > 0 then\n"
@@ -2032,11 +2033,10 @@ static const hf_program hf_program_table[] = {
      "local results = {}\n"
      "for i = 1, #KEYS / 4 do\n"
      "LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]\n"
-     "local done, result = pcall(release, tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])\n"
-     "results[i] = done and result or -2\n"
+     "results[i] = release(tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])\n"
      "end\n"
      "return results\n",
-     4439},
+     4441},
     {"renew", "767a042fb0e180cddd96eaaf6d0f1bb8ffba465c",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

@@ -12,6 +12,7 @@ static bool encode(hf_request *request, size_t count, const char **argv, const s
     hf_request_clear(request);
     request->bytes = bytes;
     request->size = (size_t)size;
+    request->replicas = 0;
     return true;
 }
 
@@ -48,6 +49,24 @@ bool hf_request_call(hf_request *request, const hf_program *program, size_t keys
     request->program = program;
     request->whole = false;
     return encode_slices(request, 3, leads, count, args);
+}
+
+bool hf_request_confirm(hf_request *request, uint32_t replicas, hf_time timeout) {
+    char number[24], ms[24], text[96];
+    hf_slice count = hf_decimal(number, replicas), limit = hf_decimal(ms, timeout < HF_MS ? 1 : timeout / HF_MS);
+    int size = snprintf(text, sizeof text, "*3\r\n$4\r\nWAIT\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", count.size, count.data,
+                        limit.size, limit.data);
+    char *bytes = realloc(request->bytes, request->size + (size_t)size);
+    if (!bytes) return false;
+    memcpy(bytes + request->size, text, (size_t)size);
+    request->bytes = bytes;
+    request->size += (size_t)size;
+    request->replicas = replicas;
+    return true;
+}
+
+bool hf_request_is_confirmed(const hf_request *request) {
+    return request->confirmed >= request->replicas;
 }
 
 void hf_request_clear(hf_request *request) {

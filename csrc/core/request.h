@@ -1,4 +1,4 @@
-/* One command that gets one reply.
+/* One command that gets one reply, or one with a WAIT behind it, whose reply is counted in `confirmed`.
  *
  * Every command of ours may be sent twice, but for those that say `once`: after a lost connection the session sends it
  * again until its deadline. The
@@ -36,6 +36,9 @@ struct hf_request {
     bool patient;       /* waits for a connection until its deadline instead of failing with the first refusal */
     bool once;          /* fails with the connection it was sent over */
     bool whole;         /* send the program's text: the server does not know it yet */
+    uint32_t replicas;  /* that are to confirm it: its bytes end with a WAIT; 0: none */
+    uint32_t confirmed; /* how many have, when it is done */
+    hf_reply *reply;    /* the command's, while that of its WAIT is awaited */
     hf_failure failure; /* code and bare reason; the operation adds key and server */
 };
 
@@ -46,6 +49,13 @@ bool hf_request_command(hf_request *request, size_t count, const hf_slice *args)
 
 /* Encodes a call of the program: `keys` of the `count` arguments are keys. False when out of memory. */
 bool hf_request_call(hf_request *request, const hf_program *program, size_t keys, size_t count, const hf_slice *args);
+
+/* Lets `replicas` of the server's replicas confirm the encoded command within `timeout`: WAIT goes out behind it, as
+ * one with it, over the same connection. False when out of memory. */
+bool hf_request_confirm(hf_request *request, uint32_t replicas, hf_time timeout);
+
+/* Of a request that is done: all the replicas that it asked for have confirmed it. */
+bool hf_request_is_confirmed(const hf_request *request);
 
 /* Frees the bytes; the request must not be in a session. */
 void hf_request_clear(hf_request *request);

@@ -6,6 +6,7 @@
 
 #define RETRY_FIRST (10 * HF_MS)
 #define RETRY_MOST HF_SECOND
+#define RETRY_MOST_FOLLOWING (250 * HF_MS) /* a failover may end any moment */
 #define PASSING_RETRY (20 * HF_MS)
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
@@ -42,9 +43,14 @@ static hf_request **slot_of(const hf_session *session, uint64_t slot) {
     return &session->replies[slot & (session->replies_capacity - 1)];
 }
 
-static bool reserve_slot(hf_session *session) {
+/* A request that its replicas are to confirm takes two, one behind the other. */
+static uint64_t slots_of(const hf_request *request) {
+    return request->replicas > 0 ? 2 : 1;
+}
+
+static bool reserve_slots(hf_session *session, uint64_t more) {
     uint64_t used = session->next_slot - session->first_slot;
-    if (used < session->replies_capacity) return true;
+    if (used + more <= session->replies_capacity) return true;
     size_t capacity = session->replies_capacity ? session->replies_capacity * 2 : 16;
     hf_request **replies = calloc(capacity, sizeof *replies);
     if (!replies) return false;
@@ -81,11 +87,17 @@ void hf_session_distrust(hf_session *session) {
     if (session->state == HF_SESSION_READY) want_close(session, HF_UNREACHABLE, "no reply in time");
 }
 
+static void forget_reply(hf_request *request) {
+    hf_reply_free(request->reply);
+    request->reply = NULL;
+}
+
 static void take_back_sent(hf_session *session) {
     hf_request *head = NULL, **end = &head;
     for (uint64_t slot = session->first_slot; slot < session->next_slot; slot++) {
         hf_request *request = *slot_of(session, slot);
-        if (!request) continue;
+        if (!request || request->state == HF_REQUEST_QUEUED) continue; /* empty; the second of two */
+        forget_reply(request);
         request->state = HF_REQUEST_QUEUED;
         *end = request;
         end = &request->next;
@@ -104,7 +116,8 @@ static void schedule_reopen(hf_session *session, hf_time now) {
         return;
     }
     uint32_t doublings = session->vain_opens < 11 ? session->vain_opens - 1 : 10;
-    hf_time delay = hf_time_min(RETRY_FIRST << doublings, RETRY_MOST);
+    hf_time most = session->follows_master ? RETRY_MOST_FOLLOWING : RETRY_MOST;
+    hf_time delay = hf_time_min(RETRY_FIRST << doublings, most);
     session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
 }
 
@@ -115,11 +128,11 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
 
 /* After a lost connection: those that must not be sent again fail; after one that could not be made also those that
  * want an answer now. A `done` may change the queue. */
-static void fail_waiting(hf_session *session, bool was_ready, hf_time now) {
+static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
         bool spent = request->once && request->sends > 0;
-        if (!spent && (was_ready || !is_impatient(session, request))) {
+        if (!spent && (all_wait || !is_impatient(session, request))) {
             request = request->next;
             continue;
         }
@@ -129,17 +142,57 @@ static void fail_waiting(hf_session *session, bool was_ready, hf_time now) {
     }
 }
 
+/* Why the server closes: one that expects TLS does so before it has said a word. */
+static const char *hang_up_text(const hf_session *session) {
+    const hf_server *server = session->server;
+    bool expects_tls = !session->heard && !server->tls && server->port != 0;
+    return expects_tls ? "the server closed the connection at log-in; if it expects TLS, use rediss://"
+                       : "the server closed the connection";
+}
+
 void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     if (session->state == HF_SESSION_CLOSED) return;
-    want_close(session, HF_UNREACHABLE, reason);
-    bool was_ready = session->state == HF_SESSION_READY;
+    want_close(session, HF_UNREACHABLE, reason ? reason : hang_up_text(session));
+    bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
+    bool all_wait = session->state == HF_SESSION_READY || may_move;
     session->state = HF_SESSION_CLOSED;
     session->closing = false;
+    session->unlocated = session->follows_master;
     hf_buffer_clear(&session->output);
     hf_reader_close(&session->reader);
     take_back_sent(session);
     schedule_reopen(session, now);
-    fail_waiting(session, was_ready, now);
+    fail_waiting(session, all_wait, now);
+    if (session->on_closed) session->on_closed(session->context, now);
+}
+
+/* ---- following a master ---- */
+
+static bool is_needed(const hf_session *session) {
+    return session->wanted || session->queue;
+}
+
+hf_time hf_session_locate_at(const hf_session *session) {
+    bool waits = session->state == HF_SESSION_CLOSED && session->unlocated && is_needed(session);
+    return waits ? session->retry_at : HF_NEVER;
+}
+
+void hf_session_locate(hf_session *session) {
+    session->unlocated = false;
+}
+
+void hf_session_move(hf_session *session, hf_time now) {
+    session->vain_opens = 0;
+    session->retry_at = now;
+    if (session->state != HF_SESSION_CLOSED) want_close(session, HF_UNREACHABLE, "the master has moved");
+}
+
+void hf_session_refuse(hf_session *session, hf_code code, const char *reason, hf_time now) {
+    session->reason_code = code;
+    snprintf(session->reason, sizeof session->reason, "%s", reason);
+    session->vain_opens++;
+    schedule_reopen(session, now);
+    fail_waiting(session, false, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
 
@@ -178,13 +231,14 @@ static bool append(hf_session *session, const hf_request *request) {
 }
 
 static void send(hf_session *session, hf_request *request, hf_time now) {
-    if (!reserve_slot(session) || !append(session, request)) {
+    if (!reserve_slots(session, slots_of(request)) || !append(session, request)) {
         fail(request, HF_NO_MEMORY, "out of memory", now);
         return;
     }
     if (session->first_slot == session->next_slot) session->awaiting_since = now;
-    request->slot = session->next_slot++;
-    *slot_of(session, request->slot) = request;
+    request->slot = session->next_slot;
+    for (uint64_t i = slots_of(request); i > 0; i--) *slot_of(session, session->next_slot++) = request;
+    request->confirmed = 0;
     request->state = HF_REQUEST_SENT;
     request->sent_at = now;
     request->retry_at = 0;
@@ -221,7 +275,11 @@ void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
 void hf_session_drop(hf_request *request) {
     hf_session *session = request->session;
     if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);
-    if (request->state == HF_REQUEST_SENT) *slot_of(session, request->slot) = NULL;
+    if (request->state == HF_REQUEST_SENT) {
+        if (!request->reply) *slot_of(session, request->slot) = NULL;
+        if (request->replicas > 0) *slot_of(session, request->slot + 1) = NULL;
+        forget_reply(request);
+    }
     request->state = HF_REQUEST_IDLE;
 }
 
@@ -240,14 +298,19 @@ hf_want hf_session_wants(const hf_session *session, hf_time now) {
         bool idle = session->subscriber && !session->wanted;
         return session->closing || idle ? HF_WANT_CLOSE : HF_WANT_NOTHING;
     }
-    bool needed = session->wanted || session->queue;
-    return needed && now >= session->retry_at ? HF_WANT_OPEN : HF_WANT_NOTHING;
+    bool may_open = is_needed(session) && !session->unlocated;
+    return may_open && now >= session->retry_at ? HF_WANT_OPEN : HF_WANT_NOTHING;
 }
 
 void hf_session_opening(hf_session *session, hf_time now) {
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
+    session->agreeing = false;
     session->vain_opens++;
+}
+
+void hf_session_agreeing(hf_session *session) {
+    session->agreeing = true;
 }
 
 static void become_ready(hf_session *session, hf_time now) {
@@ -261,7 +324,7 @@ static bool say_login(hf_session *session) {
     const hf_session_config *config = session->config;
     const hf_server *server = session->server;
     size_t said = 0;
-    session->login_auth = session->login_select = session->login_info = SIZE_MAX;
+    session->login_auth = session->login_select = session->login_role = session->login_info = SIZE_MAX;
     if (server->password[0]) {
         hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
         session->login_auth = said++;
@@ -279,6 +342,11 @@ static bool say_login(hf_session *session) {
         said++;
         if (!hf_session_say(session, 3, setname)) return false;
     }
+    if (session->follows_master) {
+        hf_slice role[] = {{"ROLE", 4}};
+        session->login_role = said++;
+        if (!hf_session_say(session, 1, role)) return false;
+    }
     if (config->asks_uptime) {
         hf_slice info[] = {{"INFO", 4}, {"server", 6}};
         session->login_info = said++;
@@ -291,6 +359,7 @@ static bool say_login(hf_session *session) {
 void hf_session_opened(hf_session *session, hf_time now) {
     session->state = HF_SESSION_LOGIN;
     session->opened_at = session->heard_at = now;
+    session->heard = false;
     session->opens++;
     if (!hf_reader_open(&session->reader) || !say_login(session)) {
         want_close(session, HF_NO_MEMORY, "out of memory");
@@ -304,6 +373,11 @@ void hf_session_opened(hf_session *session, hf_time now) {
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
     return strncmp(error, "NOAUTH", 6) == 0 || hf_code_of_error(error) == HF_UNREACHABLE;
+}
+
+/* A user who may not ask gets READONLY later. */
+static bool is_no_master(const hf_reply *role) {
+    return role->type != HF_REPLY_ERROR && !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
 }
 
 /* A server that does not tell has just begun, for all that is known. */
@@ -322,6 +396,8 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
         hf_code code = hf_code_of_error(reply->string);
         bool refused = index == session->login_auth && code == HF_SERVER;
         want_close(session, refused ? HF_DENIED : code, reply->string);
+    } else if (index == session->login_role && is_no_master(reply)) {
+        want_close(session, HF_UNREACHABLE, "it says that it is not a master");
     } else if (session->login_left == 0) {
         become_ready(session, now);
     }
@@ -340,8 +416,21 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
     return true;
 }
 
+/* The server is no master any more: the command goes, first of all, to the one that is. */
+static void send_back(hf_session *session, hf_request *request, const char *error) {
+    request->state = HF_REQUEST_QUEUED;
+    request->next = session->queue;
+    if (!session->queue) session->queue_end = &request->next;
+    session->queue = request;
+    want_close(session, HF_UNREACHABLE, error);
+}
+
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply, hf_time now) {
     request->sends--; /* nothing was carried out */
+    if (session->follows_master && hf_error_is_readonly(reply->string)) {
+        send_back(session, request, reply->string);
+        return;
+    }
     bool unknown = request->program && !request->whole && strncmp(reply->string, "NOSCRIPT", 8) == 0;
     bool passing = hf_error_is_passing(reply->string);
     if (unknown) {
@@ -353,34 +442,66 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
-static void on_reply(hf_session *session, const hf_reply *reply, hf_time now) {
+/* To the WAIT: the command itself has been carried out. A refusal is kept in the failure's text. */
+static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_reply *first = request->reply;
+    bool counts = reply->type == HF_REPLY_INTEGER && reply->integer > 0;
+    request->reply = NULL;
+    request->confirmed = counts ? (uint32_t)hf_time_min((hf_time)reply->integer, UINT32_MAX) : 0;
+    snprintf(request->failure.text, sizeof request->failure.text, "%s",
+             reply->type == HF_REPLY_ERROR ? reply->string : "");
+    request->whole = false;
+    finish(request, first, now);
+    hf_reply_free(first);
+}
+
+/* Takes *reply where it is kept. */
+static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
+    bool error = (*reply)->type == HF_REPLY_ERROR;
     if (session->first_slot == session->next_slot) {
-        want_close(session, HF_UNREACHABLE, reply->type == HF_REPLY_ERROR ? reply->string : "a reply to no command");
+        want_close(session, HF_UNREACHABLE, error ? (*reply)->string : "a reply to no command");
         return;
     }
     hf_request *request = *slot_of(session, session->first_slot++);
     if (!request) return;
-    if (reply->type == HF_REPLY_ERROR) {
-        on_error_reply(session, request, reply, now);
+    if (request->reply) {
+        on_wait_reply(request, *reply, now);
+    } else if (error) {
+        if (request->replicas > 0) *slot_of(session, session->first_slot) = NULL; /* the WAIT had nothing to wait for */
+        on_error_reply(session, request, *reply, now);
+    } else if (request->replicas > 0) {
+        request->reply = *reply;
+        *reply = NULL;
     } else {
         request->whole = false;
-        finish(request, reply, now);
+        finish(request, *reply, now);
     }
 }
 
-static void dispatch(hf_session *session, const hf_reply *reply, hf_time now) {
+static void dispatch(hf_session *session, hf_reply **taken, hf_time now) {
+    const hf_reply *reply = *taken;
     if (session->state == HF_SESSION_LOGIN) {
         on_login_reply(session, reply, now);
     } else if (session->subscriber) {
         session->on_event(session->context, reply, now);
     } else {
-        on_reply(session, reply, now);
+        on_reply(session, taken, now);
     }
+}
+
+/* What a TLS server says to a client that does not speak it: a record of type 21, version 3.x. */
+static bool is_tls_alert(const char *bytes, size_t size) {
+    return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
 }
 
 void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now) {
     bool open = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
     if (!open || session->closing) return;
+    if (!session->heard && is_tls_alert(bytes, size)) {
+        want_close(session, HF_UNREACHABLE, "the server speaks TLS; use rediss://");
+        return;
+    }
+    session->heard = true;
     session->heard_at = now;
     if (!hf_reader_feed(&session->reader, bytes, size)) want_close(session, HF_NO_MEMORY, "out of memory");
     while (!session->closing) {
@@ -388,7 +509,7 @@ void hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
         if (!hf_reader_next(&session->reader, &reply))
             want_close(session, HF_UNREACHABLE, "the reply is not Redis protocol");
         if (!reply) break;
-        dispatch(session, reply, now);
+        dispatch(session, &reply, now);
         hf_reply_free(reply);
         if (session->state == HF_SESSION_READY && !session->closing) session->vain_opens = 0;
     }
@@ -440,7 +561,7 @@ static hf_time request_deadline(const hf_session *session) {
 
 hf_time hf_session_deadline(const hf_session *session) {
     hf_time soonest = hf_time_min(silence_deadline(session), request_deadline(session));
-    bool reopens = session->state == HF_SESSION_CLOSED && (session->wanted || session->queue);
+    bool reopens = session->state == HF_SESSION_CLOSED && is_needed(session) && !session->unlocated;
     return reopens ? hf_time_min(soonest, session->retry_at) : soonest;
 }
 
@@ -465,11 +586,13 @@ static void expire(hf_session *session, hf_request *request, hf_time now) {
     fail(request, known ? session->reason_code : HF_UNREACHABLE, known ? session->reason : "no reply in time", now);
 }
 
+static const char *silence_text(const hf_session *session) {
+    if (session->state != HF_SESSION_OPENING) return "no reply in time";
+    return session->agreeing ? "no TLS handshake in time; does the server speak TLS?" : "no connection in time";
+}
+
 void hf_session_tick(hf_session *session, hf_time now) {
-    if (silence_deadline(session) <= now) {
-        want_close(session, HF_UNREACHABLE,
-                   session->state == HF_SESSION_OPENING ? "no connection in time" : "no reply in time");
-    }
+    if (silence_deadline(session) <= now) want_close(session, HF_UNREACHABLE, silence_text(session));
     if (request_deadline(session) > now) return;
     for (hf_request *request; (request = first_expired(session, now));) expire(session, request, now);
     if (session->state == HF_SESSION_READY && !session->closing) flush(session, now);

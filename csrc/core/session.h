@@ -1,5 +1,8 @@
 /* One connection to one server: log in, send, match replies, connect again.
  *
+ * A session that follows a master is not opened before somebody has said, each time anew, where the master is
+ * (hf_session_locate), asks the server for its role when it logs in, and keeps what a server that is none refuses.
+ *
  * The driver owns the socket: it opens one when the session wants it, writes what hf_session_output gives, feeds what
  * it reads, and tells when the socket is gone. Replies come in the order of the commands: replies[first_slot ..] are
  * the requests whose replies are awaited, in order; a dropped request leaves an empty place there.
@@ -34,16 +37,20 @@ struct hf_session {
     const hf_server *server; /* that of the configuration, unless set to another */
     hf_session_state state;
     bool subscriber;
-    bool wanted;  /* be connected even without requests */
-    bool closing; /* the driver is to close the socket; `reason` says why */
+    bool wanted;         /* be connected even without requests */
+    bool closing;        /* the driver is to close the socket; `reason` says why */
+    bool agreeing;       /* while opening: the socket is connected, TLS is not there yet */
+    bool heard;          /* the server has said something over this connection */
+    bool follows_master; /* its server is a master that may move */
+    bool unlocated;      /* the server's address is to be confirmed before the next opening */
     hf_buffer output;
     hf_reader reader;
     hf_request *queue, **queue_end; /* to be sent, in order */
     hf_request **replies;
     size_t replies_capacity; /* a power of two */
     uint64_t first_slot, next_slot;
-    size_t login_said, login_left;               /* commands of the log-in; replies still to come */
-    size_t login_auth, login_select, login_info; /* their places among them, SIZE_MAX: not said */
+    size_t login_said, login_left;                           /* commands of the log-in; replies still to come */
+    size_t login_auth, login_select, login_role, login_info; /* their places among them, SIZE_MAX: not said */
     hf_time opened_at, retry_at, heard_at;
     hf_time server_since;   /* the server runs since then or longer, if that is asked for */
     hf_time awaiting_since; /* when the first of the replies awaited was asked for */
@@ -73,13 +80,24 @@ bool hf_session_say(hf_session *session, size_t count, const hf_slice *args);
 /* What the driver should do with its socket now. */
 hf_want hf_session_wants(const hf_session *session, hf_time now);
 
-/* The driver has begun to connect; is connected; has lost or closed the socket (reason: a short text). */
+/* The driver has begun to connect; has a socket over which TLS is to be agreed; is connected; has lost or closed the
+ * socket (reason: a short text; NULL: the server closed it). */
 void hf_session_opening(hf_session *session, hf_time now);
+void hf_session_agreeing(hf_session *session);
 void hf_session_opened(hf_session *session, hf_time now);
 void hf_session_closed(hf_session *session, const char *reason, hf_time now);
 
 /* An open connection over which no reply came in time is given up. */
 void hf_session_distrust(hf_session *session);
+
+/* Of a session that follows a master. It must not be open to be located; one that is to move closes what is open; a
+ * refusal says that nobody knows where the master is, which ends what cannot wait. */
+void hf_session_locate(hf_session *session);
+void hf_session_move(hf_session *session, hf_time now);
+void hf_session_refuse(hf_session *session, hf_code code, const char *reason, hf_time now);
+
+/* When it needs to be located, HF_NEVER: not before something changes. */
+hf_time hf_session_locate_at(const hf_session *session);
 
 /* Fails every request; after it the session may be freed. */
 void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now);

@@ -15,7 +15,8 @@ static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
-    if (!hold->in_table || (hold->state != HF_HOLD_ACQUIRING && hold->state != HF_HOLD_RELEASING)) {
+    bool has_left = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
+    if (!hold->in_table || !has_left || HF_DEFECT(ALL_NO_UNDO)) {
         free_hold(op, hold, now);
         return;
     }
@@ -139,6 +140,7 @@ static bool encode(hf_op *op) {
     if (args && numbers) {
         const hf_program *program = acquires(op) ? hf_program_acquire_all() : hf_program_release_all();
         encoded = hf_request_call(&op->request, program, 4 * count, fill(op, args, numbers), args);
+        if (encoded && acquires(op)) encoded = hf_client_sync(op->client, &op->request);
     }
     free(args);
     free(numbers);
@@ -179,7 +181,7 @@ static bool all_are_usable(const hf_op *op) {
 }
 
 static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
-    hf_time end = hf_lease_end(op->request.sent_at, op->spec.lease);
+    hf_time end = hf_lease_end(HF_DEFECT(ALL_FROM_REPLY) ? now : op->request.sent_at, op->spec.lease);
     bool usable = all_are_usable(op);
     if (now >= end || !usable) {
         for_each(op, undo_hold, now);
@@ -193,11 +195,13 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     for_each(op, free_hold, now);
 }
 
-static void on_gone(hf_op *op, size_t i, long long status, hf_time now) {
-    hf_hold *hold = i < op->spec.all_count ? op->holds[i] : NULL;
+/* As name_key. */
+static void on_gone(hf_op *op, long long i, long long status, hf_time now) {
+    bool known = i >= 1 && (size_t)i <= op->spec.all_count;
+    hf_hold *hold = known ? op->holds[i - 1] : NULL;
     if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, hf_lost_reason_of(status));
     for_each(op, free_hold, now);
-    name_key(op, (long long)i + 1);
+    name_key(op, i);
     hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)", hf_lost_reason_name(hf_lost_reason_of(status)));
 }
 
@@ -207,6 +211,9 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     if (!reply) {
         for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
         hf_op_fail(op, request->failure.code, "%s", request->failure.text);
+    } else if (status == 1 && !hf_request_is_confirmed(request)) {
+        for_each(op, undo_hold, now);
+        hf_op_fail_unconfirmed(op);
     } else if (status == 1) {
         take_all(op, reply, now);
     } else if (status == 0) {
@@ -214,7 +221,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         name_key(op, i);
         hf_op_fail(op, HF_BUSY, "held by another owner");
     } else if (status == -1 || status == -2) {
-        on_gone(op, (size_t)(i - 1), status, now);
+        on_gone(op, i, status, now);
     } else {
         for_each(op, undo_hold, now);
         hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
@@ -228,10 +235,10 @@ static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
     hf_client_hold_is_free(op->client, hold, now);
 }
 
-/* False: the server no longer had it. */
+/* False: the server no longer had it. One that the first sending may have freed is no loss. */
 static bool let_go(hf_op *op, hf_hold *hold, long long result, hf_time now) {
-    bool resent = op->request.sends > 1;
-    if (hold->state == HF_HOLD_LOST || (result < 0 && !resent)) {
+    bool freed_before = op->request.sends > 1 && hold->count <= 1;
+    if (hold->state == HF_HOLD_LOST || (result < 0 && !freed_before)) {
         if (hold->state != HF_HOLD_LOST) hf_client_lose(op->client, hold, hf_lost_reason_of(result));
         drop_from_table(op, hold, now);
         return false;
@@ -248,7 +255,11 @@ static bool let_go(hf_op *op, hf_hold *hold, long long result, hf_time now) {
 }
 
 static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
-    bool held = hold->in_table && hold->state == HF_HOLD_HELD;
+    if (hold->state == HF_HOLD_LOST) {
+        drop_from_table(op, hold, now);
+        return;
+    }
+    bool held = hold->in_table && hold->state == HF_HOLD_HELD && !HF_DEFECT(ALL_BEHIND);
     if (held) hold->count--;
     if (held && hold->count <= hold->base) hf_keeper_leave_in_order(op->client, hold, now);
     else free_hold(op, hold, now);

@@ -116,16 +116,34 @@ static const char *parse_tcp(hf_server *server, hf_slice rest) {
     return wrong;
 }
 
+static const struct scheme {
+    const char *prefix;
+    const char *(*parse)(hf_server *server, hf_slice rest); /* what follows the login */
+    bool tls;
+} SCHEMES[] = {
+    {"redis://", parse_tcp, false},
+    {"rediss://", parse_tcp, true},
+    {"unix://", parse_unix, false},
+};
+
+static const struct scheme *skip_scheme(hf_slice *rest) {
+    for (size_t i = 0; i < sizeof SCHEMES / sizeof *SCHEMES; i++) {
+        if (skip(rest, SCHEMES[i].prefix)) return &SCHEMES[i];
+    }
+    return NULL;
+}
+
 const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
     hf_slice rest = {url, size}, login;
     *server = (hf_server){0};
-    bool tcp = skip(&rest, "redis://");
-    if (!tcp && !skip(&rest, "unix://")) return "unknown scheme; known are redis:// and unix://";
+    const struct scheme *scheme = skip_scheme(&rest);
+    if (!scheme) return "unknown scheme; known are redis://, rediss:// and unix://";
+    server->tls = scheme->tls;
     if (split(&rest, '@', true, &login)) {
         const char *wrong = parse_login(server, login);
         if (wrong) return wrong;
     }
-    return tcp ? parse_tcp(server, rest) : parse_unix(server, rest);
+    return scheme->parse(server, rest);
 }
 
 static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
@@ -171,8 +189,8 @@ const char *hf_url_read(hf_url *url, const char *text, size_t size) {
     *url = (hf_url){.kind = HF_URL_SERVER};
     if (skip(&rest, "redis+sentinel://")) url->kind = HF_URL_SENTINEL;
     else if (skip(&rest, "redis+cluster://")) url->kind = HF_URL_CLUSTER;
-    else if (skip(&rest, "redis://") || skip(&rest, "unix://")) return read_single(url, text, size);
-    else return "unknown scheme; known are redis://, unix://, redis+sentinel:// and redis+cluster://";
+    else if (skip_scheme(&rest)) return read_single(url, text, size);
+    else return "unknown scheme; known are redis://, rediss://, unix://, redis+sentinel:// and redis+cluster://";
     if (split(&rest, '@', true, &login)) {
         const char *wrong = parse_login(&url->server, login);
         if (wrong) return wrong;

@@ -1,6 +1,7 @@
 /* Where servers are and how to log in, read from a URL.
  *
  *   redis://[[user:]password@]host[:port][/db]      port 1..65535, 6379 by default; IPv6 as [::1]
+ *   rediss://...                                    the same over TLS
  *   unix://[[user:]password@]/path[?db=N]
  *   redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db]
  *                                                   the Sentinels, port 26379 by default; the login is the master's
@@ -19,6 +20,7 @@ typedef struct hf_server {
     char host[HF_URL_HOST]; /* name, address, or the socket's path */
     uint16_t port;          /* 0: a unix socket */
     uint16_t db;            /* 0..65535 */
+    bool tls;
     char user[HF_URL_SECRET];
     char password[HF_URL_SECRET];
     char label[HF_URL_HOST + 16]; /* for messages: no user, no password */

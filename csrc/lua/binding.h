@@ -11,6 +11,7 @@
 #define HF_CLIENT_TYPE "holdfast.client"
 #define HF_LOCK_TYPE "holdfast.lock"
 #define HF_OP_TYPE "holdfast.operation"
+#define HF_OP_ALL_TYPE "holdfast.operation_of_all"
 #define HF_TEMPLATE_TYPE "holdfast.one_by_one"
 #define HF_WATCHDOG_TYPE "holdfast.watchdog"
 

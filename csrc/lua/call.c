@@ -12,8 +12,15 @@
 typedef struct hf_lua_op {
     hf_lua_lock *lock;
     hf_op *op;
-    owner_text text; /* the operation's owner points here */
+    uint32_t generation; /* of the driver when it began */
+    owner_text text;     /* the operation's owner points here */
 } hf_lua_op;
+
+/* Locks for a call. False in the child of a fork: the operation is the parent's, its memory is not touched again. */
+static bool enter_op(const hf_lua_op *self) {
+    hf_lock_enter(self->lock);
+    return self->generation == self->lock->driver->generation;
+}
 
 static void end_op(hf_lua_op *self) {
     if (self->op) hf_op_end(self->op, hf_driver_now(self->lock->driver));
@@ -268,6 +275,7 @@ static int l_begin(lua_State *L) {
         hf_op_spec spec = spec_of(L, self, kind, seconds);
         if (kind == HF_OP_COMPLETE) spec.keep = hf_to_time(seconds), spec.result = record;
         self->op = hf_client_begin(&lock->driver->client, &spec, hf_driver_now(lock->driver));
+        self->generation = lock->driver->generation;
     }
     hf_driver_leave(lock->driver);
     if (!self->op) return luaL_error(L, "not enough memory");
@@ -282,8 +290,20 @@ static hf_lua_op *check_op(lua_State *L) {
 /* is_done(operation) */
 static int l_op_is_done(lua_State *L) {
     const hf_lua_op *self = check_op(L);
-    lua_pushboolean(L, !self->op || self->op->done);
+    bool done = true;
+    if (self->op && self->lock->driver) {
+        done = !enter_op(self) || self->op->done;
+        hf_driver_leave(self->lock->driver);
+    }
+    lua_pushboolean(L, done);
     return 1;
+}
+
+static int push_forked(lua_State *L) {
+    lua_pushnil(L);
+    lua_pushliteral(L, "the process was forked: this is the parent's");
+    lua_pushstring(L, hf_code_name(HF_INTERRUPTED));
+    return 3;
 }
 
 /* finish(operation) -> what the blocking call returns; one that is not done is given up and "interrupted" */
@@ -294,11 +314,12 @@ static int l_op_finish(lua_State *L) {
     hf_getuservalue(L, 1);
     lua_rawgeti(L, -1, 1);
     lua_replace(L, 1);
-    hf_lock_enter(self->lock);
-    if (!self->op->done) hf_op_give_up(self->op, hf_driver_now(self->lock->driver));
-    settle(self, &result);
+    bool ours = enter_op(self);
+    if (ours && !self->op->done) hf_op_give_up(self->op, hf_driver_now(self->lock->driver));
+    if (ours) settle(self, &result);
+    self->op = NULL;
     hf_driver_leave(self->lock->driver);
-    return push_outcome(L, &result);
+    return ours ? push_outcome(L, &result) : push_forked(L);
 }
 
 /* Nobody has taken what this operation acquired. */
@@ -311,9 +332,11 @@ static void abandon_acquired(hf_lua_op *self) {
 static int l_op_gc(lua_State *L) {
     hf_lua_op *self = check_op(L);
     if (!self->op || !self->lock->driver) return 0;
-    hf_driver_enter(self->lock->driver);
-    abandon_acquired(self);
-    end_op(self);
+    if (enter_op(self)) {
+        abandon_acquired(self);
+        end_op(self);
+    }
+    self->op = NULL;
     hf_driver_leave(self->lock->driver);
     return 0;
 }

@@ -31,6 +31,42 @@ static const unsigned char *entropy_field(lua_State *L) {
     return (const unsigned char *)entropy;
 }
 
+static void copy_field(lua_State *L, const char *name, char *out, size_t size) {
+    lua_getfield(L, 1, name);
+    snprintf(out, size, "%s", luaL_optstring(L, -1, ""));
+    lua_pop(L, 1);
+}
+
+static const char *text_field(lua_State *L, const char *name) {
+    lua_getfield(L, -1, name);
+    const char *text = lua_tostring(L, -1);
+    lua_pop(L, 1); /* the table keeps it */
+    return text;
+}
+
+/* The field `tls` of the table at index 1: { ca_file, ca_path, cert, key, server_name, verify }, all optional. NULL:
+ * out of memory. */
+static hf_tls_settings *tls_settings(lua_State *L) {
+    hf_tls_options options = {0};
+    lua_getfield(L, 1, "tls");
+    if (lua_istable(L, -1)) {
+        options = (hf_tls_options){text_field(L, "ca_file"), text_field(L, "ca_path"),     text_field(L, "cert"),
+                                   text_field(L, "key"),     text_field(L, "server_name"), false};
+        lua_getfield(L, -1, "verify");
+        options.trusting = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
+        lua_pop(L, 1);
+    }
+    hf_tls_settings *settings = hf_tls_settings_new(&options);
+    lua_pop(L, 1);
+    return settings;
+}
+
+static bool needs_tls(const hf_client_config *config) {
+    bool needs = config->session.server.tls;
+    for (size_t i = 0; i < config->server_count; i++) needs = needs || config->servers[i].tls;
+    return needs;
+}
+
 /* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL: nothing. */
 static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX], size_t *count) {
     size_t length = hf_rawlen(L, index);
@@ -48,47 +84,76 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
     return NULL;
 }
 
+static const char *read_sentinels(lua_State *L, hf_client_config *config, const hf_url *url,
+                                  hf_server servers[HF_SERVERS_MAX]) {
+    if (url->count > HF_SERVERS_MAX) return "over 32 sentinels";
+    for (size_t i = 0; i < url->count; i++) {
+        servers[i] = (hf_server){0};
+        copy_field(L, "sentinel_user", servers[i].user, sizeof servers[i].user);
+        copy_field(L, "sentinel_password", servers[i].password, sizeof servers[i].password);
+        hf_server_move(&servers[i], &url->hosts[i]);
+    }
+    config->mode = HF_MODE_SENTINEL;
+    config->servers = servers;
+    config->server_count = url->count;
+    memcpy(config->master, url->master, sizeof config->master);
+    hf_server *master = &config->session.server;
+    snprintf(master->label, sizeof master->label, "master \"%.240s\"", url->master);
+    return NULL;
+}
+
+static const char *read_url(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
+    hf_url url;
+    size_t size;
+    lua_getfield(L, 1, "url");
+    const char *text = luaL_checklstring(L, -1, &size);
+    const char *wrong = hf_url_read(&url, text, size);
+    if (wrong) return wrong;
+    config->session.server = url.server;
+    if (url.kind == HF_URL_SENTINEL) return read_sentinels(L, config, &url, servers);
+    return url.kind == HF_URL_SERVER ? NULL : "redis+cluster:// is not known here";
+}
+
 /* Of the table at 1: a server's URL, or the URLs of several and their mode. `servers` must live until the client is
  * made. */
 static const char *read_where(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
-    static const char *const modes[] = {"one", "quorum", "shards", NULL};
-    const char *wrong;
-    size_t size;
+    static const char *const modes[] = {"one", "quorum", NULL};
+    static const hf_mode values[] = {HF_MODE_ONE, HF_MODE_QUORUM};
     lua_getfield(L, 1, "mode");
-    config->mode = (hf_mode)luaL_checkoption(L, -1, "one", modes);
-    if (config->mode == HF_MODE_ONE) {
-        lua_getfield(L, 1, "url");
-        const char *url = luaL_checklstring(L, -1, &size);
-        return hf_url_parse(&config->session.server, url, size);
-    }
+    config->mode = values[luaL_checkoption(L, -1, "one", modes)];
+    if (config->mode == HF_MODE_ONE) return read_url(L, config, servers);
     lua_getfield(L, 1, "servers");
-    wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
+    const char *wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
     config->servers = servers;
     config->session.server = servers[0];
     return wrong;
 }
 
-/* new{ url, mode, servers, restart_guard, name, connect_timeout, command_timeout, grant_lease, external, attended,
- * keeper_link, entropy } -> client | nil, what is wrong with the URL. An external client is driven through core.engine;
- * with keeper_link it renews over a third link. */
+/* new{ url, sentinel_user, sentinel_password, mode, servers, restart_guard, name, connect_timeout, command_timeout,
+ * grant_lease, sync_replicas, sync_timeout, external, attended, keeper_link, entropy, tls } -> client | nil, what is
+ * wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over a third link.
+ */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
     hf_server servers[HF_SERVERS_MAX];
     luaL_checktype(L, 1, LUA_TTABLE);
     const char *wrong = read_where(L, &config, servers);
+    bool tls = needs_tls(&config);
+    lua_getfield(L, 1, "tls");
+    if (!wrong && !lua_isnil(L, -1) && !tls) wrong = "the option tls needs rediss://";
     if (wrong) {
         lua_pushnil(L);
         lua_pushstring(L, wrong);
         return 2;
     }
-    lua_getfield(L, 1, "name");
-    snprintf(config.session.name, sizeof config.session.name, "%s", luaL_optstring(L, -1, ""));
-    lua_pop(L, 1);
+    copy_field(L, "name", config.session.name, sizeof config.session.name);
     config.restart_guard = hf_to_time(field_number(L, 1, "restart_guard"));
     config.session.connect_timeout = hf_to_time(field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(field_number(L, 1, "command_timeout"));
     config.grant_lease = hf_to_time(field_number(L, 1, "grant_lease"));
+    config.sync.replicas = (uint32_t)field_number(L, 1, "sync_replicas");
+    config.sync.timeout = hf_to_time(field_number(L, 1, "sync_timeout"));
     lua_getfield(L, 1, "external");
     bool external = lua_toboolean(L, -1);
     lua_getfield(L, 1, "keeper_link");
@@ -100,6 +165,9 @@ static int l_new(lua_State *L) {
     client->driver = hf_driver_new(&config, entropy);
     if (!client->driver) return luaL_error(L, "cannot make a client: %s", strerror(errno));
     client->driver->external = external;
+    if (!tls) return 1;
+    client->driver->tls = tls_settings(L);
+    if (!client->driver->tls) return luaL_error(L, "not enough memory");
     return 1;
 }
 

@@ -41,12 +41,22 @@ static int l_wants(lua_State *L) {
     return 1;
 }
 
-/* opening(client, link); opened(client, link); closed(client, link, reason) */
+/* opening(client, link); agreeing(client, link): connected, now the TLS handshake; opened(client, link);
+ * closed(client, link [, reason]): without one the server closed it */
 static int l_opening(lua_State *L) {
     hf_driver *driver = check_external(L);
     hf_session *session = check_link(L, driver);
     hf_driver_enter(driver);
     hf_session_opening(session, hf_driver_now(driver));
+    hf_driver_leave(driver);
+    return 0;
+}
+
+static int l_agreeing(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    hf_session *session = check_link(L, driver);
+    hf_driver_enter(driver);
+    hf_session_agreeing(session);
     hf_driver_leave(driver);
     return 0;
 }
@@ -63,7 +73,7 @@ static int l_opened(lua_State *L) {
 static int l_closed(lua_State *L) {
     hf_driver *driver = check_external(L);
     hf_session *session = check_link(L, driver);
-    const char *reason = luaL_checkstring(L, 3);
+    const char *reason = luaL_optstring(L, 3, NULL);
     hf_driver_enter(driver);
     hf_session_closed(session, reason, hf_driver_now(driver));
     hf_driver_leave(driver);
@@ -74,7 +84,9 @@ static int l_closed(lua_State *L) {
 static int l_output(lua_State *L) {
     hf_driver *driver = check_external(L);
     hf_session *session = check_link(L, driver);
+    hf_driver_enter(driver);
     hf_slice output = hf_session_output(session);
+    hf_driver_leave(driver);
     if (output.size == 0) return 0;
     lua_pushlstring(L, output.data, output.size);
     hf_session_written(session, output.size);
@@ -197,6 +209,23 @@ static int l_server(lua_State *L) {
     return 2;
 }
 
+/* tls(client, link) -> { cert, key, server_name, verify }; nil for a plain connection */
+static int l_tls(lua_State *L) {
+    hf_driver *driver = check_external(L);
+    if (!check_link(L, driver)->server->tls) return 0;
+    const hf_tls_options *options = hf_tls_settings_options(driver->tls);
+    lua_createtable(L, 0, 4);
+    lua_pushstring(L, options->cert); /* NULL is nil */
+    lua_setfield(L, -2, "cert");
+    lua_pushstring(L, options->key);
+    lua_setfield(L, -2, "key");
+    lua_pushstring(L, options->server_name);
+    lua_setfield(L, -2, "server_name");
+    lua_pushboolean(L, !options->trusting);
+    lua_setfield(L, -2, "verify");
+    return 1;
+}
+
 /* timeouts(client) -> seconds for a connection, for a command */
 static int l_timeouts(lua_State *L) {
     const hf_session_config *config = &check_external(L)->config.session;
@@ -239,6 +268,7 @@ void hf_open_engine(lua_State *L) {
     static const luaL_Reg functions[] = {{"set_now", l_set_now},
                                          {"wants", l_wants},
                                          {"opening", l_opening},
+                                         {"agreeing", l_agreeing},
                                          {"opened", l_opened},
                                          {"closed", l_closed},
                                          {"output", l_output},
@@ -246,6 +276,7 @@ void hf_open_engine(lua_State *L) {
                                          {"tick", l_tick},
                                          {"deadline", l_deadline},
                                          {"server", l_server},
+                                         {"tls", l_tls},
                                          {"links", l_links},
                                          {"is_quiet", l_is_quiet},
                                          {"turn", l_turn},

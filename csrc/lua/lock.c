@@ -340,6 +340,7 @@ static int l_data(lua_State *L) {
 
 void hf_open_lock(lua_State *L) {
     hf_open_operations(L);
+    hf_open_operations_of_all(L);
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},
                                          {"abandon", l_abandon},

@@ -75,8 +75,9 @@ void hf_push_token(lua_State *L, uint64_t token);
 bool hf_lock_prepare(hf_lua_lock *lock, hf_failure *failure);
 
 /* What calls the server, for the table of the lock's functions. */
-extern const luaL_Reg hf_lock_calls[];   /* call.c */
-extern const luaL_Reg hf_lock_several[]; /* several.c */
-void hf_open_operations(lua_State *L);   /* call.c */
+extern const luaL_Reg hf_lock_calls[];        /* call.c */
+extern const luaL_Reg hf_lock_several[];      /* several.c */
+void hf_open_operations(lua_State *L);        /* call.c */
+void hf_open_operations_of_all(lua_State *L); /* several.c */
 
 #endif

@@ -93,12 +93,12 @@ hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *en
 static void begin_anew_after_fork(hf_driver *driver) {
     for (size_t link = 0; link < driver->connection_count; link++) {
         hf_connection *connection = &driver->connections[link];
-        if (connection->fd >= 0) close(connection->fd);
-        if (connection->dialing && connection->dial.fd >= 0) close(connection->dial.fd);
+        hf_file_close(connection->fd, connection->file);
+        if (connection->dialing) hf_dial_forget(&connection->dial);
     }
     driver->connection_count = 0;
-    if (driver->wake[0] >= 0) close(driver->wake[0]);
-    if (driver->wake[1] >= 0) close(driver->wake[1]);
+    for (int end = 0; end < 2; end++) hf_file_close(driver->wake[end], driver->wake_file);
+    if (driver->tls) hf_tls_settings_forget(driver->tls);
     driver->generation++;
     driver->running = driver->stopping = driver->calling = false;
     atomic_store(&driver->watchdog_waits, false);
@@ -123,6 +123,7 @@ void hf_driver_unref(hf_driver *driver) {
     hf_client_free(&driver->client);
     free(driver->connections);
     free((void *)(uintptr_t)driver->config.servers);
+    hf_tls_settings_free(driver->tls);
     pthread_mutex_destroy(&driver->mutex);
     pthread_cond_destroy(&driver->changed);
     free(driver);
@@ -158,63 +159,99 @@ static void shut(hf_driver *driver, size_t link) {
     if (connection->dialing) hf_dial_cancel(&connection->dial);
     if (connection->fd >= 0) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};
-        if (session->first_slot != session->next_slot)
-            setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        bool unanswered = session->first_slot != session->next_slot;
+        if (unanswered) setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        hf_tls_free(connection->tls, !unanswered);
         close(connection->fd);
     }
     connection->fd = -1;
+    connection->tls = NULL;
     connection->dialing = false;
 }
 
+/* reason: as hf_session_closed's */
 static void lose_link(hf_driver *driver, size_t link, const char *reason) {
     shut(driver, link);
     hf_session_closed(session_of(driver, link), reason, hf_now());
 }
 
-/* A plain recv sleeps for a slice at most; everything else says MSG_DONTWAIT. */
+/* A recv without flags sleeps for a slice at most; everything else says MSG_DONTWAIT. */
 static void make_blocking(int fd) {
     struct timeval slice = {.tv_sec = 0, .tv_usec = SLICE / 1000};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 }
 
+static void read_link(hf_driver *driver, size_t link);
+
 static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const char *reason) {
     hf_connection *connection = &driver->connections[link];
-    if (state == HF_DIAL_PENDING) return;
+    if (state == HF_DIAL_PENDING) {
+        if (connection->dial.tls) hf_session_agreeing(session_of(driver, link));
+        return;
+    }
     if (state == HF_DIAL_FAILED) {
         connection->dialing = false;
         lose_link(driver, link, reason);
         return;
     }
     connection->fd = connection->dial.fd;
+    connection->file = connection->dial.file;
+    connection->tls = connection->dial.tls;
     connection->dial.fd = -1;
+    connection->dial.tls = NULL;
     connection->dialing = false;
     hf_dial_cancel(&connection->dial);
-    make_blocking(connection->fd);
+    if (!connection->tls) make_blocking(connection->fd);
     hf_session_opened(session_of(driver, link), hf_now());
+    if (connection->tls) read_link(driver, link); /* what came with the handshake no poll would tell of */
 }
 
 static void open_link(hf_driver *driver, size_t link) {
     hf_connection *connection = &driver->connections[link];
-    char reason[128] = "";
+    char reason[160] = "";
     hf_session *session = session_of(driver, link);
-    hf_session_opening(session, hf_now());
+    hf_time now = hf_now(), until = hf_time_add(now, driver->config.session.connect_timeout);
+    hf_session_opening(session, now);
     connection->dialing = true;
-    on_dial(driver, link, hf_dial_start(&connection->dial, session->server, reason, sizeof reason), reason);
+    hf_dial_state state =
+        hf_dial_start(&connection->dial, session->server, driver->tls, now, until, reason, sizeof reason);
+    on_dial(driver, link, state, reason);
 }
 
-static const char *errno_text(char *text, size_t size) {
-    return strerror_r(errno, text, size);
+static void step_dial(hf_driver *driver, size_t link) {
+    char reason[160] = "";
+    hf_dial_state state = hf_dial_step(&driver->connections[link].dial, hf_now(), reason, sizeof reason);
+    on_dial(driver, link, state, reason);
+}
+
+/* Why recv or send failed, by errno; NULL: the server closed the connection. */
+static const char *io_error_text(const hf_connection *connection, char *text, size_t size) {
+    if (errno == ECONNRESET || errno == EPIPE) return NULL;
+    if (connection->tls && errno == EPROTO) snprintf(text, size, "%s", hf_tls_reason(connection->tls));
+    else return strerror_r(errno, text, size);
+    return text;
 }
 
 /* What recv returned, with its errno. True when there may be more. */
 static bool on_received(hf_driver *driver, size_t link, const char *bytes, ssize_t size) {
-    char text[96];
+    const hf_connection *connection = &driver->connections[link];
+    char text[160];
     if (size > 0) hf_session_feed(session_of(driver, link), bytes, (size_t)size, hf_now());
-    else if (size == 0) lose_link(driver, link, "the server closed the connection");
+    else if (size == 0) lose_link(driver, link, NULL);
     else if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    else if (errno != EINTR) lose_link(driver, link, errno_text(text, sizeof text));
-    return size == READ_SIZE || (size < 0 && errno == EINTR);
+    else if (errno != EINTR) lose_link(driver, link, io_error_text(connection, text, sizeof text));
+    return size == READ_SIZE || (size > 0 && connection->tls) || (size < 0 && errno == EINTR);
+}
+
+static ssize_t receive(const hf_connection *connection, char *bytes, size_t size) {
+    if (connection->tls) return hf_tls_recv(connection->tls, bytes, size);
+    return recv(connection->fd, bytes, size, MSG_DONTWAIT);
+}
+
+static ssize_t transmit(const hf_connection *connection, hf_slice bytes) {
+    if (connection->tls) return hf_tls_send(connection->tls, bytes.data, bytes.size);
+    return send(connection->fd, bytes.data, bytes.size, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static void read_link(hf_driver *driver, size_t link) {
@@ -222,14 +259,14 @@ static void read_link(hf_driver *driver, size_t link) {
     char bytes[READ_SIZE];
     bool more = true;
     while (more && connection->fd >= 0) {
-        more = on_received(driver, link, bytes, recv(connection->fd, bytes, sizeof bytes, MSG_DONTWAIT));
+        more = on_received(driver, link, bytes, receive(connection, bytes, sizeof bytes));
     }
 }
 
 /* A server that hung up may have said why before. */
 static void on_write_failed(hf_driver *driver, size_t link) {
-    char text[96];
-    const char *reason = errno_text(text, sizeof text);
+    char text[160];
+    const char *reason = io_error_text(&driver->connections[link], text, sizeof text);
     read_link(driver, link);
     if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
 }
@@ -240,7 +277,7 @@ static void write_link(hf_driver *driver, size_t link) {
     while (connection->fd >= 0) {
         hf_slice output = hf_session_output(session);
         if (output.size == 0) return;
-        ssize_t written = send(connection->fd, output.data, output.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t written = transmit(connection, output);
         if (written >= 0) hf_session_written(session, (size_t)written);
         else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
         else if (errno != EINTR) on_write_failed(driver, link);
@@ -253,6 +290,8 @@ static void serve_link(hf_driver *driver, size_t link) {
     hf_want want = hf_session_wants(session, hf_now());
     if (want == HF_WANT_CLOSE) lose_link(driver, link, "not needed any more");
     if (hf_session_wants(session, hf_now()) == HF_WANT_OPEN) open_link(driver, link);
+    const hf_connection *connection = &driver->connections[link];
+    if (connection->dialing && hf_now() >= connection->dial.next_at) step_dial(driver, link);
     write_link(driver, link);
 }
 
@@ -279,6 +318,7 @@ static short poll_events(const hf_driver *driver, size_t link) {
     const hf_connection *connection = &driver->connections[link];
     if (connection->dialing) return connection->dial.events;
     bool output = hf_session_output(session_of(driver, link)).size > 0;
+    if (connection->tls) return hf_tls_events(connection->tls, output);
     return (short)(POLLIN | (output ? POLLOUT : 0));
 }
 
@@ -290,11 +330,11 @@ static int poll_fd(const hf_driver *driver, size_t link) {
 /* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing is taken for granted.
  */
 static void on_polled(hf_driver *driver, size_t link, short revents) {
-    hf_connection *connection = &driver->connections[link];
-    char reason[128] = "";
+    const hf_connection *connection = &driver->connections[link];
+    bool readable = revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL);
     if (revents == 0) return;
-    if (connection->dialing) on_dial(driver, link, hf_dial_step(&connection->dial, reason, sizeof reason), reason);
-    else if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) read_link(driver, link);
+    if (connection->dialing) step_dial(driver, link);
+    else if (readable || (connection->tls && hf_tls_recv_wants_write(connection->tls))) read_link(driver, link);
 }
 
 static struct timespec timespec_of(hf_time span) {
@@ -308,7 +348,7 @@ static void lock_again(hf_driver *driver, bool watchdog) {
     if (watchdog) atomic_store(&driver->watchdog_waits, false);
 }
 
-#define POLL_MOST (3 * 1024) /* sockets; what is beyond that waits for a look by the clock */
+#define POLL_MOST ((size_t)3 * 1024) /* sockets; what is beyond that waits for a look by the clock */
 
 typedef struct hf_polled {
     struct pollfd fds[POLL_MOST + 1];
@@ -316,14 +356,19 @@ typedef struct hf_polled {
     nfds_t count;
 } hf_polled;
 
-static void choose_polled(const hf_driver *driver, unsigned roles, hf_polled *polled) {
+/* Returns when the next of the dials among them tries its next address. */
+static hf_time choose_polled(const hf_driver *driver, unsigned roles, hf_polled *polled) {
+    hf_time until = HF_NEVER;
     polled->count = 0;
     for (size_t link = 0; link < driver->connection_count && polled->count < POLL_MOST; link++) {
         int fd = has_role(link, roles) ? poll_fd(driver, link) : -1;
         if (fd < 0) continue;
+        const hf_connection *connection = &driver->connections[link];
+        if (connection->dialing) until = hf_time_min(until, connection->dial.next_at);
         polled->links[polled->count] = link;
         polled->fds[polled->count++] = (struct pollfd){.fd = fd, .events = poll_events(driver, link)};
     }
+    return until;
 }
 
 static void on_all_polled(hf_driver *driver, unsigned roles, const hf_polled *polled) {
@@ -346,7 +391,7 @@ static void look_at_links(hf_driver *driver, unsigned roles) {
 static bool sleep_on_links(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra, hf_time until,
                            const sigset_t *signals) {
     hf_polled polled;
-    choose_polled(driver, mine(driver), &polled);
+    until = hf_time_min(until, choose_polled(driver, mine(driver), &polled));
     polled.fds[polled.count] = (struct pollfd){.fd = extra, .events = POLLIN};
     hf_time now = hf_now();
     struct timespec timeout = timespec_of(until > now ? until - now : 0);
@@ -370,8 +415,8 @@ static bool has_left_behind(const hf_driver *driver) {
     return false;
 }
 
-/* The watchdog reads its own link, and what calls have left behind while none runs. A quorum leaves something behind with
- * nearly each call, and hears it with the next one: the watchdog looks at that now and then. */
+/* The watchdog reads its own link, and what calls have left behind while none runs. A quorum leaves something behind
+ * with nearly each call, and hears it with the next one: the watchdog looks at that now and then. */
 static unsigned watchdog_links(const hf_driver *driver) {
     bool left_behind = !driver->calling && !driver->client.quorum && has_left_behind(driver);
     return ROLE(HF_LINK_KEEPER) | (left_behind ? ROLE(HF_LINK_CALLS) : 0);
@@ -400,7 +445,8 @@ static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, hf_time u
     bool asks = op->spec.kind != HF_OP_ACQUIRE || op->state == HF_ACQUIRE_ASKING;
     bool alone = driver->running && driver->connection_count == HF_LINKS &&
                  driver->connections[HF_LINK_EVENTS].fd < 0 && !driver->connections[HF_LINK_EVENTS].dialing;
-    return asks && alone && calls->state == HF_SESSION_READY && hf_session_output(calls).size == 0 &&
+    bool plain = !driver->connections[HF_LINK_CALLS].tls;
+    return asks && alone && plain && calls->state == HF_SESSION_READY && hf_session_output(calls).size == 0 &&
            until > hf_now() + SLICE;
 }
 
@@ -426,7 +472,9 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) 
     }
     if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
     if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
-    if (op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING) until = hf_time_min(until, hf_now() + SLICE);
+    bool waits = op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING;
+    bool shares = driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
+    if (waits || shares) until = hf_time_min(until, hf_now() + SLICE);
     return sleep_on_links(driver, caller_links, -1, until, signals);
 }
 
@@ -519,7 +567,10 @@ static void *watch(void *context) {
 
 bool hf_driver_watch(hf_driver *driver) {
     if (driver->running || driver->unwatched || driver->external) return true;
-    if (driver->wake[0] < 0 && pipe2(driver->wake, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+    if (driver->wake[0] < 0) {
+        if (pipe2(driver->wake, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+        driver->wake_file = hf_file_of(driver->wake[0]);
+    }
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

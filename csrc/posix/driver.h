@@ -21,6 +21,8 @@
 
 typedef struct hf_connection {
     int fd; /* -1: none */
+    hf_file file;
+    hf_tls *tls; /* NULL: plain */
     bool dialing;
     hf_dial dial;
 } hf_connection;
@@ -37,7 +39,9 @@ typedef struct hf_driver {
     pthread_t thread;
     bool running, stopping, calling;
     bool unwatched;             /* the watchdog was stopped for good */
+    hf_tls_settings *tls;       /* owned; needed for a server with TLS, else NULL */
     int wake[2];                /* a pipe that ends the watchdog's sleep; -1: none */
+    hf_file wake_file;          /* both ends */
     hf_time sleeps_until;       /* of the watchdog; 0: awake */
     hf_time stop_by;            /* when a stopping watchdog no longer waits for a quiet client */
     atomic_bool watchdog_waits; /* for the mutex: callers let it go first */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -87,7 +88,32 @@ static void abandon_lookup(hf_lookup *lookup) {
     if (done) free_lookup(lookup);
 }
 
+/* ---- descriptors ---- */
+
+hf_file hf_file_of(int fd) {
+    struct stat status;
+    return fstat(fd, &status) == 0 ? (hf_file){status.st_dev, status.st_ino} : (hf_file){0};
+}
+
+void hf_file_close(int fd, hf_file file) {
+    if (fd < 0) return;
+    hf_file now = hf_file_of(fd);
+    if (now.device == file.device && now.inode == file.inode) close(fd);
+}
+
+static void use(hf_dial *dial, int fd) {
+    dial->fd = fd;
+    dial->file = hf_file_of(fd);
+}
+
+static void close_socket(hf_dial *dial) {
+    if (dial->fd >= 0) close(dial->fd);
+    dial->fd = -1;
+}
+
 /* ---- sockets ---- */
+
+#define SHARE_MOST (250 * HF_MS) /* of an address that is not the last */
 
 static int open_socket(int family) {
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -100,17 +126,17 @@ static int open_socket(int family) {
 }
 
 static hf_dial_state begin_connect(hf_dial *dial, const struct sockaddr *address, socklen_t size) {
-    dial->fd = open_socket(address->sa_family);
-    if (dial->fd < 0) {
+    int fd = open_socket(address->sa_family);
+    if (fd < 0) {
         dial->error = errno;
         return HF_DIAL_FAILED;
     }
-    if (connect(dial->fd, address, size) == 0) return HF_DIAL_CONNECTED;
-    dial->error = errno;
+    use(dial, fd);
     dial->events = POLLOUT;
+    if (connect(fd, address, size) == 0) return HF_DIAL_CONNECTED;
+    dial->error = errno;
     if (errno == EINPROGRESS || errno == EINTR) return HF_DIAL_PENDING;
-    close(dial->fd);
-    dial->fd = -1;
+    close_socket(dial);
     return HF_DIAL_FAILED;
 }
 
@@ -121,48 +147,80 @@ static hf_dial_state fail_with_errno(hf_dial *dial, char *reason, size_t size) {
     return HF_DIAL_FAILED;
 }
 
-static hf_dial_state try_addresses(hf_dial *dial, char *reason, size_t size) {
+static hf_dial_state shake_hands(hf_dial *dial, char *reason, size_t size) {
+    hf_tls_state state = hf_tls_handshake(dial->tls, &dial->events, reason, size);
+    if (state == HF_TLS_PENDING) return HF_DIAL_PENDING;
+    if (state == HF_TLS_AGREED) return HF_DIAL_CONNECTED;
+    hf_dial_cancel(dial);
+    return HF_DIAL_FAILED;
+}
+
+/* The socket is connected. */
+static hf_dial_state on_connected(hf_dial *dial, char *reason, size_t size) {
+    dial->next_at = HF_NEVER;
+    if (!dial->server->tls) return HF_DIAL_CONNECTED;
+    dial->tls = hf_tls_new(dial->tls_settings, dial->server->host, dial->fd, reason, size);
+    if (dial->tls) return shake_hands(dial, reason, size);
+    hf_dial_cancel(dial);
+    return HF_DIAL_FAILED;
+}
+
+/* When the address under way has had its share of the time. */
+static hf_time end_of_share(const hf_dial *dial, hf_time now) {
+    hf_time sharers = 1;
+    for (const struct addrinfo *address = dial->next; address; address = address->ai_next) sharers++;
+    if (sharers == 1 || now >= dial->until) return HF_NEVER;
+    return now + hf_time_min((dial->until - now) / sharers, SHARE_MOST);
+}
+
+static hf_dial_state try_addresses(hf_dial *dial, hf_time now, char *reason, size_t size) {
     while (dial->next) {
         struct addrinfo *address = dial->next;
         dial->next = address->ai_next;
         hf_dial_state state = begin_connect(dial, address->ai_addr, address->ai_addrlen);
-        if (state != HF_DIAL_FAILED) return state;
+        dial->next_at = end_of_share(dial, now);
+        if (state == HF_DIAL_CONNECTED) return on_connected(dial, reason, size);
+        if (state == HF_DIAL_PENDING) return state;
     }
     return fail_with_errno(dial, reason, size);
 }
 
-static hf_dial_state start_unix(hf_dial *dial, const hf_server *server, char *reason, size_t size) {
+static hf_dial_state start_unix(hf_dial *dial, char *reason, size_t size) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    memcpy(address.sun_path, server->host, sizeof address.sun_path - 1);
+    memcpy(address.sun_path, dial->server->host, sizeof address.sun_path - 1);
     hf_dial_state state = begin_connect(dial, (const struct sockaddr *)&address, sizeof address);
     return state == HF_DIAL_FAILED ? fail_with_errno(dial, reason, size) : state;
 }
 
-static hf_dial_state start_tcp(hf_dial *dial, const hf_server *server, char *reason, size_t size) {
+static hf_dial_state start_tcp(hf_dial *dial, hf_time now, char *reason, size_t size) {
     char port[8];
     struct addrinfo numeric = HINTS;
     numeric.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-    snprintf(port, sizeof port, "%u", (unsigned)server->port);
-    if (getaddrinfo(server->host, port, &numeric, &dial->addresses) == 0) {
+    snprintf(port, sizeof port, "%u", (unsigned)dial->server->port);
+    if (getaddrinfo(dial->server->host, port, &numeric, &dial->addresses) == 0) {
         dial->next = dial->addresses;
-        return try_addresses(dial, reason, size);
+        return try_addresses(dial, now, reason, size);
     }
-    dial->lookup = start_lookup(server->host, port);
+    dial->lookup = start_lookup(dial->server->host, port);
     if (!dial->lookup) {
         snprintf(reason, size, "cannot look up the name: no thread or descriptor left");
         return HF_DIAL_FAILED;
     }
-    dial->fd = dial->lookup->notify[0];
+    use(dial, dial->lookup->notify[0]);
     dial->events = POLLIN;
     return HF_DIAL_PENDING;
 }
 
-hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, char *reason, size_t size) {
+hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, hf_tls_settings *settings, hf_time now,
+                            hf_time until, char *reason, size_t size) {
     *dial = HF_DIAL_IDLE;
-    return server->port == 0 ? start_unix(dial, server, reason, size) : start_tcp(dial, server, reason, size);
+    dial->server = server;
+    dial->tls_settings = settings;
+    dial->until = until;
+    return server->port == 0 ? start_unix(dial, reason, size) : start_tcp(dial, now, reason, size);
 }
 
-static hf_dial_state finish_lookup(hf_dial *dial, char *reason, size_t size) {
+static hf_dial_state finish_lookup(hf_dial *dial, hf_time now, char *reason, size_t size) {
     hf_lookup *lookup = dial->lookup;
     pthread_mutex_lock(&lookup->mutex);
     bool done = lookup->done;
@@ -176,29 +234,40 @@ static hf_dial_state finish_lookup(hf_dial *dial, char *reason, size_t size) {
     free_lookup(lookup);
     dial->lookup = NULL;
     dial->fd = -1;
-    if (result == 0) return try_addresses(dial, reason, size);
+    if (result == 0) return try_addresses(dial, now, reason, size);
     snprintf(reason, size, "cannot look up the name: %s", gai_strerror(result));
     return HF_DIAL_FAILED;
 }
 
-static hf_dial_state finish_connect(hf_dial *dial, char *reason, size_t size) {
+static hf_dial_state finish_connect(hf_dial *dial, hf_time now, char *reason, size_t size) {
     struct pollfd poll_fd = {.fd = dial->fd, .events = POLLOUT};
-    if (poll(&poll_fd, 1, 0) <= 0) return HF_DIAL_PENDING;
     socklen_t length = sizeof dial->error;
-    if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &dial->error, &length) != 0) dial->error = errno;
-    if (dial->error == 0) return HF_DIAL_CONNECTED;
-    close(dial->fd);
-    dial->fd = -1;
-    return try_addresses(dial, reason, size);
+    if (poll(&poll_fd, 1, 0) <= 0) {
+        if (now < dial->next_at) return HF_DIAL_PENDING;
+        dial->error = ETIMEDOUT;
+    } else if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &dial->error, &length) != 0) {
+        dial->error = errno;
+    }
+    if (dial->error == 0) return on_connected(dial, reason, size);
+    close_socket(dial);
+    return try_addresses(dial, now, reason, size);
 }
 
-hf_dial_state hf_dial_step(hf_dial *dial, char *reason, size_t size) {
-    return dial->lookup ? finish_lookup(dial, reason, size) : finish_connect(dial, reason, size);
+hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size) {
+    if (dial->lookup) return finish_lookup(dial, now, reason, size);
+    if (dial->tls) return shake_hands(dial, reason, size);
+    return finish_connect(dial, now, reason, size);
 }
 
 void hf_dial_cancel(hf_dial *dial) {
+    hf_tls_free(dial->tls, false);
     if (dial->lookup) abandon_lookup(dial->lookup);
-    else if (dial->fd >= 0) close(dial->fd);
+    else close_socket(dial);
     if (dial->addresses) freeaddrinfo(dial->addresses);
+    *dial = HF_DIAL_IDLE;
+}
+
+void hf_dial_forget(hf_dial *dial) {
+    hf_file_close(dial->fd, dial->file);
     *dial = HF_DIAL_IDLE;
 }

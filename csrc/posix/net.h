@@ -1,20 +1,40 @@
 /* Non-blocking sockets to one server.
  *
- * A dial goes through the addresses of a name one after the other. Its descriptor is to be polled for `events`, then
- * hf_dial_step called. Names that need a look-up are looked up by a thread of their own: the system's resolver cannot
- * be interrupted, and a thread that comes too late cleans up after itself. */
+ * A dial goes through the addresses of a name one after the other, and agrees on TLS where that is asked for. Its
+ * descriptor is to be polled for `events`, then hf_dial_step called; the latter also at `next_at`, when the next
+ * address gets its turn: one that is silent must not use up the time of the others. Names that need a look-up are
+ * looked up by a thread of their own: the system's resolver cannot be interrupted, and a thread that comes too late
+ * cleans up after itself. */
 #ifndef HF_NET_H
 #define HF_NET_H
 
 #include <netdb.h>
 
 #include "../core/url.h"
+#include "tls.h"
+
+/* Which file a descriptor is: the child of a fork may have closed it, and opened another one under its number. */
+typedef struct hf_file {
+    dev_t device;
+    ino_t inode;
+} hf_file;
+
+hf_file hf_file_of(int fd);
+
+/* Closes the descriptor if it is still this file; -1: does nothing. */
+void hf_file_close(int fd, hf_file file);
 
 typedef struct hf_lookup hf_lookup;
 
 typedef struct hf_dial {
-    int fd; /* to poll; -1: none */
+    int fd; /* to poll: the socket, or the look-up's pipe; -1: none */
+    hf_file file;
     short events;
+    hf_time next_at; /* HF_NEVER: the address has all the time that is left */
+    hf_time until;
+    const hf_server *server;
+    hf_tls_settings *tls_settings;
+    hf_tls *tls; /* NULL: not connected yet, or plain */
     hf_lookup *lookup;
     struct addrinfo *addresses, *next;
     int error; /* errno of the last address */
@@ -22,13 +42,18 @@ typedef struct hf_dial {
 
 typedef enum hf_dial_state { HF_DIAL_PENDING, HF_DIAL_CONNECTED, HF_DIAL_FAILED } hf_dial_state;
 
-#define HF_DIAL_IDLE ((hf_dial){.fd = -1})
+#define HF_DIAL_IDLE ((hf_dial){.fd = -1, .next_at = HF_NEVER})
 
-/* Begins to connect. On FAILED `reason` says why. Once CONNECTED, dial->fd is the caller's socket. */
-hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, char *reason, size_t size);
-hf_dial_state hf_dial_step(hf_dial *dial, char *reason, size_t size);
+/* Begins to connect; `until` is when the caller will give up. `settings` are used for a server with TLS alone; they and
+ * the server must outlive the dial. On FAILED `reason` says why. */
+hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, hf_tls_settings *settings, hf_time now,
+                            hf_time until, char *reason, size_t size);
+hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size);
 
-/* Gives up; closes what is open, but not a socket that was CONNECTED. */
+/* Gives up; closes what is open, but not what the caller has taken out (fd, tls) of a dial that was CONNECTED. */
 void hf_dial_cancel(hf_dial *dial);
+
+/* In the child of a fork: closes its copies of the descriptors; the parent's memory is left alone. */
+void hf_dial_forget(hf_dial *dial);
 
 #endif

@@ -9,7 +9,8 @@
 -- for each lock as release.lua: 1 freed, 2 still held; not held: -1 the key is gone, -2 another owner (or another
 -- type) has it
 local function release(to, lease)
-  if not holds_of(LOCK, OWNER) then
+  local readable, count = pcall(holds_of, LOCK, OWNER)
+  if not (readable and count) then
     return redis.call('EXISTS', LOCK) == 0 and -1 or -2
   end
   if to > 0 then
@@ -23,7 +24,6 @@ end
 local results = {}
 for i = 1, #KEYS / 4 do
   LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
-  local done, result = pcall(release, tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])
-  results[i] = done and result or -2
+  results[i] = release(tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])
 end
 return results

@@ -20,10 +20,15 @@ meta.__index = Client
 meta.__metatable = meta.__name
 
 ---@class holdfast.client_options
----@field url? string redis://[[user:]password@]host[:port][/db] or unix://[[user:]password@]/path[?db=N]; $HOLDFAST_URL
+---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
+--- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db]; $HOLDFAST_URL
 ---@field servers? string[] URLs of several servers, 1 to 32, instead of url
 ---@field mode? string of several servers: "quorum", a lock is held by a majority of them
 ---@field restart_guard? number seconds: in a quorum a server up for less has no vote; the longest lease anybody uses
+---@field tls? holdfast.tls_options for rediss://
+---@field sentinel_user? string of the Sentinels
+---@field sentinel_password? string of the Sentinels
+---@field sync? holdfast.sync replicas that must have a lock before it counts
 ---@field name? string for CLIENT SETNAME; "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
 ---@field wait? number seconds that acquire waits, math.huge: no end; 10
@@ -33,14 +38,34 @@ meta.__metatable = meta.__name
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
 ---@field driver? string "posix"; under ngx_lua "resty" too, which is then the default
 
+---@class holdfast.sync
+---@field replicas? integer 1 to 1000; 1
+---@field timeout? number seconds, less than command_timeout; 0.1
+
+local known_sync = { replicas = options.replicas, timeout = options.timeout }
+
+---@class holdfast.tls_options
+---@field ca_file? string PEM file of the authorities to trust; the system's
+---@field ca_path? string directory of them, with hashed names
+---@field cert? string PEM file of the client's certificate and its chain
+---@field key? string PEM file of its key, without a passphrase
+---@field server_name? string whom the server's certificate must be for; the URL's host
+---@field verify? boolean false: any certificate will do, so whoever is in between can read and change everything; true
+
+local known_tls = {
+  ca_file = options.path,
+  ca_path = options.path,
+  cert = options.path,
+  key = options.path,
+  server_name = options.path,
+  verify = options.boolean,
+}
+
 local MOST_SERVERS = 32
 
 local function check_servers(value)
   local wrong = "a list of 1 to 32 URLs"
-  if type(value) ~= "table" or #value == 0 or #value > MOST_SERVERS then return wrong end
-  for _, url in ipairs(value) do
-    if type(url) ~= "string" then return wrong end
-  end
+  if not options.is_list(value, MOST_SERVERS, function(url) return type(url) == "string" end) then return wrong end
 end
 
 local known = {
@@ -48,6 +73,10 @@ local known = {
   servers = check_servers,
   mode = options.one_of("quorum"),
   restart_guard = options.timeout,
+  tls = options.any_table,
+  sentinel_user = options.secret,
+  sentinel_password = options.secret,
+  sync = options.any_table,
   name = options.name,
   lease = options.lease,
   wait = options.wait,
@@ -62,6 +91,14 @@ local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
 
+local NGINX_TRUSTS = "holdfast.new: tls: under ngx_lua the authorities are those of lua_ssl_trusted_certificate"
+
+local function check_tls(tls, external, level)
+  options.table(tls, known_tls, "holdfast.new: tls", level + 1)
+  if (tls.cert == nil) ~= (tls.key == nil) then error("holdfast.new: tls: cert and key go together", level + 1) end
+  if external and (tls.ca_file or tls.ca_path) then error(NGINX_TRUSTS, level + 1) end
+end
+
 local function check_where(given, level)
   if given.servers and given.url then error("holdfast.new: give url or servers, not both", level + 1) end
   if given.servers and not given.mode then error('holdfast.new: servers need a mode, "quorum"', level + 1) end
@@ -69,24 +106,43 @@ local function check_where(given, level)
   if given.restart_guard and given.mode ~= "quorum" then
     error('holdfast.new: restart_guard is for mode = "quorum"', level + 1)
   end
+  if given.sync and given.mode == "quorum" then error('holdfast.new: sync is not for mode = "quorum"', level + 1) end
+end
+
+-- → replicas, timeout
+local function sync_of(given, level)
+  if not given.sync then return 0, 0 end
+  local sync = options.table(given.sync, known_sync, "holdfast.new: sync", level + 1)
+  local timeout = sync.timeout or 0.1
+  if timeout >= (given.command_timeout or 3) then
+    error("holdfast.new: sync: timeout must be less than command_timeout", level + 1)
+  end
+  return sync.replicas or 1, timeout
 end
 
 local function new(given, level)
   if type(given) == "string" then given = { url = given } end
   given = options.table(given, known, "holdfast.new", level + 1)
   check_where(given, level + 1)
+  local sync_replicas, sync_timeout = sync_of(given, level + 1)
   local external = (given.driver or driver.default) == "resty"
+  if given.tls then check_tls(given.tls, external, level + 1) end
   local client, wrong = raw.new {
     mode = given.mode,
     servers = given.servers,
     restart_guard = given.restart_guard or 0,
     url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
+    sentinel_user = given.sentinel_user,
+    sentinel_password = given.sentinel_password,
+    sync_replicas = sync_replicas,
+    sync_timeout = sync_timeout,
     name = given.name or "holdfast",
     connect_timeout = given.connect_timeout or 1,
     command_timeout = given.command_timeout or 3,
     grant_lease = given.grant_lease or 2,
     external = external,
     attended = external,
+    tls = given.tls,
   }
   if not client then error(("holdfast.new: %s: %s"):format(given.servers and "servers" or "url", wrong), level + 1) end
   defaults[client] = {
@@ -133,7 +189,7 @@ function Client:multi_lock(keys, opts)
   for i, key in ipairs(keys) do
     members[i] = locks.new(self, key, opts, defaults[self])
   end
-  return multi_lock.new(members, opts.wait, "client:multi_lock", 2)
+  return (multi_lock.new(members, opts.wait, "client:multi_lock", 2)) -- no tail call: the level counts this function
 end
 
 -- A template that runs functions one by one for each business type and id.
@@ -154,9 +210,9 @@ function Client:idempotent(key, opts, fn, ...)
   check_self(self, meta, "client:idempotent", 2)
   argument(key, options.key, "client:idempotent", "key", 2)
   if options.callable(opts) == nil then return idempotent.run(self, key, defaults[self], {}, opts, fn, ...) end
-  options.table(opts, idempotent.options, "client:idempotent", 2)
+  opts = options.table(opts, idempotent.options, "client:idempotent", 2)
   argument(fn, options.callable, "client:idempotent", "fn", 2)
-  return idempotent.run(self, key, defaults[self], opts or {}, fn, ...)
+  return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
 
 -- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.
@@ -169,9 +225,8 @@ function Client:with_lock(key, opts, fn, ...)
   check_self(self, meta, "client:with_lock", 2)
   argument(key, options.key, "client:with_lock", "key", 2)
   if options.callable(opts) == nil then return Client.with_lock(self, key, {}, opts, fn, ...) end
-  options.table(opts, templates.options, "client:with_lock", 2)
+  opts = options.table(opts, templates.options, "client:with_lock", 2)
   argument(fn, options.callable, "client:with_lock", "fn", 2)
-  opts = opts or {}
   return templates.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
 end
 

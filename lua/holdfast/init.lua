@@ -36,7 +36,7 @@ end
 function holdfast.multi_lock(members, opts)
   options.argument(members, multi_lock.check_members, "holdfast.multi_lock", "locks", 2)
   opts = options.table(opts, { wait = options.wait }, "holdfast.multi_lock", 2)
-  return multi_lock.new(members, opts.wait, "holdfast.multi_lock", 2)
+  return (multi_lock.new(members, opts.wait, "holdfast.multi_lock", 2))
 end
 
 -- The traceback of the last error that with_lock passed on in this coroutine, from where it was raised.

@@ -31,16 +31,8 @@ local function check_self(self, what)
   if getmetatable(self) ~= MultiLock then error(what .. ": call it with a colon on a holdfast.multi_lock", 3) end
 end
 
-local function check_list(value, check_one)
-  if type(value) ~= "table" or #value == 0 or #value > MOST then return false end
-  for _, each in ipairs(value) do
-    if not check_one(each) then return false end
-  end
-  return true
-end
-
 function multi_lock.check_keys(value)
-  if not check_list(value, function(key) return options.key(key) == nil end) then
+  if not options.is_list(value, MOST, function(key) return options.key(key) == nil end) then
     return "a list of 1 to 1024 keys, each a string of 1 to 1048576 bytes"
   end
 end
@@ -50,7 +42,7 @@ local function is_lock(value)
 end
 
 function multi_lock.check_members(value)
-  if not check_list(value, is_lock) then return "a list of 1 to 1024 locks" end
+  if not options.is_list(value, MOST, is_lock) then return "a list of 1 to 1024 locks" end
 end
 
 local function place(lock)

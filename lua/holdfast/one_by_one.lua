@@ -106,9 +106,9 @@ function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   argument(biz_type, options.name_part, "one_by_one:execute", "biz_type", 2)
   argument(biz_id, options.name_part, "one_by_one:execute", "biz_id", 2)
   if options.callable(opts) == nil then return run(self, biz_type, biz_id, {}, opts, fn, ...) end
-  options.table(opts, execute_options, "one_by_one:execute", 2)
+  opts = options.table(opts, execute_options, "one_by_one:execute", 2)
   argument(fn, options.callable, "one_by_one:execute", "fn", 2)
-  return run(self, biz_type, biz_id, opts or {}, fn, ...)
+  return run(self, biz_type, biz_id, opts, fn, ...)
 end
 
 return one_by_one

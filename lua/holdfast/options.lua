@@ -44,6 +44,22 @@ function options.text(value)
   if type(value) ~= "string" then return "a string" end
 end
 
+-- A user or a password; what is wrong with it does not show it.
+function options.secret(value)
+  if (type(value) ~= "string" and type(value) ~= "number") or #tostring(value) > 511 then
+    return "a string of at most 511 bytes"
+  end
+end
+
+function options.replicas(value)
+  if not is_number(value) or value < 1 or value > 1000 or value % 1 ~= 0 then return "a whole number from 1 to 1000" end
+end
+
+-- Of a file or directory.
+function options.path(value)
+  if type(value) ~= "string" or value == "" or value:find("\0", 1, true) then return "a path" end
+end
+
 -- CLIENT SETNAME takes no spaces and no control characters.
 function options.name(value)
   if type(value) ~= "string" or #value > 127 or value:find("[^\33-\126]") then
@@ -61,6 +77,10 @@ function options.kind(value, name)
   if type(value) ~= "userdata" or getmetatable(value) ~= name then return "a " .. name end
 end
 
+function options.any_table(value)
+  if type(value) ~= "table" then return "a table" end
+end
+
 function options.boolean(value)
   if type(value) ~= "boolean" then return "a boolean" end
 end
@@ -69,6 +89,20 @@ function options.callable(value)
   if type(value) == "function" then return end
   local meta = getmetatable(value)
   if type(meta) ~= "table" or not meta.__call then return "a function" end
+end
+
+-- Whether it is a list of 1 to `most` values that all pass, without holes and without other fields.
+function options.is_list(value, most, passes)
+  if type(value) ~= "table" then return false end
+  local count = 0
+  for _, each in pairs(value) do
+    if not passes(each) then return false end
+    count = count + 1
+  end
+  for i = 1, count do
+    if value[i] == nil then return false end
+  end
+  return count > 0 and count <= most and count == #value
 end
 
 function options.one_of(...)
@@ -124,12 +158,22 @@ function options.argument(value, check, what, name, level)
   return value
 end
 
--- Raises unless `given` is nil or a table of known options that pass. Returns a table.
+-- What a metatable answers is asked for once, so that what was checked is what is used.
+local function settled(given, known)
+  if getmetatable(given) == nil then return given end
+  local plain = {}
+  for name, value in next, given do plain[name] = value end
+  for name in pairs(known) do plain[name] = given[name] end
+  return plain
+end
+
+-- Raises unless `given` is nil or a table of known options that pass. Returns the table to use.
 function options.table(given, known, what, level)
   if given == nil then return {} end
   if type(given) ~= "table" then
     error(("%s: options must be a table, not %s"):format(what, shown(given)), level + 1)
   end
+  given = settled(given, known)
   for name, value in pairs(given) do
     local check = known[name]
     if not check then

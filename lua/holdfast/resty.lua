@@ -29,6 +29,7 @@ local LOOK = 1 -- seconds between two looks at the worker and at those who wait
 local SILENCE = 86400000 -- ms; the core knows earlier when a server is silent
 local MOST_BYTES = 65536
 local SLOT = "holdfast" -- of the mark in ngx.ctx
+local HUNG_UP = "the server closed the connection"
 local ROLES = 3 -- links that the core has for each server
 
 -- ---- who asks ----
@@ -207,7 +208,46 @@ local function disconnected(pump, link, reason)
   turn(pump)
 end
 
--- Until the connection ends: why it did.
+local CLIENT_CERTIFICATE = "TLS: this version of lua-resty-core knows no client certificates"
+
+local function content(path)
+  local file, message = io.open(path, "rb")
+  if not file then return nil, message end
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+-- → true | nil, why not
+local function show_certificate(socket, tls)
+  if not socket.setclientcert then return nil, CLIENT_CERTIFICATE end
+  local ssl = require "ngx.ssl"
+  local cert, key, message
+  cert, message = content(tls.cert)
+  if cert then cert, message = ssl.parse_pem_cert(cert) end
+  if not cert then return nil, ("TLS: cannot use cert %s: %s"):format(tls.cert, message) end
+  key, message = content(tls.key)
+  if key then key, message = ssl.parse_pem_priv_key(key) end
+  if not key then return nil, ("TLS: cannot use key %s: %s"):format(tls.key, message) end
+  return socket:setclientcert(cert, key)
+end
+
+-- TLS over a connected socket, where the client wants it. → true | nil, why not
+local function agree(client, link, socket)
+  local tls = engine.tls(client, link.number)
+  if not tls then return true end
+  engine.agreeing(client, link.number)
+  if tls.cert then
+    local shown, message = show_certificate(socket, tls)
+    if not shown then return nil, message end
+  end
+  local agreed, message = socket:sslhandshake(false, tls.server_name or engine.server(client, link.number), tls.verify)
+  if agreed then return true end
+  if message == "timeout" then return nil, "no TLS handshake in time; does the server speak TLS?" end
+  return nil, "TLS: " .. message
+end
+
+-- Until the connection ends: why it did, nil when the server closed it.
 local function receive(pump, link, socket)
   while true do
     if link.chore == "close" then return "closed" end
@@ -215,8 +255,8 @@ local function receive(pump, link, socket)
     if bytes then
       engine.feed(pump.client, link.number, bytes)
       turn(pump)
-    elseif message == "closed" then
-      return "the server closed the connection"
+    elseif message == "closed" or message == "connection reset by peer" then
+      return nil
     elseif message ~= "timeout" then
       return message
     end
@@ -226,16 +266,24 @@ end
 local function connect(pump, link)
   local socket = ngx.socket.tcp()
   local connect_timeout, command_timeout = engine.timeouts(pump.client)
+  local till = now() + connect_timeout
   socket:settimeouts(connect_timeout * 1000, command_timeout * 1000, SILENCE)
   engine.opening(pump.client, link.number)
   local connected, message = dial(pump.client, link, socket)
-  if not connected then return disconnected(pump, link, message) end
+  if connected then
+    socket:settimeouts(math.max((till - now()) * 1000, 1), command_timeout * 1000, SILENCE)
+    connected, message = agree(pump.client, link, socket)
+  end
+  if not connected then
+    socket:close()
+    return disconnected(pump, link, message)
+  end
   link.socket = socket
   engine.opened(pump.client, link.number)
   turn(pump)
   local reason = receive(pump, link, socket)
   if link.writing then -- the clock ends both
-    link.broken = reason
+    link.broken = reason or HUNG_UP
     wake_clock(pump)
     link.wake:wait(SILENCE / 1000)
   end

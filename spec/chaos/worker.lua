@@ -111,15 +111,16 @@ if options.kind == "shared" then add_slot("s", "shared", new_actor(), true) end
 
 -- ---- what a slot can do ----
 
--- What its owner believes, if that is to hold the lock.
+-- What its owner believes, if that is to hold the lock. → whether it is
 local function claim(slot)
-  slot.act(function()
+  return slot.act(function()
     local from, lock = sys.now(), slot.lock
     local remaining, token, holds = lock:remaining(), lock:token(), lock:holds()
     if remaining == 0 or not token or not lock:is_held() then return end
     writer:seen(from, {
       what = "claim", key = slot.key, owner = slot.owner, token = token, holds = holds, valid = from + remaining,
     })
+    return true
   end)
 end
 
@@ -197,7 +198,7 @@ end
 local function use(slot)
   claim(slot)
   write(slot)
-  claim(slot)
+  if not claim(slot) then slot.keep_until = 0 end
 end
 
 -- ---- the program ----

@@ -1,4 +1,4 @@
--- Connections between processes and the server.
+-- Connections between processes and servers.
 --
 -- Bytes of one connection arrive in order, each way, after random times; what goes over different connections may
 -- overtake. A link's next connection is made only after the end of its last one has gone out. A blocked direction
@@ -13,64 +13,93 @@ Network.__index = Network
 local Connection = {}
 Connection.__index = Connection
 
--- server: see server.lua
-function Network.new(world, server)
-  return setmetatable({ world = world, server = server }, Network)
+-- servers: a list, see server.lua
+function Network.new(world, servers)
+  return setmetatable({ world = world, servers = servers }, Network)
+end
+
+function Network:server_count()
+  return #self.servers
+end
+
+-- Until when nothing goes that way between the process and the server of the connection.
+local function blocked_up(connection)
+  return connection.process.up_blocked[connection.server.index] or 0
+end
+
+local function blocked_down(connection)
+  return connection.process.down_blocked[connection.server.index] or 0
+end
+
+-- What is under way one way over a connection; whatever arrives first is the one sent first, however it was delayed.
+local function send_behind(way, run, argument)
+  way.last = way.last + 1
+  way[way.last] = { run = run, argument = argument }
+end
+
+local function take_first(way)
+  local item = way[way.first]
+  way[way.first] = nil
+  way.first = way.first + 1
+  return item
 end
 
 -- ---- client to server ----
 
 local up_arrives
 
-local function hold_back(connection, until_time, run, argument)
+local function hold_back(connection, until_time)
   connection.up_at = max(connection.up_at, until_time + 1)
-  connection.world:at(until_time + 1, up_arrives, connection, run, argument)
+  connection.world:at(until_time + 1, up_arrives, connection)
 end
 
 local function finish(connection)
   if connection.peer then connection.peer:close() end
 end
 
-function up_arrives(connection, run, argument)
-  local process, now = connection.process, connection.world.now
+function up_arrives(connection)
+  local blocked, now = blocked_up(connection), connection.world.now
   if connection.up_lost then return end
-  if process.up_blocked > now then
-    if not connection.given_up then
-      hold_back(connection, process.up_blocked, run, argument)
-    elseif run == finish then
-      connection.world:at(process.up_blocked + process.half_open, finish, connection)
+  if blocked > now then
+    if not connection.given_up then return hold_back(connection, blocked) end
+    if take_first(connection.up_way).run == finish then
+      connection.world:at(blocked + connection.process.half_open, finish, connection)
     end
     return
   end
   local server = connection.server
-  if server.paused_until > now then return hold_back(connection, server.paused_until, run, argument) end
-  run(connection, argument)
+  if server.paused_until > now then return hold_back(connection, server.paused_until) end
+  local item = take_first(connection.up_way)
+  item.run(connection, item.argument)
 end
 
 function Connection:up(run, argument)
   local at = max(self.up_at, self.world.now + self.process:latency())
   self.up_at = at
-  self.world:at(at, up_arrives, self, run, argument)
+  send_behind(self.up_way, run, argument)
+  self.world:at(at, up_arrives, self)
 end
 
 -- ---- server to client ----
 
-local function down_arrives(connection, run, argument)
+local function down_arrives(connection)
   local process, now = connection.process, connection.world.now
   if process.dead or connection.given_up or connection.down_lost then return end
-  local free = max(process.down_blocked, process.paused_until, connection.stalled_until)
+  local free = max(blocked_down(connection), process.paused_until, connection.stalled_until)
   if free > now then
     connection.down_at = max(connection.down_at, free + 1)
-    connection.world:at(free + 1, down_arrives, connection, run, argument)
+    connection.world:at(free + 1, down_arrives, connection)
     return
   end
-  run(connection, argument)
+  local item = take_first(connection.down_way)
+  item.run(connection, item.argument)
 end
 
 function Connection:down(run, argument)
   local at = max(self.down_at, self.world.now + self.process:latency())
   self.down_at = at
-  self.world:at(at, down_arrives, self, run, argument)
+  send_behind(self.down_way, run, argument)
+  self.world:at(at, down_arrives, self)
 end
 
 local function feed(connection, bytes)
@@ -120,10 +149,12 @@ local function data(connection, segment)
   connection:reply(bytes)
 end
 
-function Network:connect(process, link)
+-- server: its number
+function Network:connect(process, link, server)
   local connection = setmetatable({
-    world = self.world, server = self.server, process = process, link = link,
-    up_at = process.up_at[link] or 0, down_at = 0, stalled_until = 0,
+    world = self.world, server = self.servers[server], process = process, link = link,
+    up_at = process.up_at[link] or 0, down_at = 0, stalled_until = 0, up_way = { first = 1, last = 0 },
+    down_way = { first = 1, last = 0 },
   }, Connection)
   connection:up(accept)
   return connection
@@ -148,8 +179,9 @@ end
 
 local function dropped(connection)
   if connection.given_up then return end
-  connection.down_lost = false
-  down_arrives(connection, closed, "connection reset by peer")
+  connection.down_lost, connection.down_way = false, { first = 1, last = 0 }
+  send_behind(connection.down_way, closed, "connection reset by peer")
+  down_arrives(connection)
 end
 
 -- Something between the two ends it: bytes under way may be lost, and the server may notice much later.

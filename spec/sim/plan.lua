@@ -4,6 +4,7 @@
 -- Times are whole microseconds of simulated time; leases, waits and timeouts are seconds, as the core takes them.
 
 local Prng = require "spec.sim.prng"
+local add_extras = require "spec.sim.extras"
 
 local S = 1000000
 local huge = math.huge
@@ -137,8 +138,8 @@ local function crowd_of(prng, seed)
   return plan
 end
 
--- → plan
-function plans.of(seed)
+-- → plan, without what extras.lua adds
+function plans.base(seed)
   local prng = Prng.new(seed)
   if seed % CROWD == 0 then return crowd_of(prng, seed) end
   local calm = prng:chance(35)
@@ -163,6 +164,12 @@ function plans.of(seed)
   return plan
 end
 
+function plans.of(seed)
+  local plan = plans.base(seed)
+  if seed % CROWD ~= 0 then add_extras(plan) end
+  return plan
+end
+
 -- ---- in words ----
 
 local function number(value)
@@ -173,12 +180,13 @@ local describe = {}
 
 function describe.process(part)
   return ("p%d: clock x%s, latency %d..%d us%s"):format(part.index, number(part.rate), part.near, part.far,
-    part.keeper_link and ", a link for the keeper" or "")
+    part.attended and ", attended" or part.keeper_link and ", a link for the keeper" or "")
 end
 
 function describe.task(part)
+  local keys = part.several and table.concat(part.several, "+") or part.key
   return ("p%d/%d: from %.3f s %d x %s %s: lease %s%s, wait %s%s%s%s, holds for %s us, %s"):format(part.process, part.slot,
-    part.start / S, part.rounds, part.layout, part.key, number(part.lease), part.renewed and " renewed" or "",
+    part.start / S, part.rounds, part.layout, keys, number(part.lease), part.renewed and " renewed" or "",
     number(part.wait), part.patience and ", gives up after " .. part.patience .. " us" or "",
     part.entries > 0 and ", enters " .. part.entries .. " times more" or "", part.owner and " as " .. part.owner or "",
     table.concat(part.naps, "+"), part.force and "forced" or part.finish)

@@ -1,5 +1,7 @@
 -- A process with one client of ours: the core, driven through core.engine by a clock of its own.
 --
+-- Its links have the numbers of core.engine: three for each server, by their roles.
+--
 -- While it is paused nothing runs in it: bytes wait for it, its clock goes on. A dead one stays dead.
 
 local core = require "holdfast.core"
@@ -10,8 +12,8 @@ local ceil, max = math.ceil, math.max
 
 local MOST_ROUNDS = 50
 local MOST_TICKS = 2000 -- in a second
-local ALL_LINKS, TWO_LINKS = { "calls", "events", "keeper" }, { "calls", "events" }
-local NUMBER = { calls = 1, events = 2, keeper = 3 } -- as core.engine has them
+local ROLES = { "calls", "events", "keeper" }
+local ROLE = { calls = 1, events = 2, keeper = 3 }
 
 local Process = {}
 Process.__index = Process
@@ -23,18 +25,48 @@ local function entropy(seed, index)
   return table.concat(bytes)
 end
 
+-- → the number of the link with that role to the server
+function Process.link_to(server, role)
+  return (server - 1) * #ROLES + ROLE[role]
+end
+
+-- → the number of the server at the other end
+function Process.server_of(link)
+  return ceil(link / #ROLES)
+end
+
+local function role_of(link)
+  return ROLES[(link - 1) % #ROLES + 1]
+end
+
+local function links_to(servers, with_keeper)
+  local links = {}
+  for link = 1, servers * #ROLES do
+    if with_keeper or role_of(link) ~= "keeper" then links[#links + 1] = link end
+  end
+  return links
+end
+
+local function name_of(self, link)
+  local role = role_of(link)
+  if self.network:server_count() == 1 then return role end
+  return role .. " of s" .. Process.server_of(link)
+end
+
 -- plan: see plan.lua
 function Process.new(world, network, plan, index, seed)
   local self = setmetatable({
     world = world, network = network, plan = plan, index = index, name = "p" .. index,
     prng = Prng.new((seed * 17 + index * 7919) % 2147483647),
     rate = plan.rate, base = plan.base, near = plan.near, far = plan.far, cuts = plan.cuts, half_open = plan.half_open,
-    up_blocked = 0, down_blocked = 0, paused_until = 0, paused_us = 0, dead = false,
-    connections = {}, up_at = {}, tasks = {}, released = {}, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0,
-    links = plan.keeper_link and ALL_LINKS or TWO_LINKS,
+    up_blocked = {}, down_blocked = {}, paused_until = 0, paused_us = 0, dead = false,
+    connections = {}, up_at = {}, tasks = {}, released = {}, vanished = {}, done = {}, chores = {},
+    answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0,
+    links = links_to(network:server_count(), plan.keeper_link),
   }, Process)
   self.client = assert(core.client.new {
-    url = "redis://sim", external = true, keeper_link = plan.keeper_link, entropy = entropy(seed, index),
+    url = "redis://sim", external = true, attended = plan.attended or false, keeper_link = plan.keeper_link,
+    entropy = entropy(seed, index),
     connect_timeout = plan.connect_timeout, command_timeout = plan.command_timeout, grant_lease = plan.grant_lease,
   })
   self:enter()
@@ -126,22 +158,38 @@ end
 
 -- → whether something was done
 local function serve(self, link)
-  local want = engine.wants(self.client, NUMBER[link])
+  local want = engine.wants(self.client, link)
   if want == "open" then
-    engine.opening(self.client, NUMBER[link])
-    self.connections[link] = self.network:connect(self, link)
-    self.world:note("%s opens %s", self.name, link)
+    engine.opening(self.client, link)
+    self.connections[link] = self.network:connect(self, link, Process.server_of(link))
+    self.world:note("%s opens %s", self.name, name_of(self, link))
     return true
   elseif want == "close" then
-    self.world:note("%s closes %s", self.name, link)
+    self.world:note("%s closes %s", self.name, name_of(self, link))
     self.connections[link]:reset()
     self.connections[link] = nil
-    engine.closed(self.client, NUMBER[link], "closed")
+    engine.closed(self.client, link, "closed")
     return true
   end
-  local bytes = engine.output(self.client, NUMBER[link])
+  local bytes = engine.output(self.client, link)
   if not bytes then return false end
   say(self, self.connections[link], bytes)
+  return true
+end
+
+-- ---- the owners' word ----
+
+local function answer(self)
+  for _, task in ipairs(self.tasks) do task:speak_up() end
+end
+
+-- Of an attended client. → whether a hold has begun to ask
+local function is_asked(self)
+  if not self.plan.attended then return false end
+  local _, _, asked = engine.turn(self.client, self.done, self.chores)
+  if asked == self.answered then return false end
+  self.answered = asked
+  self:at(self.world.now + self.prng:range(0, 5000), answer, self)
   return true
 end
 
@@ -154,7 +202,8 @@ end
 -- Does all that is to be done at this moment.
 function Process:pump()
   for _ = 1, MOST_ROUNDS do
-    local busy = resume_tasks(self)
+    local busy = is_asked(self)
+    busy = resume_tasks(self) or busy
     for _, link in ipairs(self.links) do busy = serve(self, link) or busy end
     if not busy then return schedule_tick(self) end
   end
@@ -163,14 +212,14 @@ end
 
 function Process:connected(connection)
   self:enter()
-  engine.opened(self.client, NUMBER[connection.link])
+  engine.opened(self.client, connection.link)
   self:pump()
 end
 
 function Process:fed(connection, bytes)
   self.world:mix(self.world.now % 1000003)
   self:enter()
-  engine.feed(self.client, NUMBER[connection.link], bytes)
+  engine.feed(self.client, connection.link, bytes)
   look_at_tasks(self)
   self:pump()
 end
@@ -179,9 +228,9 @@ function Process:lost(connection, reason)
   connection.given_up = true
   self.up_at[connection.link] = connection.up_at
   self.connections[connection.link] = nil
-  self.world:note("%s loses %s: %s", self.name, connection.link, reason)
+  self.world:note("%s loses %s: %s", self.name, name_of(self, connection.link), reason)
   self:enter()
-  engine.closed(self.client, NUMBER[connection.link], reason)
+  engine.closed(self.client, connection.link, reason)
   self:pump()
 end
 
@@ -191,7 +240,10 @@ function Process:check_end()
   self:enter()
   local holds = core.client.stats(self.client).holds
   if holds > 0 then self.world:fail("leftover", "%s still has %d holds", self.name, holds) end
-  if self.connections.events then self.world:fail("leftover", "%s still listens", self.name) end
+  for _, link in ipairs(self.links) do
+    local listens = role_of(link) == "events" and self.connections[link]
+    if listens then self.world:fail("leftover", "%s still listens", self.name) end
+  end
 end
 
 -- ---- what may happen to it ----

@@ -11,7 +11,7 @@
 --   client:feed(bytes) → reply bytes        client:call { "GET", key } → reply as in spec/sim/resp.lua
 --   client:close()                          server:restart { keep_data = boolean }
 --
--- server.faults: oom, readonly, loading, busy (booleans), deny = { get = true, ["client|list"] = true },
+-- server.faults: oom, readonly, misconf, loading, busy (booleans), deny = { get = true, ["client|list"] = true },
 --   deny_channels (boolean): from then on commands are refused as the real server would.
 -- server.defects[name] = function(run, client, args): takes the place of a command, to see who notices.
 
@@ -28,6 +28,10 @@ local REFUSED = {
   auth = "NOAUTH Authentication required.",
   oom = "OOM command not allowed when used memory > 'maxmemory'.",
   readonly = "READONLY You can't write against a read only replica.",
+  misconf = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands "
+    .. "that may modify the data set are disabled, because this instance is configured to report errors during writes if "
+    .. "RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the "
+    .. "RDB error.",
   loading = "LOADING Redis is loading the dataset in memory",
   busy = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
   channel = "NOPERM this user has no permissions to access one of the channels used as arguments",
@@ -187,6 +191,7 @@ local function refusal(client, command)
   if faults.deny[name] then return ("NOPERM this user has no permissions to run the '%s' command"):format(name) end
   if faults.deny_channels and command.c then return REFUSED.channel end
   if faults.oom and command.m then return REFUSED.oom end
+  if faults.misconf and (command.w or name == "ping") then return REFUSED.misconf end
   if faults.readonly and command.w then return REFUSED.readonly end
   if client:subscribed() and not command.p then
     return ("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in "
@@ -207,6 +212,7 @@ local function refusal_in_script(state, command)
     return "ERR The user executing the script can't publish to the channel mentioned in the command"
   end
   if faults.readonly and command.w then return REFUSED.readonly end
+  if faults.misconf and command.w then return REFUSED.misconf end
   if faults.oom and command.m and not state.wrote then return REFUSED.oom end
   return nil
 end
@@ -259,6 +265,8 @@ local function send_messages(server)
 end
 
 local function end_connections(server)
+  if not server.ending then return end
+  server.ending = false
   for _, client in ipairs(server:clients()) do
     if client.ending then client:drop() end
   end
@@ -288,7 +296,7 @@ function Client:feed(bytes)
       out[#out + 1] = resp.encode(execute(self, args))
     elseif message then
       out[#out + 1] = resp.encode { err = "ERR " .. message }
-      self.ending = true
+      self.ending, self.server.ending = true, true
     else
       break
     end

@@ -1,6 +1,7 @@
 -- The simulator's command.
 --
 --   lua5.4 spec/sim/run.lua [--from S] [--seeds N]         runs the schedules of N seeds, 1000 unless said
+--   lua5.4 spec/sim/run.lua ... --first                    stops at the first seed that breaks a rule
 --   lua5.4 spec/sim/run.lua --seed S --trace               shows one as it happens
 --   lua5.4 spec/sim/run.lua ... --defect NAME              with a deliberate defect (spec/sim/defects.lua)
 --   lua5.4 spec/sim/run.lua --defects [--seeds N]          how many seeds it takes to find each of them
@@ -14,8 +15,12 @@ local jit = rawget(_G, "jit")
 local build = os.getenv("HOLDFAST_BUILD") or "./build"
 local flavour = jit and "luajit" or "lua5.4"
 
+-- One process runs many short schedules through the same code, of which little is worth a trace.
+if jit then require("jit.opt").start("hotloop=500", "hotexit=200") end
+collectgarbage("setpause", 400)
+
 local OPTIONS = { ["--from"] = "number", ["--seeds"] = "number", ["--seed"] = "number", ["--trace"] = "flag",
-  ["--defect"] = "text", ["--defects"] = "flag", ["--kept"] = "flag" }
+  ["--first"] = "flag", ["--defect"] = "text", ["--defects"] = "flag", ["--kept"] = "flag" }
 
 local function parse(args)
   local options, at = {}, 1
@@ -65,8 +70,8 @@ local function show(seed, plan, found)
   trace(minimise.plan(plan, found.rule, settings))
 end
 
-local function run_one(seed)
-  return simulator.run(plans.of(seed), settings)
+local function run_one(seed, plan_of)
+  return simulator.run((plan_of or plans.of)(seed), settings)
 end
 
 local function summary(count, events, hash, failed, started)
@@ -77,14 +82,16 @@ end
 
 local SHOWN = 3
 
-local function run_all(seeds)
+-- plan_of: what the seeds stand for
+local function run_all(seeds, plan_of)
   local events, hash, failed, started = 0, 0, 0, os.clock()
   for _, seed in ipairs(seeds) do
-    local result = run_one(seed)
+    local result = run_one(seed, plan_of)
     events, hash = events + result.events, (hash * 31 + result.hash) % 2147483647
     if result.found then
       failed = failed + 1
-      if failed <= SHOWN then show(seed, plans.of(seed), result.found) end
+      if failed <= SHOWN then show(seed, plan_of(seed), result.found) end
+      if options.first then break end
     end
   end
   summary(#seeds, events, hash, failed, started)
@@ -133,7 +140,11 @@ elseif options.trace then
   good = not trace(plans.of(from)).found
 elseif defect then
   good = hunt(from, count)
+elseif options.kept then
+  local kept = require "spec.sim.seeds"
+  good = run_all(kept.base, plans.base)
+  good = run_all(kept.whole, plans.of) and good
 else
-  good = run_all(options.kept and require "spec.sim.seeds" or range(from, count))
+  good = run_all(range(from, count), plans.of)
 end
 os.exit(good and 0 or 1)

@@ -1,18 +1,20 @@
--- The one server of a schedule: the small Redis with a clock of its own, and what may happen to it.
+-- A server of a schedule: the small Redis with a clock of its own, and what may happen to it.
 
 local Redis = require "spec.sim.redis"
 local programs = require "spec.sim.programs"
 local sha1 = require "spec.sim.sha1"
 
 local EPOCH_US = 1700000000000000
+local AGE_US = 86400000000 -- it has been up for a day
 
 local Server = {}
 Server.__index = Server
 
-local shas, names = {}, {}
+local shas, names, sha_of = {}, {}, {}
 for name, text in pairs(programs) do
   shas[name] = sha1(text)
   names[shas[name]] = name
+  sha_of[text] = shas[name]
 end
 
 local function load(server, text)
@@ -25,17 +27,20 @@ local function compile_all(server)
   compile_all = function() end
 end
 
--- rate: of its clock. patched: program name → text that the server runs instead.
-function Server.new(world, rate, patched)
-  local self = setmetatable({ world = world, rate = rate, down_until = 0, paused_until = 0, patched = {} }, Server)
+-- index: its number, from 1. rate: of its clock. patched: program name → text that the server runs instead.
+function Server.new(world, index, rate, patched)
+  local self = setmetatable({
+    world = world, index = index, rate = rate, down_until = 0, paused_until = 0, refuses_until = 0, patched = {},
+  }, Server)
   self.redis = Redis.new { now = function() return EPOCH_US + world.now * rate end }
+  self.redis.started_us = self.redis.started_us - AGE_US
   self.admin = self.redis:connect(function() end)
   compile_all(self)
   for name, text in pairs(patched or {}) do self.patched[name] = { text = text, sha = load(self, text) } end
   self.redis.scripts = {}
   self.db = self.redis:database(0)
   self.redis.defects.evalsha = function(run, client, args) return self:run(run, client, args, args[2]) end
-  self.redis.defects.eval = function(run, client, args) return self:run(run, client, args, sha1(args[2])) end
+  self.redis.defects.eval = function(run, client, args) return self:run(run, client, args, sha_of[args[2]]) end
   return self
 end
 
@@ -68,15 +73,38 @@ function Server:run(run, client, args, sha)
   if not (watcher and name) then return run(client, args) end
   watcher:before(name, client, args)
   local reply = run(client, args)
-  watcher:after(name, client, args)
+  watcher:after(name, client, args, reply)
   return reply
 end
 
--- A command by an administrator.
+-- A command by an administrator, who is never refused.
 function Server:command(...)
+  local faults = self.redis.faults
+  self.redis.faults = { deny = {} }
   local reply = self.admin:call { ... }
+  self.redis.faults = faults
   assert(type(reply) ~= "table" or not reply.err, reply and type(reply) == "table" and reply.err)
   return reply
+end
+
+local REFUSALS = {
+  oom = { oom = true }, loading = { loading = true }, busy = { busy = true }, readonly = { readonly = true },
+  misconf = { misconf = true }, nochannel = { deny_channels = true },
+  noperm = { deny = { eval = true, evalsha = true } },
+}
+Server.refusals = REFUSALS
+
+local function stop_refusing(self)
+  if self.world.now < self.refuses_until then return end
+  self.redis.faults = { deny = {} }
+end
+
+-- It answers with an error of this kind; the last one said counts.
+function Server:refuse(kind, duration)
+  local faults = { deny = {} }
+  for name, value in pairs(REFUSALS[kind]) do faults[name] = value end
+  self.redis.faults, self.refuses_until = faults, self.world.now + duration
+  self.world:at(self.refuses_until, stop_refusing, self)
 end
 
 function Server:restart(keep_data, down_us)

@@ -16,51 +16,74 @@ local simulator = {}
 
 local mishaps = {}
 
-function mishaps.drop(_, mishap, process) process:drop(mishap.link, mishap.lag) end
+-- What happens to a server happens to the one with the number mishap.server, the first unless said.
+local function server_of(run, mishap)
+  return run.servers[mishap.server or 1]
+end
+
+local function link_of(mishap)
+  return Process.link_to(mishap.server or 1, mishap.link)
+end
+
+function mishaps.drop(_, mishap, process) process:drop(link_of(mishap), mishap.lag) end
 
 -- The next reply is lost with its connection.
-function mishaps.lose_reply(_, mishap, process) process.loses_reply = mishap.link end
+function mishaps.lose_reply(_, mishap, process) process.loses_reply = link_of(mishap) end
 
-function mishaps.kill(run, _, process)
-  for _, client in ipairs(run.server.redis:clients()) do
+function mishaps.kill(run, mishap, process)
+  for _, client in ipairs(server_of(run, mishap).redis:clients()) do
     if client.process == process then client:drop() end
   end
 end
 
+function mishaps.cut_up(run, mishap, process)
+  process.up_blocked[mishap.server or 1] = run.world.now + mishap.duration
+end
+
+function mishaps.cut_down(run, mishap, process)
+  process.down_blocked[mishap.server or 1] = run.world.now + mishap.duration
+end
+
 function mishaps.cut(run, mishap, process)
-  process.up_blocked, process.down_blocked = run.world.now + mishap.duration, run.world.now + mishap.duration
+  mishaps.cut_up(run, mishap, process)
+  mishaps.cut_down(run, mishap, process)
 end
 
 -- What comes back over one connection comes late.
 function mishaps.stall_link(run, mishap, process)
-  local connection = process.connections[mishap.link]
+  local connection = process.connections[link_of(mishap)]
   if connection then connection.stalled_until = run.world.now + mishap.duration end
 end
 
-function mishaps.cut_up(run, mishap, process) process.up_blocked = run.world.now + mishap.duration end
-function mishaps.cut_down(run, mishap, process) process.down_blocked = run.world.now + mishap.duration end
 function mishaps.pause(_, mishap, process) process:pause(mishap.duration) end
 function mishaps.crash(_, mishap, process) process:crash(mishap.lag) end
-function mishaps.stall(run, mishap) run.server.paused_until = run.world.now + mishap.duration end
-function mishaps.refuse(run, mishap) run.server.down_until = run.world.now + mishap.duration end
-function mishaps.restart(run, mishap) run.server:restart(true, mishap.duration) end
+function mishaps.stall(run, mishap) server_of(run, mishap).paused_until = run.world.now + mishap.duration end
+function mishaps.refuse(run, mishap) server_of(run, mishap).down_until = run.world.now + mishap.duration end
+function mishaps.restart(run, mishap) server_of(run, mishap):restart(true, mishap.duration) end
 
 function mishaps.lose(run, mishap)
   run.watcher:lose_all()
-  run.server:restart(false, mishap.duration)
+  server_of(run, mishap):restart(false, mishap.duration)
 end
 
-function mishaps.flush(run)
+function mishaps.flush(run, mishap)
   run.watcher:lose_all()
-  run.server:command("FLUSHALL")
+  server_of(run, mishap):command("FLUSHALL")
 end
 
-function mishaps.forget_scripts(run) run.server:command("SCRIPT", "FLUSH") end
-function mishaps.lose_counter(run, mishap) run.server:command("DEL", "redisson_lock_token:{" .. mishap.key .. "}") end
+function mishaps.forget_scripts(run, mishap) server_of(run, mishap):command("SCRIPT", "FLUSH") end
+
+function mishaps.lose_counter(run, mishap)
+  server_of(run, mishap):command("DEL", "redisson_lock_token:{" .. mishap.key .. "}")
+end
 
 function mishaps.delete(run, mishap)
   run.watcher:lose(mishap.key)
-  run.server:command("DEL", mishap.key)
+  server_of(run, mishap):command("DEL", mishap.key)
+end
+
+for kind in pairs(Server.refusals) do
+  mishaps[kind] = function(run, mishap) server_of(run, mishap):refuse(kind, mishap.duration) end
 end
 
 local function happen(run, mishap)
@@ -88,7 +111,7 @@ end
 
 function add.foreign(run, part)
   run.watcher.foreign = true
-  Foreign.new(run.world, run.server, run.watcher, part, part.slot, run.plan.seed)
+  Foreign.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
 end
 
 function add.mishap(run, part)
@@ -96,11 +119,13 @@ function add.mishap(run, part)
 end
 
 local function set_up(plan, options)
-  local run = { plan = plan, world = World.new(options.tell), processes = {}, tasks = {} }
-  run.server = Server.new(run.world, plan.rate, options.patched)
-  if plan.scripts_known then run.server:load_programs() end
-  run.network = Network.new(run.world, run.server)
-  run.watcher = Watcher.new(run.world, run.server, plan)
+  local run = { plan = plan, world = World.new(options.tell), processes = {}, tasks = {}, servers = {} }
+  for index, rate in ipairs(plan.rates or { plan.rate }) do
+    run.servers[index] = Server.new(run.world, index, rate, options.patched)
+    if plan.scripts_known then run.servers[index]:load_programs() end
+  end
+  run.network = Network.new(run.world, run.servers)
+  run.watcher = Watcher.new(run.world, run.servers[1], plan)
   for _, key in ipairs(plan.keys) do run.watcher:add_key(key.name, key.layout) end
   for _, part in ipairs(plan.parts) do add[part.what](run, part) end
   return run

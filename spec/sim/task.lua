@@ -6,6 +6,8 @@
 local core = require "holdfast.core"
 
 local raw, operation = core.lock, core.operation
+local ONE = { is_done = operation.is_done, finish = operation.finish }
+local ALL = { is_done = raw.is_done_all, finish = raw.finish_all }
 local collect = core.lock_type.__gc
 local yield, resume = coroutine.yield, coroutine.resume
 local floor, huge = math.floor, math.huge
@@ -69,6 +71,14 @@ function Task:stop()
   if self.started and not self.over then self:go_on(STOP) end
 end
 
+-- Its holds may be renewed.
+function Task:speak_up()
+  if self.over or self.dead or self.vanished then return end
+  for _, handle in ipairs(self.handles) do
+    if not handle.gone then raw.allow(handle.lock) end
+  end
+end
+
 -- Gives the process the turn. → when somebody has gone on with this task
 local function pause(self)
   while true do
@@ -89,7 +99,7 @@ end
 
 function Task:resume_if_done()
   local op = self.op
-  if self.over or self.dead or not op or not (operation.is_done(op) or self.impatient) then return false end
+  if self.over or self.dead or not op or not (self.way.is_done(op) or self.impatient) then return false end
   self:go_on()
   return true
 end
@@ -113,27 +123,37 @@ local function grow_impatient(tired)
   task:go_on()
 end
 
--- → what the blocking call returns
-local function perform(self, handle, kind, seconds, patience, record)
+-- way: ONE or ALL, by how the operation was begun. → what the blocking call returns
+local function await(self, op, way, kind, key, seconds, patience)
   local process, world = self.process, self.world
-  local op = raw.begin(handle.lock, kind, seconds, record)
-  self.op, self.impatient = op, false
+  self.op, self.way, self.impatient = op, way, false
   local bound = self.watcher.bound(process, kind, seconds)
-  if bound and not operation.is_done(op) then
+  if bound and not way.is_done(op) then
     world:at(world.now + floor(bound), check_bound,
-      { task = self, op = op, kind = kind, key = handle.key, paused_us = process.paused_us
+      { task = self, op = op, kind = kind, key = key, paused_us = process.paused_us
         - math.max(0, process.paused_until - world.now) })
   end
   if patience then
     process:at(world.now + patience, grow_impatient, { task = self, op = op })
   end
   self:look_now()
-  while not operation.is_done(op) and not self.impatient do pause(self) end
+  while not way.is_done(op) and not self.impatient do pause(self) end
   self.op = nil
-  local result, message, code = operation.finish(op)
-  world:note("%s %s %s: %s", self.name, kind, handle.key, message and code .. ", " .. message or "done")
+  local result, message, code, record = way.finish(op)
+  world:note("%s %s %s: %s", self.name, kind, key, message and code .. ", " .. message or "done")
   world:mix(message and #message or 1)
-  return result, message, code
+  return result, message, code, record
+end
+
+local function perform(self, handle, kind, seconds, patience, record)
+  local op = raw.begin(handle.lock, kind, seconds, record)
+  return await(self, op, ONE, kind, handle.key, seconds, patience)
+end
+
+local function perform_all(self, handles, kind)
+  local locks, keys = {}, {}
+  for i, handle in ipairs(handles) do locks[i], keys[i] = handle.lock, handle.key end
+  return await(self, raw.begin_all(locks, kind), ALL, kind, table.concat(keys, "+"), 0, self.plan.patience)
 end
 
 -- ---- what is believed ----
@@ -205,8 +225,12 @@ local function acquire(self, handle, wait, patience)
   local entered = raw.is_held(handle.lock)
   self.process.released[hold_name(handle)] = nil
   if wait > 0 and not entered and not patience then key.wanting[self.slot] = asked_at end
-  local ok, _, code = perform(self, handle, "acquire", wait, patience)
+  key.prints[self.plan.print or ""] = true
+  local ok, _, code, record = perform(self, handle, "acquire", wait, patience)
   key.wanting[self.slot] = nil
+  if handle.layout == "guard" then
+    self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
+  end
   if not ok then
     if entered then self:look_now() end
     return nil, code
@@ -245,16 +269,32 @@ local function new_handle(self, key, layout)
   local lock = raw.new(self.process.client, {
     self.process.client, key = key, layout = layout, lease = plan.lease, wait = 1, renewed = plan.renewed,
     owner = plan.owner, token_ttl = layout == "guard" and 0 or plan.token_ttl,
+    print = layout == "guard" and plan.print or nil,
   })
   local handle = { lock = lock, key = key, layout = layout, shared = plan.owner ~= nil }
   self.handles[#self.handles + 1] = handle
   return handle
 end
 
+-- A request that ends without a word: nobody answers for its holds any more, until somebody notices.
+local function vanish(self, handles)
+  self.vanished = true
+  for _, handle in ipairs(handles) do
+    unclaim(self, handle)
+    self.process.vanished[hold_name(handle)] = self.world.now + floor(self.longest_lease * 1e6)
+    self.process:at(self.world.now + self.plan.noticed, raw.abandon, handle.lock)
+  end
+end
+
 local function let_go(self, handle, count)
   local plan = self.plan
+  if plan.finish == "vanish" then
+    vanish(self, { handle })
+    return handle
+  end
   if plan.finish == "drop" then
     unclaim(self, handle)
+    handle.gone = true
     collect(handle.lock)
     return new_handle(self, handle.key, handle.layout)
   end
@@ -289,26 +329,140 @@ local function lock_round(self, handle)
   return let_go(self, handle, count)
 end
 
+local function complete(self, handle, begun_at)
+  local plan, watcher = self.plan, self.watcher
+  local asked_at, record = self.world.now, watcher:record(handle.key, self, plan.print or "")
+  local ok = perform(self, handle, "complete", plan.keep, nil, record)
+  if ok then watcher:completed(handle.key, begun_at, asked_at + plan.keep * 990000) end
+end
+
 local function guard_round(self, handle)
   local plan = self.plan
   local ok, claim = acquire(self, handle, plan.wait, plan.patience)
   if not ok then return handle end
   hold(self, handle, claim)
+  if plan.finish == "vanish" then
+    vanish(self, { handle })
+    return handle
+  end
   unclaim(self, handle)
   if plan.finish == "release" then
     release(self, handle, true)
   else
-    perform(self, handle, "complete", plan.keep, nil, "D")
+    complete(self, handle, claim.asked_at)
   end
   return handle
+end
+
+-- ---- several locks as one ----
+
+local function check_none(self, handles, entered)
+  for i, handle in ipairs(handles) do
+    if not entered[i] and raw.is_held(handle.lock) then
+      self.world:fail("several", "%s: %s has it, though it did not get all", handle.key, self.name)
+    end
+  end
+end
+
+-- In a single step. → claims | nil, code
+local function acquire_together(self, handles)
+  local asked_at, entered, claims = self.world.now, {}, {}
+  for i, handle in ipairs(handles) do
+    entered[i] = raw.is_held(handle.lock)
+    self.process.released[hold_name(handle)] = nil
+  end
+  local ok, _, code = perform_all(self, handles, "acquire_all")
+  if not ok then
+    check_none(self, handles, entered)
+    self:look_now()
+    return nil, code
+  end
+  for i, handle in ipairs(handles) do
+    claims[i] = entered[i] and known_claim(self, handle) or claim_of(self, handle, asked_at)
+  end
+  self:look_now()
+  for _, handle in ipairs(handles) do check_count(self, handle) end
+  return claims
+end
+
+local function give_back(self, handles, last)
+  for i = last, 1, -1 do release(self, handles[i], raw.holds(handles[i].lock) <= 1) end
+end
+
+local function start_lease(self, handle)
+  if not self.plan.renewed then return perform(self, handle, "extend", self.plan.lease) end
+  return raw.is_held(handle.lock) or perform(self, handle, "check", 0)
+end
+
+-- One after the other, each through its queue, as multi_lock does it. → claims | nil
+local function acquire_in_order(self, handles)
+  local claims, by = {}, self.world.now + self.plan.wait * 1e6
+  for i, handle in ipairs(handles) do
+    local ok, claim = acquire(self, handle, math.max(0, by - self.world.now) / 1e6)
+    if not ok then return give_back(self, handles, i - 1) end
+    claims[i] = claim
+  end
+  for _, handle in ipairs(handles) do
+    if not start_lease(self, handle) then return give_back(self, handles, #handles) end
+    self:look_now()
+  end
+  return claims
+end
+
+local function acquire_several(self, handles)
+  local claims, code = acquire_together(self, handles)
+  if claims or code ~= "busy" or self.plan.wait == 0 then return claims end
+  return acquire_in_order(self, handles)
+end
+
+local function release_together(self, handles)
+  local last = {}
+  for i, handle in ipairs(handles) do
+    last[i] = raw.holds(handle.lock) <= 1
+    if last[i] then unclaim(self, handle) end
+  end
+  local ok, _, code = perform_all(self, handles, "release_all")
+  if code == "lost" then self.watcher:lost(self.plan, handles[1]) end
+  for i, handle in ipairs(handles) do
+    if last[i] and ok then self.process.released[hold_name(handle)] = self.world.now end
+    if not last[i] and ok then check_count(self, handle) end
+  end
+  self:look_now()
+end
+
+local function several_round(self, handles)
+  local plan, count = self.plan, 1
+  local claims = acquire_several(self, handles)
+  if not claims then return end
+  for _ = 1, plan.entries do
+    if acquire_together(self, handles) then count = count + 1 end
+  end
+  for i, handle in ipairs(handles) do hold(self, handle, claims[i]) end
+  if plan.finish == "vanish" then return vanish(self, handles) end
+  for _ = 1, count do
+    if plan.together then release_together(self, handles) else give_back(self, handles, #handles) end
+  end
+end
+
+local function run_several(self)
+  local plan, handles = self.plan, {}
+  for i, key in ipairs(plan.several) do handles[i] = new_handle(self, key, "lock") end
+  for _ = 1, plan.rounds do
+    several_round(self, handles)
+    if self.vanished then return end
+    sleep(self, plan.gap)
+  end
 end
 
 function Task:run()
   self.started = true
   local plan = self.plan
+  self.longest_lease = math.max(plan.lease, plan.extend or 0)
+  if plan.several then return run_several(self) end
   local handle = new_handle(self, plan.key, plan.layout)
   for _ = 1, plan.rounds do
     handle = (plan.layout == "guard" and guard_round or lock_round)(self, handle)
+    if self.vanished then return end
     sleep(self, plan.gap)
   end
 end

@@ -8,6 +8,7 @@ local floor, max = math.floor, math.max
 local MOST_COMMANDS = 150 -- of one process in a second
 local CALM_GAP = 400000   -- a released lock and somebody waiting for it
 local SLACK = 300000
+local CLOCKS_MS = 500     -- by which the ends of a lease may differ
 
 local Watcher = {}
 Watcher.__index = Watcher
@@ -27,7 +28,7 @@ function Watcher:add_key(name, layout)
     name = name, layout = layout,
     queue = "holdfast_queue:{" .. name .. "}", counter = "redisson_lock_token:{" .. name .. "}",
     waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1, lost_token = -1, free_since = 0,
-    store = { take = 0 }, take_of = {},
+    store = { take = 0 }, take_of = {}, records = {}, prints = {}, done_for_sure = 0,
   }
   self.names[#self.names + 1] = name
 end
@@ -103,7 +104,7 @@ end
 function Watcher:lose(name)
   local key = self.keys[name]
   key.loss_at, key.lost_token = self.world.now, key.last_token
-  key.holder, key.done_until = nil, nil
+  key.holder, key.done_until, key.done_for_sure = nil, nil, 0
   key.free_since = max(key.free_since, self.world.now)
 end
 
@@ -111,6 +112,43 @@ function Watcher:lose_all()
   for _, name in ipairs(self.names) do
     self:lose(name)
     self.keys[name].waiters = {}
+  end
+end
+
+-- ---- what is to be done once ----
+
+-- → the record that this run is to leave
+function Watcher:record(name, task, print)
+  local records = self.keys[name].records
+  local text = ("D %s %d"):format(task.name, self.world.now)
+  records[text] = print
+  return text
+end
+
+-- A run that was asked for then has ended well: until then nobody is to run it again.
+function Watcher:completed(name, asked_at, until_time)
+  local key = self.keys[name]
+  if key.loss_at < asked_at then key.done_for_sure = max(key.done_for_sure, floor(until_time)) end
+end
+
+-- How an attempt to run ended; record: what it was given of a run before.
+function Watcher:begun(name, task, print, asked_at, code, record)
+  local key = self.keys[name]
+  if not code and key.done_for_sure > self.world.now and key.loss_at < asked_at then
+    self.world:fail("once", "%s: %s runs what was done", name, task.name)
+  end
+  if record then
+    local before = key.records[record]
+    if not before then
+      self.world:fail("record", "%s: %s was given %q, which nobody left", name, task.name, record)
+    elseif before ~= "" and print ~= "" and before ~= print then
+      self.world:fail("record", "%s: %s was given the record of another request", name, task.name)
+    end
+  end
+  if code == "mismatch" then
+    local others = false
+    for other in pairs(key.prints) do others = others or other ~= "" and other ~= print end
+    if print == "" or not others then self.world:fail("record", "%s: %s matches, and was told not", name, task.name) end
   end
 end
 
@@ -204,8 +242,12 @@ function Watcher:check_renewal(client, args)
   for i = 1, count do
     local hold = args[3 + count + 2 * i - 1] .. " " .. args[3 + i]
     local released = client.process and client.process.released[hold]
+    local vanished = client.process and client.process.vanished[hold]
     if released and client.sent_at > released then
       self.world:fail("renewal", "%s renews %s after its release", client.process.name, args[3 + i])
+    end
+    if vanished and client.sent_at > vanished + 2e6 * client.process.plan.command_timeout then
+      self.world:fail("renewal", "%s renews %s without its owner's word", client.process.name, args[3 + i])
     end
   end
 end
@@ -315,8 +357,36 @@ local function pass(self, key, before)
   if not before then check_gap(self, key) end
 end
 
-function Watcher:after(name, client, args)
-  if name == "force" or name == "mutex_force" then self:lose(args[4]) end
+local function is_granted(self, key)
+  local queue = live(self, key.queue)
+  return queue and queue.value.scores[1] == 0 and owner_of(queue.value.members[1]) == key.holder
+end
+
+-- All or none, but for what an earlier wait of the same owner is granted meanwhile.
+local function check_several(self, args, reply)
+  local count = tonumber(args[3])
+  local owner, took = args[4 + count], reply[1] == 1
+  for i = 4, 3 + count, 4 do
+    local key = self.keys[args[i]]
+    local has = key.holder == owner
+    if took and not has or has and key.passed and not took and not is_granted(self, key) then
+      self.world:fail("several", "%s: %s %s it, though it %s all", key.name, owner, has and "has" or "lacks",
+        took and "got" or "did not get")
+    end
+  end
+end
+
+-- A run that has lost its lease cannot leave a record.
+local function check_completed(self, key, before, args)
+  local owner = args[4 + tonumber(args[3])]
+  if key.done_until and before ~= owner then
+    self.world:fail("once", "%s: %s leaves a record, though %s held it", key.name, owner, tostring(before))
+  end
+end
+
+function Watcher:after(name, client, args, reply)
+  local forced = (name == "force" or name == "mutex_force") and type(reply) == "number"
+  if forced then self:lose(args[4]) end
   self.world:note("  %s runs %s for %s", "server", name, client.process and client.process.name or "admin")
   for _, key_name in ipairs(self.names) do
     local key = self.keys[key_name]
@@ -324,7 +394,7 @@ function Watcher:after(name, client, args)
     local holder, _, done, other = holder_in(entry)
     if other then self.world:fail("exclusion", "%s: the server has both %s and %s in it", key_name, holder, other) end
     local before = key.holder
-    key.holder, key.expires = holder, entry and entry.expires
+    key.holder, key.expires, key.passed = holder, entry and entry.expires, holder and holder ~= before
     if holder and holder ~= before then
       pass(self, key, before)
       key.granted_to = not names_member(args, holder) and holder:find("^%x+%-%x+%-8") and holder or nil
@@ -333,9 +403,12 @@ function Watcher:after(name, client, args)
     end
     check_token(self, key)
     if before and not holder then key.free_since, key.expired = self.world.now, false end
+    local was_done = key.done_until
     key.done_until = done and entry.expires or nil
+    if name == "complete" and not was_done then check_completed(self, key, before, args) end
     update_waiters(self, key, name, args)
   end
+  if name == "acquire_all" then check_several(self, args, reply) end
 end
 
 -- Foreign commands go by other names.
@@ -383,10 +456,25 @@ local function check_channels_left(self)
   if next(self.server.redis.patterns) then self.world:fail("leftover", "a pattern is still subscribed to") end
 end
 
+-- Nobody has it any more, so the server is to know that: leases are for the dead. A lease that has ended by our clock
+-- may have a moment left by the server's.
+local function check_lock_left(self, key)
+  local entry = live(self, key.name)
+  local holder = holder_in(entry)
+  if not (self.calm and holder and self.uuids[holder:sub(1, 36)]) then return end
+  if entry.expires - self.server.redis:now_ms() > CLOCKS_MS then
+    self.world:fail("leftover", "%s: %s still has it on the server", key.name, holder)
+  end
+end
+
 -- All is over; after `later` microseconds no lease runs any more.
 function Watcher:finish(later)
   local world = self.world
-  for _, name in ipairs(self.names) do check_queue_left(self, self.keys[name]) end
+  self.server.redis:look_at_clock()
+  for _, name in ipairs(self.names) do
+    check_queue_left(self, self.keys[name])
+    check_lock_left(self, self.keys[name])
+  end
   check_channels_left(self)
   world.now = world.now + later
   self.server.redis:look_at_clock()

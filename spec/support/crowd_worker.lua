@@ -7,7 +7,8 @@
 -- kind     "holdfast" or "redisson"        wait     seconds for each acquire
 -- turns    how many                        inside   seconds of each turn
 --                                          outside  seconds between two turns
--- seconds  instead of turns: how long      stubborn 1: tries again when the server cannot be reached
+-- seconds  instead of turns: how long      stubborn 1: tries again when a server or a replica cannot be reached
+-- sync     replicas that must have the lock
 -- lease, grant_lease, watchdog (1), fenced (1, redisson)
 -- together 1: begins when the store has crowd:start
 --
@@ -30,7 +31,8 @@ local store = assert(resp.connect { path = store_path })
 
 local function new_client()
   local opts = { grant_lease = options.grant_lease }
-  if url:find(",", 1, true) then
+  if options.sync then opts.sync = { replicas = options.sync, timeout = 0.5 } end
+  if url:find(",", 1, true) and not url:find("+sentinel:", 1, true) then
     opts.mode, opts.servers = "quorum", {}
     for each in url:gmatch("[^,]+") do opts.servers[#opts.servers + 1] = each end
   else
@@ -61,7 +63,9 @@ local function turn(lock)
   local acquired, message, code = lock:acquire(options.wait)
   if not acquired then
     print(("failed %s %s"):format(code, message))
-    return options.stubborn == 1 and code == "unreachable" and turn(lock)
+    if options.stubborn ~= 1 or (code ~= "unreachable" and code ~= "no_quorum") then return false end
+    process.sleep(0.01)
+    return turn(lock)
   end
   print("in")
   use(lock)

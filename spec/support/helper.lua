@@ -1,5 +1,5 @@
 -- Run by busted before the specs: the interpreters are the two that holdfast is built for, what the specs started
--- ends with them, and HOLDFAST_GC=stress makes the collector work at every allocation.
+-- ends with them, no test leaves anything behind, and HOLDFAST_GC=stress makes the collector work at every allocation.
 
 local flavour = rawget(_G, "jit") and "luajit" or "lua" .. _VERSION:match("%d%.%d")
 
@@ -18,4 +18,10 @@ if os.getenv("HOLDFAST_GC") == "stress" then
 end
 
 local process = require "spec.support.process"
-require("busted").subscribe({ "suite", "end" }, function() process.stop_all() return nil, true end)
+local busted = require "busted"
+busted.subscribe({ "suite", "end" }, function() process.stop_all() return nil, true end)
+
+local leaks = require "spec.support.leaks"
+busted.subscribe({ "test", "start" }, function(test) leaks.test = test.name return nil, true end)
+busted.before_each(leaks.begin_test)
+busted.after_each(leaks.end_test)

@@ -12,7 +12,10 @@ local START_TRIES = 5
 local Server = {}
 Server.__index = Server
 
-local redis = {}
+local redis = {
+  running = {}, -- servers that were started and not stopped, as keys
+  on_stop = nil, -- called with a server before it is stopped
+}
 
 local function free_port()
   local fd, port = assert(sys.listen_tcp())
@@ -35,6 +38,14 @@ local function store_lines(self, options, add)
   end
 end
 
+local function tls_lines(self, tls, add)
+  add("tls-port %d", self.tls_port)
+  add("tls-cert-file %s", tls.cert)
+  add("tls-key-file %s", tls.key)
+  add("tls-ca-cert-file %s", tls.ca)
+  add("tls-auth-clients %s", tls.clients or "no")
+end
+
 local function config_lines(self, options)
   local lines = {}
   local function add(...) lines[#lines + 1] = (...):format(select(2, ...)) end
@@ -45,6 +56,7 @@ local function config_lines(self, options)
   add("daemonize no")
   if options.password then add("requirepass %s", options.password) end
   for _, user in ipairs(options.users or {}) do add("user %s", user) end
+  if options.tls then tls_lines(self, options.tls, add) end
   if not options.sentinel then store_lines(self, options, add) end
   for _, line in ipairs(options.conf or {}) do lines[#lines + 1] = line end
   return lines
@@ -80,7 +92,8 @@ function Server:_launch()
 end
 
 -- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
---   cluster = true (a node of one), sentinel = true (a Sentinel), conf = { lines } }
+--   cluster = true (a node of one), sentinel = true (a Sentinel), conf = { lines },
+--   tls = { cert = path, key = path, ca = path, clients = "no" (the default) | "optional" | "yes" } }
 function redis.start(options)
   options = options or {}
   local self = setmetatable({ options = options, directory = process.directory() }, Server)
@@ -88,8 +101,12 @@ function redis.start(options)
   for _ = 1, START_TRIES do
     if options.tcp or options.cluster or options.sentinel then self.port = free_port() end
     if options.cluster then self.bus_port = free_port() end
+    if options.tls then self.tls_port = free_port() end
     write_config(self)
-    if self:_launch() then return self end
+    if self:_launch() then
+      redis.running[self] = true
+      return self
+    end
     self.process:stop()
   end
   error("redis-server does not start: " .. self.process:output(), 2)
@@ -111,6 +128,11 @@ end
 function Server:tcp_url()
   local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
   return ("redis://%s127.0.0.1:%d"):format(credentials, assert(self.port, "start it with tcp = true"))
+end
+
+function Server:tls_url(host)
+  local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
+  return ("rediss://%s%s:%d"):format(credentials, host or "localhost", assert(self.tls_port, "start it with tls"))
 end
 
 -- cli("GET", key) or cli{ "GET", key }: the reply as spec.support.resp gives it
@@ -163,21 +185,29 @@ function Server:is_running()
 end
 
 function Server:stop()
+  if redis.on_stop and redis.running[self] then redis.on_stop(self) end
+  redis.running[self] = nil
   self:_disconnect()
   self.process:stop()
   process.remove(self.directory)
 end
 
--- Keys as a sorted list, channels with subscribers, and connections other than the specs' own.
+-- A connection of another server, or that of a spec which looks.
+local function is_own(line)
+  return line:find(" cmd=monitor ", 1, true) or line:find(" cmd=client|list ", 1, true) or line:find(" flags=[SM] ")
+    or line:find(" name=sentinel-", 1, true)
+end
+
+-- Keys as a sorted list, channels with subscribers, and connections, without those of Sentinels, replicas, masters and monitors.
 function Server:leaks(pattern)
   local keys = self:cli("KEYS", pattern or "*")
   table.sort(keys)
-  local channels = self:cli("PUBSUB", "CHANNELS", "*")
-  local clients = 0
+  local channels, clients = {}, 0
+  for _, channel in ipairs(self:cli("PUBSUB", "CHANNELS", "*")) do
+    if channel ~= "__sentinel__:hello" then channels[#channels + 1] = channel end
+  end
   for line in self:cli("CLIENT", "LIST"):gmatch("[^\n]+") do
-    if not line:find(" cmd=monitor ", 1, true) and not line:find(" cmd=client|list ", 1, true) then
-      clients = clients + 1
-    end
+    if not is_own(line) then clients = clients + 1 end
   end
   return { keys = keys, channels = channels, clients = clients }
 end

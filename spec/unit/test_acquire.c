@@ -1526,4 +1526,19 @@ TEST(out_of_memory)
     CHECK(memerr_until_success(acquires_by_a_grant, NULL, 1000) > 20);
 }
 
+TEST(a_count_that_cannot_be)
+{
+    static const char *const others[] = {"-1", "4294967295", "9223372036854775807"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char reply[64];
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, 0, AT(0));
+        snprintf(reply, sizeof reply, "*3\r\n:1\r\n:77\r\n:%s\r\n", others[i]);
+        hear_calls(&rig, reply, AT(1));
+        CHECK_OUTCOME(op, "server");
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+        rig_end(&rig, AT(2));
+    }
+}
+
 CHECK_MAIN

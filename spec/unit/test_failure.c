@@ -75,6 +75,13 @@ TEST(long_text_is_cut_and_terminated)
     }
 }
 
+TEST(controls_are_hidden)
+{
+    hf_failure failure;
+    hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s", "ERR \33[31m\7\177\303\274");
+    CHECK(strstr(failure.text, " on h?:1: ERR ?[31m??\303\274"));
+}
+
 TEST(error_replies_become_codes)
 {
     static const struct {

@@ -35,7 +35,7 @@ static const char *shards_of(const hf_shard *shards, size_t count) {
     hf_ring ring;
     if (!hf_ring_make(&ring, shards, count)) return NULL;
     for (int i = 0; i < 12; i++) {
-        char key[16];
+        char key[24];
         snprintf(key, sizeof key, "order:%d", i);
         found[i] = (char)('0' + hf_ring_find(&ring, hf_slice_of(key)));
     }
@@ -90,7 +90,7 @@ TEST(the_limits) {
     CHECK_EQ_INT(ring.count, 160 * HF_RING_MAX_WEIGHT * HF_RING_MAX_SHARDS);
     bool seen[HF_RING_MAX_SHARDS] = {false};
     for (int i = 0; i < 10000; i++) {
-        char key[16];
+        char key[24];
         snprintf(key, sizeof key, "%d", i);
         seen[hf_ring_find(&ring, hf_slice_of(key))] = true;
     }

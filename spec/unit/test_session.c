@@ -265,6 +265,61 @@ TEST(a_refused_connection_fails_at_once_but_not_the_patient)
     hf_session_free(&session);
 }
 
+static const char CLOSED[] = "unreachable: the server closed the connection";
+static const char CLOSED_AT_LOGIN[] =
+    "unreachable: the server closed the connection at log-in; if it expects TLS, use rediss://";
+
+/* What a call hears of a server that closes the connection, after it has said `word`. */
+static const char *outcome_of_hang_up(const char *word)
+{
+    static struct call one;
+    strcpy(config.name, "n");
+    hf_session_init(&session, &config, &random_state);
+    submit(&one, "A", 3000, AT(0));
+    open_session(&session, AT(0));
+    if (*word) hear(&session, word, AT(1));
+    hf_session_closed(&session, NULL, AT(1));
+    discard(&one);
+    hf_session_free(&session);
+    return one.outcome;
+}
+
+TEST(a_server_that_hangs_up_without_a_word_may_expect_tls)
+{
+    start();
+    CHECK_STR(outcome_of_hang_up(""), CLOSED_AT_LOGIN);
+    CHECK_STR(outcome_of_hang_up("+"), CLOSED);
+    CHECK_STR(outcome_of_hang_up("\x15\x03\x03"), "unreachable: the server speaks TLS; use rediss://");
+    CHECK_STR(outcome_of_hang_up("\x15\x04"), "unreachable: the reply is not Redis protocol");
+    config.server.tls = true;
+    CHECK_STR(outcome_of_hang_up(""), CLOSED);
+    config.server.tls = false;
+    config.server.port = 0;
+    CHECK_STR(outcome_of_hang_up(""), CLOSED);
+}
+
+TEST(the_handshake_counts_as_connecting)
+{
+    struct call one, two;
+    start();
+    submit(&one, "A", 3000, AT(0));
+    hf_session_opening(&session, AT(0));
+    hf_session_agreeing(&session);
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(1000));
+    hf_session_tick(&session, AT(1000));
+    CHECK_WANTS(CLOSE, AT(1000));
+    hf_session_closed(&session, "closed by us", AT(1000));
+    CHECK_STR(one.outcome, "unreachable: no TLS handshake in time; does the server speak TLS?");
+    submit(&two, "B", 9000, AT(2000));
+    hf_session_opening(&session, AT(2000));
+    hf_session_tick(&session, AT(3000));
+    hf_session_closed(&session, "closed by us", AT(3000));
+    CHECK_STR(two.outcome, "unreachable: no connection in time");
+    discard(&one);
+    discard(&two);
+    hf_session_free(&session);
+}
+
 TEST(back_off_doubles_with_jitter_up_to_a_second)
 {
     hf_time now = AT(0), most = 10 * HF_MS;

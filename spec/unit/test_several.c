@@ -422,6 +422,35 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held)
     CHECK(good && nth > 5);
 }
 
+/* Two holds that are being undone are in use by turns: whoever needs both waits no longer than any call. */
+TEST(a_blocked_call_ends_in_time)
+{
+    start();
+    begin_one(HF_OP_ACQUIRE, 0, AT(0));
+    rig_sleep(&rig, AT(0), AT(1500));
+    begin_one(HF_OP_ACQUIRE, 1, AT(1500));
+    rig_sleep(&rig, AT(1500), AT(5000));
+    hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(5000));
+    CHECK(both->blocked);
+    rig_sleep(&rig, AT(5000), AT(8000));
+    CHECK_OUTCOME(both, "unreachable");
+    finish(AT(8000));
+}
+
+TEST(a_number_of_no_lock)
+{
+    static const char *const numbers[] = {"0", "4", "-1", "9223372036854775807", "-9223372036854775808"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char reply[64];
+        start();
+        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+        snprintf(reply, sizeof reply, "*2\r\n:-1\r\n:%s\r\n", numbers[i]);
+        hear_calls(&rig, reply, AT(1));
+        CHECK_OUTCOME(op, "lost");
+        finish(AT(2));
+    }
+}
+
 TEST(out_of_memory)
 {
     check_survives(HF_OP_ACQUIRE_ALL, ALL_ACQUIRED, false);

@@ -30,6 +30,8 @@ TEST(good_urls)
         {"redis://[::1]", "::1", 6379, 0, "", "", "[::1]:6379"},
         {"redis://[fe80::1]:7001/2", "fe80::1", 7001, 2, "", "", "[fe80::1]:7001"},
         {"redis://u:p@[::1]:7001", "::1", 7001, 0, "u", "p", "[::1]:7001"},
+        {"rediss://h", "h", 6379, 0, "", "", "h:6379"},
+        {"rediss://u:p@[::1]:7001/3", "::1", 7001, 3, "u", "p", "[::1]:7001"},
         {"unix:///run/redis.sock", "/run/redis.sock", 0, 0, "", "", "unix:/run/redis.sock"},
         {"unix:///run/redis.sock?db=3", "/run/redis.sock", 0, 3, "", "", "unix:/run/redis.sock"},
         {"unix://u:p@/a%20b%3fc%40", "/a b?c@", 0, 0, "u", "p", "unix:/a b?c@"},
@@ -43,6 +45,7 @@ TEST(good_urls)
         CHECK_STR(server.user, cases[i].user);
         CHECK_STR(server.password, cases[i].password);
         CHECK_STR(server.label, cases[i].label);
+        CHECK_EQ_INT(server.tls, strncmp(cases[i].url, "rediss:", 7) == 0);
     }
 }
 
@@ -51,10 +54,13 @@ TEST(bad_urls)
     static const struct {
         const char *url, *wrong;
     } cases[] = {
-        {"", "unknown scheme; known are redis:// and unix://"},
-        {"localhost:6379", "unknown scheme; known are redis:// and unix://"},
-        {"rediss://h", "unknown scheme; known are redis:// and unix://"},
-        {"redis:/h", "unknown scheme; known are redis:// and unix://"},
+        {"", "unknown scheme; known are redis://, rediss:// and unix://"},
+        {"localhost:6379", "unknown scheme; known are redis://, rediss:// and unix://"},
+        {"redisss://h", "unknown scheme; known are redis://, rediss:// and unix://"},
+        {"rediss:/h", "unknown scheme; known are redis://, rediss:// and unix://"},
+        {"redis:/h", "unknown scheme; known are redis://, rediss:// and unix://"},
+        {"rediss://", "missing host"},
+        {"rediss://h:0", "bad port"},
         {"redis://", "missing host"},
         {"redis:///1", "missing host"},
         {"redis://:1", "missing host"},
@@ -223,8 +229,9 @@ TEST(bad_urls_of_several_hosts)
     static const struct {
         const char *url, *wrong;
     } cases[] = {
-        {"", "unknown scheme; known are redis://, unix://, redis+sentinel:// and redis+cluster://"},
-        {"redis+other://h", "unknown scheme; known are redis://, unix://, redis+sentinel:// and redis+cluster://"},
+        {"", "unknown scheme; known are redis://, rediss://, unix://, redis+sentinel:// and redis+cluster://"},
+        {"redis+other://h",
+         "unknown scheme; known are redis://, rediss://, unix://, redis+sentinel:// and redis+cluster://"},
         {"redis://h:0", "bad port"},
         {"redis://h,i", "several hosts need redis+sentinel:// or redis+cluster://"},
         {"redis://h:1,i:2", "several hosts need redis+sentinel:// or redis+cluster://"},

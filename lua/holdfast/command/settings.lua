@@ -8,7 +8,7 @@ local options = require "holdfast.command.options"
 local settings = {}
 
 settings.options = {
-  { "url", value = "URL", help = "the server: redis://[user:password@]host[:port][/db] or unix:///path" },
+  { "url", value = "URL", help = "the server: redis[s]://[user:password@]host[:port][/db] or unix:///path" },
   { "servers", value = "URL,URL", help = "independent servers, a majority of which decides" },
   { "restart-guard", value = "SECONDS", check = options.seconds,
     help = "of --servers: one up for less has no vote; the longest lease anybody uses" },

@@ -19,7 +19,7 @@ end }
 commands.ECHO = { 2, "l", function(_, args) return args[2] end }
 
 commands.QUIT = { -1, "aslpb", function(client)
-  client.ending = true
+  client.ending, client.server.ending = true, true
   return OK
 end }
 
@@ -134,7 +134,7 @@ subcommands.KILL = { -3, "sl", function(client, args)
   for _, other in ipairs(client.server:clients()) do
     if passes(chosen, other) then
       killed = killed + 1
-      other.ending = true
+      other.ending, client.server.ending = true, true
     end
   end
   return killed

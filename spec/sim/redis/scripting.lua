@@ -117,9 +117,20 @@ local function split(args)
   return keys, values
 end
 
+-- What a script sees as its client.
+local function state_of(client)
+  local state = client.script_state
+  if not state then
+    state = setmetatable({}, { __index = client })
+    client.script_state = state
+  end
+  state.db, state.db_index, state.wrote, state.fault = client.db, client.db_index, false, nil
+  return state
+end
+
 local function run(client, script, keys, values)
   globals.KEYS, globals.ARGV = keys, values
-  local state = setmetatable({ db = client.db, db_index = client.db_index, wrote = false }, { __index = client })
+  local state = state_of(client)
   running = state
   local ok, value = lua51.run(script.chunk)
   running = nil

@@ -1,0 +1,401 @@
+#include "tls.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+struct hf_tls_settings {
+    hf_tls_options options; /* its texts are ours */
+    SSL_CTX *context;       /* NULL until the first connection */
+    BIO_METHOD *method;
+};
+
+struct hf_tls {
+    SSL *ssl;
+    int fd;
+    int error;  /* errno of the socket's last failure, 0: none */
+    bool ended; /* the server has closed */
+    bool agreed, failed;
+    bool recv_wants_write, send_wants_read;
+    char reason[160];
+};
+
+/* ---- forks ---- */
+
+/* Read side: inside OpenSSL; write side: forking. */
+static pthread_rwlock_t inside = PTHREAD_RWLOCK_INITIALIZER;
+
+static void before_fork(void) {
+    pthread_rwlock_wrlock(&inside);
+}
+
+static void after_fork(void) {
+    pthread_rwlock_unlock(&inside);
+}
+
+static void after_fork_in_child(void) {
+    pthread_rwlock_init(&inside, NULL);
+}
+
+static void watch_forks(void) {
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+static void enter(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_rwlock_rdlock(&inside);
+    ERR_clear_error(); /* others in this thread may use OpenSSL too */
+}
+
+static void leave(void) {
+    ERR_clear_error();
+    pthread_rwlock_unlock(&inside);
+}
+
+/* ---- the socket ---- */
+
+static int settle_io(hf_tls *tls, BIO *bio, ssize_t result, int retry) {
+    bool again = result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    BIO_clear_retry_flags(bio);
+    if (again) BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
+    else if (result < 0) tls->error = errno;
+    return (int)result;
+}
+
+static int write_socket(BIO *bio, const char *bytes, int size) {
+    hf_tls *tls = BIO_get_data(bio);
+    ssize_t result = send(tls->fd, bytes, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return settle_io(tls, bio, result, BIO_FLAGS_WRITE);
+}
+
+static int read_socket(BIO *bio, char *bytes, int size) {
+    hf_tls *tls = BIO_get_data(bio);
+    ssize_t result = recv(tls->fd, bytes, (size_t)size, MSG_DONTWAIT);
+    if (result == 0) tls->ended = true;
+    return settle_io(tls, bio, result, BIO_FLAGS_READ);
+}
+
+static long control_socket(BIO *bio, int command, long number, void *pointer) {
+    (void)number;
+    (void)pointer;
+    if (command == BIO_CTRL_EOF) return ((hf_tls *)BIO_get_data(bio))->ended;
+    return command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP;
+}
+
+static BIO_METHOD *new_method(void) {
+    BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "holdfast socket");
+    if (!method) return NULL;
+    BIO_meth_set_write(method, write_socket);
+    BIO_meth_set_read(method, read_socket);
+    BIO_meth_set_ctrl(method, control_socket);
+    return method;
+}
+
+/* ---- settings ---- */
+
+static bool copy(const char **to, const char *text) {
+    *to = text ? strdup(text) : NULL;
+    return *to || !text;
+}
+
+hf_tls_settings *hf_tls_settings_new(const hf_tls_options *options) {
+    hf_tls_settings *settings = calloc(1, sizeof *settings);
+    if (!settings) return NULL;
+    hf_tls_options *own = &settings->options;
+    own->trusting = options->trusting;
+    if (copy(&own->ca_file, options->ca_file) && copy(&own->ca_path, options->ca_path) &&
+        copy(&own->cert, options->cert) && copy(&own->key, options->key) &&
+        copy(&own->server_name, options->server_name)) {
+        return settings;
+    }
+    hf_tls_settings_free(settings);
+    return NULL;
+}
+
+static void free_context(hf_tls_settings *settings) {
+    enter();
+    SSL_CTX_free(settings->context);
+    BIO_meth_free(settings->method);
+    settings->context = NULL;
+    settings->method = NULL;
+    leave();
+}
+
+void hf_tls_settings_free(hf_tls_settings *settings) {
+    if (!settings) return;
+    if (settings->context) free_context(settings);
+    const hf_tls_options *own = &settings->options;
+    const char *texts[] = {own->ca_file, own->ca_path, own->cert, own->key, own->server_name};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) free((char *)(uintptr_t)texts[i]);
+    free(settings);
+}
+
+const hf_tls_options *hf_tls_settings_options(const hf_tls_settings *settings) {
+    return &settings->options;
+}
+
+void hf_tls_settings_forget(hf_tls_settings *settings) {
+    settings->context = NULL;
+    settings->method = NULL;
+}
+
+/* Why the last call failed: the first of the errors it left tells most. */
+static const char *error_text(char *text, size_t size) {
+    unsigned long error = ERR_get_error();
+    if (ERR_GET_LIB(error) == ERR_LIB_SYS) return strerror_r(ERR_GET_REASON(error), text, size);
+    const char *reason = error ? ERR_reason_error_string(error) : NULL;
+    return reason ? reason : "unknown error";
+}
+
+static bool fail_on_file(const char *option, const char *path, char *reason, size_t size) {
+    char text[96];
+    snprintf(reason, size, "TLS: cannot use %s %s: %s", option, path, error_text(text, sizeof text));
+    return false;
+}
+
+static bool load_trust(SSL_CTX *context, const hf_tls_options *options, char *reason, size_t size) {
+    if (options->ca_file && SSL_CTX_load_verify_locations(context, options->ca_file, NULL) != 1)
+        return fail_on_file("ca_file", options->ca_file, reason, size);
+    if (options->ca_path && SSL_CTX_load_verify_locations(context, NULL, options->ca_path) != 1)
+        return fail_on_file("ca_path", options->ca_path, reason, size);
+    if (!options->ca_file && !options->ca_path) SSL_CTX_set_default_verify_paths(context);
+    return true;
+}
+
+static bool load_identity(SSL_CTX *context, const hf_tls_options *options, char *reason, size_t size) {
+    if (!options->cert) return true;
+    if (SSL_CTX_use_certificate_chain_file(context, options->cert) != 1)
+        return fail_on_file("cert", options->cert, reason, size);
+    if (SSL_CTX_use_PrivateKey_file(context, options->key, SSL_FILETYPE_PEM) != 1)
+        return fail_on_file("key", options->key, reason, size);
+    return true;
+}
+
+/* Instead of OpenSSL's question on the terminal. */
+static int no_passphrase(char *text, int size, int writing, void *context) {
+    (void)text;
+    (void)size;
+    (void)writing;
+    (void)context;
+    return -1;
+}
+
+static void set_up(SSL_CTX *context, const hf_tls_options *options) {
+    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
+#ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
+    SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF); /* a reply has its length: it cannot be cut unseen */
+#endif
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_read_ahead(context, 1);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
+    SSL_CTX_set_verify(context, options->trusting ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
+}
+
+static bool make_context(hf_tls_settings *settings, char *reason, size_t size) {
+    const hf_tls_options *options = &settings->options;
+    if (settings->context) return true;
+    settings->method = new_method();
+    settings->context = settings->method ? SSL_CTX_new(TLS_client_method()) : NULL;
+    if (settings->context) {
+        set_up(settings->context, options);
+        bool trusts = options->trusting || load_trust(settings->context, options, reason, size);
+        if (trusts && load_identity(settings->context, options, reason, size)) return true;
+    } else {
+        char text[96];
+        snprintf(reason, size, "TLS: %s", error_text(text, sizeof text));
+    }
+    SSL_CTX_free(settings->context);
+    BIO_meth_free(settings->method);
+    settings->context = NULL;
+    settings->method = NULL;
+    return false;
+}
+
+/* ---- a connection ---- */
+
+static bool is_address(const char *host) {
+    struct in6_addr address;
+    return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
+}
+
+/* Server Name Indication knows names alone. */
+static bool expect_server(SSL *ssl, const char *name) {
+    if (is_address(name)) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
+    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return SSL_set_tlsext_host_name(ssl, name) == 1 && SSL_set1_host(ssl, name) == 1;
+}
+
+static bool set_up_connection(hf_tls *tls, const hf_tls_settings *settings, const char *host) {
+    const char *name = settings->options.server_name ? settings->options.server_name : host;
+    tls->ssl = SSL_new(settings->context);
+    if (!tls->ssl || !expect_server(tls->ssl, name)) return false;
+    BIO *bio = BIO_new(settings->method);
+    if (!bio) return false;
+    BIO_set_data(bio, tls);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(tls->ssl, bio, bio);
+    SSL_set_connect_state(tls->ssl);
+    return true;
+}
+
+static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int fd, char *reason, size_t size) {
+    if (!make_context(settings, reason, size)) return NULL;
+    hf_tls *tls = calloc(1, sizeof *tls);
+    if (tls) {
+        tls->fd = fd;
+        if (set_up_connection(tls, settings, host)) return tls;
+        SSL_free(tls->ssl);
+        free(tls);
+    }
+    char text[96];
+    snprintf(reason, size, "TLS: %s", tls ? error_text(text, sizeof text) : "out of memory");
+    return NULL;
+}
+
+hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *reason, size_t size) {
+    enter();
+    hf_tls *tls = new_connection(settings, host, fd, reason, size);
+    leave();
+    return tls;
+}
+
+static void say(hf_tls *tls, const char *text, const char *more) {
+    snprintf(tls->reason, sizeof tls->reason, "%s%s", text, more);
+}
+
+/* OpenSSL's reason, in words where its own are about the protocol's insides. */
+static void say_error(hf_tls *tls, unsigned long error) {
+    char text[96];
+    int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
+    switch (reason) {
+    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+        say(tls, "certificate verify failed: ", X509_verify_cert_error_string(SSL_get_verify_result(tls->ssl)));
+        return;
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_HTTP_REQUEST:
+    case SSL_R_PACKET_LENGTH_TOO_LONG:
+    case SSL_R_RECORD_LENGTH_MISMATCH:
+        if (tls->agreed) break;
+        say(tls, "the server does not speak TLS", "");
+        return;
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED: say(tls, "the server wants a client certificate", ""); return;
+    default: break;
+    }
+    say(tls, "TLS: ", error_text(text, sizeof text));
+}
+
+static bool is_end_of_stream(unsigned long error) {
+#ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING
+    if (ERR_GET_LIB(error) == ERR_LIB_SSL && ERR_GET_REASON(error) == SSL_R_UNEXPECTED_EOF_WHILE_READING) return true;
+#endif
+    return error == 0;
+}
+
+/* Fatal, unless the server has merely closed: 0 then, as recv. */
+static ssize_t fail(hf_tls *tls) {
+    unsigned long error = ERR_peek_error();
+    tls->failed = true;
+    errno = EPROTO;
+    if (!is_end_of_stream(error)) {
+        say_error(tls, error);
+        return -1;
+    }
+    if (!tls->error) return 0;
+    errno = tls->error;
+    return -1;
+}
+
+/* What a call into OpenSSL returned, as recv and send would. */
+static ssize_t settle(hf_tls *tls, int result, bool *wants_other, int other) {
+    if (result > 0) return result;
+    int error = SSL_get_error(tls->ssl, result);
+    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
+        *wants_other = error == other;
+        errno = EAGAIN;
+        return -1;
+    }
+    return error == SSL_ERROR_ZERO_RETURN ? 0 : fail(tls);
+}
+
+static int at_most(size_t size) {
+    return size > 65536 ? 65536 : (int)size;
+}
+
+ssize_t hf_tls_recv(hf_tls *tls, char *bytes, size_t size) {
+    enter();
+    tls->recv_wants_write = false;
+    tls->error = 0;
+    int result = SSL_read(tls->ssl, bytes, at_most(size));
+    ssize_t received = settle(tls, result, &tls->recv_wants_write, SSL_ERROR_WANT_WRITE);
+    int error = errno;
+    leave();
+    errno = error;
+    return received;
+}
+
+/* A server that has closed shows as EPIPE, as on a plain socket. */
+ssize_t hf_tls_send(hf_tls *tls, const char *bytes, size_t size) {
+    enter();
+    tls->send_wants_read = false;
+    tls->error = 0;
+    int result = SSL_write(tls->ssl, bytes, at_most(size));
+    ssize_t sent = settle(tls, result, &tls->send_wants_read, SSL_ERROR_WANT_READ);
+    int error = sent == 0 ? EPIPE : errno;
+    leave();
+    errno = error;
+    return sent == 0 ? -1 : sent;
+}
+
+static void say_handshake_failed(const hf_tls *tls, ssize_t result, char *reason, size_t size) {
+    char text[96];
+    int error = errno;
+    if (result == 0) snprintf(reason, size, "the server closed the connection during the TLS handshake");
+    else if (error == EPROTO) snprintf(reason, size, "%s", tls->reason);
+    else snprintf(reason, size, "%s, during the TLS handshake", strerror_r(error, text, sizeof text));
+}
+
+hf_tls_state hf_tls_handshake(hf_tls *tls, short *events, char *reason, size_t size) {
+    bool wants_write = false;
+    enter();
+    ssize_t result = settle(tls, SSL_do_handshake(tls->ssl), &wants_write, SSL_ERROR_WANT_WRITE);
+    bool pending = result < 0 && errno == EAGAIN;
+    *events = wants_write ? POLLOUT : POLLIN;
+    tls->agreed = result > 0;
+    if (result <= 0 && !pending) say_handshake_failed(tls, result, reason, size);
+    leave();
+    if (tls->agreed) return HF_TLS_AGREED;
+    return pending ? HF_TLS_PENDING : HF_TLS_FAILED;
+}
+
+const char *hf_tls_reason(const hf_tls *tls) {
+    return tls->reason;
+}
+
+short hf_tls_events(const hf_tls *tls, bool output) {
+    bool writes = (output && !tls->send_wants_read) || tls->recv_wants_write;
+    return (short)(POLLIN | (writes ? POLLOUT : 0));
+}
+
+bool hf_tls_recv_wants_write(const hf_tls *tls) {
+    return tls->recv_wants_write;
+}
+
+void hf_tls_free(hf_tls *tls, bool polite) {
+    if (!tls) return;
+    enter();
+    if (polite && tls->agreed && !tls->failed) SSL_shutdown(tls->ssl);
+    SSL_free(tls->ssl);
+    leave();
+    free(tls);
+}

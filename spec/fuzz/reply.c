@@ -1,0 +1,431 @@
+/* A whole client, of one server or of a quorum of three, under arbitrary replies. The input is a program of one-byte
+ * commands, written so that a person can read it: operations begin and end, bytes come in over any link in any cuts,
+ * connections end or cannot be made, time passes with and without ticks, allocations fail.
+ *
+ * What must hold: the heap of holds is in order; nothing is held for longer than its lease from the last command that
+ * was sent for it; a deadline that has passed is dealt with by a few ticks; every wait ends; what is told about a
+ * failure is printable; after close the client comes to rest; all memory is given back. */
+#include "client.h"
+#include "input.h"
+#include "lease.h"
+#include "memerr.h"
+#include "quorum.h"
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+#define MOST_OPS 24
+#define MOST_STEPS 400
+#define MOST_HOLDS 60
+
+static const char *const KEYS[] = {"a", "b", "{c}"};
+static const char *const OWNERS[] = {"me", "you"};
+static const hf_time WAITS[] = {0, 50 * HF_MS, HF_SECOND, 10 * HF_SECOND, HF_NEVER};
+static const hf_time LEASES[] = {HF_MS, 100 * HF_MS, HF_SECOND, 30 * HF_SECOND, HF_LEASE_MAX};
+static const hf_time STEPS[] = {0, HF_MS, 10 * HF_MS, 100 * HF_MS, HF_SECOND, 4 * HF_SECOND, 20 * HF_SECOND};
+#define LONGEST_WAIT (10 * HF_SECOND)
+#define SETTLED_AFTER (40 * HF_SECOND) /* longer than any wait, command or undoing of a lease of 30 s */
+
+/* Replies of the programs, and others that a server gives. */
+static const char *const REPLIES[] = {
+    "+OK\r\n",
+    ":1\r\n",
+    ":2\r\n",
+    ":-1\r\n",
+    ":-2\r\n",
+    "*3\r\n:1\r\n:77\r\n:0\r\n",
+    "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:0\r\n",
+    "*5\r\n:0\r\n:20000\r\n:0\r\n:1\r\n:1\r\n",
+    "*2\r\n:2\r\n:3\r\n",
+    "*1\r\n:-1\r\n",
+    "*1\r\n:-2\r\n",
+    "*1\r\n:-3\r\n",
+    "*2\r\n:3\r\n$1\r\nD\r\n",
+    "*1\r\n:4\r\n",
+    "*2\r\n:1\r\n:1\r\n",
+    "*3\r\n:1\r\n:78\r\n:79\r\n",
+    "*2\r\n:-1\r\n:1\r\n",
+    "*3\r\n$9\r\nsubscribe\r\n$3\r\nany\r\n:1\r\n",
+    "*3\r\n$10\r\npsubscribe\r\n$24\r\nredisson_lock__channel:{a\r\n:1\r\n",
+    "*4\r\n$8\r\npmessage\r\n$1\r\np\r\n$26\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$24\r\ngrant 1 77 2000 0 2 mea\r\n\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\ngrant 2 77 2000 0 2 mea\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\ngrant 9 77 2000 1 2 meb\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$9\r\nturn 1 50\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$6\r\nlook 1\r\n",
+    "-NOSCRIPT No matching script.\r\n",
+    "-LOADING Redis is loading the dataset in memory\r\n",
+    "-BUSY Redis is busy\r\n",
+    "-NOPERM this user has no permissions\r\n",
+    "-WRONGTYPE Operation against a key\r\n",
+    "*6\r\n$2\r\nme\r\n:1\r\n:900\r\n$2\r\n77\r\n:0\r\n:-1\r\n",
+    "$-1\r\n",
+};
+
+static struct {
+    hf_client client;
+    hf_names names[COUNT(KEYS)];
+    const hf_names *all[COUNT(KEYS)];
+    hf_op *ops[MOST_OPS];
+    hf_time now;
+    hf_time asked_at[COUNT(KEYS)][COUNT(OWNERS)]; /* when a command that names both was last sent */
+    bool refusing, mute;
+    bool short_leases; /* no lease that outlives the run was asked for */
+    bool failing;      /* an allocation has been made to fail */
+} w;
+
+/* ---- the driver's part ---- */
+
+static bool says(hf_slice output, const char *word) {
+    char text[64];
+    int size = snprintf(text, sizeof text, "$%zu\r\n%s\r\n", strlen(word), word);
+    return output.size > 0 && memmem(output.data, output.size, text, (size_t)size) != NULL;
+}
+
+static void write_output(hf_session *session) {
+    hf_slice output = hf_session_output(session);
+    for (size_t key = 0; key < COUNT(KEYS); key++) {
+        for (size_t owner = 0; owner < COUNT(OWNERS); owner++) {
+            if (says(output, KEYS[key]) && says(output, OWNERS[owner])) w.asked_at[key][owner] = w.now;
+        }
+    }
+    hf_session_written(session, output.size);
+}
+
+static void serve(void) {
+    for (size_t i = 0; i < hf_client_link_count(&w.client); i++) {
+        hf_session *session = hf_client_link(&w.client, i);
+        if (hf_session_wants(session, w.now) == HF_WANT_CLOSE) hf_session_closed(session, "not needed", w.now);
+        if (hf_session_wants(session, w.now) == HF_WANT_OPEN) {
+            hf_session_opening(session, w.now);
+            if (w.refusing) hf_session_closed(session, "refused", w.now);
+            else if (!w.mute) hf_session_opened(session, w.now);
+        }
+        if (session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY) write_output(session);
+    }
+}
+
+/* Ticks until nothing is due any more, which takes a few rounds: a connection that is closed is opened anew. */
+static void settle(void) {
+    int rounds = 0;
+    do {
+        MUST(rounds++ < 50);
+        hf_client_tick(&w.client, w.now);
+        serve();
+    } while (hf_client_deadline(&w.client) <= w.now);
+}
+
+/* Lets time pass, waking only when the client asks for it. */
+static void sleep_until(hf_time until) {
+    int wakes = 0;
+    settle();
+    for (hf_time at; (at = hf_client_deadline(&w.client)) < until;) {
+        MUST(wakes++ < 100000);
+        w.now = hf_time_max(w.now, at);
+        settle();
+    }
+    w.now = hf_time_max(w.now, until);
+    settle();
+}
+
+static void feed(hf_session *session, hf_slice bytes) {
+    char *exact = copy_of(bytes);
+    hf_session_feed(session, exact, bytes.size, w.now);
+    free(exact);
+    serve();
+}
+
+/* A message of our channel. */
+static void hear_message(hf_session *session, hf_slice text) {
+    char bytes[1024];
+    int head = snprintf(bytes, sizeof bytes, "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$%zu\r\n", text.size);
+    if ((size_t)head + text.size + 2 > sizeof bytes) return;
+    memcpy(bytes + head, text.data, text.size);
+    memcpy(bytes + head + text.size, "\r\n", 2);
+    feed(session, (hf_slice){bytes, (size_t)head + text.size + 2});
+}
+
+/* An array of integers, given as text with commas. */
+static void hear_integers(hf_session *session, hf_slice text) {
+    char bytes[1024];
+    size_t count = 1, used;
+    if (text.size > 200) return;
+    for (size_t i = 0; i < text.size; i++) count += text.data[i] == ',';
+    used = (size_t)snprintf(bytes, sizeof bytes, "*%zu\r\n:", count);
+    for (size_t i = 0; i < text.size; i++) {
+        bool next = text.data[i] == ',';
+        memcpy(bytes + used, next ? "\r\n:" : text.data + i, next ? 3 : 1);
+        used += next ? 3 : 1;
+    }
+    memcpy(bytes + used, "\r\n", 2);
+    feed(session, (hf_slice){bytes, used + 2});
+}
+
+static void be_closed(hf_session *session) {
+    hf_session_closed(session, "Connection reset by peer", w.now);
+    serve();
+}
+
+/* ---- what must hold ---- */
+
+static size_t index_of(hf_slice text, const char *const *list, size_t count) {
+    size_t i = 0;
+    while (i < count && !hf_slice_equal(text, hf_slice_of(list[i]))) i++;
+    return i;
+}
+
+static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) {
+    const hf_holds *holds = &client->holds;
+    MUST(hold->in_table && hold->refs > 0 && hold->heap_index == at);
+    MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->wake_at);
+    MUST(hf_holds_find(holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold)) == hold);
+    MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NOT) || hold->state == HF_HOLD_LEAVING ||
+         hold->state == HF_HOLD_ACQUIRING);
+    if (hold->state != HF_HOLD_HELD) return;
+    size_t key = index_of(hf_hold_key(hold), KEYS, COUNT(KEYS));
+    size_t owner = index_of(hf_hold_owner(hold), OWNERS, COUNT(OWNERS));
+    MUST(key < COUNT(KEYS) && owner < COUNT(OWNERS));
+    MUST(hold->count > hold->base && hf_hold_own(hold) > 0);
+    hf_time lease = hf_time_max(hold->lease, w.client.config.grant_lease);
+    MUST(hold->valid_until <= hf_lease_end(w.asked_at[key][owner], lease));
+    MUST(client->quorum || hold->wake_at <= hf_time_max(hold->valid_until, w.now));
+}
+
+static void check_op(const hf_op *op) {
+    MUST(!op->done || op->failure.code == HF_OK || memchr(op->failure.text, '\0', sizeof op->failure.text));
+    MUST(!op->done || op->failure.code == HF_OK || is_printable(op->failure.text));
+    MUST(!op->done || op->failure.code == HF_OK || !strstr(op->failure.text, "hushhush"));
+    MUST(!op->done || !op->blocked || op->spec.kind != HF_OP_ACQUIRE);
+}
+
+static void check_client(const hf_client *client) {
+    size_t waiting = 0;
+    for (size_t i = 0; i < client->holds.count; i++) check_hold(client, client->holds.heap[i], i);
+    for (const hf_op *op = client->ops; op; op = op->next) {
+        waiting += op->events;
+        check_op(op);
+    }
+    for (size_t i = 0; i < client->node_count; i++) waiting -= client->nodes[i]->waiting;
+    MUST(waiting == 0);
+}
+
+static void check(void) {
+    const hf_quorum *quorum = w.client.quorum;
+    check_client(&w.client);
+    for (size_t i = 0; quorum && i < quorum->count; i++) check_client(quorum->members[i]);
+}
+
+/* ---- operations ---- */
+
+static void begin(hf_op_spec *spec) {
+    size_t free_place = 0;
+    while (free_place < MOST_OPS && w.ops[free_place]) free_place++;
+    if (free_place == MOST_OPS || w.client.holds.count > MOST_HOLDS) return;
+    spec->token_ttl_ms = spec->token_ttl_ms == 1 ? 0 : 604800000;
+    if (spec->lease > LEASES[3]) w.short_leases = false;
+    w.ops[free_place] = hf_client_begin(&w.client, spec, w.now);
+    MUST(w.ops[free_place] || w.failing);
+    serve();
+}
+
+static hf_op_spec on_key(input *in, hf_op_kind kind) {
+    return (hf_op_spec){.kind = kind,
+                        .names = &w.names[pick(in, COUNT(KEYS))],
+                        .owner = hf_slice_of(OWNERS[pick(in, COUNT(OWNERS))]),
+                        .layout = (hf_layout)pick(in, 3)};
+}
+
+static void begin_acquire(input *in) {
+    hf_op_spec spec = on_key(in, HF_OP_ACQUIRE);
+    spec.wait = WAITS[pick(in, COUNT(WAITS))];
+    spec.lease = LEASES[pick(in, COUNT(LEASES))];
+    unsigned flags = pick(in, 8);
+    spec.renewed = flags & 1;
+    spec.shared = flags & 2;
+    spec.token_ttl_ms = flags & 4 ? 1 : 0;
+    if (spec.layout == HF_LAYOUT_GUARD) spec.print = hf_slice_of("print");
+    begin(&spec);
+}
+
+static void begin_on_key(input *in, hf_op_kind kind) {
+    hf_op_spec spec = on_key(in, kind);
+    spec.lease = LEASES[3];
+    spec.keep = HF_SECOND;
+    spec.result = hf_slice_of("D");
+    if (kind == HF_OP_EXTEND) spec.lease = LEASES[pick(in, COUNT(LEASES))];
+    if (kind == HF_OP_COMPLETE) spec.layout = HF_LAYOUT_GUARD;
+    begin(&spec);
+}
+
+static void begin_plain(hf_op_kind kind) {
+    static const hf_slice args[] = {{"HGETALL", 7}, {"a", 1}};
+    hf_op_spec spec = {.kind = kind, .args = args, .arg_count = 2};
+    begin(&spec);
+}
+
+static void begin_all(input *in, hf_op_kind kind) {
+    hf_op_spec spec = {.kind = kind, .all = w.all, .all_count = 1 + pick(in, COUNT(KEYS))};
+    spec.owner = hf_slice_of(OWNERS[pick(in, COUNT(OWNERS))]);
+    spec.lease = LEASES[pick(in, COUNT(LEASES))];
+    spec.renewed = pick(in, 2);
+    begin(&spec);
+}
+
+static void end_op(size_t i) {
+    if (w.ops[i]) hf_op_end(w.ops[i], w.now);
+    w.ops[i] = NULL;
+    serve();
+}
+
+static hf_session *pick_link(input *in) {
+    return hf_client_link(&w.client, pick(in, (unsigned)hf_client_link_count(&w.client)));
+}
+
+static hf_hold *pick_hold(input *in) {
+    size_t count = w.client.holds.count;
+    unsigned i = pick(in, 64);
+    return count > 0 ? w.client.holds.heap[i % count] : NULL;
+}
+
+static void allow_all(void) {
+    for (size_t i = 0; i < w.client.holds.count; i++) hf_client_allow(&w.client, w.client.holds.heap[i], w.now);
+}
+
+/* ---- the input ---- */
+
+static void step(input *in) {
+    hf_op *op;
+    hf_hold *hold;
+    hf_session *link;
+    switch (take_byte(in)) {
+    case 'a': begin_acquire(in); break;
+    case 'r': begin_on_key(in, HF_OP_RELEASE); break;
+    case 'c': begin_on_key(in, HF_OP_COMPLETE); break;
+    case 'e': begin_on_key(in, HF_OP_EXTEND); break;
+    case 'k': begin_on_key(in, HF_OP_CHECK); break;
+    case 'f': begin_on_key(in, HF_OP_FORCE); break;
+    case 'i': begin_on_key(in, HF_OP_INFO); break;
+    case 't': begin_on_key(in, HF_OP_TTL); break;
+    case 'p': begin_plain(HF_OP_PING); break;
+    case 'x': begin_plain(HF_OP_COMMAND); break;
+    case 'A': begin_all(in, HF_OP_ACQUIRE_ALL); break;
+    case 'R': begin_all(in, HF_OP_RELEASE_ALL); break;
+    case 'I':
+        if ((op = w.ops[pick(in, MOST_OPS)])) hf_op_interrupt(op, w.now);
+        break;
+    case 'G':
+        if ((op = w.ops[pick(in, MOST_OPS)])) hf_op_give_up(op, w.now);
+        break;
+    case 'E': end_op(pick(in, MOST_OPS)); break;
+    case 'b':
+        if ((hold = pick_hold(in))) hf_client_abandon(&w.client, hold, 1, w.now);
+        break;
+    case 'l': allow_all(); break;
+    case '<':
+        link = pick_link(in);
+        feed(link, take_until(in, '~'));
+        break;
+    case 'm':
+        link = pick_link(in);
+        hear_message(link, take_until(in, '~'));
+        break;
+    case '*':
+        link = pick_link(in);
+        hear_integers(link, take_until(in, '~'));
+        break;
+    case '~': feed(pick_link(in), hf_slice_of("~")); break;
+    case '=':
+        link = pick_link(in);
+        feed(link, hf_slice_of(REPLIES[pick(in, COUNT(REPLIES))]));
+        break;
+    case '!': be_closed(pick_link(in)); break;
+    case 'o':
+        link = pick_link(in);
+        if (link->state == HF_SESSION_OPENING && !link->closing) hf_session_opened(link, w.now);
+        break;
+    case '/': w.refusing = !w.refusing; break;
+    case '_': w.mute = !w.mute; break;
+    case '+': sleep_until(w.now + STEPS[pick(in, COUNT(STEPS))]); break;
+    case '>': w.now += STEPS[pick(in, COUNT(STEPS))]; break;
+    case 'n': hf_client_notice(&w.client, w.now); break;
+    case 'Z': hf_client_close(&w.client, w.now); break;
+    case 'M':
+        w.failing = true;
+        memerr_fail(1 + pick(in, 32));
+        break;
+    default: break;
+    }
+}
+
+static bool begin_client(input *in) {
+    static const unsigned char entropy[24] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 99};
+    static const hf_server servers[] = {{.host = "h", .port = 1, .label = "h:1"},
+                                        {.host = "h", .port = 2, .label = "h:2"},
+                                        {.host = "h", .port = 3, .label = "h:3"}};
+    unsigned flags = pick(in, 16);
+    hf_client_config config = {.grant_lease = 2 * HF_SECOND,
+                               .keeper = flags & 1 ? HF_LINK_CALLS : HF_LINK_KEEPER,
+                               .attended = flags & 2,
+                               .session = {.server = {.host = "h", .port = 1, .label = "h:1"},
+                                           .connect_timeout = HF_SECOND,
+                                           .command_timeout = 3 * HF_SECOND}};
+    if (flags & 4) {
+        config.session.server.db = 3;
+        snprintf(config.session.server.password, sizeof config.session.server.password, "hushhush");
+        snprintf(config.session.name, sizeof config.session.name, "holdfast");
+    }
+    if (flags & 8) {
+        config.mode = HF_MODE_QUORUM;
+        config.servers = servers;
+        config.server_count = COUNT(servers);
+    }
+    memset(&w, 0, sizeof w);
+    w.now = 1000 * HF_SECOND;
+    w.short_leases = true;
+    for (size_t i = 0; i < COUNT(KEYS); i++) {
+        if (!hf_names_make(&w.names[i], hf_slice_of(KEYS[i]))) return false;
+        w.all[i] = &w.names[i];
+    }
+    return hf_client_init(&w.client, &config, entropy);
+}
+
+/* Nobody answers any more: every operation that does not wait for ever ends by itself. */
+static void await_ends(void) {
+    for (size_t i = 0; i < MOST_OPS; i++) {
+        if (w.ops[i] && w.ops[i]->spec.wait == HF_NEVER) end_op(i);
+    }
+    sleep_until(w.now + LONGEST_WAIT + 4 * HF_SECOND);
+    for (size_t i = 0; i < MOST_OPS; i++) {
+        const hf_op *op = w.ops[i];
+        if (!op || op->done) continue;
+        fprintf(stderr, "operation %zu of kind %d, state %d, blocked %d, has not ended\n", i, (int)op->spec.kind,
+                (int)op->state, op->blocked);
+        abort();
+    }
+}
+
+static void close_client(bool to_rest) {
+    hf_client_close(&w.client, w.now);
+    check();
+    for (const hf_op *op = w.client.ops; op; op = op->next) MUST(op->done);
+    if (!to_rest || !w.short_leases) return;
+    sleep_until(w.now + SETTLED_AFTER);
+    MUST(hf_client_is_quiet(&w.client));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    input in = {(const char *)data, (const char *)data + size};
+    if (!begin_client(&in)) abort();
+    unsigned end = pick(&in, 4);
+    for (int steps = 0; in.at < in.end && steps < MOST_STEPS; steps++) {
+        step(&in);
+        check();
+    }
+    memerr_fail(0);
+    w.refusing = end & 2;
+    w.mute = false;
+    if (end & 1) await_ends();
+    close_client(end != 0);
+    for (size_t i = 0; i < MOST_OPS; i++) end_op(i);
+    hf_client_free(&w.client);
+    for (size_t i = 0; i < COUNT(KEYS); i++) hf_names_free(&w.names[i]);
+    return 0;
+}

@@ -1,0 +1,393 @@
+local command = require "spec.support.command"
+local crowd = require "spec.support.crowd"
+local holdfast = require "holdfast"
+local leaks = require "spec.support.leaks"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local sentinel = require "spec.support.sentinel"
+
+local PATIENCE = 30 -- seconds: a bound for a machine that does much else, not what it takes
+
+local set, clients
+
+local function client(options)
+  options.url = options.url or set:url()
+  local one = holdfast.new(options)
+  clients[#clients + 1] = one
+  return one
+end
+
+local function start(options)
+  set = sentinel.start(options)
+  return set
+end
+
+local function eventually(condition)
+  return assert.is_truthy(process.wait_until(condition, PATIENCE))
+end
+
+local function url_of(list, name)
+  local hosts = {}
+  for i, server in ipairs(list) do hosts[i] = "127.0.0.1:" .. server.port end
+  return ("redis+sentinel://%s/%s"):format(table.concat(hosts, ","), name or set.name)
+end
+
+local function fails(code, text, got, message, kind)
+  assert.is_nil(got)
+  assert.are.equal(code, kind)
+  assert.is_truthy(message:find(text, 1, true), message)
+end
+
+local function is_replica(server)
+  local role = server:try_cli("ROLE")
+  return role and role[1] == "slave"
+end
+
+-- From now on the replica hears nothing of its master.
+local function cut_off(replica, master)
+  replica:cli("CONFIG", "SET", "masterauth", "wrong")
+  master:cli("CLIENT", "KILL", "TYPE", "replica")
+end
+
+-- A failover has written that down in its file.
+local function mend(replica)
+  replica:cli("CONFIG", "SET", "masterauth", "data")
+  assert.are.equal("OK", replica:cli("CONFIG", "REWRITE"))
+end
+
+before_each(function() clients = {} end)
+
+after_each(function()
+  for _, one in ipairs(clients) do one:close() end
+  if set then set:stop() end
+  set = nil
+end)
+
+describe("a client of Sentinels", function()
+  it("finds the master, with the login and the database of the data servers", function()
+    start { password = "data", sentinel_password = "watch" }
+    local lock = client({ url = set:url(3), sentinel_password = "watch" }):lock("k")
+    assert(lock:acquire(0))
+    local master = set:master()
+    assert.are.equal(1, master:cli("EVAL", "redis.call('SELECT', 3) return redis.call('EXISTS', 'k')", 0))
+    assert(lock:release())
+    for _, server in ipairs(set:replicas()) do assert.is_nil(server:cli("CLIENT", "LIST"):find("name=holdfast ", 1, true)) end
+  end)
+
+  it("is denied where its login is wrong, and says by whom", function()
+    start { password = "data", sentinel_password = "watch" }
+    local first = "127.0.0.1:" .. set.sentinels[1].port
+    fails("denied", "sentinel " .. first .. ": WRONGPASS", client({ sentinel_password = "wrong" }):lock("k"):acquire(5))
+    fails("denied", "sentinel " .. first .. ": NOAUTH", client({}):lock("k"):acquire(5))
+    local other = set:url():gsub(":data@", ":wrong@")
+    local _, message = client({ url = other, sentinel_password = "watch" }):lock("k"):acquire(5)
+    fails("denied", ('on master "%s" at 127.0.0.1:%d: WRONGPASS'):format(set.name, set:master().port), nil, message, "denied")
+    assert.is_nil(message:find("wrong", 1, true))
+  end)
+
+  it("says that nobody knows the name, that nobody is there, that a host has no address", function()
+    start { sentinels = 1, quorum = 1 }
+    fails("unreachable", "knows this master", client({ url = url_of(set.sentinels, "other") }):lock("k"):acquire(5))
+    set.sentinels[1]:kill("KILL")
+    fails("unreachable", "answers (Connection refused)", client({}):lock("k"):acquire(5))
+    local nowhere = client { url = "redis+sentinel://nowhere.invalid/x" }
+    fails("unreachable", "no sentinel of nowhere.invalid:26379 answers (", nowhere:lock("k"):acquire(5))
+  end)
+
+  it("needs one of its Sentinels to find the master, and none to go on", function()
+    start {}
+    set.sentinels[1]:kill("KILL")
+    local held = client({}):lock("k", { lease = 1, watchdog = true })
+    assert(held:acquire(0))
+    set:hang(set.sentinels[2])
+    assert(client({}):lock("k2"):acquire(5))
+    set:resume(set.sentinels[2])
+    set.sentinels[2]:kill("KILL")
+    set.sentinels[3]:kill("KILL")
+    local renewed = client({}):stats().renewals
+    process.wait_until(function() return held:lost() or clients[1]:stats().renewals > renewed + 4 end, PATIENCE)
+    assert.is_nil(held:lost())
+    assert.is_true(held:check())
+    assert(held:release())
+    fails("unreachable", "no sentinel of ", client({}):lock("k3"):acquire(0))
+  end)
+
+  it("works in the command", function()
+    start {}
+    local code, output = command.run(nil, { "run", "--url", set:url(), "job", "--", "echo", "done" })
+    assert.are.equal("done\n", output)
+    assert.are.equal(0, code)
+  end)
+end)
+
+describe("after a failover", function()
+  it("a client goes to the new master, with what it holds", function()
+    start {}
+    local old = set:master()
+    local lock = client({ command_timeout = 20 }):lock("k", { lease = 30 })
+    assert(lock:acquire(0))
+    assert.are.equal(1, old:cli("WAIT", 1, 0))
+    old:kill("KILL")
+    assert(client({ command_timeout = 20 }):lock("other"):acquire(20))
+    local new = set:wait_failover(old)
+    assert.is_true(lock:check())
+    assert.are.equal(1, new:cli("EXISTS", "k"))
+    assert(lock:release())
+    assert.are.equal(0, new:cli("EXISTS", "k"))
+  end)
+
+  it("a lock that the new master does not know is told lost at once, one with replicas asked for was never had", function()
+    start { password = "data" }
+    local old, replica = set:master(), set:replicas()[1]
+    cut_off(replica, old)
+    local lost = client({}):lock("k", { lease = 300, watchdog = true })
+    assert(lost:acquire(0))
+    fails("no_quorum", "0 of 1 replicas confirmed within 0.2 s",
+      client({ sync = { timeout = 0.2 } }):lock("careful"):acquire(0))
+    eventually(function() return old:cli("EXISTS", "careful") == 0 end)
+    old:kill("KILL")
+    set:wait_failover(old)
+    eventually(function() return lost:lost() end)
+    assert.are.equal("deleted", lost:lost())
+    assert(client({ command_timeout = 20 }):lock("k"):acquire(5))
+  end)
+
+  it("a waiter goes on to wait at the new master", function()
+    start {}
+    local old = set:master()
+    local holder = client { command_timeout = 20 }
+    local lock = holder:lock("k", { lease = 60 })
+    assert(lock:acquire(0))
+    local waiter = process.lua {
+      code = [[
+        local lock = require("holdfast").new(arg[1]):lock("k", { wait = 60 })
+        print(lock:acquire())
+      ]],
+      args = { set:url() },
+    }
+    eventually(function() return old:cli("ZCARD", crowd.queue_of("k")) == 1 end)
+    assert.are.equal(1, old:cli("WAIT", 1, 0))
+    old:kill("KILL")
+    local new = set:wait_failover(old)
+    eventually(function() return new:cli("PUBSUB", "CHANNELS", "holdfast_grant:*")[1] end)
+    assert(lock:release())
+    assert.is_truthy(waiter:wait_output("held", PATIENCE), waiter:output())
+    waiter:stop()
+  end)
+
+  it("an old master that hung is left alone when it goes on", function()
+    start {}
+    local old = set:master()
+    local lock = client({ command_timeout = 20 }):lock("k", { lease = 60, watchdog = true })
+    assert(lock:acquire(0))
+    assert.are.equal(1, old:cli("WAIT", 1, 0))
+    set:hang(old)
+    local new = set:wait_failover(old)
+    local other = client({ command_timeout = 20 }):lock("k2")
+    assert(other:acquire(20))
+    set:resume(old)
+    assert.is_true(lock:check())
+    assert.are.equal(1, new:cli("EXISTS", "k2"))
+    eventually(function() return is_replica(old) end)
+    assert(lock:release())
+    assert(other:release())
+  end)
+
+  it("what a server refuses because it has become a replica is asked of the master", function()
+    start {}
+    local old, new = set:master(), set:replicas()[1]
+    local one = client { command_timeout = 30 }
+    assert(one:ping())
+    old:cli("REPLICAOF", "127.0.0.1", new.port)
+    local lock = one:lock("k")
+    assert(lock:acquire(30))
+    assert.are.equal("master", new:cli("ROLE")[1])
+    assert.are.equal(1, new:cli("EXISTS", "k"))
+    assert(lock:release())
+  end)
+
+  it("a failover that was asked for is noticed by its own links", function()
+    start {}
+    local lock = client({ command_timeout = 20 }):lock("k", { lease = 60, watchdog = true })
+    assert(lock:acquire(0))
+    assert.are.equal(1, set:master():cli("WAIT", 1, 0))
+    local old = set:master()
+    local new = set:fail_over()
+    eventually(function() return is_replica(old) end)
+    assert(lock:extend(90))
+    assert.is_true(new:cli("PTTL", "k") > 60000)
+    assert(lock:release())
+  end)
+end)
+
+-- ---- under load ----
+
+describe("eight processes under load", function()
+  local one_lock
+
+  local function start_workers(options)
+    leaks.excuse("the processes are killed in the middle of it")
+    start { password = "data" }
+    one_lock = crowd.new(set, "k")
+    options.stubborn, options.inside, options.seconds = 1, 0.002, 600
+    for i = 1, 8 do one_lock:add("w" .. i, options) end
+    assert(process.wait_until(function() return #one_lock:history().names > 50 end, PATIENCE))
+  end
+
+  after_each(function() one_lock:stop() end)
+
+  local function turns() return one_lock.store:cli("LLEN", "crowd:history") end
+
+  local function more_turns(count)
+    local before = turns()
+    eventually(function() return turns() > before + count end)
+  end
+
+  -- → seconds from the Sentinels' new word to the next turn
+  local function back_after_failover()
+    local old = set:master()
+    old:kill("KILL")
+    set:wait_failover(old)
+    local from, before = process.now(), turns()
+    eventually(function() return turns() > before + 2 end)
+    local took = process.now() - from
+    old:restart()
+    set:wait_ready()
+    more_turns(50)
+    return took
+  end
+
+  it("are back soon after each kill -9 of the master", function()
+    start_workers {}
+    local took = math.min(back_after_failover(), back_after_failover())
+    assert.is_true(took < 2, took)
+  end)
+
+  it("with a replica for each acquire never hold at the same time", function()
+    start_workers { sync = 1 }
+    for i = 1, 2 do
+      local old = set:master()
+      cut_off(set:replicas()[1], old)
+      local slow = one_lock:add("slow" .. i, { sync = 1, stubborn = 1, inside = 5 })
+      assert.are.equal("failed", slow:wait_output("ready\n(%l+)", PATIENCE))
+      old:kill("KILL")
+      mend(set:wait_failover(old))
+      old:restart()
+      set:wait_ready()
+      more_turns(50)
+    end
+    local history = one_lock:history()
+    assert.is_nil(history.overlap)
+    for i = 2, #history.tokens do
+      assert.is_true(history.tokens[i] > history.tokens[i - 1], "a token that does not grow")
+    end
+  end)
+end)
+
+-- ---- sync ----
+
+describe("with sync", function()
+  local master, replica
+
+  before_each(function()
+    master = redis.start { tcp = true }
+    replica = redis.start { replica_of = master }
+    eventually(function() return master:cli("SET", "seen", 1) == "OK" and master:cli("WAIT", 1, 100) == 1 end)
+    master:cli("DEL", "seen")
+  end)
+
+  after_each(function()
+    replica:stop()
+    master:stop()
+  end)
+
+  local function synced(options)
+    options.url, options.sync = master:url(), options.sync or { replicas = 1, timeout = 1 }
+    return client(options)
+  end
+
+  it("a lock is on the replica when acquire returns", function()
+    for i = 1, 50 do
+      local lock = synced({}):lock("k" .. i)
+      assert(lock:acquire(0))
+      assert.are.equal(1, replica:cli("EXISTS", "k" .. i))
+      assert(lock:release())
+    end
+  end)
+
+  it("an acquire without enough replicas is undone", function()
+    local one = synced { sync = { replicas = 2, timeout = 0.5 } }
+    local lock = one:lock("k")
+    fails("no_quorum", "1 of 2 replicas confirmed within 0.5 s", lock:acquire(0))
+    assert.is_false(lock:is_held())
+    eventually(function() return master:cli("EXISTS", "k") == 0 end)
+    fails("no_quorum", "1 of 2", one:multi_lock({ "a", "b" }):acquire(0))
+    eventually(function() return master:cli("EXISTS", "a", "b") == 0 end)
+  end)
+
+  it("a re-entry without them leaves the hold as it was", function()
+    local lock = synced({ sync = { timeout = 1 } }):lock("k")
+    assert(lock:acquire(0))
+    replica:kill("STOP")
+    fails("no_quorum", "0 of 1", lock:acquire(0))
+    fails("no_quorum", "0 of 1", lock:extend(60))
+    replica:kill("CONT")
+    assert.are.equal(1, lock:holds())
+    assert.is_true(lock:remaining() < 31)
+    assert(lock:release())
+    assert.are.equal(0, master:cli("EXISTS", "k"))
+  end)
+
+  it("a lock is handed over when the replica has it", function()
+    local first = synced({}):lock("k")
+    assert(first:acquire(0))
+    local waiter = process.lua {
+      code = [[
+        local client = require("holdfast").new { url = arg[1], sync = { timeout = 1 } }
+        print(client:lock("k"):acquire(60))
+        print(client:stats().grants)
+      ]],
+      args = { master:url() },
+    }
+    eventually(function() return master:cli("ZCARD", crowd.queue_of("k")) == 1 end)
+    local monitor = master:monitor()
+    assert(first:release())
+    assert.is_truthy(waiter:wait_output("held", PATIENCE), waiter:output())
+    assert.is_true(monitor:count("WAIT") >= 1)
+    monitor:close()
+    waiter:stop()
+  end)
+
+  it("renewals that no replica confirms end in a loss that is told", function()
+    local lock = synced({ sync = { timeout = 0.5 } }):lock("k", { lease = 3, watchdog = true })
+    assert(lock:acquire(0))
+    process.wait_until(function() return clients[1]:stats().renewals > 1 end, PATIENCE)
+    assert.is_nil(lock:lost())
+    replica:kill("STOP")
+    eventually(function() return lock:lost() end)
+    replica:kill("CONT")
+    assert.are.equal("unreachable", lock:lost())
+  end)
+
+  it("a user who may not wait is told so", function()
+    master:cli("ACL", "SETUSER", "limited", "on", ">pass", "~*", "&*", "+@all", "-wait")
+    local one = client { url = ("redis://limited:pass@127.0.0.1:%d"):format(master.port), sync = {} }
+    fails("denied", "WAIT for replicas: NOPERM", one:lock("k"):acquire(0))
+    eventually(function() return master:cli("EXISTS", "k") == 0 end)
+  end)
+
+  it("options are checked", function()
+    local function bad(options, text)
+      local good, message = pcall(function() holdfast.new(options) end)
+      assert.is_false(good)
+      assert.is_truthy(message:find(text, 1, true), message)
+      assert.is_truthy(message:find("sentinel_spec.lua", 1, true), message)
+    end
+    bad({ sync = true }, "sync must be a table")
+    bad({ sync = { replicas = 0 } }, "holdfast.new: sync: replicas must be a whole number")
+    bad({ sync = { replica = 1 } }, 'did you mean "replicas"?')
+    bad({ sync = { timeout = 3 } }, "timeout must be less than command_timeout")
+    bad({ sync = { timeout = 0.2 }, command_timeout = 0.1 }, "timeout must be less than command_timeout")
+    bad({ sentinel_password = {} }, "sentinel_password must be")
+  end)
+end)

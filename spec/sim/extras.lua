@@ -1,0 +1,92 @@
+-- What a plan gets on top of what its seed has always stood for: servers that refuse, clients that wait for their
+-- owners' word, several locks in one step, fingerprints. Its numbers are its own, so without it a seed's plan is the
+-- same as ever.
+
+local Prng = require "spec.sim.prng"
+
+local S = 1000000
+local MOST_KEYS = 3
+local NAMES = { "a", "b", "c" }
+local REFUSALS = { "oom", "loading", "busy", "readonly", "misconf", "noperm", "nochannel" }
+local PRINTS = { "", "A", "A", "B" }
+
+local function each(plan, what, run)
+  for _, part in ipairs(plan.parts) do
+    if part.what == what then run(part) end
+  end
+end
+
+local function has(plan, what)
+  local found = false
+  each(plan, what, function() found = true end)
+  return found
+end
+
+-- The server answers with errors for a while.
+local function add_refusals(prng, plan)
+  for _ = 1, prng:range(1, 2) do
+    plan.parts[#plan.parts + 1] = {
+      what = "mishap", kind = prng:pick(REFUSALS), at = prng:range(0, prng:pick { 20000, 500000, 5 * S }), process = 1,
+      link = "calls", duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = 0, key = plan.keys[1].name,
+    }
+  end
+end
+
+-- Clients as in OpenResty: a hold is renewed after its owner's word alone, and owners may go without a word.
+local function attend(prng, plan)
+  local attended = {}
+  each(plan, "process", function(process)
+    attended[process.index] = prng:chance(70)
+    process.attended = attended[process.index]
+    process.keeper_link = process.keeper_link and not process.attended
+  end)
+  each(plan, "task", function(task)
+    if not attended[task.process] or task.owner or not prng:chance(30) then return end
+    task.finish, task.force = "vanish", nil
+    task.noticed = prng:range(0, prng:pick { 50000, 2 * S, 15 * S })
+  end)
+end
+
+local function lock_keys(plan)
+  local keys = {}
+  for _, key in ipairs(plan.keys) do
+    if key.layout == "lock" then keys[#keys + 1] = key.name end
+  end
+  return keys
+end
+
+local function some_of(prng, keys)
+  local chosen = {}
+  for i, key in ipairs(keys) do
+    if #chosen + #keys - i < 2 or prng:chance(70) then chosen[#chosen + 1] = key end
+  end
+  return chosen
+end
+
+local function take_several(prng, plan)
+  for i = #plan.keys + 1, prng:range(2, MOST_KEYS) do plan.keys[i] = { name = NAMES[i], layout = "lock" } end
+  local keys = lock_keys(plan)
+  if #keys < 2 then return end
+  each(plan, "task", function(task)
+    if task.layout ~= "lock" or task.owner or not prng:chance(60) then return end
+    task.several, task.together = some_of(prng, keys), prng:chance(70)
+    task.also, task.force, task.naps = nil, nil, { task.naps[1] }
+    if task.finish == "drop" then task.finish = "release" end
+    if prng:chance(20) then task.patience, task.lease = prng:range(100, 4000), 10 end
+  end)
+end
+
+local function add_prints(prng, plan)
+  each(plan, "task", function(task)
+    if task.layout == "guard" then task.print = prng:pick(PRINTS) end
+  end)
+end
+
+-- plan: of plan.lua; changed in place
+return function(plan)
+  local prng = Prng.new((plan.seed * 5 + 77) % 2147483647)
+  if prng:chance(25) then attend(prng, plan) end
+  if prng:chance(25) then take_several(prng, plan) end
+  if prng:chance(50) then add_prints(prng, plan) end
+  if not plan.calm and not has(plan, "foreign") and prng:chance(30) then add_refusals(prng, plan) end
+end

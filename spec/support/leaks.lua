@@ -1,0 +1,124 @@
+-- Fails every test that leaves something behind: a descriptor of this process, and on a server of spec.support.redis a
+-- channel, a queue of waiters, or a connection that no open client of this process accounts for.
+--
+-- A server is looked at when it is stopped and, if it goes on, after the test. What is wrong has some time to go away.
+-- A test that cannot keep to this says so: require("spec.support.leaks").excuse(reason)
+
+local core = require "holdfast.core"
+local lfs = require "lfs"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local leaks = {
+  test = nil, -- the name of the test that runs
+  patience = 2, -- seconds
+}
+
+local LINKS = 3 -- connections of a client to a server
+
+local clients = setmetatable({}, { __mode = "k" })
+local under_test, excused, before, found = false, nil, nil, {}
+
+function leaks.excuse(reason)
+  excused = assert(reason, "why?")
+end
+
+-- ---- what there is ----
+
+local function descriptors()
+  local count = 0
+  for _ in lfs.dir("/proc/self/fd") do count = count + 1 end
+  for server in pairs(redis.running) do
+    if server.control then count = count - 1 end
+  end
+  return count
+end
+
+-- A hung server answers nobody; Sentinels and nodes of a cluster have connections of their own among themselves.
+local function can_tell(server)
+  if server.process:status() or server.options.sentinel or server.options.cluster then return false end
+  local file = io.open(("/proc/%d/stat"):format(server.pid))
+  local state = file and file:read("*a"):match("%) (%a)")
+  if file then file:close() end
+  return state == "S" or state == "R"
+end
+
+-- Connections that open clients may have to this server.
+local function explained(server)
+  local count = 0
+  for client in pairs(clients) do
+    local open = not tostring(client):find("(closed)", 1, true)
+    local label = open and core.client.server(client)
+    local here = label == "unix:" .. server.path or label == ("127.0.0.1:%d"):format(server.port or 0)
+    if here then count = count + LINKS end
+  end
+  return count
+end
+
+local function queues(keys)
+  local list = {}
+  for _, key in ipairs(keys) do
+    if key:find("^holdfast_queue:") then list[#list + 1] = key end
+  end
+  return list
+end
+
+-- What is wrong on the server; nil: nothing, or it does not say.
+local function wrong_on(server)
+  local ok, seen = pcall(server.leaks, server)
+  if not ok then return nil end
+  local open, waiting = explained(server), queues(seen.keys)
+  local channels = open == 0 and seen.channels or {}
+  if #waiting == 0 and #channels == 0 and seen.clients <= open then return nil end
+  return ("left on the server: queues %q, channels %q, %d connections"):format(
+    table.concat(waiting, " "), table.concat(channels, " "), seen.clients)
+end
+
+local function collect()
+  collectgarbage()
+  collectgarbage()
+end
+
+-- ---- when it is looked at ----
+
+local function settle(look)
+  if not look() then return end
+  collect()
+  process.wait_until(function() return not look() end, leaks.patience)
+  found[#found + 1] = look()
+end
+
+local function look_at(server)
+  if excused or not can_tell(server) then return end
+  settle(function() return wrong_on(server) end)
+end
+
+function leaks.begin_test()
+  collect()
+  under_test, excused, found, before = true, nil, {}, descriptors()
+end
+
+function leaks.end_test()
+  under_test = false
+  for server in pairs(redis.running) do look_at(server) end
+  if excused then return end
+  settle(function()
+    local now = descriptors()
+    if now ~= before then return ("%d descriptors were open before the test, %d after"):format(before, now) end
+  end)
+  if #found > 0 then error(("%s: %s"):format(leaks.test, table.concat(found, "; ")), 0) end
+end
+
+-- Clients are counted from here on.
+local new = core.client.new
+function core.client.new(...)
+  local client, wrong = new(...)
+  if client then clients[client] = true end
+  return client, wrong
+end
+
+function redis.on_stop(server)
+  if under_test then look_at(server) end
+end
+
+return leaks

@@ -1,0 +1,397 @@
+local certificates = require "spec.support.certificates"
+local core = require "holdfast.core"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+
+local options = { tcp = true }
+local world = require("spec.support.world").new(options)
+
+local TIMEOUT = 0.5 -- where no connection is expected anyway
+local SLACK = 1.5   -- a busy machine's, on top of what is promised
+
+local made
+
+setup(function()
+  made = certificates.make()
+  options.tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert }
+end)
+before_each(world.open)
+after_each(world.close)
+
+local function server_with(cert, more)
+  local all = { tls = { cert = cert.cert, key = cert.key, ca = made.ca.cert } }
+  for name, value in pairs(more or {}) do all.tls[name] = value end
+  return world.another(all)
+end
+
+-- A client that trusts `ca`, or as `opts` say otherwise.
+local function client(opts)
+  opts = opts or {}
+  opts.url = opts.url or world.server:tls_url()
+  opts.tls = opts.tls or {}
+  if not opts.tls.ca_path and not opts.tls.ca_file then opts.tls.ca_file = made.ca.cert end
+  return world.client(opts)
+end
+
+local function round_trip(one)
+  local lock = one:lock("k")
+  assert(lock:acquire(0))
+  assert.is_true(lock:check())
+  assert(lock:release())
+end
+
+-- No lock comes of it: unreachable, for this reason, and the message names the server.
+local function fails(reason, opts)
+  opts.connect_timeout = opts.connect_timeout or 5
+  local one = opts.tls and client(opts) or world.client(opts)
+  local lock = one:lock("k")
+  local got, message, code = lock:acquire(0)
+  assert.is_nil(got)
+  assert.equal("unreachable", code)
+  assert.is_truthy(message:find(reason, 1, true), message)
+  assert.is_truthy(message:find(opts.url:match("([%w%.]+:%d+)$"), 1, true), message)
+  assert.is_false(lock:is_held())
+  return message
+end
+
+describe("over TLS", function()
+  it("a lock is taken, checked and released, by name and by address", function()
+    round_trip(client())
+    round_trip(client { url = world.server:tls_url("127.0.0.1") })
+    round_trip(client { url = world.server:tls_url() .. "/3" })
+  end)
+
+  it("a user logs in", function()
+    local server = world.another { tls = options.tls, password = "secret", users = { "app on >pass ~* &* +@all" } }
+    round_trip(client { url = server:tls_url() })
+    round_trip(client { url = server:tls_url():gsub(":secret@", "app:pass@") })
+    local got, _, code = client { url = server:tls_url():gsub(":secret@", ":wrong@") }:lock("k"):acquire(0)
+    assert.is_nil(got)
+    assert.equal("denied", code)
+  end)
+
+  it("TLS 1.2 will do", function()
+    local server = world.another { tls = options.tls, conf = { "tls-protocols TLSv1.2" } }
+    round_trip(client { url = server:tls_url() })
+  end)
+
+  it("who waits is handed the lock", function()
+    local lock = client():lock("k")
+    assert(lock:acquire(0))
+    local child = world.program {
+      code = [[
+        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
+        local lock = client:lock("k")
+        local got = lock:acquire(20)
+        print(got == lock, client:stats().grants, lock:release())
+      ]],
+      args = { world.server:tls_url(), made.ca.cert },
+    }
+    assert.is_truthy(process.wait_until(function() return lock:info().waiters == 1 end, 10))
+    assert(lock:release())
+    assert.same({ "exit", 0 }, { child:wait(10) })
+    assert.matches("true\t1\ttrue", child:output())
+  end)
+
+  -- Two records that come at once: what is decrypted is not left lying until the socket has more.
+  it("a grant right behind another message is heard", function()
+    local lock = client():lock("k")
+    assert(lock:acquire(0))
+    local child = world.program {
+      code = [[
+        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
+        local lock = client:lock("k")
+        local got = lock:acquire(20)
+        local stats = client:stats()
+        print(got == lock, stats.grants, stats.rechecks, lock:release())
+      ]],
+      args = { world.server:tls_url(), made.ca.cert },
+    }
+    assert.is_truthy(process.wait_until(function() return lock:info().waiters == 1 end, 10))
+    local channel = world.cli("PUBSUB", "CHANNELS")[1]
+    child:kill("STOP")
+    for _ = 1, 3 do world.cli("PUBLISH", channel, "unknown") end
+    assert(lock:release())
+    child:kill("CONT")
+    assert.same({ "exit", 0 }, { child:wait(10) })
+    assert.matches("true\t1\t0\ttrue", child:output())
+  end)
+
+  it("the watchdog renews", function()
+    local one = client { lease = 1.2 }
+    local lock = one:lock("k")
+    assert(lock:acquire(0))
+    assert.is_truthy(process.wait_until(function() return one:stats().renewals >= 3 end, 20))
+    assert.is_true(lock:check())
+    assert(lock:release())
+    assert.equal(0, one:stats().losses)
+  end)
+
+  it("commands and replies of megabytes pass", function()
+    local one = client()
+    local text = ("0123456789abcdef"):rep(131072)
+    assert.equal("OK", core.client.command(one, { "SET", "big", text }))
+    assert.is_true(core.client.command(one, { "GET", "big" }) == text)
+    assert.equal(1, core.client.command(one, { "DEL", "big" }))
+    assert.equal(1, one:stats().connections)
+  end)
+
+  it("servers make up a quorum, with or without it", function()
+    local urls = { world.server:tls_url(), world.server:url() }
+    for _ = 1, 3 do urls[#urls + 1] = world.another { tls = options.tls }:tls_url() end
+    local one = holdfast.new { servers = urls, mode = "quorum", tls = { ca_file = made.ca.cert } }
+    round_trip(one)
+    one:close()
+  end)
+
+  it("a client connects again when the server was restarted", function()
+    local lock = client():lock("k")
+    for _ = 1, 3 do
+      assert(lock:acquire(0)) assert(lock:release())
+      world.server:restart()
+    end
+    assert(lock:acquire(0)) assert(lock:release())
+  end)
+
+  it("a server that is killed kills no client", function()
+    local child = world.program {
+      code = [[
+        local sys = require "spec.support.sys"
+        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] }, lease = 0.5, command_timeout = 1 }
+        local lock = client:lock("k")
+        assert(lock:acquire())
+        print "held"
+        io.stdout:flush()
+        local till = sys.now() + 20
+        repeat lock:check() until not lock:is_held() or sys.now() > till
+        print(lock:is_held(), lock:lost() ~= nil)
+      ]],
+      args = { world.server:tls_url(), made.ca.cert },
+    }
+    assert.is_truthy(child:wait_output("held", 10))
+    world.server:kill()
+    assert.same({ "exit", 0 }, { child:wait(30) })
+    assert.matches("false\ttrue", child:output())
+  end)
+
+  it("the child of a fork makes connections of its own and leaves the parent's open", function()
+    local child = world.program {
+      code = [[
+        local sys = require "spec.support.sys"
+        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
+        local lock = client:lock("k")
+        assert(lock:acquire())
+        local pid = assert(sys.fork())
+        if pid == 0 then
+          local own = client:lock("other")
+          local ok = own:acquire(5) and own:release()
+          client:close()
+          sys.exit(ok and 0 or 1)
+        end
+        local till, how, code = sys.now() + 10
+        repeat how, code = sys.wait(pid) until how or sys.now() > till
+        for _ = 1, 3 do assert(lock:check()) end
+        print(how, code, lock:release(), client:stats().connections)
+      ]],
+      args = { world.server:tls_url(), made.ca.cert },
+    }
+    assert.same({ "exit", 0 }, { child:wait(20) })
+    assert.matches("exit\t0\ttrue\t1", child:output())
+  end)
+
+  it("forks while another thread is in the middle of handshakes end well", function()
+    local child = world.program {
+      code = [[
+        local sys = require "spec.support.sys"
+        local core = require "holdfast.core"
+        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
+        local lock = client:lock("k", { lease = 0.6, watchdog = true }) -- renewed every 0.2 s
+        for i = 1, 20 do
+          assert(lock:acquire(5))
+          -- all connections but this one: the watchdog has to make a new one
+          assert(core.client.command(client, { "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" }))
+          sys.sleep(0.19 + i / 1000)
+          local pid = assert(sys.fork())
+          if pid == 0 then
+            local own = client:lock("own" .. i)
+            local ok = own:acquire(5) and own:release()
+            sys.exit(ok and 0 or 1)
+          end
+          local till, how, code = sys.now() + 20
+          repeat how, code = sys.wait(pid) until how or sys.now() > till
+          assert(how == "exit" and code == 0, how)
+          lock:release()
+        end
+        client:close()
+        print "done"
+      ]],
+      args = { world.server:tls_url(), made.ca.cert },
+    }
+    assert.same({ "exit", 0 }, { child:wait(60) }, child:output())
+    assert.matches("done", child:output())
+  end)
+end)
+
+describe("a certificate", function()
+  it("of an authority that is not trusted is refused", function()
+    fails("certificate verify failed: ", { url = world.server:tls_url(), tls = { ca_file = made.other_ca.cert } })
+    fails("certificate verify failed: ", { url = world.server:tls_url() })
+  end)
+
+  it("of an authority in ca_path is trusted", function()
+    local directory = process.directory()
+    local from, to = io.open(made.ca.cert), io.open(directory .. "/ca.pem", "w")
+    to:write((from:read("*a")))
+    from:close()
+    to:close()
+    certificates.openssl("rehash %s", directory)
+    round_trip(client { tls = { ca_path = directory } })
+    process.remove(directory)
+  end)
+
+  it("for another name is refused, unless that is the one to expect", function()
+    local server = server_with(made.elsewhere)
+    fails("hostname mismatch", { url = server:tls_url(), tls = {} })
+    fails("IP address mismatch", { url = server:tls_url("127.0.0.1"), tls = {} })
+    round_trip(client { url = server:tls_url(), tls = { server_name = "redis.example" } })
+    fails("hostname mismatch", { url = server:tls_url(), tls = { server_name = "example" } })
+    fails("IP address mismatch", { url = world.server:tls_url(), tls = { server_name = "127.0.0.2" } })
+  end)
+
+  it("that has expired is refused", function()
+    local server = server_with(made.expired)
+    fails("certificate has expired", { url = server:tls_url(), tls = {} })
+  end)
+
+  it("is not looked at with verify = false", function()
+    for _, cert in ipairs { made.expired, made.elsewhere, made.stranger } do
+      round_trip(client { url = server_with(cert):tls_url(), tls = { ca_file = made.other_ca.cert, verify = false } })
+    end
+    round_trip(client { tls = { verify = true } })
+  end)
+
+  it("of the client is shown when the server asks", function()
+    local server = server_with(made.server, { clients = "yes" })
+    local given = { cert = made.client.cert, key = made.client.key }
+    round_trip(client { url = server:tls_url(), tls = given })
+    fails("the server wants a client certificate", { url = server:tls_url(), tls = {} })
+    fails("TLS: ", { url = server:tls_url(), tls = { cert = made.stranger.cert, key = made.stranger.key } })
+  end)
+
+  it("that cannot be read is named", function()
+    local url = world.server:tls_url()
+    fails("cannot use ca_file /nowhere: No such file", { url = url, tls = { ca_file = "/nowhere" } })
+    fails("cannot use ca_file " .. made.client.key, { url = url, tls = { ca_file = made.client.key } })
+    fails("cannot use cert /nowhere: No such file", { url = url, tls = { cert = "/nowhere", key = "/nowhere" } })
+    fails("cannot use key " .. made.server.key .. ": key values mismatch",
+      { url = url, tls = { cert = made.client.cert, key = made.server.key } })
+  end)
+
+  it("with an encrypted key asks nobody for a passphrase", function()
+    local key = made.directory .. "locked.key"
+    certificates.openssl("ec -in %s -aes128 -passout pass:secret -out %s", made.client.key, key)
+    local child = world.program {
+      code = [[
+        local tls = { ca_file = arg[2], cert = arg[3], key = arg[4] }
+        print(require("holdfast").new({ url = arg[1], tls = tls }):lock("k"):acquire(0))
+      ]],
+      args = { world.server:tls_url(), made.ca.cert, made.client.cert, key },
+    }
+    assert.same({ "exit", 0 }, { child:wait(10) })
+    assert.matches("^nil\tcannot acquire .*: TLS: cannot use key " .. key:gsub("%W", "%%%0"), child:output())
+  end)
+end)
+
+describe("a server", function()
+  it("with TLS tells a plain client so", function()
+    local port = world.server.tls_port
+    for _, login in ipairs { "", ":secret@", "app:secret@" } do
+      fails("use rediss://", { url = ("redis://%s127.0.0.1:%d"):format(login, port) })
+    end
+  end)
+
+  it("without TLS ends in the connect timeout, and the message asks", function()
+    local started = process.now()
+    local url = "rediss://127.0.0.1:" .. world.server.port
+    local message = fails("no TLS handshake in time; does the server speak TLS?",
+      { url = url, tls = {}, connect_timeout = TIMEOUT })
+    local took = process.now() - started
+    assert.is_true(took >= TIMEOUT * 0.9 and took < TIMEOUT + SLACK, message .. took)
+  end)
+
+  it("that answers something else does not speak TLS", function()
+    for _, answer in ipairs { "-ERR unknown command\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-x\r\n" } do
+      local child = world.program {
+        code = [[
+          local sys = require "spec.support.sys"
+          local listener, port = assert(sys.listen_tcp())
+          print("port " .. port .. " ") io.stdout:flush()
+          local fd = assert(sys.accept(listener, 20))
+          sys.read(fd, 20)
+          sys.write(fd, arg[1], 20)
+          sys.read(fd, 20)
+        ]],
+        args = { answer },
+      }
+      local port = assert(child:wait_output("port (%d+) ", 10))
+      fails("the server does not speak TLS", { url = "rediss://127.0.0.1:" .. port, tls = {} })
+    end
+  end)
+
+  it("that hangs in the handshake ends in the connect timeout", function()
+    local listener, port = assert(sys.listen_tcp())
+    local started = process.now()
+    fails("no TLS handshake in time", { url = "rediss://127.0.0.1:" .. port, tls = {}, connect_timeout = TIMEOUT })
+    assert.is_true(process.now() - started < TIMEOUT + SLACK)
+    sys.close(listener)
+  end)
+
+  it("that hangs up in the handshake is told from one that is not there", function()
+    local child = world.program {
+      code = [[
+        local sys = require "spec.support.sys"
+        local listener, port = assert(sys.listen_tcp())
+        print("port " .. port .. " ") io.stdout:flush()
+        local fd = assert(sys.accept(listener, 20))
+        sys.read(fd, 20)
+        sys.close(fd)
+      ]],
+    }
+    local url = "rediss://127.0.0.1:" .. assert(child:wait_output("port (%d+) ", 10))
+    fails("closed the connection during the TLS handshake", { url = url, tls = {} })
+    child:wait(10)
+    fails("Connection refused", { url = url, tls = {} })
+  end)
+end)
+
+describe("the options of TLS", function()
+  local function raises(pattern, opts)
+    local ok, message = pcall(holdfast.new, opts)
+    assert.is_false(ok)
+    assert.matches(pattern, message)
+  end
+
+  it("are checked", function()
+    local url = "rediss://localhost"
+    raises("tls must be a table, not true", { url = url, tls = true })
+    raises('tls: unknown option "cafile", did you mean "ca_file"', { url = url, tls = { cafile = "x" } })
+    raises("tls: ca_file must be a path", { url = url, tls = { ca_file = 1 } })
+    raises("tls: ca_path must be a path", { url = url, tls = { ca_path = "" } })
+    raises("tls: cert must be a path", { url = url, tls = { cert = "a\0b", key = "x" } })
+    raises("tls: verify must be a boolean", { url = url, tls = { verify = "no" } })
+    raises("tls: cert and key go together", { url = url, tls = { cert = "x" } })
+    raises("tls: cert and key go together", { url = url, tls = { key = "x" } })
+  end)
+
+  it("are for rediss:// alone", function()
+    raises("the option tls needs rediss://", { url = "redis://localhost", tls = {} })
+    raises("the option tls needs rediss://", { url = "unix:///run/redis.sock", tls = { verify = false } })
+  end)
+
+  it("raise at the caller's line", function()
+    local ok, message = pcall(function() holdfast.new { url = "rediss://localhost", tls = { no = 1 } } end)
+    assert.is_false(ok)
+    assert.matches("^spec/tls_spec%.lua:", message)
+  end)
+end)

@@ -1,0 +1,733 @@
+#include "sentinel.h"
+
+#include "drive.h"
+#include "lease.h"
+
+#define SENTINELS 3
+#define ASK_MASTER "SENTINEL GET-MASTER-ADDR-BY-NAME m"
+#define ADDRESS(port) "*2\r\n$1\r\na\r\n$4\r\n" #port "\r\n"
+#define MASTER "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+#define REPLICA "*5\r\n$5\r\nslave\r\n$1\r\na\r\n:7001\r\n$9\r\nconnected\r\n:0\r\n"
+#define READONLY "-READONLY You can't write against a read only replica.\r\n"
+
+static struct rig rig;
+static hf_server sentinels[SENTINELS];
+static hf_client_config config;
+static const char *down[1 + SENTINELS]; /* node -> why it cannot be reached; NULL: it can */
+
+/* Does what the links of all nodes want of a driver. */
+static void serve(hf_time now)
+{
+    for (size_t i = 0; i < hf_client_link_count(&rig.client); i++) {
+        hf_session *session = hf_client_link(&rig.client, i);
+        if (hf_session_wants(session, now) == HF_WANT_CLOSE)
+            hf_session_closed(session, "not needed", now);
+        if (hf_session_wants(session, now) != HF_WANT_OPEN) continue;
+        rig.opens++;
+        hf_session_opening(session, now);
+        if (down[i / HF_LINKS])
+            hf_session_closed(session, down[i / HF_LINKS], now);
+        else
+            hf_session_opened(session, now);
+    }
+}
+
+static void tick(hf_time now)
+{
+    hf_client_tick(&rig.client, now);
+    serve(now);
+}
+
+/* Lets time pass, waking only when the client asks for it. */
+static void sleep_until(hf_time now, hf_time until)
+{
+    tick(now);
+    for (int wakes = 0; wakes < 10000; wakes++) {
+        hf_time at = hf_client_deadline(&rig.client);
+        if (at > until) break;
+        now = hf_time_max(now, at);
+        tick(now);
+    }
+    tick(until);
+}
+
+static void configure(void)
+{
+    memset(down, 0, sizeof down);
+    config = rig_config();
+    config.mode = HF_MODE_SENTINEL;
+    config.servers = sentinels;
+    config.server_count = SENTINELS;
+    strcpy(config.master, "m");
+    for (int i = 0; i < SENTINELS; i++) {
+        sentinels[i] = (hf_server){.port = 26379};
+        snprintf(sentinels[i].host, HF_URL_HOST, "s%d", i + 1);
+        snprintf(sentinels[i].label, HF_URL_HOST, "s%d:26379", i + 1);
+    }
+}
+
+static void start(void)
+{
+    configure();
+    rig_begin_with(&rig, &config);
+}
+
+static hf_session *calls_of(size_t node)
+{
+    return &rig.client.nodes[node]->links[HF_LINK_CALLS];
+}
+
+static void hear_node(size_t node, const char *text, hf_time now)
+{
+    hf_session_feed(calls_of(node), text, strlen(text), now); /* allocates nothing of its own */
+    serve(now);
+}
+
+/* One after the other, as far as they are asked. */
+static void hear_sentinels(const char *text, hf_time now)
+{
+    for (size_t node = 1; node <= SENTINELS; node++) {
+        bool asked = strstr(said(calls_of(node)), ASK_MASTER) != NULL;
+        if (asked) hear_node(node, text, now);
+    }
+}
+
+static hf_op *begin_op(hf_op_kind kind, hf_time wait, hf_time now)
+{
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.wait = wait;
+    hf_op *op = hf_client_begin(&rig.client, &spec, now);
+    tick(now);
+    return op;
+}
+
+/* The master is at port 7001 and has logged the calls link in. */
+static hf_op *acquire_at_first(hf_time now)
+{
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, now);
+    hear_sentinels(ADDRESS(7001), now);
+    hear_node(0, MASTER, now);
+    said(calls_of(0));
+    hear_node(0, ACQUIRED, now);
+    return op;
+}
+
+#define CHECK_ASKED(node, want) CHECK_STR(said(calls_of(node)), want)
+#define CHECK_AT(want_port)                                                                        \
+    do {                                                                                           \
+        CHECK_STR(rig.client.nodes[0]->server.host, "a");                                          \
+        CHECK_EQ_INT(rig.client.nodes[0]->server.port, want_port);                                 \
+    } while (0)
+
+/* ---- finding the master ---- */
+
+TEST(the_master_is_asked_for_before_it_is_connected_to)
+{
+    start();
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
+    hear_node(2, ADDRESS(7001), AT(1));
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    hear_node(1, ADDRESS(7001), AT(2));
+    CHECK_AT(7001);
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
+    CHECK_ASKED(0, "ROLE");
+    hear_node(0, MASTER, AT(3));
+    CHECK_ASKED(0, "PING");
+    hear_node(0, "+PONG\r\n", AT(4));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(5));
+}
+
+TEST(the_first_answer_does_when_the_others_hang)
+{
+    start();
+    begin_op(HF_OP_PING, 0, AT(0));
+    hear_node(2, ADDRESS(7001), AT(1));
+    sleep_until(AT(1), AT(100));
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    sleep_until(AT(100), AT(101));
+    CHECK_AT(7001);
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
+    rig_end(&rig, AT(102));
+}
+
+TEST(a_sentinel_that_is_down_or_does_not_know_is_not_waited_for)
+{
+    start();
+    down[1] = "refused";
+    begin_op(HF_OP_PING, 0, AT(0));
+    hear_node(2, "*-1\r\n", AT(1));
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    hear_node(3, ADDRESS(7001), AT(2));
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
+    rig_end(&rig, AT(3));
+}
+
+TEST(sentinels_have_their_own_login)
+{
+    configure();
+    for (int i = 0; i < SENTINELS; i++) {
+        strcpy(sentinels[i].user, "watcher");
+        strcpy(sentinels[i].password, "s3cret");
+    }
+    strcpy(config.session.server.password, "data");
+    config.session.server.db = 2;
+    rig_begin_with(&rig, &config);
+    begin_op(HF_OP_PING, 0, AT(0));
+    CHECK_ASKED(1, "AUTH watcher s3cret");
+    hear_node(1, "+OK\r\n", AT(1));
+    CHECK_ASKED(1, ASK_MASTER);
+    down[2] = down[3] = "refused";
+    for (size_t node = 2; node <= SENTINELS; node++)
+        hf_session_closed(calls_of(node), "refused", AT(1));
+    hear_node(1, ADDRESS(7001), AT(2));
+    CHECK_ASKED(0, "AUTH data\nSELECT 2\nROLE");
+    rig_end(&rig, AT(3));
+}
+
+/* ---- failing ---- */
+
+TEST(no_sentinel_answers)
+{
+    start();
+    down[1] = down[2] = down[3] = "Connection refused";
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_STR(op->failure.text,
+              "cannot acquire \"k\" on master \"m\": no sentinel of s1:26379, s2:26379, s3:26379 answers "
+              "(Connection refused); check that the server runs and can be reached from here");
+    rig_end(&rig, AT(1));
+}
+
+TEST(no_sentinel_knows_the_master)
+{
+    start();
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
+    hear_sentinels("*-1\r\n", AT(1));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(op->failure.text, "no sentinel of s1:26379, s2:26379, s3:26379 knows this master"));
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_password_that_sentinels_refuse_is_denied)
+{
+    configure();
+    for (int i = 0; i < SENTINELS; i++) strcpy(sentinels[i].password, "wrong");
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
+    for (size_t node = 1; node <= SENTINELS; node++)
+        hear_node(node, "-WRONGPASS invalid username-password pair\r\n", AT(1));
+    CHECK_OUTCOME(op, "denied");
+    CHECK(strstr(op->failure.text, "sentinel s1:26379: WRONGPASS invalid"));
+    rig_end(&rig, AT(2));
+}
+
+TEST(sentinels_that_all_hang_are_given_up)
+{
+    start();
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
+    sleep_until(AT(0), AT(999));
+    CHECK_OUTCOME(op, "under way");
+    sleep_until(AT(999), AT(1000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(op->failure.text, "answers (no reply in time)"));
+    rig_end(&rig, AT(1001));
+}
+
+TEST(a_sentinel_whose_old_connection_is_gone_is_asked_over_a_new_one)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    hf_session_closed(calls_of(0), "gone", AT(10));
+    hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
+    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
+    down[2] = down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(10));
+    tick(AT(10));
+    CHECK_ASKED(1, ASK_MASTER);
+    hear_node(1, ADDRESS(7002), AT(11));
+    CHECK_AT(7002);
+    CHECK_OUTCOME(op, "under way");
+    rig_end(&rig, AT(12));
+}
+
+TEST(sentinels_that_have_gone_are_not_waited_for)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    hf_session_closed(calls_of(0), "gone", AT(10));
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(10));
+    down[1] = down[2] = down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(10));
+    tick(AT(10));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(11));
+}
+
+TEST(an_answer_that_is_no_address_is_none)
+{
+    static const char *const odd[] = {"*2\r\n$0\r\n\r\n$4\r\n7001\r\n", "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
+                                      "*2\r\n$1\r\na\r\n$5\r\n65536\r\n", "*1\r\n$1\r\na\r\n", ":1\r\n", "+OK\r\n",
+                                      "*2\r\n:1\r\n:2\r\n", "*2\r\n$3\r\na\0b\r\n$1\r\n1\r\n"};
+    static const size_t sizes[] = {0, 0, 0, 0, 0, 0, 0, 20};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        start();
+        hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
+        for (size_t node = 1; node <= SENTINELS; node++) {
+            hear_bytes(calls_of(node), odd[i], sizes[i] ? sizes[i] : strlen(odd[i]), AT(1));
+            serve(AT(1));
+        }
+        CHECK_OUTCOME(op, "unreachable");
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_dead_master_is_asked_for_until_the_deadline)
+{
+    start();
+    down[0] = "Connection refused";
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
+    hear_sentinels(ADDRESS(7001), AT(0));
+    int rounds = 0;
+    for (int ms = 0; ms < 3000; ms += 10) {
+        tick(AT(ms));
+        if (strstr(said(calls_of(1)), ASK_MASTER)) {
+            rounds++;
+            hear_node(1, ADDRESS(7001), AT(ms));
+            hear_node(2, ADDRESS(7001), AT(ms));
+        }
+    }
+    CHECK_OUTCOME(op, "under way");
+    CHECK(rounds >= 12 && rounds <= 30);
+    sleep_until(AT(2990), AT(3000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(op->failure.text, "on master \"m\" at a:7001: Connection refused"));
+    rig_end(&rig, AT(3001));
+}
+
+/* ---- a failover ---- */
+
+TEST(a_lost_link_asks_and_moves)
+{
+    start();
+    acquire_at_first(AT(0));
+    hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
+    said(calls_of(0));
+    hf_session_closed(calls_of(0), "the server closed the connection", AT(11));
+    tick(AT(11));
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    hear_sentinels(ADDRESS(7002), AT(12));
+    CHECK_AT(7002);
+    CHECK_ASKED(0, "ROLE");
+    hear_node(0, MASTER, AT(13));
+    CHECK_ASKED(0, "EVALSHA extend 2 k holdfast_queue:{k} me 0 ");
+    hear_node(0, ":-1\r\n", AT(14));
+    CHECK_OUTCOME(op, "lost");
+    rig_end(&rig, AT(15));
+}
+
+TEST(a_replica_is_not_served_as_a_master)
+{
+    start();
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
+    hear_sentinels(ADDRESS(7001), AT(1));
+    hear_node(0, REPLICA, AT(2));
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    CHECK_OUTCOME(op, "under way");
+    for (int ms = 2; calls_of(0)->state == HF_SESSION_CLOSED && ms < 300; ms++) {
+        tick(AT(ms));
+        hear_sentinels(ADDRESS(7002), AT(ms));
+    }
+    CHECK_AT(7002);
+    hear_node(0, MASTER, AT(300));
+    hear_node(0, ACQUIRED, AT(300));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(301));
+}
+
+TEST(a_user_who_may_not_ask_for_the_role_is_served)
+{
+    start();
+    hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
+    hear_sentinels(ADDRESS(7001), AT(1));
+    hear_node(0, "-NOPERM no permissions to run the 'role' command\r\n", AT(2));
+    CHECK_ASKED(0, "ROLE\nPING");
+    hear_node(0, "+PONG\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(4));
+}
+
+TEST(what_a_replica_refuses_goes_to_the_master)
+{
+    static const char *const refusals[] = {READONLY, "-ERR Error running script: -READONLY You can't write\r\n"};
+    for (int i = 0; i < 2; i++) {
+        start();
+        acquire_at_first(AT(0));
+        hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(10));
+        said(calls_of(0));
+        hear_node(0, refusals[i], AT(11));
+        CHECK_OUTCOME(op, "under way");
+        tick(AT(11));
+        hear_sentinels(ADDRESS(7002), AT(12));
+        CHECK_AT(7002);
+        hear_node(0, MASTER, AT(13));
+        CHECK(strstr(said(calls_of(0)), "EVALSHA release"));
+        hear_node(0, ":1\r\n", AT(14));
+        CHECK_OUTCOME(op, "ok");
+        rig_end(&rig, AT(15));
+    }
+}
+
+TEST(while_something_is_held_sentinels_are_asked_each_second)
+{
+    start();
+    hf_op *op = acquire_at_first(AT(0));
+    hf_op_end(op, AT(0));
+    hear_sentinels(ADDRESS(7001), AT(1));
+    sleep_until(AT(1), AT(1110));
+    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
+    hear_node(1, ADDRESS(7002), AT(1111));
+    CHECK_AT(7001);
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
+    hear_node(3, ADDRESS(7002), AT(1112));
+    CHECK_AT(7002);
+    hf_op *release = begin_op(HF_OP_RELEASE, 0, AT(1113));
+    hear_sentinels(ADDRESS(7002), AT(1113));
+    hear_node(0, MASTER, AT(1114));
+    CHECK(strstr(said(calls_of(0)), "EVALSHA release"));
+    hear_node(0, ":1\r\n", AT(1115));
+    CHECK_OUTCOME(release, "ok");
+    hf_op_end(release, AT(1115));
+    said(calls_of(1));
+    sleep_until(AT(1115), AT(9000));
+    CHECK_ASKED(1, "");
+    rig_end(&rig, AT(9001));
+}
+
+TEST(one_sentinel_alone_moves_nobody_from_a_master_that_serves)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    sleep_until(AT(1), AT(1110));
+    hear_node(1, ADDRESS(7002), AT(1111));
+    sleep_until(AT(1111), AT(1300));
+    CHECK_AT(7001);
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
+    rig_end(&rig, AT(1301));
+}
+
+TEST(one_sentinel_is_enough_when_another_link_is_tried_in_vain)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0)); /* the calls link stays open: its server has gone without a word */
+    down[0] = down[2] = down[3] = "no connection in time";
+    hf_session_closed(calls_of(2), "gone", AT(1));
+    hf_session_closed(calls_of(3), "gone", AT(1));
+    for (int ms = 10000; ms < 12000 && rig.client.nodes[0]->server.port == 7001; ms += 10) {
+        tick(AT(ms));
+        hear_sentinels(ADDRESS(7002), AT(ms));
+    }
+    CHECK_AT(7002);
+    CHECK(rig.opens > 4);
+    rig_end(&rig, AT(12000));
+}
+
+TEST(a_short_wait_leaves_the_replicas_their_time)
+{
+    config = rig_config();
+    config.sync = (hf_sync){1, 500 * HF_MS};
+    rig_begin_with(&rig, &config);
+    hf_op *op = begin_acquire(&rig, 10 * HF_MS, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    rig_sleep(&rig, AT(1), AT(499));
+    CHECK_OUTCOME(op, "under way");
+    hear_calls(&rig, ":0\r\n", AT(500));
+    CHECK_OUTCOME(op, "no_quorum");
+    rig_end(&rig, AT(501));
+}
+
+TEST(among_equal_votes_another_address_than_the_dead_one_is_tried)
+{
+    for (int first = 1; first <= 2; first++) {
+        start();
+        hf_op_end(acquire_at_first(AT(0)), AT(0));
+        hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
+        down[3] = "refused";
+        hf_session_closed(calls_of(3), "gone", AT(10));
+        hf_session_closed(calls_of(0), "gone", AT(10));
+        tick(AT(10));
+        hear_node((size_t)first, ADDRESS(7001), AT(11));
+        hear_node((size_t)(3 - first), ADDRESS(7002), AT(12));
+        CHECK_AT(7002);
+        CHECK_OUTCOME(op, "under way");
+        rig_end(&rig, AT(13));
+    }
+}
+
+TEST(the_new_master_is_asked_soon_for_what_is_held)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    sleep_until(AT(1), AT(1110));
+    hear_node(1, ADDRESS(7002), AT(1110));
+    hear_node(2, ADDRESS(7002), AT(1110));
+    hf_session *keeper = &rig.client.nodes[0]->links[HF_LINK_KEEPER];
+    for (int ms = 1110; ms < 1400; ms++) {
+        tick(AT(ms));
+        hear_sentinels(ADDRESS(7002), AT(ms));
+        if (strcmp(said(keeper), "ROLE") == 0) hear(keeper, MASTER, AT(ms));
+        if (keeper->state == HF_SESSION_READY) break;
+    }
+    CHECK_STR(said(keeper), "EVALSHA renew 1 k me 30000");
+    hear(keeper, "*1\r\n:-1\r\n", AT(1400));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_DELETED);
+    rig_end(&rig, AT(1401));
+}
+
+TEST(established_links_go_on_without_sentinels)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    down[1] = down[2] = down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(1));
+    sleep_until(AT(1), AT(5000));
+    said(calls_of(0));
+    hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(5000));
+    CHECK(strstr(said(calls_of(0)), "EVALSHA release"));
+    hear_node(0, ":1\r\n", AT(5001));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(5002));
+}
+
+TEST(while_one_link_is_served_another_opens_without_sentinels)
+{
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    down[1] = down[2] = down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(1));
+    sleep_until(AT(1), AT(10100));
+    hf_session *keeper = &rig.client.nodes[0]->links[HF_LINK_KEEPER];
+    CHECK_STR(said(keeper), "ROLE");
+    rig_end(&rig, AT(10101));
+}
+
+/* ---- sync ---- */
+
+#define WAIT_ONE "\nWAIT 1 100"
+
+static void start_sync(void)
+{
+    config = rig_config();
+    config.sync = (hf_sync){1, 100 * HF_MS};
+    rig_begin_with(&rig, &config);
+}
+
+static hf_op *acquire_in_sync(hf_time now)
+{
+    hf_op *op = begin_acquire(&rig, 0, now);
+    said(link_of(&rig, HF_LINK_CALLS));
+    hear_calls(&rig, ACQUIRED ":1\r\n", now);
+    return op;
+}
+
+TEST(an_acquire_counts_when_a_replica_has_it)
+{
+    start_sync();
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", "") WAIT_ONE);
+    hear_calls(&rig, ACQUIRED, AT(1));
+    CHECK_OUTCOME(op, "under way");
+    hear_calls(&rig, ":1\r\n", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->token, 77);
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
+    rig_end(&rig, AT(3));
+}
+
+TEST(an_acquire_that_no_replica_has_is_undone)
+{
+    start_sync();
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    said(link_of(&rig, HF_LINK_CALLS));
+    hear_calls(&rig, ACQUIRED ":0\r\n", AT(100));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK(strstr(op->failure.text, "0 of 1 replicas confirmed within 0.1 s"));
+    rig_tick(&rig, AT(100));
+    CHECK_SAID(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(101));
+}
+
+TEST(a_user_who_may_not_wait_is_told_so)
+{
+    start_sync();
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hear_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n", AT(1));
+    CHECK_OUTCOME(op, "denied");
+    CHECK(strstr(op->failure.text, "WAIT for replicas: NOPERM"));
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_program_that_is_not_known_takes_its_wait_along)
+{
+    start_sync();
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    said(link_of(&rig, HF_LINK_CALLS));
+    hear_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(1));
+    CHECK_SAID(&rig, HF_LINK_CALLS,
+               "EVAL acquire " KEYS_OF_K "0 0 30000 1000 " WAIT_ONE);
+    hear_calls(&rig, ":0\r\n", AT(2)); /* the first WAIT's */
+    hear_calls(&rig, ACQUIRED, AT(3));
+    CHECK_OUTCOME(op, "under way");
+    hear_calls(&rig, ":2\r\n", AT(4));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_connection_lost_between_the_two_replies_repeats_both)
+{
+    for (int replies = 0; replies < 2; replies++) {
+        start_sync();
+        hf_op *op = begin_acquire(&rig, 0, AT(0));
+        if (replies > 0) hear_calls(&rig, ACQUIRED, AT(1));
+        hf_session_closed(link_of(&rig, HF_LINK_CALLS), "gone", AT(2));
+        CHECK_OUTCOME(op, "under way");
+        said(link_of(&rig, HF_LINK_CALLS));
+        rig_sleep(&rig, AT(2), AT(30));
+        CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", "") WAIT_ONE);
+        hear_calls(&rig, ACQUIRED ":1\r\n", AT(31));
+        CHECK_OUTCOME(op, "ok");
+        rig_end(&rig, AT(32));
+    }
+}
+
+TEST(an_operation_given_up_between_the_two_replies_leaves_the_next_ones_alone)
+{
+    for (int replies = 0; replies < 2; replies++) {
+        start_sync();
+        hf_op *op = begin_acquire(&rig, 0, AT(0)), *ping = begin(&rig, HF_OP_PING, AT(0));
+        if (replies > 0) hear_calls(&rig, ACQUIRED, AT(1));
+        hf_op_give_up(op, AT(2));
+        if (replies == 0) hear_calls(&rig, ACQUIRED, AT(3));
+        hear_calls(&rig, ":1\r\n", AT(3));
+        CHECK(!op->request.reply);
+        CHECK_OUTCOME(ping, "under way");
+        hear_calls(&rig, "+PONG\r\n", AT(3));
+        CHECK_OUTCOME(ping, "ok");
+        rig_end(&rig, AT(4));
+    }
+}
+
+TEST(a_granted_lock_is_confirmed_before_it_is_ours)
+{
+    start_sync();
+    hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+    hear_calls(&rig, "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:1\r\n", AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:1\r\n", AT(3));
+    said(link_of(&rig, HF_LINK_CALLS));
+    hear_message(&rig, "grant 1 78 2000 0 2 mek", AT(4));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", PLACE("1")) WAIT_ONE);
+    hear_calls(&rig, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(6));
+}
+
+TEST(a_renewal_counts_when_a_replica_has_it)
+{
+    start_sync();
+    hf_op_end(acquire_in_sync(AT(0)), AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_SAID(&rig, HF_LINK_KEEPER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    hear(link_of(&rig, HF_LINK_KEEPER), "*1\r\n:1\r\n:0\r\n", AT(10100));
+    CHECK(hold_of(&rig)->at_risk);
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
+    rig_sleep(&rig, AT(10100), AT(11200));
+    CHECK_SAID(&rig, HF_LINK_KEEPER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    hear(link_of(&rig, HF_LINK_KEEPER), "*1\r\n:1\r\n:1\r\n", AT(11200));
+    CHECK(!hold_of(&rig)->at_risk);
+    CHECK(hold_of(&rig)->valid_until > hf_lease_end(AT(10000), 30 * HF_SECOND));
+    rig_end(&rig, AT(11201));
+}
+
+TEST(a_lock_that_no_replica_renews_is_lost_at_its_end)
+{
+    start_sync();
+    hf_op_end(acquire_in_sync(AT(0)), AT(0));
+    for (int ms = 0; ms <= 30000; ms += 100) {
+        rig_tick(&rig, AT(ms));
+        if (said(link_of(&rig, HF_LINK_KEEPER))[0])
+            hear(link_of(&rig, HF_LINK_KEEPER), "*1\r\n:1\r\n:0\r\n", AT(ms));
+    }
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_UNREACHABLE);
+    rig_end(&rig, AT(30001));
+}
+
+TEST(an_extension_that_no_replica_has_does_not_count)
+{
+    start_sync();
+    hf_op_end(acquire_in_sync(AT(0)), AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+    spec.lease = 60 * HF_SECOND;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
+    CHECK_SAID(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 60000 " WAIT_ONE);
+    hear_calls(&rig, ":1\r\n:0\r\n", AT(1100));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
+    CHECK_EQ_U64(hold_of(&rig)->lease, 30 * HF_SECOND);
+    rig_end(&rig, AT(1101));
+}
+
+TEST(a_partial_release_renews_nothing)
+{
+    start_sync();
+    hf_op_end(acquire_in_sync(AT(0)), AT(0));
+    hf_op_end(acquire_in_sync(AT(10)), AT(10));
+    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
+    hear_calls(&rig, ":2\r\n", AT(5001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(10), 30 * HF_SECOND));
+    rig_end(&rig, AT(5002));
+}
+
+/* ---- memory ---- */
+
+static bool find_and_hold(void *context)
+{
+    (void)context;
+    configure();
+    config.sync = (hf_sync){1, 100 * HF_MS};
+    if (!hf_client_init(&rig.client, &config, DRIVE_ENTROPY)) {
+        hf_client_free(&rig.client);
+        return false;
+    }
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    for (int ms = 0; op && !op->done && ms < 4000; ms++) {
+        tick(AT(ms));
+        hear_sentinels(ADDRESS(7001), AT(ms));
+        const char *text = said(calls_of(0));
+        if (strstr(text, "ROLE")) hear_node(0, MASTER, AT(ms));
+        else if (strstr(text, "acquire")) hear_node(0, ACQUIRED ":1\r\n", AT(ms));
+    }
+    bool held = op && op->done && op->failure.code == HF_OK;
+    if (op) hf_op_end(op, AT(4000));
+    hf_client_free(&rig.client);
+    return held;
+}
+
+TEST(every_allocation_may_fail)
+{
+    if (!hf_names_make(&rig.names, hf_slice_of("k"))) abort();
+    long failed = memerr_until_success(find_and_hold, NULL, 1000);
+    hf_names_free(&rig.names);
+    CHECK(failed > 20);
+}
+
+CHECK_MAIN
