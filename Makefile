@@ -42,14 +42,8 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-<<<<<<< HEAD
-.PHONY: sim sim-defects chaos build unit-programs demo demo-quorum demo-openresty test check bench interop lint docs unit spec memerr asan tsan valgrind clang \
-        analyse gc model \
-        format install clean embed
-=======
-.PHONY: build unit-programs demo demo-openresty test check nightly bench interop lint docs unit spec memerr asan tsan \
-        valgrind clang analyse gc model sim sim-defects fuzz-build chaos format install clean embed
->>>>>>> main
+.PHONY: build unit-programs demo demo-quorum demo-openresty test check nightly bench interop lint docs unit spec memerr \
+        asan tsan valgrind clang analyse gc model sim sim-defects fuzz-build chaos format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
 
