@@ -134,16 +134,31 @@ static void count_done(hf_op *op, hf_time now) {
     }
 }
 
-static void time_out(hf_ballot *ballot) {
+/* A server that is not there keeps those waiting that must first undo something on it. */
+static const char *why_silent(const hf_client *member) {
+    const hf_session *calls = &member->first.links[HF_LINK_CALLS];
+    bool away = calls->state == HF_SESSION_CLOSED && calls->reason[0] != '\0';
+    return away ? calls->reason : "no reply in time";
+}
+
+static void time_out(const hf_op *op) {
+    hf_ballot *ballot = op->ballot;
     for (size_t i = 0; i < ballot->count; i++) {
-        if (!ballot->votes[i].counted) say_no(&ballot->votes[i], HF_UNREACHABLE, "no reply in time");
+        if (!ballot->votes[i].counted) say_no(&ballot->votes[i], HF_UNREACHABLE, why_silent(quorum_of(op)->members[i]));
     }
+}
+
+/* It waits for a command of the keeper, which waits for a connection: that is tried now, as for a command of its own.
+ */
+static void hasten(hf_client *member, hf_time now) {
+    for (int link = 0; link < HF_LINKS; link++) hf_session_hasten(&member->first.links[link], now);
 }
 
 static bool ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) {
     hf_vote *vote = &op->ballot->votes[index];
     vote->op = hf_client_begin(quorum_of(op)->members[index], spec, now);
     if (!vote->op) say_no(vote, HF_NO_MEMORY, "out of memory");
+    else if (vote->op->blocked) hasten(quorum_of(op)->members[index], now);
     return vote->op != NULL;
 }
 
@@ -401,7 +416,7 @@ static void look_at_acquire(hf_op *op, hf_time now) {
         look_at_raised(op, now);
         return;
     }
-    if (now >= op->ballot->decide_by) time_out(op->ballot);
+    if (now >= op->ballot->decide_by) time_out(op);
     tally votes = count_votes(op->ballot);
     if (votes.yes >= majority) on_majority(op, now);
     else if (votes.yes + votes.pending < majority) on_no_majority(op, now);
@@ -581,7 +596,7 @@ static bool wants_all(const hf_op *op, bool done) {
 static void look_at_call(hf_op *op, hf_time now) {
     size_t majority = quorum_of(op)->majority;
     count_done(op, now);
-    if (now >= op->ballot->decide_by) time_out(op->ballot);
+    if (now >= op->ballot->decide_by) time_out(op);
     tally votes = count_votes(op->ballot);
     bool done = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
     hurry(op, &votes, now);

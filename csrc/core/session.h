@@ -71,6 +71,9 @@ void hf_session_free(hf_session *session);
 /* Takes the request; `done` is called from a later feed, closed or tick, or from here when memory is out. */
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 
+/* A connection that requests wait for is tried now, however often it failed. */
+void hf_session_hasten(hf_session *session, hf_time now);
+
 /* The session that has the request, if any, forgets it without calling `done`; a reply that still comes is ignored. */
 void hf_session_drop(hf_request *request);
 
