@@ -307,6 +307,10 @@ void hf_session_adopt(hf_session *session, hf_request *request, hf_time now) {
     enqueue(session, request);
 }
 
+void hf_session_hasten(hf_session *session, hf_time now) {
+    if (session->state == HF_SESSION_CLOSED && session->queue) session->retry_at = now;
+}
+
 void hf_session_drop(hf_request *request) {
     hf_session *session = request->session;
     if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);

@@ -81,6 +81,9 @@ void hf_session_adopt(hf_session *session, hf_request *request, hf_time now);
 /* Fails a request that is in no session. */
 void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now);
 
+/* A connection that requests wait for is tried now, however often it failed. */
+void hf_session_hasten(hf_session *session, hf_time now);
+
 /* The session that has the request, if any, forgets it without calling `done`; a reply that still comes is ignored. */
 void hf_session_drop(hf_request *request);
 

@@ -96,9 +96,16 @@ end
 
 -- ---- reading one ----
 
+-- Several servers are not asked for the type of a key, but say that it is no lock.
+local function is_string(client, key)
+  local type = command(client, "TYPE", key)
+  if type then return type == "string" end
+  return select(3, client:lock(key):info()) == "conflict"
+end
+
 -- The library's lock on a key, as it stands there: a lock, or a mutex.
 function locks.handle(client, key, mutex)
-  if mutex == nil then mutex = command(client, "TYPE", key) == "string" end
+  if mutex == nil then mutex = is_string(client, key) end
   if mutex then return client:mutex(key), true end
   return client:lock(key), false
 end

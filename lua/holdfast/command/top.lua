@@ -21,7 +21,7 @@ top.summary = "Shows locks, holders, waiters and hand-offs per second, live on a
 top.options = {
   { "interval", value = "SECONDS", check = options.lease, help = "between two looks; 1" },
   verb.url,
-  verb.servers,
+  verb.no_servers,
 }
 
 local PAGES = 20
