@@ -96,6 +96,7 @@ local IN_CORE = {
   { "WORD_STAYS", "one word of the owner is good for ever" },
   { "DEAF_TO_WORD", "the owner's word is not heard" },
   { "STRAY_KEPT", "a grant for a lost hold is kept" },
+  { "DEAF_TO_ANSWER", "what a given-up acquire of a shared owner took is not known" },
   { "ALL_NO_UNDO", "what an acquire of several may have left is left" },
   { "ALL_FROM_REPLY", "the leases of several count from the reply" },
   { "ALL_BEHIND", "a release of several that failed is forgotten" },

@@ -18,8 +18,14 @@ function Watcher.new(world, servers, plan)
   local server = servers[1]
   local self = setmetatable({
     world = world, server = server, calm = plan.calm, look_us = plan.grant_lease * 1000000, keys = {}, names = {},
-    uuids = {},
+    uuids = {}, shared = {},
   }, Watcher)
+  for _, part in ipairs(plan.parts) do
+    if part.owner then
+      local kept = self.shared[part.owner] ~= false
+      self.shared[part.owner] = kept and part.renewed -- what one of its processes has lost another may keep alive
+    end
+  end
   server.watcher = self
   return self
 end
@@ -466,7 +472,8 @@ end
 local function check_lock_left(self, key)
   local entry = live(self, key.name)
   local holder = holder_in(entry)
-  if not (self.calm and holder and self.uuids[holder:sub(1, 36)]) then return end
+  local ours = holder and (self.uuids[holder:sub(1, 36)] or self.shared[holder])
+  if not (self.calm and ours) then return end
   if entry.expires - self.server.redis:now_ms() > CLOCKS_MS then
     self.world:fail("leftover", "%s: %s still has it on the server", key.name, holder)
   end
