@@ -1,5 +1,6 @@
 # make            the module for Lua 5.4 and for LuaJIT, and the core as a static library
 # make demo       the flash sale on a throw-away redis-server
+# make demo-quorum      five servers, of which three are killed one after the other
 # make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis
@@ -41,8 +42,8 @@ MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo demo-openresty test check nightly bench interop lint docs unit spec memerr asan tsan \
-        valgrind clang analyse gc model sim sim-defects fuzz-build chaos format install clean embed
+.PHONY: build unit-programs demo demo-quorum demo-openresty test check nightly bench interop lint docs unit spec memerr \
+        asan tsan valgrind clang analyse gc model sim sim-defects fuzz-build chaos format install clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -144,6 +145,11 @@ demo:
 	@tools/setup.sh demo
 	@$(MAKE) -s build
 	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" lua5.4 examples/flash_sale.lua
+
+demo-quorum:
+	@tools/setup.sh demo
+	@$(MAKE) -s build
+	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" lua5.4 examples/quorum_demo.lua
 
 demo-openresty:
 	@tools/setup.sh demo-openresty

@@ -27,7 +27,7 @@ _holdfast() {
     if [ "$verb" = run ] && _holdfast_job; then return; fi
     case $previous in
     -w | --wait | -E | --busy-exit | -c | --command | --lease | --grace | --min-hold | --one-by-one | --idempotent | \
-        --name | --url | --servers | --interval | --cycles | --workers)
+        --name | --url | --servers | --restart-guard | --interval | --cycles | --workers)
         return
         ;;
     esac

@@ -482,3 +482,141 @@ describe("holdfast run", function()
     end)
   end)
 end)
+
+-- "unix:///a/1,unix:///a/2": the words of --servers
+local function list(servers)
+  local urls = {}
+  for i, server in ipairs(servers) do urls[i] = server:url() end
+  return table.concat(urls, ",")
+end
+
+describe("holdfast run over several servers", function()
+  local servers, directory
+
+  before_each(function()
+    servers, directory = redis.several(3), process.directory()
+  end)
+  after_each(function()
+    for _, server in ipairs(servers) do server:stop() end
+    process.remove(directory)
+  end)
+
+  local function run(words) return command.run(nil, words) end
+
+  local function standing(key)
+    local count = 0
+    for _, server in ipairs(servers) do
+      if server:is_running() and server:cli("EXISTS", key) == 1 then count = count + 1 end
+    end
+    return count
+  end
+
+  it("holds the lock on a majority, and is entered again by a run inside", function()
+    local inner = command.words("run", "-n", "k", "--", "sh", "-c", 'echo "$HOLDFAST_TOKEN|$HOLDFAST_URL"')
+    local code, output = run { "run", "--servers", list(servers), "k", "--", (table.unpack or unpack)(inner) }
+    assert.equal(0, code, output)
+    assert.matches("^%d+|\n$", output)
+    eventually(function() return standing("k") == 0 end)
+  end)
+
+  it("goes on with one of three gone, and gives 76 with two", function()
+    servers[1]:kill()
+    local words = { "run", "--servers", list(servers), "k", "--", "touch", directory .. "/ran" }
+    assert.equal(0, (run(words)))
+    assert.is_true(exists(directory .. "/ran"))
+    os.remove(directory .. "/ran")
+    servers[2]:kill()
+    local code, output = run(words)
+    assert.equal(76, code)
+    assert.matches("^holdfast run: cannot acquire \"k\"", output)
+    assert.matches("[01] of 3 taken", output)
+    assert.matches(servers[2].path, output, 1, true)
+    assert.equal(1, lines_of(output))
+    assert.is_false(exists(directory .. "/ran"))
+  end)
+
+  it("says busy with the code of --busy-exit", function()
+    local holder = holdfast.new { servers = { servers[1]:url(), servers[2]:url(), servers[3]:url() }, mode = "quorum" }
+    assert(holder:lock("k"):acquire())
+    eventually(function() return standing("k") == 3 end)
+    assert.equal(1, (run { "run", "-n", "--servers", list(servers), "k", "--", "true" }))
+    assert.equal(7, (run { "run", "-w", "0.2", "-E", "7", "--servers", list(servers), "k", "--", "true" }))
+    holder:close()
+  end)
+
+  it("ends the job before the lock can end when a majority dies", function()
+    local child = command.start(nil, { "run", "--servers", list(servers), "--lease", "1.5", "k", "-c",
+      "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.05; done" })
+    assert(child:wait_output("ready\n", PATIENCE), child:output())
+    servers[1]:kill()
+    process.sleep(2)
+    assert.is_nil((child:status()), "one dead server of three ended the job")
+    servers[3]:kill()
+    assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+    assert.matches("told\n", child:output(), 1, true)
+    assert.matches('lost the lock "k": it could not be renewed', child:output(), 1, true)
+  end)
+
+  it("reads the servers and the guard from the environment and a file", function()
+    local function by(env) return run { "run", "-n", "k", "--", "sh", "-c", 'echo "$HOLDFAST_SERVERS"', env = env } end
+    local code, output = by { HOLDFAST_SERVERS = list(servers) }
+    assert.equal(0, code, output)
+    assert.equal(list(servers) .. "\n", output)
+    local path = directory .. "/holdfast.conf"
+    local file = assert(io.open(path, "w"))
+    file:write("servers = ", list(servers), "\nrestart_guard = 3600\n")
+    file:close()
+    code, output = by { HOLDFAST_CONFIG = path }
+    assert.equal(76, code)
+    assert.matches("restarted a short time ago", output)
+    code, output = run { "run", "-n", "--servers", list(servers), "--restart-guard", "3600", "k", "--", "true" }
+    assert.equal(76, code)
+    assert.matches("restarted a short time ago", output)
+  end)
+
+  it("is refused when asked wrongly", function()
+    local url = servers[1]:url()
+    for _, words in ipairs {
+      { "run", "--servers", url .. "," .. url, "k", "--", "true" },
+      { "run", "--servers", "redis://a,b", "k", "--", "true" },
+      { "run", "--servers", ",", "k", "--", "true" },
+      { "run", "--url", url, "--restart-guard", "3", "k", "--", "true" },
+      { "ls", "--servers", list(servers) },
+      { "top", "--servers", list(servers) },
+      { "bench", "--servers", list(servers) },
+    } do
+      local code, output = run(words)
+      assert.equal(64, code)
+      assert.equal(1, lines_of(output))
+    end
+    local _, output = run { "ls", env = { HOLDFAST_SERVERS = list(servers) } }
+    assert.equal("holdfast ls: this verb looks at one server, not at several: name one with --url\n", output)
+    assert.equal(0, (run { "ls", "--url", url, env = { HOLDFAST_SERVERS = list(servers) } }))
+  end)
+
+  it("is seen by show, ping and break", function()
+    local holder = holdfast.new { servers = { servers[1]:url(), servers[2]:url(), servers[3]:url() }, mode = "quorum" }
+    local lock = assert(holder:lock("k"):acquire())
+    assert(holder:mutex("m"):acquire())
+    eventually(function() return standing("k") == 3 and standing("m") == 3 end)
+    local code, output = run { "show", "--servers", list(servers), "k" }
+    assert.equal(0, code)
+    assert.matches("state    held\n", output, 1, true)
+    assert.matches("owner    " .. lock:owner(), output, 1, true)
+    code, output = run { "show", "--servers", list(servers), "m" }
+    assert.equal(0, code, output)
+    assert.matches("state    held, a mutex\n", output, 1, true)
+    assert.equal(1, (run { "show", "--servers", list(servers), "other" }))
+    code, output = run { "ping", "--servers", list(servers) }
+    assert.equal(0, code)
+    assert.matches("^answers in ", output)
+    code, output = run { "break", "--yes", "--servers", list(servers), "k" }
+    assert.equal(0, code)
+    assert.equal("k: broken\n", output)
+    assert.equal(0, standing("k"))
+    servers[2]:kill() servers[3]:kill()
+    assert.equal(76, (run { "ping", "--servers", list(servers) }))
+    assert.equal(76, (run { "show", "--servers", list(servers), "k" }))
+    holder:close()
+  end)
+end)

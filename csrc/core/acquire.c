@@ -254,9 +254,9 @@ static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time n
 }
 
 /* First in line behind a holder that does not hand over: Redisson announces its release, the owner of a mutex does not.
- */
+ * In a sharded channel a listener of ours would be taken for one of Redisson's. */
 static void watch_foreign(hf_op *op, hf_time now) {
-    if (op->spec.layout != HF_LAYOUT_MUTEX) {
+    if (op->spec.layout != HF_LAYOUT_MUTEX && !hf_client_is_sharded(op->client)) {
         hf_client_listen_foreign(op, now);
     } else {
         hf_time random = HF_MS + hf_jitter(&op->client->random, MOST_FOREIGN_LOOK);

@@ -74,7 +74,7 @@ static bool lets_go(const hf_op *op) {
 }
 
 typedef struct tally {
-    size_t yes, pending, busy, denied, lost;
+    size_t yes, pending, busy, denied, conflict, lost;
 } tally;
 
 static tally count_votes(const hf_ballot *ballot) {
@@ -85,6 +85,7 @@ static tally count_votes(const hf_ballot *ballot) {
         votes.yes += vote->counted && vote->yes;
         votes.busy += vote->counted && !vote->yes && vote->code == HF_BUSY;
         votes.denied += vote->counted && !vote->yes && vote->code == HF_DENIED;
+        votes.conflict += vote->counted && !vote->yes && vote->code == HF_CONFLICT;
         votes.lost += vote->counted && !vote->yes && (vote->code == HF_LOST || vote->code == HF_NOT_HELD);
     }
     return votes;
@@ -133,16 +134,31 @@ static void count_done(hf_op *op, hf_time now) {
     }
 }
 
-static void time_out(hf_ballot *ballot) {
+/* A server that is not there keeps those waiting that must first undo something on it. */
+static const char *why_silent(const hf_client *member) {
+    const hf_session *calls = &member->first.links[HF_LINK_CALLS];
+    bool away = calls->state == HF_SESSION_CLOSED && calls->reason[0] != '\0';
+    return away ? calls->reason : "no reply in time";
+}
+
+static void time_out(const hf_op *op) {
+    hf_ballot *ballot = op->ballot;
     for (size_t i = 0; i < ballot->count; i++) {
-        if (!ballot->votes[i].counted) say_no(&ballot->votes[i], HF_UNREACHABLE, "no reply in time");
+        if (!ballot->votes[i].counted) say_no(&ballot->votes[i], HF_UNREACHABLE, why_silent(quorum_of(op)->members[i]));
     }
+}
+
+/* It waits for a command of the keeper, which waits for a connection: that is tried now, as for a command of its own.
+ */
+static void hasten(hf_client *member, hf_time now) {
+    for (int link = 0; link < HF_LINKS; link++) hf_session_hasten(&member->first.links[link], now);
 }
 
 static bool ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) {
     hf_vote *vote = &op->ballot->votes[index];
     vote->op = hf_client_begin(quorum_of(op)->members[index], spec, now);
     if (!vote->op) say_no(vote, HF_NO_MEMORY, "out of memory");
+    else if (vote->op->blocked) hasten(quorum_of(op)->members[index], now);
     return vote->op != NULL;
 }
 
@@ -254,7 +270,8 @@ static bool ends_at_once(hf_op *op, hf_time now) {
 static hf_code code_of_votes(const hf_op *op) {
     tally votes = count_votes(op->ballot);
     size_t majority = quorum_of(op)->majority;
-    if (votes.yes + votes.busy + votes.pending >= majority) return HF_BUSY;
+    if (votes.busy > 0 && votes.yes + votes.busy + votes.pending >= majority) return HF_BUSY;
+    if (votes.conflict > op->ballot->count - majority) return HF_CONFLICT;
     return votes.denied > op->ballot->count - majority ? HF_DENIED : HF_NO_QUORUM;
 }
 
@@ -318,25 +335,30 @@ static void take(hf_op *op, hf_time now) {
     conclude(op, now);
 }
 
-/* The majority-th smallest token among those given out. A hold before this one was known to a majority, so among any
- * majority of yeses there is a token above its own. */
-static uint64_t common_token(const hf_op *op) {
+/* A yes whose lease has ended before the decision says nothing of who came in between. */
+static bool still_counts(const hf_vote *vote, hf_time now) {
+    return vote->yes && hf_part_is_held(vote->op->hold) && hf_hold_is_valid(vote->op->hold, now);
+}
+
+/* The majority-th smallest token among those given out, 0: too few of them count. A hold before this one was known to a
+ * majority, so among any majority of yeses there is a token above its own. */
+static uint64_t common_token(const hf_op *op, hf_time now) {
     const hf_ballot *ballot = op->ballot;
     uint64_t common = UINT64_MAX;
     for (size_t i = 0; i < ballot->count; i++) {
         size_t reach = 0;
         for (size_t j = 0; j < ballot->count; j++)
-            reach += ballot->votes[j].yes && ballot->votes[j].token <= ballot->votes[i].token;
-        bool enough = ballot->votes[i].yes && reach >= quorum_of(op)->majority;
+            reach += still_counts(&ballot->votes[j], now) && ballot->votes[j].token <= ballot->votes[i].token;
+        bool enough = still_counts(&ballot->votes[i], now) && reach >= quorum_of(op)->majority;
         if (enough && ballot->votes[i].token < common) common = ballot->votes[i].token;
     }
-    return common;
+    return common == UINT64_MAX ? 0 : common;
 }
 
-static size_t count_informed(const hf_ballot *ballot) {
+static size_t count_informed(const hf_ballot *ballot, hf_time now) {
     size_t informed = 0;
     for (size_t i = 0; i < ballot->count; i++)
-        informed += ballot->votes[i].yes && ballot->votes[i].token >= ballot->token;
+        informed += still_counts(&ballot->votes[i], now) && ballot->votes[i].token >= ballot->token;
     return informed;
 }
 
@@ -349,6 +371,8 @@ static void raise_tokens(hf_op *op, hf_time now) {
     spec.token_floor = ballot->token;
     for (size_t i = 0; i < ballot->count; i++) {
         hf_vote *vote = &ballot->votes[i];
+        if (vote->raise) hf_op_end(vote->raise, now);
+        vote->raise = NULL;
         if (vote->yes && vote->token < ballot->token)
             vote->raise = hf_client_begin(quorum_of(op)->members[i], &spec, now);
     }
@@ -362,8 +386,9 @@ static void on_majority(hf_op *op, hf_time now) {
         take(op, now);
         return;
     }
-    ballot->token = common_token(op);
-    if (count_informed(ballot) >= quorum_of(op)->majority || HF_DEFECT(NO_WRITE_BACK)) take(op, now);
+    ballot->token = common_token(op, now);
+    bool known = count_informed(ballot, now) >= quorum_of(op)->majority;
+    if (known || ballot->token == 0 || HF_DEFECT(NO_WRITE_BACK)) take(op, now);
     else raise_tokens(op, now);
 }
 
@@ -375,13 +400,21 @@ static void look_at_raised(hf_op *op, hf_time now) {
         if (!vote->raise) continue;
         under_way = under_way || !vote->raise->done;
         if (!vote->raise->done) continue;
-        if (vote->raise->failure.code == HF_OK) vote->token = ballot->token;
+        if (vote->raise->failure.code == HF_OK) vote->token = vote->raise->spec.token_floor;
         hf_op_end(vote->raise, now);
         vote->raise = NULL;
     }
     under_way = under_way || count_votes(ballot).pending > 0;
-    if (count_informed(ballot) >= quorum_of(op)->majority) take(op, now);
-    else if (!under_way || now >= ballot->decide_by) on_no_majority(op, now);
+    bool over = !under_way || now >= ballot->decide_by, enough = count_informed(ballot, now) >= quorum_of(op)->majority;
+    uint64_t common = common_token(op, now);
+    if (common > ballot->token) { /* a yes came late, and others have ended */
+        ballot->token = common;
+        raise_tokens(op, now);
+    } else if (enough || (over && common == 0)) {
+        take(op, now);
+    } else if (over) {
+        on_no_majority(op, now);
+    }
 }
 
 /* A majority has answered, but not with one voice: the rest is given as long again as that took, and some more. */
@@ -399,7 +432,7 @@ static void look_at_acquire(hf_op *op, hf_time now) {
         look_at_raised(op, now);
         return;
     }
-    if (now >= op->ballot->decide_by) time_out(op->ballot);
+    if (now >= op->ballot->decide_by) time_out(op);
     tally votes = count_votes(op->ballot);
     if (votes.yes >= majority) on_majority(op, now);
     else if (votes.yes + votes.pending < majority) on_no_majority(op, now);
@@ -517,7 +550,7 @@ static int compare_values(const void *a, const void *b) {
 /* The value that a majority has at least. */
 static void read_ttl(hf_op *op) {
     hf_ballot *ballot = op->ballot;
-    long long values[HF_SERVERS_MAX] = {0};
+    long long values[HF_QUORUM_MAX] = {0};
     size_t count = 0;
     for (size_t i = 0; i < ballot->count; i++) values[count++] = ballot->votes[i].yes ? ballot->votes[i].op->value : -2;
     qsort(values, count, sizeof *values, compare_values);
@@ -579,7 +612,7 @@ static bool wants_all(const hf_op *op, bool done) {
 static void look_at_call(hf_op *op, hf_time now) {
     size_t majority = quorum_of(op)->majority;
     count_done(op, now);
-    if (now >= op->ballot->decide_by) time_out(op->ballot);
+    if (now >= op->ballot->decide_by) time_out(op);
     tally votes = count_votes(op->ballot);
     bool done = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
     hurry(op, &votes, now);

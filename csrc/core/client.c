@@ -1,11 +1,12 @@
-#include "client_internal.h"
-#include "quorum.h"
-#include "sentinel.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "client_internal.h"
+#include "cluster.h"
+#include "quorum.h"
+#include "sentinel.h"
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
@@ -27,6 +28,22 @@ static void init_node(hf_node *node, hf_client *client, const hf_server *server)
     events->on_ready = on_events_ready;
     events->on_closed = on_events_closed;
     events->on_event = on_event;
+    if (client->cluster) hf_cluster_watch(node);
+}
+
+static bool open_shards(hf_client *client) {
+    const hf_client_config *config = &client->config;
+    if (!hf_ring_make(&client->ring, config->shards, config->server_count)) return false;
+    for (size_t i = 1; i < config->server_count; i++) {
+        if (!hf_client_add_node(client, &config->servers[i])) return false;
+    }
+    return true;
+}
+
+static bool open_quorum(hf_client *client) {
+    snprintf(client->first.server.label, sizeof client->first.server.label, "a quorum of %zu servers",
+             client->config.server_count);
+    return hf_quorum_open(client);
 }
 
 bool hf_client_init(hf_client *client, const hf_client_config *config, const unsigned char entropy[24]) {
@@ -36,15 +53,18 @@ bool hf_client_init(hf_client *client, const hf_client_config *config, const uns
     hf_uuid_format(client->uuid, entropy);
     snprintf(client->grants, sizeof client->grants, "holdfast_grant:%s", client->uuid);
     client->ops_end = &client->ops;
-    init_node(&client->first, client, &config->session.server);
+    bool listed = config->mode == HF_MODE_SHARDS || config->mode == HF_MODE_CLUSTER;
+    init_node(&client->first, client, listed ? config->servers : &config->session.server);
     client->only[0] = &client->first;
     client->nodes = client->only;
     client->node_count = 1;
-    if (config->mode == HF_MODE_SENTINEL) return hf_sentinels_begin(client);
-    if (config->mode != HF_MODE_QUORUM) return true;
-    snprintf(client->first.server.label, sizeof client->first.server.label, "a quorum of %zu servers",
-             config->server_count);
-    return hf_quorum_open(client);
+    switch (config->mode) {
+    case HF_MODE_SENTINEL: return hf_sentinels_begin(client);
+    case HF_MODE_QUORUM: return open_quorum(client);
+    case HF_MODE_SHARDS: return open_shards(client);
+    case HF_MODE_CLUSTER: return hf_cluster_open(client);
+    default: return true;
+    }
 }
 
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
@@ -62,8 +82,23 @@ hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
 }
 
 hf_node *hf_client_node(const hf_client *client, hf_slice key) {
-    (void)key;
+    if (client->cluster) return hf_cluster_node(client->cluster, key);
+    if (client->ring.count > 0) return client->nodes[hf_ring_find(&client->ring, key)];
     return client->nodes[0];
+}
+
+size_t hf_client_place(const hf_client *client, hf_slice key) {
+    if (client->cluster) return hf_slot_of(key);
+    return client->ring.count > 0 ? hf_ring_find(&client->ring, key) : 0;
+}
+
+void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now) {
+    if (client->cluster) hf_cluster_submit(client->cluster, key, link, request, now);
+    else hf_session_submit(&hf_client_node(client, key)->links[link], request, now);
+}
+
+bool hf_client_is_sharded(const hf_client *client) {
+    return client->cluster && hf_cluster_is_sharded(client->cluster);
 }
 
 size_t hf_client_link_count(const hf_client *client) {
@@ -86,11 +121,14 @@ static void free_node(hf_node *node) {
 }
 
 void hf_client_free(hf_client *client) {
+    if (client->cluster) hf_cluster_close(client->cluster);
     hf_sentinels_end(client);
     for (size_t i = 0; i < client->node_count; i++) free_node(client->nodes[i]);
     for (size_t i = 1; i < client->node_count; i++) free(client->nodes[i]);
     if (client->nodes != client->only) free(client->nodes);
     hf_quorum_free(client);
+    free(client->cluster);
+    hf_ring_free(&client->ring);
     hf_holds_free(&client->holds);
 }
 
@@ -140,8 +178,17 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now) {
     }
 }
 
+void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
+    bool listens = op->events;
+    if (op->node == node) return;
+    hf_client_listen(op, false, now);
+    op->node = node;
+    hf_client_listen(op, listens, now);
+    if (listens && node->subscribed) hf_acquire_on_subscribed(op, now);
+}
+
 void hf_client_listen_foreign(hf_op *op, hf_time now) {
-    if (op->foreign) return;
+    if (op->foreign || hf_client_is_sharded(op->client)) return;
     bool heard = other_foreign_listener(op) != NULL;
     op->foreign = true;
     if (!heard) {
@@ -163,6 +210,7 @@ static void on_events_closed(void *context, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
     node->subscribed = false;
     node->ping_at = HF_NEVER;
+    if (node->client->cluster && node->waiting > 0) hf_cluster_doubt(node, HF_LINK_CALLS, now);
     if (events->reason_code != HF_DENIED) return;
     for (hf_op *op = node->client->ops, *next; op; op = next) {
         next = op->next;
@@ -199,9 +247,10 @@ static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
     }
 }
 
-static hf_op *waiter_of(const hf_node *node, uint64_t wait) {
-    for (hf_op *op = node->client->ops; op; op = op->next) {
-        if (waits_at(node, op) && op->wait == wait) return op;
+/* A cluster's nodes pass messages on to each other: one may be heard at another node than the waiter's. */
+static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (waits_at(op->node, op) && op->wait == wait) return op;
     }
     return NULL;
 }
@@ -222,11 +271,14 @@ static bool is_own_owner(const hf_client *client, hf_slice owner) {
 }
 
 /* A grant for a wait that has ended here: the keeper passes the lock on. Not that of a shared owner, which another
- * process may have by now: there it was passed on with the waiter's place, or ends with the grant lease. */
-static void on_stray_grant(hf_client *client, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
+ * process may have by now: there it was passed on with the waiter's place, or ends with the grant lease. What is heard
+ * at another node than the key's has been heard there. */
+static void on_stray_grant(hf_node *node, hf_layout layout, hf_slice rest, uint64_t owner_size, uint64_t wait,
                            hf_time now) {
+    hf_client *client = node->client;
     if (owner_size == 0 || owner_size > HF_OWNER_MAX || owner_size >= rest.size) return;
     hf_slice owner = {rest.data, (size_t)owner_size}, key = {rest.data + owner_size, rest.size - (size_t)owner_size};
+    if (hf_client_node(client, key) != node) return;
     hf_hold *known = hf_holds_find(&client->holds, layout, key, owner);
     if (!known && layout == HF_LAYOUT_LOCK) known = hf_holds_find(&client->holds, HF_LAYOUT_GUARD, key, owner);
     if (known && known->state == HF_HOLD_RELEASING) known->wait = wait; /* the release may have led to it: left after */
@@ -248,18 +300,18 @@ static void on_message(hf_node *node, hf_slice text, hf_time now) {
         at += 6;
         if (!next_number(&at, &wait) || !next_number(&at, &number) || !next_number(&at, &ms)) return;
         if (!next_number(&at, &mutex) || !next_number(&at, &owner_size)) return;
-        hf_op *op = waiter_of(node, wait);
+        hf_op *op = waiter_of(node->client, wait);
         hf_slice rest = {at, text.size - (size_t)(at - text.data)};
         if (op) hf_acquire_on_grant(op, number, hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS, now);
-        else on_stray_grant(node->client, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
+        else on_stray_grant(node, mutex ? HF_LAYOUT_MUTEX : HF_LAYOUT_LOCK, rest, owner_size, wait, now);
     } else if (strncmp(at, "turn ", 5) == 0) {
         at += 5;
         if (!next_number(&at, &wait) || !next_number(&at, &number)) return;
-        hf_op *op = waiter_of(node, wait);
+        hf_op *op = waiter_of(node->client, wait);
         if (op) hf_acquire_on_turn(op, hf_time_min(number * HF_MS, HF_SECOND), now);
     } else if (strncmp(at, "look ", 5) == 0) {
         at += 5;
-        hf_op *op = next_number(&at, &wait) ? waiter_of(node, wait) : NULL;
+        hf_op *op = next_number(&at, &wait) ? waiter_of(node->client, wait) : NULL;
         if (op) hf_acquire_on_nudge(op, now);
     }
 }
@@ -319,6 +371,7 @@ static hf_time events_deadline(const hf_node *node) {
 hf_time hf_client_calls_deadline(const hf_client *client) {
     if (client->quorum) return hf_quorum_calls_deadline(client->quorum);
     hf_time soonest = hf_sentinels_deadline(client);
+    if (client->cluster) soonest = hf_cluster_deadline(client->cluster);
     for (size_t i = 0; i < client->node_count; i++) {
         const hf_node *node = client->nodes[i];
         soonest = hf_time_min(soonest, hf_session_deadline(&node->links[HF_LINK_CALLS]));
@@ -331,6 +384,7 @@ hf_time hf_client_keeper_deadline(const hf_client *client) {
     const hf_hold *first = hf_holds_first(&client->holds);
     hf_time soonest = first ? first->wake_at : HF_NEVER;
     if (client->quorum) return hf_time_min(soonest, hf_quorum_keeper_deadline(client->quorum));
+    if (client->cluster) soonest = hf_time_min(soonest, hf_cluster_deadline(client->cluster));
     for (size_t i = 0; i < client->node_count; i++)
         soonest = hf_time_min(soonest, hf_session_deadline(&client->nodes[i]->links[HF_LINK_KEEPER]));
     return soonest;
@@ -353,6 +407,7 @@ static void tick_op(hf_op *op, hf_time now) {
 
 void hf_client_tick_calls(hf_client *client, hf_time now) {
     if (client->quorum) hf_quorum_tick_calls(client, now);
+    if (client->cluster) hf_cluster_tick(client->cluster, now);
     for (size_t i = 0; i < client->node_count && !client->quorum; i++) {
         hf_session_tick(&client->nodes[i]->links[HF_LINK_CALLS], now);
         hf_session_tick(&client->nodes[i]->links[HF_LINK_EVENTS], now);
@@ -367,6 +422,7 @@ void hf_client_tick_keeper(hf_client *client, hf_time now) {
         hf_quorum_tick_keeper(client, now);
         return;
     }
+    if (client->cluster) hf_cluster_tick(client->cluster, now);
     for (size_t i = 0; i < client->node_count; i++) hf_session_tick(&client->nodes[i]->links[HF_LINK_KEEPER], now);
     hf_keeper_tick(client, now);
 }
@@ -549,6 +605,23 @@ static hf_slice key_of(const hf_op *op) {
     return names ? names->key : HF_NO_WAITER;
 }
 
+/* The key that says where it goes; empty: anywhere. */
+static hf_slice place_key_of(const hf_op *op) {
+    bool keyed = op->spec.kind == HF_OP_COMMAND && op->spec.arg_count > 1;
+    return keyed ? op->spec.args[1] : key_of(op);
+}
+
+static hf_node *first_node_of(const hf_op *op) {
+    const hf_client *client = op->client;
+    if (op->spec.node > 0) return client->nodes[(op->spec.node - 1) % client->node_count];
+    return hf_client_node(client, place_key_of(op));
+}
+
+/* Names in several slots cannot be used in one program. */
+static bool is_in_pieces(const hf_op *op) {
+    return op->client->cluster && op->spec.names && !hf_slot_is_one(op->spec.names);
+}
+
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     char text[HF_FAILURE_TEXT];
     va_list args;
@@ -581,7 +654,10 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool patient
     op->request.context = op;
     op->request.deadline = deadline;
     op->request.patient = patient;
-    hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
+    hf_cluster *cluster = op->spec.node > 0 ? NULL : op->client->cluster;
+    op->request.routing.of_op = true;
+    if (cluster) hf_cluster_submit(cluster, place_key_of(op), HF_LINK_CALLS, &op->request, now);
+    else hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
 }
 
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
@@ -589,12 +665,14 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     if (!op) return NULL;
     op->client = client;
     op->spec = *spec;
-    op->node = hf_client_node(client, key_of(op));
+    op->node = first_node_of(op);
     op->begun_at = now;
     op->number = ++client->last_op;
     *client->ops_end = op;
     client->ops_end = &op->next;
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
+    else if (is_in_pieces(op))
+        hf_op_fail(op, HF_CONFLICT, "its braces are no hash tag, so its lock would be in several slots of the cluster");
     else if (client->quorum) hf_ballot_begin(op, now);
     else if (spec->kind == HF_OP_ACQUIRE) hf_acquire_begin(op, now);
     else if (is_several(op)) hf_several_begin(op, now);

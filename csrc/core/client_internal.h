@@ -71,6 +71,12 @@ void hf_client_hold_is_free(hf_client *client, hf_hold *hold, hf_time now);
 /* The operation needs the events link, or no longer does. */
 void hf_client_listen(hf_op *op, bool listen, hf_time now);
 void hf_client_listen_foreign(hf_op *op, hf_time now);
+/* Sends the request over this link of the node where the key lives; without a key, of any. */
+void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now);
+/* From now on the operation's key lives on this node. */
+void hf_op_move(hf_op *op, hf_node *node, hf_time now);
+/* Redisson's releases are announced where nobody but its clients listens. */
+bool hf_client_is_sharded(const hf_client *client);
 /* Lets the encoded request be confirmed by as many replicas as the configuration asks for. False: out of memory. */
 bool hf_client_sync(const hf_client *client, hf_request *request);
 /* The operation's request was carried out, and too few replicas have confirmed it. */

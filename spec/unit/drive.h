@@ -48,6 +48,9 @@ static UNUSED const char *said_program(const char *bytes, size_t size)
         hf_slice given = {bytes, size};
         if (hf_slice_equal(given, hf_slice_of(known[i]->sha1))) return known[i]->name;
         if (hf_slice_equal(given, hf_slice_of(known[i]->source))) return known[i]->name;
+        const hf_program *sharded = known[i]->sharded;
+        if (sharded && hf_slice_equal(given, hf_slice_of(sharded->sha1))) return sharded->name;
+        if (sharded && hf_slice_equal(given, hf_slice_of(sharded->source))) return sharded->name;
     }
     return NULL;
 }

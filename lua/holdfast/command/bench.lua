@@ -17,7 +17,7 @@ bench.options = {
   { "workers", value = "N", check = options.count, help = "processes that contend; 4" },
   { "worker", value = "KEY", help = "be one of them" },
   verb.url,
-  verb.servers,
+  verb.no_servers,
 }
 
 local TOKEN_TTL = 60 -- the last trace of a bench
@@ -52,8 +52,7 @@ end
 
 local function start_workers(key, given, chosen)
   local pids, cycles = {}, ("%d"):format(given.cycles)
-  local words = myself("bench", "--worker", key, "--cycles", cycles, chosen.url and "--url" or "--servers",
-    chosen.url or table.concat(chosen.servers, ","))
+  local words = myself("bench", "--worker", key, "--cycles", cycles, "--url", chosen.url)
   for i = 1, given.workers do
     local pid, message = process.spawn(words, {}, false)
     if not pid then return nil, "cannot start a worker: " .. message, "server" end

@@ -13,6 +13,7 @@ break_lock.usage = "holdfast break [options] KEY"
 break_lock.summary =
   "Takes the lock KEY from its holder, after asking, and passes it on. Exit code 1 when nothing was broken."
 
+break_lock.of_servers = true
 break_lock.options = {
   { "yes", short = "y", help = "do not ask" },
   verb.url,

@@ -16,7 +16,7 @@ ls.options = {
   { "mutex", help = "list mutexes (SET NX PX) instead of locks" },
   { "json", help = "one JSON object for each" },
   verb.url,
-  verb.servers,
+  verb.no_servers,
 }
 
 local HEAD = { "KEY", "OWNER", "HOLDS", "TTL", "TOKEN", "WAITERS" }

@@ -7,6 +7,7 @@ local ping = {}
 
 ping.usage = "holdfast ping [options]"
 ping.summary = "Asks the server for a sign of life."
+ping.of_servers = true
 ping.options = { verb.url, verb.servers }
 
 function ping.main(args)

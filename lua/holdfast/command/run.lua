@@ -29,6 +29,7 @@ run.options = {
   { "name", value = "NAME", check = options.name, help = "who runs it, for `holdfast show`" },
   settings.options[1],
   settings.options[2],
+  settings.options[3],
   { "json", help = "events on standard error as JSON" },
   { "verbose", short = "v", help = "say what happens on standard error" },
 }

@@ -10,6 +10,8 @@ local settings = {}
 settings.options = {
   { "url", value = "URL", help = "the server: redis[s]://[user:password@]host[:port][/db] or unix:///path" },
   { "servers", value = "URL,URL", help = "independent servers, a majority of which decides" },
+  { "restart-guard", value = "SECONDS", check = options.seconds,
+    help = "of --servers: one up for less has no vote; the longest lease anybody uses" },
 }
 
 local known = {
@@ -18,6 +20,7 @@ local known = {
   name = options.name,
   lease = options.lease,
   grace = options.seconds,
+  restart_guard = options.seconds,
 }
 
 local function candidates()
@@ -91,7 +94,7 @@ local function choose_servers(result, places)
   result.url = "redis://127.0.0.1:6379"
 end
 
--- → { url or servers, name, lease, grace } | nil, message
+-- → { url or servers, name, lease, grace, restart_guard } | nil, message
 function settings.load(given)
   if given.url and given.servers then return nil, "--url and --servers exclude each other" end
   local file, message = read_file()
@@ -100,20 +103,22 @@ function settings.load(given)
   for _, name in ipairs { "name", "lease", "grace" } do result[name] = given[name] or file[name] end
   local from_environment = { url = environment("HOLDFAST_URL"), servers = environment("HOLDFAST_SERVERS") }
   choose_servers(result, { given, from_environment, file })
+  result.restart_guard = given["restart-guard"] or file.restart_guard
+  if given["restart-guard"] and not result.servers then return nil, "--restart-guard is for --servers" end
   return result
 end
 
 -- → a client of the library | nil, message
 function settings.client(chosen, more)
   local holdfast = require "holdfast"
-  local given = { url = chosen.url, servers = chosen.servers, mode = chosen.servers and "quorum" or nil }
+  local given = { url = chosen.url }
+  if chosen.servers then
+    given = { servers = chosen.servers, mode = "quorum", restart_guard = chosen.restart_guard }
+  end
   for name, value in pairs(more or {}) do given[name] = value end
   local made, client = pcall(holdfast.new, given)
   if made then return client end
-  local message = tostring(client):gsub("^.-holdfast%.new: ", "")
-  local absent = chosen.servers and message:find('unknown option "', 1, true)
-  if absent then return nil, "--servers is not in this build" end
-  return nil, message
+  return nil, (tostring(client):gsub("^.-holdfast%.new: ", ""))
 end
 
 return settings

@@ -12,6 +12,7 @@ local show = {}
 show.usage = "holdfast show [options] KEY"
 show.summary = "Shows who holds the lock KEY and who waits for it. Exit code 1 when it is free."
 
+show.of_servers = true
 show.options = {
   { "json", help = "as one JSON object" },
   verb.url,

@@ -9,9 +9,18 @@ local verb = {}
 
 verb.url = settings.options[1]
 verb.servers = settings.options[2]
+verb.no_servers = { "servers", value = "URL,URL", help = "not for this verb, which looks at one server" }
+
+local function check_servers(self, chosen)
+  if chosen.servers and not self.of_servers then
+    return nil, "this verb looks at one server, not at several: name one with --url"
+  end
+  return true
+end
 
 -- Reads args by self.options, checks that there are so many words, and calls
--- body(client, given, words, out, chosen) on a client of the server. → the exit code
+-- body(client, given, words, out, chosen) on a client of the server; of several servers only with self.of_servers.
+-- → the exit code
 function verb.run(self, name, args, least, most, body)
   local given, words, rest = options.read(self.options, args, 2)
   local out = output.new("holdfast " .. name, given or {})
@@ -21,9 +30,10 @@ function verb.run(self, name, args, least, most, body)
   if #words > most then
     return out:fail(exits.USAGE, "usage", ('"%s" is too much; usage: %s'):format(words[most + 1], self.usage))
   end
-  local chosen, client, message
+  local chosen, fits, client, message
   chosen, message = settings.load(given)
-  if chosen then client, message = settings.client(chosen) end
+  if chosen then fits, message = check_servers(self, chosen) end
+  if fits then client, message = settings.client(chosen) end
   if not client then return out:fail(exits.USAGE, "usage", message) end
   local exit = body(client, given, words, out, chosen)
   client:close()
