@@ -14,7 +14,8 @@ local Watcher = {}
 Watcher.__index = Watcher
 
 -- In a calm schedule nothing goes wrong, so nobody needs to wait for a clock but for that of a lease.
-function Watcher.new(world, server, plan)
+function Watcher.new(world, servers, plan)
+  local server = servers[1]
   local self = setmetatable({
     world = world, server = server, calm = plan.calm, look_us = plan.grant_lease * 1000000, keys = {}, names = {},
     uuids = {}, shared = {},
@@ -111,7 +112,8 @@ function Watcher:lose(name)
   key.free_since = max(key.free_since, self.world.now)
 end
 
-function Watcher:lose_all()
+-- The server is about to lose its data.
+function Watcher:forget()
   for _, name in ipairs(self.names) do
     self:lose(name)
     self.keys[name].waiters = {}
@@ -434,6 +436,9 @@ function Watcher:lost(plan, handle)
 end
 
 -- ---- operations ----
+
+-- How an acquire ended.
+function Watcher.answered() end
 
 -- How long an operation may take, in simulated time; nil: for ever.
 function Watcher.bound(process, kind, wait)
