@@ -611,6 +611,7 @@ TEST(a_stray_grant_is_left_only_where_its_key_lives)
     CHECK_EQ_INT(rig.client.holds.count, 0);
     hears_event(0, "message", "grant 7 99 2000 0 38 " DRIVE_UUID ":5k", AT(1002));
     CHECK_EQ_INT(rig.client.holds.count, 1);
+    CHECK_EQ_INT(rig.client.holds.heap[0]->state, HF_HOLD_LEAVING);
     rig_end(&rig, AT(1003));
 }
 
