@@ -123,12 +123,21 @@ function focus.hurry(prng, plan)
   end)
 end
 
--- Runs that are to happen once.
+-- Runs that are to happen once; of the servers one misses the beginning, another the end.
 function focus.once(prng, plan)
   each_task(plan, function(task)
     if task.layout ~= "guard" then return end
     task.keep, task.finish, task.rounds, task.wait = 1, "complete", 3, prng:pick { 0, 0.05, 1 }
   end)
+  if plan.kind ~= "majority" then return end
+  local first = prng:range(1, #plan.rates)
+  add(plan, mishap_of(prng, plan), {
+    kind = prng:pick { "refuse", "readonly" }, server = first, at = 0, duration = prng:range(10000, S),
+  })
+  add(plan, mishap_of(prng, plan), {
+    kind = prng:pick { "readonly", "stall", "restart" }, server = first % #plan.rates + 1, at = prng:range(20000, S),
+    duration = prng:range(100000, S),
+  })
 end
 
 -- First acquires, whose tokens must be written back, over links that fail.
