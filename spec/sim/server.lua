@@ -27,11 +27,13 @@ local function compile_all(server)
   compile_all = function() end
 end
 
--- index: its number, from 1. rate: of its clock, which is `offset` microseconds ahead at first. patched: program name → text that the server runs instead.
+-- index: its number, from 1. rate: of its clock, which is `offset` microseconds ahead at first. patched: program name →
+-- text that the server runs instead.
 function Server.new(world, index, rate, offset, patched)
   local self
   self = setmetatable({
-    world = world, index = index, rate = rate, epoch = EPOCH_US + offset, down_until = 0, paused_until = 0, refuses_until = 0, patched = {},
+    world = world, index = index, rate = rate, epoch = EPOCH_US + offset, patched = {},
+    down_until = 0, paused_until = 0, refuses_until = 0,
   }, Server)
   self.redis = Redis.new { now = function() return self.epoch + world.now * rate end }
   self.redis.started_us = self.redis.started_us - AGE_US

@@ -165,7 +165,10 @@ function Task:look_now()
       local left = raw.remaining(claim.lock)
       local till = left > 0 and floor(self.process:moment(self.process:clock() + left)) or 0
       if till ~= claim.till then self.watcher:claim(claim, till) end
-      if left == 0 then claim.over = true end
+      if left == 0 then
+        claim.over = true
+        self.watcher:may_lose(claim.owner)
+      end
     end
   end
 end
@@ -282,6 +285,7 @@ end
 -- A request that ends without a word: nobody answers for its holds any more, until somebody notices.
 local function vanish(self, handles)
   self.vanished = true
+  if self.plan.owner then self.watcher:may_lose(self.plan.owner) end
   for _, handle in ipairs(handles) do
     unclaim(self, handle)
     self.process.vanished[hold_name(handle)] = self.world.now + floor(self.longest_lease * 1e6)

@@ -21,10 +21,7 @@ function Watcher.new(world, servers, plan)
     uuids = {}, shared = {},
   }, Watcher)
   for _, part in ipairs(plan.parts) do
-    if part.owner then
-      local kept = self.shared[part.owner] ~= false
-      self.shared[part.owner] = kept and part.renewed -- what one of its processes has lost another may keep alive
-    end
+    if part.owner then self.shared[part.owner] = true end
   end
   server.watcher = self
   return self
@@ -426,8 +423,14 @@ function Watcher:around(run)
   self:after("foreign", {}, {})
 end
 
+-- One of the owner's processes may have lost a hold. Another may keep that alive.
+function Watcher:may_lose(owner)
+  if self.shared[owner] then self.shared[owner] = false end
+end
+
 -- A hold was lost, as its release tells.
 function Watcher:lost(plan, handle)
+  if plan.owner then self:may_lose(plan.owner) end
   if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then return end
   self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
 end

@@ -220,7 +220,7 @@ TEST(a_stray_grant_is_passed_on)
 /* By now another of its processes may have the lock. */
 TEST(a_stray_grant_of_a_shared_owner_is_left_alone)
 {
-    static const char *const owners[] = {"2 me", "38 " DRIVE_UUID "!5", "36 " DRIVE_UUID,
+    static const char *const owners[] = {"2 me", "38 " DRIVE_UUID "!5", ("36 " DRIVE_UUID),
                                          "38 10010203-0405-8607-8809-0a0b0c0d0e0f:5"};
     for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
         char text[128];
