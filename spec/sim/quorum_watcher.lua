@@ -358,4 +358,7 @@ function Watcher:finish(later)
   each_key(self, check_expired)
 end
 
+-- What a shared owner leaves behind is not judged here: a lost hold of it may stand on any of the servers.
+function Watcher:may_lose() end
+
 return Watcher
