@@ -232,6 +232,9 @@ function Watcher.bound(process, kind, wait)
   return (max(wait, timeout) + 2 * timeout + 0.2) * 1.01e6 + SLACK
 end
 
+-- One of the owner's processes may have lost a hold.
+function Watcher.may_lose() end
+
 -- A hold was lost, as its release tells.
 function Watcher:lost(plan, handle)
   if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then return end
