@@ -86,6 +86,8 @@ describe("under ngx_lua", function()
     end)
 
     after_each(function()
+      if front then front:stop("TERM") end
+      front = nil
       if guarded then guarded:stop() end
       guarded = nil
     end)

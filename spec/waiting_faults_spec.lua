@@ -310,3 +310,30 @@ describe("what stands in the way of a wait", function()
     assert(lock:release())
   end)
 end)
+
+describe("an acquire that ends before its answer", function()
+  before_each(prepare)
+  after_each(clean_up)
+
+  for what, options in pairs { ["of a coroutine"] = {}, ["of a shared owner"] = { owner = "job" } } do
+    -- The server carries it out when nobody waits for it any more.
+    local function give_up()
+      local token = server:cli("GET", TOKEN)
+      server:cli("CLIENT", "PAUSE", 60000, "WRITE")
+      assert.equal("unreachable", select(3, lock:acquire(0.01)))
+      server:cli("CLIENT", "UNPAUSE")
+      assert.truthy(process.wait_until(function() return server:cli("GET", TOKEN) ~= token end, 2))
+    end
+
+    it("leaves nothing " .. what, function()
+      lock = client:lock(KEY, options)
+      assert(lock:acquire(0))
+      assert(lock:release())
+      give_up()
+      assert.truthy(process.wait_until(function() return server:cli("EXISTS", KEY) == 0 end, 2))
+      assert(lock:acquire(0))
+      assert(lock:release())
+      assert.equal(0, server:cli("EXISTS", KEY))
+    end)
+  end
+end)

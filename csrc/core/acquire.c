@@ -44,20 +44,27 @@ static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_keeper_forget(op->client, op->hold, now);
 }
 
+/* Whether the keeper waits for the answer to an acquire of a shared owner. */
+static bool awaits_answer(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
+    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+    if (!asks || !usable || HF_DEFECT(DEAF_TO_ANSWER)) return false;
+    return hf_keeper_await_answer(op->client, hold, &op->request, now);
+}
+
 /* Something of this operation may stand on the server. A re-entry needs no undoing: the next command for this hold
- * sets the count. */
+ * sets the count, or tells what to let go of. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    if (!hold || !hold->in_table || hold->state != HF_HOLD_ACQUIRING || HF_DEFECT(NO_UNDO)) {
-        forget(op, now);
-        return;
-    }
-    if (op->queued) {
+    bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING && !HF_DEFECT(NO_UNDO);
+    if (first && op->queued) {
         hold->wait = op->wait;
         hold->token_ttl_ms = op->spec.token_ttl_ms;
     }
-    hold->shared = op->spec.shared;
-    hf_keeper_leave_in_order(op->client, hold, now);
+    if (hold && awaits_answer(op, now)) return;
+    if (first) hf_keeper_leave_in_order(op->client, hold, now);
+    else forget(op, now);
 }
 
 /* Nothing but a place in the queue may stand on the server. */
@@ -247,9 +254,9 @@ static hf_time next_look(hf_op *op, long long ttl_ms, long long ahead, hf_time n
 }
 
 /* First in line behind a holder that does not hand over: Redisson announces its release, the owner of a mutex does not.
- */
+ * In a sharded channel a listener of ours would be taken for one of Redisson's. */
 static void watch_foreign(hf_op *op, hf_time now) {
-    if (op->spec.layout != HF_LAYOUT_MUTEX) {
+    if (op->spec.layout != HF_LAYOUT_MUTEX && !hf_client_is_sharded(op->client)) {
         hf_client_listen_foreign(op, now);
     } else {
         hf_time random = HF_MS + hf_jitter(&op->client->random, MOST_FOREIGN_LOOK);
@@ -361,6 +368,7 @@ static void on_mismatch(hf_op *op, hf_time now) {
 }
 
 static void fail_unconfirmed(hf_op *op, hf_time now) {
+    hf_keeper_owe(op->hold, op->request.sent_at);
     undo(op, now);
     hf_op_fail_unconfirmed(op);
     finish(op, now);
@@ -444,6 +452,8 @@ static void start(hf_op *op, hf_time now) {
     if (hold->state == HF_HOLD_ACQUIRING) {
         hold->owed = hf_hold_own(hold);
         hold->count = hold->base = 0;
+        hold->shared = op->spec.shared;
+        hold->lease = hf_time_max(hold->lease, op->spec.lease);
     }
     op->from = hold->state == HF_HOLD_HELD ? hold->count : 0;
     hold->busy = true;
@@ -589,7 +599,6 @@ void hf_acquire_tick(hf_op *op, hf_time now) {
 
 void hf_acquire_give_up(hf_op *op, hf_time now) {
     bool sent = op->state != HF_ACQUIRE_BLOCKED;
-    hf_session_drop(&op->request);
     if (sent) undo(op, now);
     finish(op, now);
 }

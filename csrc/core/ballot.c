@@ -125,6 +125,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     hf_quorum_learn_clock(quorum_of(op), index, asked);
     if (!hf_quorum_is_guarded(op->client, index, now) || HF_DEFECT(NO_GUARD)) return;
     hf_client_abandon(quorum_of(op)->members[index], asked->hold, 1, now);
+    vote->left = true;
     say_no(vote, HF_UNREACHABLE, "restarted a short time ago");
 }
 
@@ -214,12 +215,19 @@ static bool ask_spared(hf_op *op, hf_time now) {
     return true;
 }
 
+/* The server said yes to an acquire, whether that was counted or came too late for it. */
+static bool has_got(const hf_op *op, const hf_vote *vote) {
+    if (HF_DEFECT(YES_UNCOUNTED) && !vote->yes) return false;
+    return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK && !vote->left;
+}
+
 /* What is under way goes on in the background; what is done is done. */
 static void end_votes(hf_op *op, hf_time now) {
     hf_ballot *ballot = op->ballot;
     for (size_t i = 0; i < ballot->count; i++) {
         hf_vote *vote = &ballot->votes[i];
         if (vote->raise) hf_op_end(vote->raise, now);
+        if (has_got(op, vote) && !vote->yes) hf_client_abandon(quorum_of(op)->members[i], vote->op->hold, 1, now);
         if (vote->op && vote->op->done) hf_op_end(vote->op, now);
         else if (vote->op) hf_quorum_leave_behind(op->client, ballot, i, vote->op, now);
         vote->op = vote->raise = NULL;
@@ -232,8 +240,8 @@ static void give_back(hf_op *op, hf_time now) {
     for (size_t i = 0; i < ballot->count; i++) {
         hf_vote *vote = &ballot->votes[i];
         if (vote->raise) hf_op_end(vote->raise, now);
-        bool got = vote->op && vote->op->done && vote->op->failure.code == HF_OK && vote->yes;
-        if (got && !HF_DEFECT(MINORITY_KEPT)) hf_client_abandon(quorum_of(op)->members[i], vote->op->hold, 1, now);
+        if (has_got(op, vote) && !HF_DEFECT(MINORITY_KEPT))
+            hf_client_abandon(quorum_of(op)->members[i], vote->op->hold, 1, now);
         if (vote->op) hf_op_end(vote->op, now);
         vote->op = vote->raise = NULL;
     }
@@ -384,7 +392,8 @@ static uint64_t common_token(const hf_op *op, hf_time now) {
         size_t reach = 0;
         for (size_t j = 0; j < ballot->count; j++)
             reach += still_counts(&ballot->votes[j], now) && ballot->votes[j].token <= ballot->votes[i].token;
-        bool enough = still_counts(&ballot->votes[i], now) && reach >= quorum_of(op)->majority;
+        bool enough =
+            still_counts(&ballot->votes[i], now) && (reach >= quorum_of(op)->majority || HF_DEFECT(TOKEN_LOWEST));
         if (enough && ballot->votes[i].token < common) common = ballot->votes[i].token;
     }
     return common == UINT64_MAX ? 0 : common;
@@ -423,8 +432,12 @@ static void on_majority(hf_op *op, hf_time now) {
     }
     ballot->token = common_token(op, now);
     bool known = count_informed(ballot, now) >= quorum_of(op)->majority;
-    if (known || ballot->token == 0 || HF_DEFECT(NO_WRITE_BACK)) take(op, now);
-    else raise_tokens(op, now);
+    if (known || ballot->token == 0 || HF_DEFECT(NO_WRITE_BACK)) {
+        take(op, now);
+        return;
+    }
+    raise_tokens(op, now);
+    if (HF_DEFECT(RAISE_UNHEARD)) take(op, now);
 }
 
 static void look_at_raised(hf_op *op, hf_time now) {
@@ -525,10 +538,12 @@ static void finish_on_hold(hf_op *op, bool done, hf_time now) {
     else finish_extend(op, done, now);
 }
 
-/* A part that is to keep what the owner keeps, or is not there, is let go of already. */
+/* A part that is to keep what the owner keeps, or is not there, is let go of already; but a record cannot be left
+ * there. */
 static bool has_nothing_to_release(const hf_op *op, const hf_hold *part) {
     uint32_t keep = op->ballot->hold->count - 1;
-    return lets_go(op) && (!hf_part_is_held(part) || part->count - part->base <= keep);
+    return (op->spec.kind == HF_OP_RELEASE || (lets_go(op) && HF_DEFECT(RECORD_UNTOLD))) &&
+           (!hf_part_is_held(part) || part->count - part->base <= keep);
 }
 
 static void ask_parts(hf_op *op, hf_time now) {
@@ -585,7 +600,7 @@ static int compare_values(const void *a, const void *b) {
 /* The value that a majority has at least. */
 static void read_ttl(hf_op *op) {
     hf_ballot *ballot = op->ballot;
-    long long values[HF_SERVERS_MAX] = {0};
+    long long values[HF_QUORUM_MAX] = {0};
     size_t count = 0;
     for (size_t i = 0; i < ballot->count; i++) values[count++] = ballot->votes[i].yes ? ballot->votes[i].op->value : -2;
     qsort(values, count, sizeof *values, compare_values);

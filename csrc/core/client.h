@@ -11,6 +11,7 @@
 
 #include "holds.h"
 #include "names.h"
+#include "ring.h"
 #include "session.h"
 
 typedef enum hf_link {
@@ -31,10 +32,12 @@ typedef enum hf_mode {
     HF_MODE_ONE,      /* there is one server: session.server */
     HF_MODE_SENTINEL, /* there is one, which they know and session.server logs in to: sentinel.h */
     HF_MODE_QUORUM,   /* a majority decides: quorum.h */
-    HF_MODE_SHARDS    /* each has keys of its own */
+    HF_MODE_SHARDS,   /* each has keys of its own: ring.h */
+    HF_MODE_CLUSTER   /* they are some nodes of a Redis Cluster, which know the others: cluster.h */
 } hf_mode;
 
-#define HF_SERVERS_MAX 32 /* of a quorum, of Sentinels */
+#define HF_QUORUM_MAX 32  /* servers of a quorum, or Sentinels */
+#define HF_SERVERS_MAX 64 /* of shards, or to ask for the others of a cluster */
 
 typedef struct hf_sentinels hf_sentinels;
 
@@ -43,6 +46,7 @@ typedef struct hf_client_config {
     hf_mode mode;
     const hf_server *servers; /* of the other modes; they outlive the client */
     size_t server_count;
+    const hf_shard *shards;   /* names and weights of the servers, of shards; they outlive the client */
     char master[HF_URL_HOST]; /* its name with the Sentinels */
     hf_sync sync;
     hf_time restart_guard; /* of a quorum: a server up for less has no vote; 0: every server has */
@@ -53,13 +57,14 @@ typedef struct hf_client_config {
 
 typedef struct hf_stats {
     uint64_t acquires, reentries, releases, waits, grants, rechecks, renewals, renew_batches, late_renewals, losses,
-        undone;
+        undone, redirects;
 } hf_stats;
 
 typedef struct hf_op hf_op;
 typedef struct hf_client hf_client;
 typedef struct hf_quorum hf_quorum;
 typedef struct hf_ballot hf_ballot;
+typedef struct hf_cluster hf_cluster;
 
 /* A server and the links to it. It stays where it is while the client lives. */
 typedef struct hf_node {
@@ -70,6 +75,7 @@ typedef struct hf_node {
     bool subscribed;      /* the server has confirmed our channel */
     hf_time linger_until; /* the events link stays open so long without a waiter */
     hf_time ping_at;      /* when a silent events link is asked for a sign of life */
+    bool serves;          /* of a cluster: the map has it */
 } hf_node;
 
 #define HF_NODES_MAX 1024
@@ -84,6 +90,8 @@ struct hf_client {
     hf_node **nodes; /* &first, while there is no other */
     size_t node_count;
     hf_node *only[1];
+    hf_cluster *cluster;     /* NULL: it is none */
+    hf_ring ring;            /* of shards; empty: they are none */
     hf_sentinels *sentinels; /* NULL: the first node does not move */
     hf_holds holds;
     hf_op *ops, **ops_end; /* in the order they began */
@@ -105,8 +113,11 @@ void hf_client_free(hf_client *client);
 /* NULL when out of memory, or with HF_NODES_MAX nodes. */
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server);
 
-/* The node where this key lives. */
+/* The node where this key lives, as far as is known. */
 hf_node *hf_client_node(const hf_client *client, hf_slice key);
+
+/* Keys with the same place can be used in one program: the key's slot in a cluster, else its node. */
+size_t hf_client_place(const hf_client *client, hf_slice key);
 
 /* The links, those of a node together in the order of hf_link; their number may grow. */
 size_t hf_client_link_count(const hf_client *client);
@@ -200,6 +211,7 @@ typedef struct hf_op_spec {
     hf_time keep;               /* complete: how long the record stays; 0: free the key */
     const hf_slice *args;       /* command: one that may be sent twice, and does not touch a lock */
     size_t arg_count;
+    size_t node; /* command: for this node, counted from 1; 0: for that of its key, the first argument if any */
 } hf_op_spec;
 
 struct hf_op {

@@ -28,13 +28,20 @@
     X(WORD_STAYS)         /* one word of the owner is good for ever */                                                 \
     X(DEAF_TO_WORD)       /* the owner's word is not heard */                                                          \
     X(STRAY_KEPT)         /* a grant for a lost hold is kept */                                                        \
+    X(DEAF_TO_ANSWER)     /* what a given-up acquire of a shared owner took is not known */                            \
     X(ALL_NO_UNDO)        /* what an acquire of several may have left is left */                                       \
     X(ALL_FROM_REPLY)     /* the leases of several count from the reply */                                             \
     X(ALL_BEHIND)         /* a release of several that failed is forgotten */                                          \
     X(QUORUM_LESS_ONE)    /* one vote less than a majority is enough */                                                \
     X(NO_WRITE_BACK)      /* the token of a quorum stays with the server that gave it */                               \
     X(NO_GUARD)           /* a server that has just restarted has a vote */                                            \
-    X(MINORITY_KEPT)      /* what a lost ballot got is not given back */
+    X(MINORITY_KEPT)      /* what a lost ballot got is not given back */                                               \
+    X(YES_UNCOUNTED)      /* …what was not counted yet is not */                                                     \
+    X(LATE_YES_KEPT)      /* a yes that nobody wants any more is kept */                                               \
+    X(FIRST_END)          /* a hold of a quorum ends with its last part */                                             \
+    X(TOKEN_LOWEST)       /* the lowest token of a quorum is the hold's */                                             \
+    X(RAISE_UNHEARD)      /* a token counts as written back once that is sent */                                       \
+    X(RECORD_UNTOLD)      /* a server without the lock counts as one that has the record */
 
 #define HF_DEFECT_ENTRY(name) HF_DEFECT_##name,
 typedef enum hf_defect { HF_DEFECT_LIST(HF_DEFECT_ENTRY) HF_DEFECT_COUNT } hf_defect;

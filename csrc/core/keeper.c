@@ -18,11 +18,6 @@ typedef struct hf_task {
     hf_hold *holds[BATCH];
 } hf_task;
 
-/* Of the hold's node. */
-static hf_session *keeper_link(const hf_client *client, const hf_hold *hold) {
-    return &hf_client_node(client, hf_hold_key(hold))->links[client->config.keeper];
-}
-
 static hf_task *new_task(hf_client *client) {
     hf_task *task = calloc(1, sizeof *task);
     if (task) task->client = client;
@@ -44,12 +39,18 @@ static void claim(hf_task *task, hf_hold *hold) {
     task->holds[task->count++] = hold;
 }
 
-static void submit(hf_task *task, hf_session *link, hf_request_done *done, hf_time deadline, hf_time now) {
+/* Of the hold's node. */
+static const hf_session *keeper_link(const hf_client *client, const hf_hold *hold) {
+    return &hf_client_node(client, hf_hold_key(hold))->links[client->config.keeper];
+}
+
+/* About holds of one node. */
+static void submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline, hf_time now) {
     task->request.done = done;
     task->request.context = task;
     task->request.deadline = deadline;
     task->request.patient = true;
-    hf_session_submit(link, &task->request, now);
+    hf_client_submit(task->client, hf_hold_key(task->holds[0]), link, &task->request, now);
 }
 
 static bool has_own_link(const hf_client *client) {
@@ -127,11 +128,17 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     free_task(task);
 }
 
+static hf_time time_left(const hf_hold *hold, hf_time now) {
+    return hold->valid_until > now ? hold->valid_until - now : 0;
+}
+
 /* An open connection may be dead: half of what is left is for another try over a new one. One that is being made, or
- * that the callers have as well, is given all of it: giving up would not bring the reply any sooner. */
+ * that the callers have as well, is given all of it: giving up would not bring the reply any sooner. In a cluster the
+ * other try may be another command. */
 static hf_time patience(const hf_client *client, const hf_hold *hold, hf_time now) {
-    hf_time left = hold->valid_until > now ? hold->valid_until - now : 0;
-    if (!has_own_link(client) || keeper_link(client, hold)->state != HF_SESSION_READY) return left;
+    hf_time left = time_left(hold, now);
+    bool once = !has_own_link(client) || keeper_link(client, hold)->state != HF_SESSION_READY;
+    if (once && !client->cluster) return left;
     return hf_time_max(left / 2, hf_time_min(left, LEAST_PATIENCE));
 }
 
@@ -179,14 +186,17 @@ static void give_back(hf_task *task, hf_time now) {
     free_task(task);
 }
 
+/* In a cluster each key goes alone: keys of one node are of different slots, and of one slot only those that have not
+ * moved yet could be renewed together. */
 static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold) {
     const hf_hold *first = task->holds[0];
-    return hold->layout == first->layout && keeper_link(client, hold) == keeper_link(client, first);
+    if (client->cluster || hold->layout != first->layout) return false;
+    return hf_client_node(client, hf_hold_key(hold)) == hf_client_node(client, hf_hold_key(first));
 }
 
 static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_hold *hold, hf_time until) {
-    return hold && (task->count == 0 || fits(client, task, hold)) && hold->wake_at <= until &&
-           hold->state == HF_HOLD_HELD && !hold->busy && !hold->granted && hold->renewed && may_renew(client, hold);
+    return hold && fits(client, task, hold) && hold->wake_at <= until && hold->state == HF_HOLD_HELD && !hold->busy &&
+           !hold->granted && hold->renewed && may_renew(client, hold);
 }
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
@@ -198,6 +208,8 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
     }
     hf_layout layout = hold->layout;
     hf_time until = now + hold->lease / 30;
+    claim(task, hold);
+    hold = hf_holds_first(&client->holds);
     while (task->count < BATCH && is_due_renewal(client, task, hold, until) && now < hold->valid_until) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
@@ -207,7 +219,7 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
         return;
     }
     client->stats.renew_batches++;
-    submit(task, keeper_link(client, task->holds[0]), renewal_done, renewal_deadline(task, now), now);
+    submit(task, client->config.keeper, renewal_done, renewal_deadline(task, now), now);
 }
 
 static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
@@ -217,8 +229,7 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
         return;
     }
     claim(task, hold);
-    if (encode_confirmation(task))
-        submit(task, keeper_link(client, hold), renewal_done, renewal_deadline(task, now), now);
+    if (encode_confirmation(task)) submit(task, client->config.keeper, renewal_done, renewal_deadline(task, now), now);
     else give_back(task, now);
 }
 
@@ -232,9 +243,12 @@ void hf_keeper_resume(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- leaving ---- */
 
+/* Holds of a shared owner are let go of only within their lease: after it the owner may have it through another
+ * process. */
 void hf_keeper_leave(hf_client *client, hf_hold *hold, hf_time now) {
+    bool counted = hold->shared && hf_hold_own(hold) > 0;
     hold->state = HF_HOLD_LEAVING;
-    hold->valid_until = now + hf_time_max(hold->lease, LEAVE_FOR);
+    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, LEAVE_FOR);
     hf_holds_wake_at(&client->holds, hold, hold->busy ? hold->valid_until : now);
 }
 
@@ -326,14 +340,48 @@ static void leave(hf_client *client, hf_hold *hold, hf_time now) {
     }
     claim(task, hold);
     if (encode_leave(task)) {
-        hf_node *node = hf_client_node(client, hf_hold_key(hold));
-        hf_session *link = &node->links[hold->in_order ? HF_LINK_CALLS : client->config.keeper];
+        hf_link link = hold->in_order ? HF_LINK_CALLS : client->config.keeper;
         submit(task, link, leave_done, now + client->config.session.command_timeout, now);
         return;
     }
     hold->busy = false;
     hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
     free_task(task);
+}
+
+/* ---- an acquire of a shared owner that was given up ---- */
+
+void hf_keeper_owe(hf_hold *hold, hf_time asked_at) {
+    bool first = hold->state != HF_HOLD_HELD && hf_hold_own(hold) == 0;
+    if (!hold->shared) return;
+    hold->owed++;
+    if (first) hold->valid_until = hf_lease_end(asked_at, hold->lease);
+}
+
+/* Only the answer tells whether one of the owner's holds is this client's. */
+static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_hold *hold = task->holds[0];
+    if (reply && hf_reply_integer_at(reply, 0, 0) == 1) hf_keeper_owe(hold, request->sent_at);
+    hf_keeper_resume(task->client, hold, now);
+    hf_client_hold_is_free(task->client, hold, now);
+    free_task(task);
+}
+
+bool hf_keeper_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
+    hf_task *task = new_task(client);
+    if (!task) return false;
+    if (!hf_session_inherit(&task->request, ask)) {
+        free_task(task);
+        return false;
+    }
+    if (hold->state == HF_HOLD_ACQUIRING) hf_keeper_leave_in_order(client, hold, now);
+    claim(task, hold);
+    task->request.done = on_late_answer;
+    task->request.context = task;
+    task->request.once = true;
+    task->request.deadline = now + time_left(hold, now) / 2; /* the rest is for what comes after it */
+    return true;
 }
 
 /* ---- the clock ---- */
@@ -357,9 +405,9 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
         leave(client, hold, now);
     } else if ((hold->granted || hold->renewed) && !may_renew(client, hold)) {
         ask_owner(client, hold);
-    } else if (hold->granted) {
+    } else if (hold->granted && !(client->cluster && hold->at_risk)) {
         confirm(client, hold, now);
-    } else if (hold->renewed) {
+    } else if (hold->granted || hold->renewed) { /* a slot under migration takes commands with one key only */
         renew_batch(client, hold, now);
     } else {
         hf_holds_wake_at(&client->holds, hold, hold->valid_until);

@@ -10,7 +10,7 @@ static hf_program replaced[HF_PROGRAMS];
 bool hf_program_replace(const char *name, const char *sha1, const char *source, size_t length) {
     for (int id = 0; id < HF_PROGRAMS; id++) {
         if (strcmp(hf_program_table[id].name, name) != 0) continue;
-        replaced[id] = (hf_program){hf_program_table[id].name, strdup(sha1), strdup(source), length};
+        replaced[id] = (hf_program){hf_program_table[id].name, strdup(sha1), strdup(source), length, NULL};
         return true;
     }
     return false;

@@ -5,12 +5,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef struct hf_program {
+typedef struct hf_program hf_program;
+
+struct hf_program {
     const char *name;
     const char *sha1; /* 40 hex digits of the source */
     const char *source;
     size_t length;
-} hf_program;
+    const hf_program *sharded; /* the same where Redisson uses sharded channels; NULL: it is no other */
+};
 
 /* How a lock stands on the server: the reentrant hash; the string of SET NX PX; a hash that becomes the record of what
  * was done once. */

@@ -127,7 +127,7 @@ static hf_time majority_end(const hf_quorum *quorum, const hf_hold *hold) {
         size_t reach = 0;
         for (size_t j = 0; j < hold->part_count; j++)
             reach += hf_part_is_held(hold->parts[j]) && hold->parts[j]->valid_until >= candidate;
-        if (reach >= quorum->majority) end = hf_time_max(end, candidate);
+        if (reach >= quorum->majority || HF_DEFECT(FIRST_END)) end = hf_time_max(end, candidate);
     }
     return end;
 }
@@ -278,7 +278,7 @@ static void settle_late_yes(hf_client *client, hf_straggler *straggler, hf_time 
         hold && hold->in_table && hold->state == HF_HOLD_HELD && !hf_part_is_held(hold->parts[straggler->index]);
     bool counts = wanted && !hf_quorum_is_guarded(client, straggler->index, now);
     if (counts && hf_quorum_add_part(client, hold, straggler->index, part)) hf_quorum_look_at(client, hold, now);
-    else hf_client_abandon(member, part, 1, now);
+    else if (!HF_DEFECT(LATE_YES_KEPT)) hf_client_abandon(member, part, 1, now);
 }
 
 static void settle_stragglers(hf_client *client, hf_time now) {

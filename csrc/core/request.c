@@ -51,6 +51,13 @@ bool hf_request_call(hf_request *request, const hf_program *program, size_t keys
     return encode_slices(request, 3, leads, count, args);
 }
 
+void hf_request_use(hf_request *request, const hf_program *program) {
+    static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
+    char *head_end = memchr(request->bytes, '\n', request->size);
+    memcpy(head_end + sizeof EVALSHA, program->sha1, 40);
+    request->program = program;
+}
+
 bool hf_request_confirm(hf_request *request, uint32_t replicas, hf_time timeout) {
     char number[24], ms[24], text[96];
     hf_slice count = hf_decimal(number, replicas), limit = hf_decimal(ms, timeout < HF_MS ? 1 : timeout / HF_MS);

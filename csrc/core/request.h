@@ -19,6 +19,18 @@ typedef struct hf_session hf_session;
 /* The reply is NULL when the request failed; then `failure` says why. The request is no longer in use. */
 typedef void hf_request_done(hf_request *request, const hf_reply *reply, hf_time now);
 
+/* Of a request to one of several nodes; cluster.c's own. */
+typedef struct hf_routing {
+    hf_session *down;  /* the link that could not be made for it; NULL: none */
+    uint64_t round;    /* waits for a map since then */
+    uint16_t slot;     /* of its key */
+    uint8_t link;      /* the hf_link it goes over */
+    uint8_t redirects; /* in a row */
+    bool routed;       /* goes where its slot is */
+    bool of_op;        /* its context is the operation */
+    bool needs_map;    /* waits for a new one */
+} hf_routing;
+
 struct hf_request {
     hf_request *next;    /* in the session's queue */
     hf_session *session; /* that has it, or had it last; NULL: none yet */
@@ -30,7 +42,8 @@ struct hf_request {
     hf_time deadline;
     hf_time sent_at;  /* just before the last sending; a lease counts from here */
     hf_time retry_at; /* after a passing error; 0: at once */
-    uint64_t slot;    /* place among the replies awaited, while sent */
+    uint64_t slot;    /* place among the replies awaited over that connection of the session, once sent */
+    uint64_t opens;   /* … which was its so manieth */
     uint32_t sends;   /* that the server may have carried out */
     hf_request_state state;
     bool patient;       /* waits for a connection until its deadline instead of failing with the first refusal */
@@ -39,6 +52,8 @@ struct hf_request {
     uint32_t replicas;  /* that are to confirm it: its bytes end with a WAIT; 0: none */
     uint32_t confirmed; /* how many have, when it is done */
     hf_reply *reply;    /* the command's, while that of its WAIT is awaited */
+    bool asking;        /* goes behind an ASKING */
+    hf_routing routing; /* unused with a single server */
     hf_failure failure; /* code and bare reason; the operation adds key and server */
 };
 
@@ -49,6 +64,9 @@ bool hf_request_command(hf_request *request, size_t count, const hf_slice *args)
 
 /* Encodes a call of the program: `keys` of the `count` arguments are keys. False when out of memory. */
 bool hf_request_call(hf_request *request, const hf_program *program, size_t keys, size_t count, const hf_slice *args);
+
+/* The same call of another program. */
+void hf_request_use(hf_request *request, const hf_program *program);
 
 /* Lets `replicas` of the server's replicas confirm the encoded command within `timeout`: WAIT goes out behind it, as
  * one with it, over the same connection. False when out of memory. */

@@ -11,6 +11,7 @@
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
     *session = (hf_session){.config = config, .server = &config->server, .random = random};
+    session->max_elements = HF_REPLY_MAX_ELEMENTS;
     session->queue_end = &session->queue;
 }
 
@@ -68,7 +69,7 @@ static void finish(hf_request *request, const hf_reply *reply, hf_time now) {
     request->done(request, reply, now);
 }
 
-static void fail(hf_request *request, hf_code code, const char *reason, hf_time now) {
+void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now) {
     request->failure.code = code;
     snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
     finish(request, NULL, now);
@@ -81,6 +82,12 @@ static void want_close(hf_session *session, hf_code code, const char *reason) {
     session->closing = true;
     session->reason_code = code;
     snprintf(session->reason, sizeof session->reason, "%s", reason);
+}
+
+void hf_session_forget(hf_session *session) {
+    session->vain_opens = 0;
+    session->retry_at = 0;
+    session->reason[0] = '\0';
 }
 
 void hf_session_distrust(hf_session *session) {
@@ -137,8 +144,21 @@ static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
             continue;
         }
         unlink_queued(session, request);
-        fail(request, session->reason_code, session->reason, now);
+        hf_request_fail(request, session->reason_code, session->reason, now);
         request = session->queue;
+    }
+}
+
+/* Nobody is there: what may go elsewhere does. */
+static void hand_over_queue(hf_session *session, hf_time now) {
+    if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
+    hf_request *request = session->queue;
+    session->queue = NULL;
+    session->queue_end = &session->queue;
+    for (hf_request *next; request; request = next) {
+        next = request->next;
+        bool spent = request->once && request->sends > 0;
+        if (spent || !session->on_refusal(session->context, request, NULL, now)) enqueue(session, request);
     }
 }
 
@@ -162,6 +182,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_reader_close(&session->reader);
     take_back_sent(session);
     schedule_reopen(session, now);
+    if (!all_wait) hand_over_queue(session, now);
     fail_waiting(session, all_wait, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
@@ -200,7 +221,7 @@ void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, 
     take_back_sent(session);
     for (hf_request *request; (request = session->queue);) {
         unlink_queued(session, request);
-        fail(request, code, reason, now);
+        hf_request_fail(request, code, reason, now);
     }
 }
 
@@ -225,18 +246,28 @@ static bool append_whole(hf_session *session, const hf_request *request) {
     return false;
 }
 
+/* Nobody waits for the reply to ASKING. */
+static bool append_asking(hf_session *session) {
+    static const char ASKING[] = "*1\r\n$6\r\nASKING\r\n";
+    if (!hf_buffer_append(&session->output, ASKING, sizeof ASKING - 1)) return false;
+    *slot_of(session, session->next_slot++) = NULL;
+    return true;
+}
+
 static bool append(hf_session *session, const hf_request *request) {
     if (request->whole) return append_whole(session, request);
     return hf_buffer_append(&session->output, request->bytes, request->size);
 }
 
 static void send(hf_session *session, hf_request *request, hf_time now) {
-    if (!reserve_slots(session, slots_of(request)) || !append(session, request)) {
-        fail(request, HF_NO_MEMORY, "out of memory", now);
+    if (session->first_slot == session->next_slot) session->awaiting_since = now;
+    bool asked = !request->asking || (reserve_slots(session, 1) && append_asking(session));
+    if (!asked || !reserve_slots(session, slots_of(request)) || !append(session, request)) {
+        hf_request_fail(request, HF_NO_MEMORY, "out of memory", now);
         return;
     }
-    if (session->first_slot == session->next_slot) session->awaiting_since = now;
     request->slot = session->next_slot;
+    request->opens = session->opens;
     for (uint64_t i = slots_of(request); i > 0; i--) *slot_of(session, session->next_slot++) = request;
     request->confirmed = 0;
     request->state = HF_REQUEST_SENT;
@@ -260,10 +291,14 @@ static void flush(hf_session *session, hf_time now) {
 }
 
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
-    request->session = session;
     request->sends = 0;
-    request->retry_at = 0;
     request->failure.code = HF_OK;
+    hf_session_adopt(session, request, now);
+}
+
+void hf_session_adopt(hf_session *session, hf_request *request, hf_time now) {
+    request->session = session;
+    request->retry_at = 0;
     if (session->state == HF_SESSION_READY && !session->closing) {
         send(session, request, now);
         return;
@@ -285,6 +320,28 @@ void hf_session_drop(hf_request *request) {
         forget_reply(request);
     }
     request->state = HF_REQUEST_IDLE;
+}
+
+/* The last of the replies to what was sent is still to come over this connection. */
+static bool is_to_come(const hf_session *session, const hf_request *request) {
+    if (!session || session->state != HF_SESSION_READY || request->opens != session->opens) return false;
+    return request->sends > 0 && request->slot + (request->reply ? 1 : 0) >= session->first_slot;
+}
+
+bool hf_session_inherit(hf_request *heir, hf_request *request) {
+    hf_session *session = request->session;
+    if (request->state == HF_REQUEST_QUEUED || !is_to_come(session, request)) {
+        hf_session_drop(request);
+        return false;
+    }
+    *heir = *request;
+    heir->state = HF_REQUEST_SENT;
+    if (!heir->reply) *slot_of(session, heir->slot) = heir;
+    if (heir->replicas > 0) *slot_of(session, heir->slot + 1) = heir;
+    request->bytes = NULL;
+    request->reply = NULL;
+    request->state = HF_REQUEST_IDLE;
+    return true;
 }
 
 bool hf_session_say(hf_session *session, size_t count, const hf_slice *args) {
@@ -365,7 +422,9 @@ void hf_session_opened(hf_session *session, hf_time now) {
     session->opened_at = session->heard_at = now;
     session->heard = false;
     session->opens++;
-    if (!hf_reader_open(&session->reader) || !say_login(session)) {
+    bool readable = hf_reader_open(&session->reader);
+    if (readable) hf_reader_allow(&session->reader, session->max_elements);
+    if (!readable || !say_login(session)) {
         want_close(session, HF_NO_MEMORY, "out of memory");
     } else if (session->login_left == 0) {
         become_ready(session, now);
@@ -442,8 +501,9 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
         send(session, request, now);
         return;
     }
+    if (session->on_refusal && session->on_refusal(session->context, request, reply->string, now)) return;
     if (passing && retry_later(session, request, reply->string, now)) return;
-    fail(request, hf_code_of_error(reply->string), reply->string, now);
+    hf_request_fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
 /* To the WAIT: the command itself has been carried out. A refusal is kept in the failure's text. */
@@ -587,7 +647,8 @@ static void expire(hf_session *session, hf_request *request, hf_time now) {
         finish(request, NULL, now);
         return;
     }
-    fail(request, known ? session->reason_code : HF_UNREACHABLE, known ? session->reason : "no reply in time", now);
+    const char *reason = known ? session->reason : "no reply in time";
+    hf_request_fail(request, known ? session->reason_code : HF_UNREACHABLE, reason, now);
 }
 
 static const char *silence_text(const hf_session *session) {

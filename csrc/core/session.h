@@ -35,6 +35,7 @@ typedef struct hf_session_config {
 struct hf_session {
     const hf_session_config *config;
     const hf_server *server; /* that of the configuration, unless set to another */
+    size_t max_elements;     /* of a reply */
     hf_session_state state;
     bool subscriber;
     bool wanted;         /* be connected even without requests */
@@ -61,6 +62,9 @@ struct hf_session {
     void (*on_ready)(void *context, hf_time now);
     void (*on_event)(void *context, const hf_reply *event, hf_time now);
     void (*on_closed)(void *context, hf_time now);
+    /* For an error reply, or with NULL for each request when no connection could be made: true takes the request over,
+     * which is then no more the session's. It must not fail it. NULL: nobody does. */
+    bool (*on_refusal)(void *context, hf_request *request, const char *error, hf_time now);
     void *context;
     uint64_t opens; /* connections made, for statistics */
 };
@@ -71,11 +75,21 @@ void hf_session_free(hf_session *session);
 /* Takes the request; `done` is called from a later feed, closed or tick, or from here when memory is out. */
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 
+/* The same for a request that another session had before: it may have been carried out there. */
+void hf_session_adopt(hf_session *session, hf_request *request, hf_time now);
+
+/* Fails a request that is in no session. */
+void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now);
+
 /* A connection that requests wait for is tried now, however often it failed. */
 void hf_session_hasten(hf_session *session, hf_time now);
 
 /* The session that has the request, if any, forgets it without calling `done`; a reply that still comes is ignored. */
 void hf_session_drop(hf_request *request);
+
+/* Drops the request. If its reply is still to come, the heir gets that and the bytes, and is to set its own `done`;
+ * false: none is to come. */
+bool hf_session_inherit(hf_request *heir, hf_request *request);
 
 /* Appends bytes of a subscriber's command; only while ready. False when out of memory. */
 bool hf_session_say(hf_session *session, size_t count, const hf_slice *args);
@@ -89,6 +103,9 @@ void hf_session_opening(hf_session *session, hf_time now);
 void hf_session_agreeing(hf_session *session);
 void hf_session_opened(hf_session *session, hf_time now);
 void hf_session_closed(hf_session *session, const char *reason, hf_time now);
+
+/* Of a closed session without requests: its server is another one from now on. */
+void hf_session_forget(hf_session *session);
 
 /* An open connection over which no reply came in time is given up. */
 void hf_session_distrust(hf_session *session);

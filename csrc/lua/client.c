@@ -70,7 +70,7 @@ static bool needs_tls(const hf_client_config *config) {
 /* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL: nothing. */
 static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX], size_t *count) {
     size_t length = hf_rawlen(L, index);
-    luaL_argcheck(L, length >= 1 && length <= HF_SERVERS_MAX, 1, "1 to 32 servers");
+    luaL_argcheck(L, length >= 1 && length <= HF_SERVERS_MAX, 1, "1 to 64 servers");
     for (*count = 0; *count < length; ++*count) {
         size_t size;
         lua_rawgeti(L, index, (int)*count + 1);
@@ -84,9 +84,23 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
     return NULL;
 }
 
+/* The lists `names` (false: none) and `weights`, as long as `servers`; the texts stay in their table. */
+static const hf_shard *read_shards(lua_State *L, size_t count) {
+    hf_shard *shards = hf_newuserdata(L, count * sizeof *shards);
+    lua_getfield(L, 1, "names");
+    lua_getfield(L, 1, "weights");
+    for (size_t i = 0; i < count; i++) {
+        lua_rawgeti(L, -2, (int)i + 1);
+        lua_rawgeti(L, -2, (int)i + 1);
+        shards[i] = (hf_shard){.name = lua_tostring(L, -2), .weight = (unsigned)luaL_checkinteger(L, -1)};
+        lua_pop(L, 2);
+    }
+    return shards;
+}
+
 static const char *read_sentinels(lua_State *L, hf_client_config *config, const hf_url *url,
                                   hf_server servers[HF_SERVERS_MAX]) {
-    if (url->count > HF_SERVERS_MAX) return "over 32 sentinels";
+    if (url->count > HF_QUORUM_MAX) return "over 32 Sentinels";
     for (size_t i = 0; i < url->count; i++) {
         servers[i] = (hf_server){0};
         copy_field(L, "sentinel_user", servers[i].user, sizeof servers[i].user);
@@ -102,6 +116,19 @@ static const char *read_sentinels(lua_State *L, hf_client_config *config, const 
     return NULL;
 }
 
+static void read_cluster(hf_client_config *config, const hf_url *url, hf_server servers[HF_SERVERS_MAX]) {
+    for (size_t i = 0; i < url->count; i++) {
+        servers[i] = url->server;
+        hf_server_move(&servers[i], &url->hosts[i]);
+    }
+    config->mode = HF_MODE_CLUSTER;
+    config->servers = servers;
+    config->server_count = url->count;
+    hf_server *server = &config->session.server;
+    snprintf(server->label, sizeof server->label, "cluster %.255s", url->server.label);
+}
+
+/* The URL of one server, of Sentinels, or of some nodes of a cluster. */
 static const char *read_url(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
     hf_url url;
     size_t size;
@@ -111,33 +138,41 @@ static const char *read_url(lua_State *L, hf_client_config *config, hf_server se
     if (wrong) return wrong;
     config->session.server = url.server;
     if (url.kind == HF_URL_SENTINEL) return read_sentinels(L, config, &url, servers);
-    return url.kind == HF_URL_SERVER ? NULL : "redis+cluster:// is not known here";
+    if (url.kind == HF_URL_CLUSTER) read_cluster(config, &url, servers);
+    return NULL;
 }
 
-/* Of the table at 1: a server's URL, or the URLs of several and their mode. `servers` must live until the client is
- * made. */
+/* Of the table at 1: a server's URL, or the URLs of several and their mode. `servers` and what is left on the stack
+ * must live until the client is made. */
 static const char *read_where(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
-    static const char *const modes[] = {"one", "quorum", NULL};
-    static const hf_mode values[] = {HF_MODE_ONE, HF_MODE_QUORUM};
+    static const char *const modes[] = {"one", "quorum", "shards", NULL};
+    static const hf_mode values[] = {HF_MODE_ONE, HF_MODE_QUORUM, HF_MODE_SHARDS};
     lua_getfield(L, 1, "mode");
     config->mode = values[luaL_checkoption(L, -1, "one", modes)];
     if (config->mode == HF_MODE_ONE) return read_url(L, config, servers);
     lua_getfield(L, 1, "servers");
     const char *wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
+    if (!wrong && config->mode == HF_MODE_QUORUM && config->server_count > HF_QUORUM_MAX)
+        wrong = "a quorum has at most 32 servers";
     config->servers = servers;
     config->session.server = servers[0];
+    if (!wrong && config->mode == HF_MODE_SHARDS) {
+        config->shards = read_shards(L, config->server_count);
+        snprintf(config->session.server.label, sizeof config->session.server.label, "shards %.255s", servers[0].label);
+    }
     return wrong;
 }
 
-/* new{ url, sentinel_user, sentinel_password, mode, servers, restart_guard, name, connect_timeout, command_timeout,
- * grant_lease, sync_replicas, sync_timeout, external, attended, keeper_link, entropy, tls } -> client | nil, what is
- * wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over a third link.
+/* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name, connect_timeout,
+ * command_timeout, grant_lease, sync_replicas, sync_timeout, external, attended, keeper_link, entropy, tls } -> client
+ * | nil, what is wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over
+ * a third link.
  */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
-    hf_server servers[HF_SERVERS_MAX];
     luaL_checktype(L, 1, LUA_TTABLE);
+    hf_server *servers = hf_newuserdata(L, HF_SERVERS_MAX * sizeof *servers);
     const char *wrong = read_where(L, &config, servers);
     bool tls = needs_tls(&config);
     lua_getfield(L, 1, "tls");
@@ -257,11 +292,12 @@ static int l_push_reply(lua_State *L) {
     return 1;
 }
 
-/* command(client, { name, arguments... }) -> the reply | nil, message, code. For what is not a lock: reading keys, and
- * setting one to a value. It may be sent twice. Strings, integers, lists; nil for none. */
+/* command(client, { name, arguments... }, node) -> the reply | nil, message, code. For what is not a lock: reading
+ * keys, and setting one to a value. It may be sent twice. Strings, integers, lists; nil for none. To one of
+ * nodes(client), or without `node` to that of the first argument. */
 static int l_command(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_op_spec spec = {.kind = HF_OP_COMMAND};
+    hf_op_spec spec = {.kind = HF_OP_COMMAND, .node = (size_t)luaL_optinteger(L, 3, 0)};
     hf_failure failure = {.code = HF_NO_MEMORY};
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_pushcfunction(L, l_push_reply);
@@ -302,6 +338,7 @@ static int l_stats(lua_State *L) {
     set_count(L, "late_renewals", stats.late_renewals);
     set_count(L, "losses", stats.losses);
     set_count(L, "undone", stats.undone);
+    set_count(L, "redirects", stats.redirects);
     set_count(L, "connections", opens);
     set_count(L, "watchdog_wakes", wakes);
     set_count(L, "holds", holds);
@@ -336,6 +373,34 @@ static int l_server(lua_State *L) {
     return 1;
 }
 
+/* nodes(client) -> the list of those that have keys, for command; empty while those of a cluster are not known */
+static int l_nodes(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    const hf_client *client = &driver->client;
+    int count = 0;
+    lua_newtable(L);
+    hf_driver_enter(driver);
+    for (size_t i = 0; i < client->node_count; i++) {
+        if (client->cluster && !client->nodes[i]->serves) continue;
+        lua_pushinteger(L, (lua_Integer)i + 1);
+        lua_rawseti(L, -2, ++count);
+    }
+    hf_driver_leave(driver);
+    return 1;
+}
+
+/* place(client, key) -> a number; keys with the same one can be used in one step: the key's slot in a cluster, its
+ * shard, 0 with one server */
+static int l_place(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_slice key;
+    key.data = luaL_checklstring(L, 2, &key.size);
+    hf_driver_enter(driver);
+    lua_pushinteger(L, (lua_Integer)hf_client_place(&driver->client, key));
+    hf_driver_leave(driver);
+    return 1;
+}
+
 static int l_tostring(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
@@ -348,9 +413,10 @@ static int l_tostring(lua_State *L) {
 
 void hf_open_client(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"new", l_new},       {"close", l_close},     {"ping", l_ping},
-                                         {"stats", l_stats},   {"news", l_news},       {"uuid", l_uuid},
-                                         {"server", l_server}, {"command", l_command}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"new", l_new},     {"close", l_close}, {"ping", l_ping},     {"stats", l_stats},
+        {"news", l_news},   {"uuid", l_uuid},   {"server", l_server}, {"command", l_command},
+        {"place", l_place}, {"nodes", l_nodes}, {NULL, NULL}};
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);

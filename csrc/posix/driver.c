@@ -64,23 +64,51 @@ static void init_locks(hf_driver *driver) {
     pthread_mutex_init(&driver->mutex, NULL);
 }
 
-static bool copy_servers(hf_driver *driver) {
-    size_t size = driver->config.server_count * sizeof(hf_server);
-    if (size == 0) return true;
-    hf_server *servers = malloc(size);
-    if (servers) memcpy(servers, driver->config.servers, size);
-    driver->config.servers = servers;
+static bool copy_servers(hf_client_config *config, const hf_client_config *given) {
+    if (given->server_count == 0) return true;
+    hf_server *servers = calloc(given->server_count, sizeof *servers);
+    if (servers) memcpy(servers, given->servers, given->server_count * sizeof *servers);
+    config->servers = servers;
     return servers != NULL;
+}
+
+static bool copy_shards(hf_client_config *config, const hf_client_config *given) {
+    size_t count = given->server_count, size = count * sizeof(hf_shard);
+    if (!given->shards || count == 0) return true;
+    for (size_t i = 0; i < count; i++) size += given->shards[i].name ? strlen(given->shards[i].name) + 1 : 0;
+    hf_shard *shards = malloc(size);
+    config->shards = shards;
+    if (!shards) return false;
+    char *name = (char *)(shards + count);
+    for (size_t i = 0; i < count; i++) {
+        shards[i] = given->shards[i];
+        if (!shards[i].name) continue;
+        size_t length = strlen(shards[i].name) + 1;
+        shards[i].name = memcpy(name, shards[i].name, length);
+        name += length;
+    }
+    return true;
+}
+
+static bool copy_config(hf_driver *driver, const hf_client_config *given) {
+    driver->config = *given;
+    driver->config.servers = NULL;
+    driver->config.shards = NULL;
+    return copy_servers(&driver->config, given) && copy_shards(&driver->config, given);
+}
+
+static void free_config(hf_client_config *config) {
+    free((void *)(uintptr_t)config->servers);
+    free((void *)(uintptr_t)config->shards);
 }
 
 hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *entropy) {
     hf_driver *driver = calloc(1, sizeof *driver);
     if (!driver) return NULL;
-    driver->config = *config;
     driver->refs = 1;
-    if (!copy_servers(driver) || !init_client(driver, entropy)) {
+    if (!copy_config(driver, config) || !init_client(driver, entropy)) {
         hf_client_free(&driver->client);
-        free((void *)(uintptr_t)driver->config.servers);
+        free_config(&driver->config);
         free(driver);
         return NULL;
     }
@@ -122,7 +150,7 @@ void hf_driver_unref(hf_driver *driver) {
     hf_driver_close(driver, HF_SECOND);
     hf_client_free(&driver->client);
     free(driver->connections);
-    free((void *)(uintptr_t)driver->config.servers);
+    free_config(&driver->config);
     hf_tls_settings_free(driver->tls);
     pthread_mutex_destroy(&driver->mutex);
     pthread_cond_destroy(&driver->changed);

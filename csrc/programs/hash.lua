@@ -16,11 +16,4 @@ local function holder_of(lock)
   return redis.call('HKEYS', lock)[1]
 end
 
--- Clients that wait without a queue: Redisson's.
-local function foreign_waiters(releases)
-  return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0
-end
-
-local function announce(releases)
-  redis.pcall('PUBLISH', releases, '0')
-end
+--#include "releases.lua"

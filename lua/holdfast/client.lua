@@ -8,6 +8,7 @@ local loss = require "holdfast.loss"
 local multi_lock = require "holdfast.multi_lock"
 local one_by_one = require "holdfast.one_by_one"
 local options = require "holdfast.options"
+local servers = require "holdfast.servers"
 local templates = require "holdfast.with_lock"
 
 local raw, meta, watchdog_meta = core.client, core.client_type, core.watchdog_type
@@ -19,11 +20,17 @@ local Client = {}
 meta.__index = Client
 meta.__metatable = meta.__name
 
+---@class holdfast.shard
+---@field url string
+---@field weight? integer its share of the keys, 1 to 100; 1
+---@field name? string that its share is computed from, 1 to 255 bytes; its place in the list
+
 ---@class holdfast.client_options
 ---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
---- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db]; $HOLDFAST_URL
----@field servers? string[] URLs of several servers, 1 to 32, instead of url
----@field mode? string of several servers: "quorum", a lock is held by a majority of them
+--- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db] or
+--- redis+cluster://[[user:]password@]host[:port],…; $HOLDFAST_URL
+---@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 of a quorum, 1 to 64 shards
+---@field mode? string of several servers: "quorum", a lock is held by a majority of them; "shards", each has its keys
 ---@field restart_guard? number seconds: in a quorum a server up for less has no vote; the longest lease anybody uses
 ---@field tls? holdfast.tls_options for rediss://
 ---@field sentinel_user? string of the Sentinels
@@ -61,17 +68,10 @@ local known_tls = {
   verify = options.boolean,
 }
 
-local MOST_SERVERS = 32
-
-local function check_servers(value)
-  local wrong = "a list of 1 to 32 URLs"
-  if not options.is_list(value, MOST_SERVERS, function(url) return type(url) == "string" end) then return wrong end
-end
-
 local known = {
   url = options.text,
-  servers = check_servers,
-  mode = options.one_of("quorum"),
+  servers = servers.check,
+  mode = servers.mode,
   restart_guard = options.timeout,
   tls = options.any_table,
   sentinel_user = options.secret,
@@ -99,16 +99,6 @@ local function check_tls(tls, external, level)
   if external and (tls.ca_file or tls.ca_path) then error(NGINX_TRUSTS, level + 1) end
 end
 
-local function check_where(given, level)
-  if given.servers and given.url then error("holdfast.new: give url or servers, not both", level + 1) end
-  if given.servers and not given.mode then error('holdfast.new: servers need a mode, "quorum"', level + 1) end
-  if given.mode and not given.servers then error("holdfast.new: mode is for servers, which are missing", level + 1) end
-  if given.restart_guard and given.mode ~= "quorum" then
-    error('holdfast.new: restart_guard is for mode = "quorum"', level + 1)
-  end
-  if given.sync and given.mode == "quorum" then error('holdfast.new: sync is not for mode = "quorum"', level + 1) end
-end
-
 -- → replicas, timeout
 local function sync_of(given, level)
   if not given.sync then return 0, 0 end
@@ -123,13 +113,17 @@ end
 local function new(given, level)
   if type(given) == "string" then given = { url = given } end
   given = options.table(given, known, "holdfast.new", level + 1)
-  check_where(given, level + 1)
+  local at_odds = servers.check_together(given)
+  if at_odds then error("holdfast.new: " .. at_odds, level + 1) end
+  local several = servers.lists(given.servers or {})
   local sync_replicas, sync_timeout = sync_of(given, level + 1)
   local external = (given.driver or driver.default) == "resty"
   if given.tls then check_tls(given.tls, external, level + 1) end
   local client, wrong = raw.new {
     mode = given.mode,
-    servers = given.servers,
+    servers = several.urls,
+    weights = several.weights,
+    names = several.names,
     restart_guard = given.restart_guard or 0,
     url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
     sentinel_user = given.sentinel_user,

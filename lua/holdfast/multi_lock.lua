@@ -68,15 +68,21 @@ local function in_order(members, what, level)
   return sorted
 end
 
--- One client, one kind of lock, no owner that other processes may share: a single step serves all.
+-- Where a key lives: the keys of one step live at one place.
+local function home(lock)
+  return core.client.place(raw.data(lock).client, raw.key(lock))
+end
+
+-- One client and one place, one kind of lock, no owner that other processes may share: a single step serves all.
 local function are_alike(members)
-  local first = raw.data(members[1])
+  local first, first_home = raw.data(members[1]), home(members[1])
   if first.owner or first.quorum then return false end
   for _, lock in ipairs(members) do
     local data = raw.data(lock)
     local same = data.client == first.client and not data.owner and data.lease == first.lease
       and data.renewed == first.renewed and data.token_ttl == first.token_ttl
-    if not same or (data.layout or "lock") ~= "lock" or data.external then return false end
+    if not same or home(lock) ~= first_home then return false end
+    if (data.layout or "lock") ~= "lock" or data.external then return false end
   end
   return true
 end

@@ -96,9 +96,20 @@ local IN_CORE = {
   { "WORD_STAYS", "one word of the owner is good for ever" },
   { "DEAF_TO_WORD", "the owner's word is not heard" },
   { "STRAY_KEPT", "a grant for a lost hold is kept" },
+  { "DEAF_TO_ANSWER", "what a given-up acquire of a shared owner took is not known" },
   { "ALL_NO_UNDO", "what an acquire of several may have left is left" },
   { "ALL_FROM_REPLY", "the leases of several count from the reply" },
   { "ALL_BEHIND", "a release of several that failed is forgotten" },
+  { "QUORUM_LESS_ONE", "one vote less than a majority is enough" },
+  { "NO_WRITE_BACK", "the token of a quorum stays with the server that gave it" },
+  { "RAISE_UNHEARD", "…or counts as written back once that is sent" },
+  { "TOKEN_LOWEST", "the lowest token of a quorum is the hold's" },
+  { "NO_GUARD", "a server that has just restarted has a vote" },
+  { "MINORITY_KEPT", "what a lost ballot got is not given back" },
+  { "YES_UNCOUNTED", "…what was not counted yet is not" },
+  { "LATE_YES_KEPT", "a yes that nobody wants any more is kept" },
+  { "FIRST_END", "a hold of a quorum ends with its last part" },
+  { "RECORD_UNTOLD", "a server without the lock counts as one that has the record" },
 }
 
 local function replaced(text, old, new)

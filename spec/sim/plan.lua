@@ -5,6 +5,7 @@
 
 local Prng = require "spec.sim.prng"
 local add_extras = require "spec.sim.extras"
+local quorum_of = require "spec.sim.quorum_plan"
 
 local S = 1000000
 local huge = math.huge
@@ -12,6 +13,8 @@ local huge = math.huge
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 }, { 5000, 300000 } }
 local FAST_NETWORKS = 3
 local CROWD = 25 -- one seed in so many is about a crowd
+local QUORUM = 8 -- …and one in so many about a quorum:
+local QUORUM_AT = 5 -- those that leave this over
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
 local LEASES = { 0.3, 1, 3, 10 }
 local TIMEOUTS = { 0.4, 1, 3 }
@@ -37,7 +40,7 @@ local function task_of(prng, plan)
   local key = prng:chance(75) and plan.keys[1] or prng:pick(plan.keys)
   local task = {
     what = "task", key = key.name, layout = key.layout, start = prng:range(0, prng:pick { 3000, 100000, 2 * S }),
-    lease = prng:pick(LEASES), renewed = prng:chance(60), token_ttl = 600, wait = prng:pick(WAITS),
+    lease = prng:pick(plan.leases or LEASES), renewed = prng:chance(60), token_ttl = 600, wait = prng:pick(plan.waits or WAITS),
     rounds = prng:range(1, 3), entries = 0, naps = naps_of(prng), gap = prng:range(0, prng:pick { 1000, 50000, S }),
     finish = "release",
   }
@@ -45,7 +48,7 @@ local function task_of(prng, plan)
   if task.patience and task.wait == 0 then task.wait = 1 end
   if key.layout == "lock" and prng:chance(25) then task.entries = prng:range(1, 2) end
   if prng:chance(15) then task.check = true end
-  if prng:chance(12) then task.extend = prng:pick(LEASES) end
+  if prng:chance(12) then task.extend = prng:pick(plan.leases or LEASES) end
   if prng:chance(12) then task.finish = "drop" end
   if key.layout == "lock" and #plan.keys > 1 and key.name == plan.keys[1].name and prng:chance(20) then
     task.also = plan.keys[2].layout == "lock" and plan.keys[2].name or nil
@@ -164,7 +167,12 @@ function plans.base(seed)
   return plan
 end
 
+function plans.is_quorum(seed)
+  return seed % CROWD ~= 0 and seed % QUORUM == QUORUM_AT
+end
+
 function plans.of(seed)
+  if plans.is_quorum(seed) then return quorum_of(seed, { keys = keys_of, processes = add_processes }) end
   local plan = plans.base(seed)
   if seed % CROWD ~= 0 then add_extras(plan) end
   return plan
@@ -198,16 +206,30 @@ function describe.foreign(part)
 end
 
 function describe.mishap(part)
-  return ("at %.3f s %s: p%d, %s, key %s, for %d us, lag %d us"):format(part.at / S, part.kind, part.process, part.link,
-    part.key, part.duration, part.lag)
+  return ("at %.3f s %s: p%d, %s%s, key %s, for %d us, lag %d us"):format(part.at / S, part.kind, part.process,
+    part.server and "s" .. part.server .. ", " or "", part.link, part.key, part.duration, part.lag)
+end
+
+local function add_parts(lines, plan)
+  for _, part in ipairs(plan.parts) do lines[#lines + 1] = describe[part.what](part) end
+  return lines
+end
+
+local function describe_quorum(plan)
+  local lines = { ("a quorum of %d, %s, command timeout %s s, restart guard %s s"):format(#plan.rates, plan.kind,
+    number(plan.timeout), number(plan.restart_guard)) }
+  for i, rate in ipairs(plan.rates) do
+    lines[#lines + 1] = ("s%d: clock x%s, ahead by %d us"):format(i, number(rate), plan.offsets[i])
+  end
+  return add_parts(lines, plan)
 end
 
 -- → one line for each part
 function plans.describe(plan)
+  if plan.quorum then return describe_quorum(plan) end
   local lines = { ("grant lease %s s, command timeout %s s, server's clock x%s%s"):format(number(plan.grant_lease),
     number(plan.timeout), number(plan.rate), plan.calm and ", calm" or "") }
-  for _, part in ipairs(plan.parts) do lines[#lines + 1] = describe[part.what](part) end
-  return lines
+  return add_parts(lines, plan)
 end
 
 return plans

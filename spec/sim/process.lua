@@ -53,6 +53,12 @@ local function name_of(self, link)
   return role .. " of s" .. Process.server_of(link)
 end
 
+local function urls_of(servers)
+  local urls = {}
+  for i = 1, servers do urls[i] = "redis://s" .. i end
+  return urls
+end
+
 -- plan: see plan.lua
 function Process.new(world, network, plan, index, seed)
   local self = setmetatable({
@@ -65,7 +71,8 @@ function Process.new(world, network, plan, index, seed)
     links = links_to(network:server_count(), plan.keeper_link),
   }, Process)
   self.client = assert(core.client.new {
-    url = "redis://sim", external = true, attended = plan.attended or false, keeper_link = plan.keeper_link,
+    url = "redis://sim", mode = plan.servers and "quorum" or "one", servers = plan.servers and urls_of(plan.servers),
+    restart_guard = plan.restart_guard or 0, external = true, attended = plan.attended or false, keeper_link = plan.keeper_link,
     entropy = entropy(seed, index),
     connect_timeout = plan.connect_timeout, command_timeout = plan.command_timeout, grant_lease = plan.grant_lease,
   })

@@ -14,7 +14,7 @@ local header = handle:read("*a")
 handle:close()
 
 local programs = {}
-for name, literals, size in header:gmatch('{"([%l_]+)", "%x+",\n(.-),\n%s+(%d+)}') do
+for name, literals, size in header:gmatch('{"([%l_]+)", "%x+",\n(.-),\n%s+(%d+), [^\n]-},\n') do
   programs[name] = unquoted(literals)
   assert(#programs[name] == tonumber(size), "programs_embedded.h is not as expected")
 end

@@ -3,6 +3,7 @@
 --   lua5.4 spec/sim/run.lua [--from S] [--seeds N]         runs the schedules of N seeds, 1000 unless said
 --   lua5.4 spec/sim/run.lua ... --first                    stops at the first seed that breaks a rule
 --   lua5.4 spec/sim/run.lua --seed S --trace               shows one as it happens
+--   lua5.4 spec/sim/run.lua ... --quorum             those of N seeds that stand for a quorum
 --   lua5.4 spec/sim/run.lua ... --defect NAME              with a deliberate defect (spec/sim/defects.lua)
 --   lua5.4 spec/sim/run.lua --defects [--seeds N]          how many seeds it takes to find each of them
 --   lua5.4 spec/sim/run.lua --kept                         the seeds of spec/sim/seeds.lua
@@ -20,7 +21,8 @@ if jit then require("jit.opt").start("hotloop=500", "hotexit=200") end
 collectgarbage("setpause", 400)
 
 local OPTIONS = { ["--from"] = "number", ["--seeds"] = "number", ["--seed"] = "number", ["--trace"] = "flag",
-  ["--first"] = "flag", ["--defect"] = "text", ["--defects"] = "flag", ["--kept"] = "flag" }
+  ["--first"] = "flag", ["--defect"] = "text", ["--defects"] = "flag", ["--kept"] = "flag",
+  ["--quorum"] = "flag" }
 
 local function parse(args)
   local options, at = {}, 1
@@ -100,13 +102,15 @@ end
 
 local function range(from, count)
   local list = {}
-  for i = 1, count do list[i] = from + i - 1 end
+  for seed = from, from + count - 1 do
+    if not options.quorum or plans.is_quorum(seed) then list[#list + 1] = seed end
+  end
   return list
 end
 
 -- Runs seeds until one breaks a rule. → seed, what was found | nil
 local function find(from, count)
-  for seed = from, from + count - 1 do
+  for _, seed in ipairs(range(from, count)) do
     local found = run_one(seed).found
     if found then return seed, found end
   end

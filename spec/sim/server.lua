@@ -27,12 +27,15 @@ local function compile_all(server)
   compile_all = function() end
 end
 
--- index: its number, from 1. rate: of its clock. patched: program name → text that the server runs instead.
-function Server.new(world, index, rate, patched)
-  local self = setmetatable({
-    world = world, index = index, rate = rate, down_until = 0, paused_until = 0, refuses_until = 0, patched = {},
+-- index: its number, from 1. rate: of its clock, which is `offset` microseconds ahead at first. patched: program name →
+-- text that the server runs instead.
+function Server.new(world, index, rate, offset, patched)
+  local self
+  self = setmetatable({
+    world = world, index = index, rate = rate, epoch = EPOCH_US + offset, patched = {},
+    down_until = 0, paused_until = 0, refuses_until = 0,
   }, Server)
-  self.redis = Redis.new { now = function() return EPOCH_US + world.now * rate end }
+  self.redis = Redis.new { now = function() return self.epoch + world.now * rate end }
   self.redis.started_us = self.redis.started_us - AGE_US
   self.admin = self.redis:connect(function() end)
   compile_all(self)
@@ -51,7 +54,7 @@ end
 
 -- In simulated time: the moment of a time of the server's clock in ms.
 function Server:moment(ms)
-  return (ms * 1000 - EPOCH_US) / self.rate
+  return (ms * 1000 - self.epoch) / self.rate
 end
 
 -- The program's arguments, with the patched text in its place.
@@ -71,9 +74,9 @@ function Server:run(run, client, args, sha)
   local name, watcher = names[sha], self.watcher
   patch_in(self, name, sha, args)
   if not (watcher and name) then return run(client, args) end
-  watcher:before(name, client, args)
+  watcher:before(name, client, args, self)
   local reply = run(client, args)
-  watcher:after(name, client, args, reply)
+  watcher:after(name, client, args, reply, self)
   return reply
 end
 

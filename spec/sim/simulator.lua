@@ -3,6 +3,7 @@
 local Foreign = require "spec.sim.foreign"
 local Network = require "spec.sim.network"
 local Process = require "spec.sim.process"
+local QuorumWatcher = require "spec.sim.quorum_watcher"
 local Server = require "spec.sim.server"
 local Task = require "spec.sim.task"
 local Watcher = require "spec.sim.watcher"
@@ -62,12 +63,12 @@ function mishaps.refuse(run, mishap) server_of(run, mishap).down_until = run.wor
 function mishaps.restart(run, mishap) server_of(run, mishap):restart(true, mishap.duration) end
 
 function mishaps.lose(run, mishap)
-  run.watcher:lose_all()
+  run.watcher:forget(server_of(run, mishap))
   server_of(run, mishap):restart(false, mishap.duration)
 end
 
 function mishaps.flush(run, mishap)
-  run.watcher:lose_all()
+  run.watcher:forget(server_of(run, mishap))
   server_of(run, mishap):command("FLUSHALL")
 end
 
@@ -121,11 +122,12 @@ end
 local function set_up(plan, options)
   local run = { plan = plan, world = World.new(options.tell), processes = {}, tasks = {}, servers = {} }
   for index, rate in ipairs(plan.rates or { plan.rate }) do
-    run.servers[index] = Server.new(run.world, index, rate, options.patched)
+    local offset = plan.offsets and plan.offsets[index] or 0
+    run.servers[index] = Server.new(run.world, index, rate, offset, options.patched)
     if plan.scripts_known then run.servers[index]:load_programs() end
   end
   run.network = Network.new(run.world, run.servers)
-  run.watcher = Watcher.new(run.world, run.servers[1], plan)
+  run.watcher = (plan.quorum and QuorumWatcher or Watcher).new(run.world, run.servers, plan)
   for _, key in ipairs(plan.keys) do run.watcher:add_key(key.name, key.layout) end
   for _, part in ipairs(plan.parts) do add[part.what](run, part) end
   return run

@@ -165,7 +165,10 @@ function Task:look_now()
       local left = raw.remaining(claim.lock)
       local till = left > 0 and floor(self.process:moment(self.process:clock() + left)) or 0
       if till ~= claim.till then self.watcher:claim(claim, till) end
-      if left == 0 then claim.over = true end
+      if left == 0 then
+        claim.over = true
+        self.watcher:may_lose(claim.owner)
+      end
     end
   end
 end
@@ -178,7 +181,8 @@ end
 local function check_count(self, handle)
   if handle.shared then return end
   if not raw.is_held(handle.lock) then return end
-  local count, holds = self.watcher:count(handle.key, raw.owner(handle.lock)), raw.holds(handle.lock)
+  local holds = raw.holds(handle.lock)
+  local count = self.watcher:count(handle.key, raw.owner(handle.lock), holds)
   if count and count ~= holds then
     self.world:fail("count", "%s: %s counts %d holds, the server %d", handle.key, self.name, holds, count)
   end
@@ -221,21 +225,23 @@ end
 
 local function acquire(self, handle, wait, patience)
   local key = self.watcher.keys[handle.key]
-  local asked_at = self.world.now
+  local asked_at, paused_us = self.world.now, self.process.paused_us
   local entered = raw.is_held(handle.lock)
   self.process.released[hold_name(handle)] = nil
   if wait > 0 and not entered and not patience then key.wanting[self.slot] = asked_at end
   key.prints[self.plan.print or ""] = true
   local ok, _, code, record = perform(self, handle, "acquire", wait, patience)
-  key.wanting[self.slot] = nil
+  self.watcher:answered(self, handle.key, code, asked_at, paused_us)
   if handle.layout == "guard" then
     self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
   end
   if not ok then
+    key.wanting[self.slot] = nil
     if entered then self:look_now() end
     return nil, code
   end
   local claim = entered and known_claim(self, handle) or claim_of(self, handle, asked_at)
+  key.wanting[self.slot] = nil
   self:look_now()
   check_count(self, handle)
   return true, claim
@@ -279,6 +285,7 @@ end
 -- A request that ends without a word: nobody answers for its holds any more, until somebody notices.
 local function vanish(self, handles)
   self.vanished = true
+  if self.plan.owner then self.watcher:may_lose(self.plan.owner) end
   for _, handle in ipairs(handles) do
     unclaim(self, handle)
     self.process.vanished[hold_name(handle)] = self.world.now + floor(self.longest_lease * 1e6)

@@ -14,11 +14,15 @@ local Watcher = {}
 Watcher.__index = Watcher
 
 -- In a calm schedule nothing goes wrong, so nobody needs to wait for a clock but for that of a lease.
-function Watcher.new(world, server, plan)
+function Watcher.new(world, servers, plan)
+  local server = servers[1]
   local self = setmetatable({
     world = world, server = server, calm = plan.calm, look_us = plan.grant_lease * 1000000, keys = {}, names = {},
-    uuids = {},
+    uuids = {}, shared = {},
   }, Watcher)
+  for _, part in ipairs(plan.parts) do
+    if part.owner then self.shared[part.owner] = true end
+  end
   server.watcher = self
   return self
 end
@@ -108,7 +112,8 @@ function Watcher:lose(name)
   key.free_since = max(key.free_since, self.world.now)
 end
 
-function Watcher:lose_all()
+-- The server is about to lose its data.
+function Watcher:forget()
   for _, name in ipairs(self.names) do
     self:lose(name)
     self.keys[name].waiters = {}
@@ -418,13 +423,22 @@ function Watcher:around(run)
   self:after("foreign", {}, {})
 end
 
+-- One of the owner's processes may have lost a hold. Another may keep that alive.
+function Watcher:may_lose(owner)
+  if self.shared[owner] then self.shared[owner] = false end
+end
+
 -- A hold was lost, as its release tells.
 function Watcher:lost(plan, handle)
+  if plan.owner then self:may_lose(plan.owner) end
   if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then return end
   self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
 end
 
 -- ---- operations ----
+
+-- How an acquire ended.
+function Watcher.answered() end
 
 -- How long an operation may take, in simulated time; nil: for ever.
 function Watcher.bound(process, kind, wait)
@@ -461,7 +475,8 @@ end
 local function check_lock_left(self, key)
   local entry = live(self, key.name)
   local holder = holder_in(entry)
-  if not (self.calm and holder and self.uuids[holder:sub(1, 36)]) then return end
+  local ours = holder and (self.uuids[holder:sub(1, 36)] or self.shared[holder])
+  if not (self.calm and ours) then return end
   if entry.expires - self.server.redis:now_ms() > CLOCKS_MS then
     self.world:fail("leftover", "%s: %s still has it on the server", key.name, holder)
   end

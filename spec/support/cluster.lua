@@ -237,10 +237,23 @@ function Move:finish()
   end
 end
 
+-- Two nodes that hear of a slot's last but one move after the last one may name each other for ever.
+function Move:_insist()
+  self.to:cli("CLUSTER", "BUMPEPOCH")
+  for _, node in ipairs(self.cluster:masters()) do node:cli("CLUSTER", "SETSLOT", self.slot, "NODE", self.to.id) end
+end
+
 -- All at once; the nodes agree when it returns.
 function Cluster:move(slot, to)
-  self:begin_move(slot, to):finish()
-  wait("the nodes do not agree", function() return self:_agrees() end)
+  local move = self:begin_move(slot, to)
+  move:finish()
+  local insist_at = process.now() + 1
+  wait("the nodes do not agree", function()
+    if self:_agrees() then return true end
+    if process.now() < insist_at then return false end
+    insist_at = process.now() + 1
+    move:_insist()
+  end)
 end
 
 function Cluster:stop()

@@ -81,7 +81,8 @@ function Crowd:history()
       history.turns = history.turns + 1
     end
   end
-  history.lost = history.turns - tonumber(self.store:cli("GET", "crowd:counter") or 0)
+  history.refused = tonumber(self.store:cli("GET", "crowd:refused") or 0)
+  history.lost = history.turns - history.refused - tonumber(self.store:cli("GET", "crowd:counter") or 0)
   return history
 end
 

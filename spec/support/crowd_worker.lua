@@ -3,6 +3,9 @@
 --
 --   crowd:history  "in NAME TOKEN", "out NAME"
 --   crowd:counter  raised in each turn by read, wait, write: two at a time would lose one
+--   crowd:fence    the highest token seen; with fence=1 the counter is read and written with the token, and
+--                  a write with an older one is refused
+--   crowd:refused  how many were
 --
 -- kind     "holdfast" or "redisson"        wait     seconds for each acquire
 -- turns    how many                        inside   seconds of each turn
@@ -32,7 +35,7 @@ local store = assert(resp.connect { path = store_path })
 local function new_client()
   local opts = { grant_lease = options.grant_lease }
   if options.sync then opts.sync = { replicas = options.sync, timeout = 0.5 } end
-  if url:find(",", 1, true) and not url:find("+sentinel:", 1, true) then
+  if url:find(",", 1, true) and not url:find("^redis%+%a+:") then
     opts.mode, opts.servers = "quorum", {}
     for each in url:gmatch("[^,]+") do opts.servers[#opts.servers + 1] = each end
   else
@@ -51,7 +54,32 @@ local function new_lock()
   return client:lock(key, { lease = lease, watchdog = watchdog }), client
 end
 
+-- Reads the counter and raises the fence, if the token is not an old one already.
+local READ = [[
+  local fence = tonumber(redis.call('GET', KEYS[1]) or 0)
+  if tonumber(ARGV[1]) < fence then return false end
+  redis.call('SET', KEYS[1], ARGV[1])
+  return redis.call('GET', KEYS[2]) or '0']]
+local WRITE = [[
+  if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.call('INCR', KEYS[3]) end
+  redis.call('SET', KEYS[2], ARGV[2])
+  return 0]]
+
+local function use_fenced(lock)
+  local token = ("%.0f"):format(lock:token())
+  store:call("RPUSH", "crowd:history", ("in %s %s"):format(name, token))
+  local count = store:call("EVAL", READ, 2, "crowd:fence", "crowd:counter", token)
+  process.sleep(options.inside)
+  if count then
+    store:call("EVAL", WRITE, 3, "crowd:fence", "crowd:counter", "crowd:refused", token, tonumber(count) + 1)
+  else
+    store:call("INCR", "crowd:refused")
+  end
+  store:call("RPUSH", "crowd:history", "out " .. name)
+end
+
 local function use(lock)
+  if options.fence == 1 then return use_fenced(lock) end
   store:call("RPUSH", "crowd:history", ("in %s %.0f"):format(name, lock:token() or 0))
   local count = tonumber(store:call("GET", "crowd:counter") or 0)
   process.sleep(options.inside)

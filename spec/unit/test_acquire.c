@@ -1221,6 +1221,18 @@ static hf_op *begin_shared(hf_time wait, hf_time now)
     return op;
 }
 
+/* In the queue, as wait_in_queue. */
+static hf_op *wait_as_shared(hf_time now)
+{
+    hf_op *op = begin_shared(HF_NEVER, now);
+    hear_calls(&rig, busy(20000, 0, 0), now + HF_MS);
+    hear_subscribed(&rig, now + 2 * HF_MS);
+    hear_calls(&rig, busy(20000, 0, 0), now + 3 * HF_MS);
+    for (int link = 0; link < HF_LINKS; link++)
+        said(link_of(&rig, (hf_link)link));
+    return op;
+}
+
 TEST(a_shared_owner_joins)
 {
     rig_begin(&rig);
@@ -1295,6 +1307,183 @@ TEST(the_others_of_a_shared_owner_change_while_it_is_held)
     CHECK_EQ_INT(hold_of(&rig)->base, 0);
     CHECK_EQ_INT(hold_of(&rig)->count, 1);
     rig_end(&rig, AT(7));
+}
+
+#define OWN_LEAVE_OF_K(waiter, own) LEAVE_OF_K("0", waiter) own
+
+TEST(a_shared_owner_gives_up_what_its_acquire_took)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    hf_op_end(op, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SILENT(&rig);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    hear_calls(&rig, ACQUIRED, AT(2));
+    rig_tick(&rig, AT(2));
+    CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK_NOTHING_LEFT(AT(3));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_shared_owner_gives_up_a_place_or_the_lock)
+{
+    for (int took = 0; took <= 1; took++) {
+        rig_begin(&rig);
+        hf_op *op = wait_as_shared(AT(0));
+        hear_message(&rig, "look 1", AT(5));
+        rig_tick(&rig, AT(5));
+        CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", PLACE("1")));
+        hf_op_end(op, AT(6));
+        rig_tick(&rig, AT(6));
+        CHECK_SAID(&rig, CALLS, "");
+        hear_calls(&rig, took ? "*3\r\n:1\r\n:77\r\n:4\r\n" : busy(20000, 0, 0), AT(7));
+        rig_tick(&rig, AT(7));
+        CHECK_SAID(&rig, CALLS, took ? OWN_LEAVE_OF_K(PLACE("1"), "1") : OWN_LEAVE_OF_K(PLACE("1"), "0"));
+        hear_calls(&rig, took ? ":1\r\n" : ":0\r\n", AT(8));
+        CHECK_NOTHING_LEFT(AT(8));
+        rig_end(&rig, AT(9));
+    }
+}
+
+TEST(a_shared_owner_that_waits_has_no_answer_to_wait_for)
+{
+    rig_begin(&rig);
+    hf_op *op = wait_as_shared(AT(0));
+    hf_op_end(op, AT(5));
+    rig_tick(&rig, AT(5));
+    CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K(PLACE("1"), "0"));
+    rig_end(&rig, AT(9));
+}
+
+TEST(an_answer_to_a_shared_owner_that_comes_after_its_time)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(10 * HF_MS, AT(0));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    rig_sleep(&rig, AT(0), AT(100));
+    CHECK_OUTCOME(op, "unreachable");
+    hf_op_end(op, AT(100));
+    CHECK_SAID(&rig, CALLS, "");
+    op = begin_shared(HF_SECOND, AT(101));
+    CHECK_STATE(op, BLOCKED);
+    hear_calls(&rig, ACQUIRED, AT(200));
+    rig_tick(&rig, AT(200));
+    CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    CHECK_STATE(op, BLOCKED);
+    hear_calls(&rig, ":1\r\n", AT(201));
+    CHECK_STATE(op, ASKING);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    hear_calls(&rig, ACQUIRED, AT(202));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(203));
+}
+
+/* After it the owner may have the lock through another process. */
+TEST(what_a_shared_owner_took_is_not_left_after_its_lease)
+{
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    spec.lease = 100 * HF_MS;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    rig_serve(&rig, AT(0));
+    hf_op_end(op, AT(1));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, ACQUIRED, AT(100));
+    rig_tick(&rig, AT(100));
+    CHECK_NOTHING_LEFT(AT(100));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(101));
+}
+
+TEST(what_a_shared_owner_abandoned_is_not_left_after_its_lease)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    said(link_of(&rig, CALLS));
+    rig.refusing = true;
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
+    rig_sleep(&rig, AT(2), AT(29000));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LEAVING);
+    rig_sleep(&rig, AT(29000), AT(31000));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(31001));
+}
+
+TEST(a_re_entry_of_a_shared_owner_that_is_given_up)
+{
+    for (int took = 0; took <= 1; took++) {
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        hear_calls(&rig, ACQUIRED, AT(1));
+        hf_op_end(op, AT(1));
+        op = begin_shared(0, AT(2));
+        hf_op_end(op, AT(3));
+        said(link_of(&rig, CALLS));
+        op = begin(&rig, HF_OP_RELEASE, AT(4)); /* behind the answer */
+        CHECK_SAID(&rig, CALLS, "");
+        hear_calls(&rig, took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5));
+        CHECK_SAID(&rig, CALLS, took ? "EVALSHA release " KEYS_OF_K "0 30000 2" : "EVALSHA release " KEYS_OF_K "0 30000 1");
+        hear_calls(&rig, ":1\r\n", AT(6));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_NOTHING_LEFT(AT(7));
+        rig_end(&rig, AT(8));
+    }
+}
+
+TEST(a_re_entry_of_a_shared_owner_whose_answer_never_comes_is_renewed_in_time)
+{
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    op = begin_shared(0, AT(9900));
+    hf_op_end(op, AT(9901));
+    rig_sleep(&rig, AT(9901), AT(12000));
+    CHECK_SAID(&rig, KEEPER, "");
+    rig_sleep(&rig, AT(12000), AT(13100)); /* the link is given up */
+    CHECK_SAID(&rig, KEEPER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(13200));
+}
+
+TEST(an_answer_to_a_shared_owner_that_never_comes)
+{
+    for (int hangs = 0; hangs <= 1; hangs++) {
+        rig_begin(&rig);
+        hf_op *op = begin_shared(0, AT(0));
+        hf_op_end(op, AT(1));
+        said(link_of(&rig, CALLS));
+        if (hangs) rig_sleep(&rig, AT(1), AT(3000));
+        else hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+        rig_sleep(&rig, AT(3000), AT(3020)); /* the back-off */
+        CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "0"));
+        hear_calls(&rig, ":0\r\n", AT(3021));
+        CHECK_NOTHING_LEFT(AT(3021));
+        rig_end(&rig, AT(3022));
+    }
+}
+
+TEST(a_client_that_is_closed_waits_for_the_answer_to_a_shared_owner)
+{
+    rig_begin(&rig);
+    begin_shared(0, AT(0));
+    said(link_of(&rig, CALLS));
+    hf_client_close(&rig.client, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SILENT(&rig);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    hear_calls(&rig, ACQUIRED, AT(2));
+    rig_tick(&rig, AT(2));
+    CHECK_SAID(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(4));
 }
 
 /* ---- mutexes ---- */

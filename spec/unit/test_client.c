@@ -196,21 +196,44 @@ TEST(messages_that_make_no_sense_are_ignored)
 
 /* ---- grants for waits that have ended ---- */
 
+#define COROUTINE DRIVE_UUID ":5"
+
 TEST(a_stray_grant_is_passed_on)
 {
     rig_begin(&rig);
     wait_as("you", AT(0));
     hear_subscribed(&rig, AT(1));
     said(link_of(&rig, CALLS));
-    hear_message(&rig, "grant 77 88 2000 0 2 mek", AT(10));
+    hear_message(&rig, "grant 77 88 2000 0 38 " COROUTINE "k", AT(10));
     rig_tick(&rig, AT(10));
-    CHECK_SAID(&rig, KEEPER, "EVALSHA leave " KEYS_OF_K "0 " DRIVE_UUID ":77:0 me ");
-    hear_message(&rig, "grant 77 88 2000 0 2 mek", AT(11)); /* once is enough */
+    CHECK_SAID(&rig, KEEPER,
+               "EVALSHA leave 4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} " COROUTINE
+               " 2000 0 " DRIVE_UUID ":77:0 " COROUTINE " ");
+    hear_message(&rig, "grant 77 88 2000 0 38 " COROUTINE "k", AT(11)); /* once is enough */
     rig_tick(&rig, AT(11));
     CHECK_SAID(&rig, KEEPER, "");
     hear(link_of(&rig, KEEPER), ":1\r\n", AT(12));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(rig.client.holds.count, 1);
     rig_end(&rig, AT(1100));
+}
+
+/* By now another of its processes may have the lock. */
+TEST(a_stray_grant_of_a_shared_owner_is_left_alone)
+{
+    static const char *const owners[] = {"2 me", "38 " DRIVE_UUID "!5", ("36 " DRIVE_UUID),
+                                         "38 10010203-0405-8607-8809-0a0b0c0d0e0f:5"};
+    for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
+        char text[128];
+        rig_begin(&rig);
+        wait_as("you", AT(0));
+        hear_subscribed(&rig, AT(1));
+        snprintf(text, sizeof text, "grant 77 88 2000 0 %sk", owners[i]);
+        hear_message(&rig, text, AT(10));
+        rig_tick(&rig, AT(10));
+        CHECK_SAID(&rig, KEEPER, "");
+        CHECK_EQ_INT(rig.client.holds.count, 1);
+        rig_end(&rig, AT(1100));
+    }
 }
 
 TEST(a_stray_grant_of_a_lock_that_was_lost_is_passed_on)
@@ -286,6 +309,7 @@ TEST(a_stray_grant_with_an_owner_that_cannot_be_ours_is_ignored)
         hear_subscribed(&rig, AT(1));
         int head = snprintf(text, sizeof text, "grant 18446744073709551615 88 2000 0 %d ", size);
         memset(text + head, 'o', (size_t)size);
+        memcpy(text + head, COROUTINE, strlen(COROUTINE));
         strcpy(text + head + size, "key");
         hear_message(&rig, text, AT(10));
         rig_tick(&rig, AT(10));

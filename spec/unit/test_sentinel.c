@@ -621,6 +621,30 @@ TEST(an_operation_given_up_between_the_two_replies_leaves_the_next_ones_alone)
     }
 }
 
+/* Given up before or between the two replies, or not confirmed. */
+TEST(a_shared_owner_lets_go_of_what_no_replica_has)
+{
+    for (int replies = 0; replies <= 2; replies++) {
+        start_sync();
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.shared = true;
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+        rig_serve(&rig, AT(0));
+        said(link_of(&rig, HF_LINK_CALLS));
+        if (replies > 0) hear_calls(&rig, ACQUIRED, AT(1));
+        if (replies > 1) hear_calls(&rig, ":0\r\n", AT(2));
+        CHECK_OUTCOME(op, replies > 1 ? "no_quorum" : "under way");
+        hf_op_end(op, AT(2));
+        if (replies < 1) hear_calls(&rig, ACQUIRED, AT(3));
+        if (replies < 2) hear_calls(&rig, ":0\r\n", AT(4));
+        rig_tick(&rig, AT(4));
+        CHECK_SAID(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", "") "1");
+        hear_calls(&rig, ":1\r\n", AT(5));
+        CHECK(!hold_of(&rig));
+        rig_end(&rig, AT(6));
+    }
+}
+
 TEST(a_granted_lock_is_confirmed_before_it_is_ours)
 {
     start_sync();

@@ -1072,6 +1072,92 @@ TEST(sends_counts_what_may_have_been_carried_out)
     hf_session_free(&session);
 }
 
+/* ---- a reply that somebody else waits for ---- */
+
+static bool inherit(struct call *heir, struct call *from)
+{
+    memset(heir, 0, sizeof *heir);
+    if (!hf_session_inherit(&heir->request, &from->request)) return false;
+    heir->request.done = on_done;
+    heir->request.context = heir;
+    return true;
+}
+
+TEST(an_heir_gets_the_reply_in_its_order)
+{
+    struct call one, two, heir;
+    start();
+    open_session(&session, AT(0));
+    submit(&one, "A", 3000, AT(0));
+    submit(&two, "B", 3000, AT(0));
+    CHECK(inherit(&heir, &one));
+    CHECK(hf_session_has_work(&session));
+    CHECK_EQ_INT(one.request.state, HF_REQUEST_IDLE);
+    hear(&session, ":1\r\n:2\r\n", AT(1));
+    CHECK_STR(heir.outcome, "1");
+    CHECK_STR(two.outcome, "2");
+    CHECK_EQ_INT(one.calls, 0);
+    CHECK(!inherit(&one, &heir));
+    discard(&heir);
+    discard(&two);
+    hf_session_free(&session);
+}
+
+TEST(an_heir_gets_the_reply_to_what_has_expired)
+{
+    struct call one, heir;
+    start();
+    open_session(&session, AT(0));
+    submit(&one, "A", 100, AT(0));
+    hf_session_tick(&session, AT(100));
+    CHECK_EQ_INT(one.calls, 1);
+    CHECK(inherit(&heir, &one));
+    heir.request.deadline = AT(3000);
+    hear(&session, ":1\r\n", AT(200));
+    CHECK_STR(heir.outcome, "1");
+    discard(&heir);
+    hf_session_free(&session);
+}
+
+TEST(an_heir_sends_a_program_that_the_server_did_not_know)
+{
+    struct call one, heir;
+    start();
+    open_session(&session, AT(0));
+    submit_program(&one, "k", 3000, AT(0));
+    CHECK_STR(said(&session), "EVALSHA info 1 k");
+    CHECK(inherit(&heir, &one));
+    hear(&session, "-NOSCRIPT No matching script\r\n", AT(1));
+    CHECK_STR(said(&session), "EVAL info 1 k");
+    hear(&session, ":1\r\n", AT(2));
+    CHECK_STR(heir.outcome, "1");
+    discard(&heir);
+    hf_session_free(&session);
+}
+
+TEST(nobody_inherits_a_reply_that_does_not_come)
+{
+    struct call one, heir;
+    start();
+    submit(&one, "A", 3000, AT(0));
+    CHECK(!inherit(&heir, &one)); /* not sent */
+    CHECK(!session.queue);
+    discard(&one);
+    open_session(&session, AT(1));
+    submit(&one, "A", 3000, AT(1));
+    hf_session_closed(&session, "reset", AT(2));
+    CHECK(!inherit(&heir, &one)); /* taken back */
+    discard(&one);
+    submit(&one, "A", 3000, AT(3));
+    open_session(&session, AT(3));
+    hf_session_drop(&one.request);
+    hf_session_closed(&session, "reset", AT(4));
+    open_session(&session, AT(5));
+    CHECK(!inherit(&heir, &one)); /* of another connection */
+    discard(&one);
+    hf_session_free(&session);
+}
+
 /* ---- subscribers ---- */
 
 static char heard[256];

@@ -22,17 +22,31 @@ end
 local Scan = {}
 Scan.__index = Scan
 
--- Looks for keys that match `pattern`, step by step. `mutexes`: for those instead of locks.
+-- Looks for keys that match `pattern`, step by step, on one node after the other. `mutexes`: for those instead of
+-- locks.
 function locks.scan(client, pattern, mutexes)
   return setmetatable({
     client = client, pattern = pattern or "*", type = mutexes and "string" or "hash", mutexes = mutexes, cursor = "0",
+    left = {},
   }, Scan)
+end
+
+-- The nodes to look at; those of a cluster are known once it has answered.
+function Scan:begin()
+  local nodes = core.client.nodes(self.client)
+  if #nodes == 0 then
+    local answered, message, code = self.client:ping()
+    if not answered then return nil, message, code end
+    nodes = core.client.nodes(self.client)
+  end
+  self.left, self.ended = nodes, false
+  return true
 end
 
 -- SCAN knows TYPE since Redis 6.
 function Scan:page()
   local words = { "SCAN", self.cursor, "MATCH", self.pattern, "COUNT", PAGE, self.type and "TYPE", self.type }
-  local reply, message, code = core.client.command(self.client, words)
+  local reply, message, code = core.client.command(self.client, words, self.left[1])
   if reply or code ~= "server" or not self.type then return reply, message, code end
   self.type = nil
   return self:page()
@@ -51,11 +65,15 @@ local function is_mutex(client, key)
   return entry and entry.owner and entry.owner:find(UUID_OWNER) and entry
 end
 
--- One step. → a list of entries that are held; self.cursor is "0" when all was seen | nil, message, code
+-- One step. → a list of entries that are held; self.ended when all was seen | nil, message, code
 function Scan:next()
-  local reply, message, code = self:page()
+  local reply, message, code = #self.left > 0, nil, nil
+  if not reply then reply, message, code = self:begin() end
+  if reply then reply, message, code = self:page() end
   if not reply then return nil, message, code end
   self.cursor = reply[1]
+  if self.cursor == "0" then table.remove(self.left, 1) end
+  self.ended = #self.left == 0
   local found, check = {}, self.mutexes and is_mutex or is_lock
   for _, key in ipairs(reply[2]) do found[#found + 1] = check(self.client, key) or nil end
   return found
@@ -71,7 +89,7 @@ function Scan:all()
       if not seen[entry.key] then list[#list + 1] = entry end
       seen[entry.key] = true
     end
-  until self.cursor == "0"
+  until self.ended
   table.sort(list, function(a, b) return a.key < b.key end)
   return list
 end

@@ -46,7 +46,7 @@ function View:find()
     local found, message, code = self.scan:next()
     if not found then return nil, message, code end
     for _, entry in ipairs(found) do self.keys[entry.key] = self.keys[entry.key] or { handed = 0 } end
-    if self.scan.cursor == "0" then break end
+    if self.scan.ended then break end
   end
   return true
 end

@@ -1,6 +1,7 @@
 // One Redisson process of a crowd: PORT STORE_PORT KEY NAME [option=value ...], as spec/support/crowd_worker.lua.
 //
-// turns, seconds, wait, inside, outside as there; fenced=1: an RFencedLock; holds: enters so many times in each turn.
+// turns, seconds, wait, inside, outside as there; fenced=1: an RFencedLock; holds: enters so many times in each turn;
+// cluster=1: the port is that of a node of a cluster.
 
 import java.util.HashMap;
 import java.util.Map;
@@ -31,6 +32,15 @@ public class Contender {
     private static RedissonClient connect(String port) {
         Config config = new Config();
         config.useSingleServer().setAddress("redis://127.0.0.1:" + port).setConnectionMinimumIdleSize(1).setConnectionPoolSize(4);
+        config.setThreads(2).setNettyThreads(2);
+        return Redisson.create(config);
+    }
+
+    private static RedissonClient connectToCluster(String port) {
+        Config config = new Config();
+        config.useClusterServers().addNodeAddress("redis://127.0.0.1:" + port)
+            .setMasterConnectionMinimumIdleSize(1).setMasterConnectionPoolSize(4)
+            .setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(4);
         config.setThreads(2).setNettyThreads(2);
         return Redisson.create(config);
     }
@@ -70,7 +80,8 @@ public class Contender {
             String[] pair = args[i].split("=");
             options.put(pair[0], Double.parseDouble(pair[1]));
         }
-        RedissonClient client = connect(args[0]), store = connect(args[1]);
+        RedissonClient client = option("cluster", 0) == 1 ? connectToCluster(args[0]) : connect(args[0]);
+        RedissonClient store = connect(args[1]);
         history = store.getList("crowd:history", StringCodec.INSTANCE);
         counter = store.getBucket("crowd:counter", StringCodec.INSTANCE);
         counter.get();

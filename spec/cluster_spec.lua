@@ -1,0 +1,335 @@
+-- Locks in a Redis Cluster of real servers: finding the node of a key, following slots that move and masters that
+-- die. HOLDFAST_CLUSTER_SECONDS is how long slots are moved back and forth under load; make test does it for a few.
+
+local cluster = require "spec.support.cluster"
+local command = require "spec.support.command"
+local crowd = require "spec.support.crowd"
+local process = require "spec.support.process"
+local holdfast = require "holdfast"
+
+local SECONDS = tonumber(os.getenv("HOLDFAST_CLUSTER_SECONDS")) or 3
+local PATIENCE = 60
+
+local nodes, clients
+
+local function connect(options)
+  options = type(options) == "table" and options or { url = options }
+  options.url = options.url or nodes:url()
+  local client = holdfast.new(options)
+  clients[#clients + 1] = client
+  return client
+end
+
+local function other_master(than)
+  for _, node in ipairs(nodes:masters()) do
+    if node ~= than then return node end
+  end
+end
+
+local function move(key)
+  nodes:move(nodes:slot(key), other_master(nodes:node_of(key)))
+end
+
+-- What a crowd needs of a server.
+local function as_server(key)
+  return {
+    url = function() return nodes:url() end,
+    cli = function(_, ...) return nodes:node_of(key):cli(...) end,
+  }
+end
+
+before_each(function() clients = {} end)
+after_each(function()
+  for _, client in ipairs(clients) do client:close() end
+end)
+
+describe("in a cluster", function()
+  setup(function() nodes = cluster.start { masters = 3, replicas = 0 } end)
+  teardown(function() nodes:stop() end)
+
+  it("every key is locked on the node that serves its slot", function()
+    local client = connect()
+    for i = 1, 30 do
+      local key = "place:" .. i
+      local lock = assert(client:lock(key):acquire())
+      assert.equal(1, nodes:node_of(key):cli("EXISTS", key))
+      assert.truthy(lock:token())
+      assert.is_true(lock:release())
+      assert.equal(0, nodes:node_of(key):cli("EXISTS", key))
+    end
+    assert.equal(0, client:stats().redirects)
+  end)
+
+  it("one node's address is enough", function()
+    for _, node in ipairs(nodes.nodes) do
+      local client = connect(nodes:url { node })
+      for i = 1, 10 do assert(client:lock("from one:" .. i):acquire(1)):release() end
+      assert.equal(0, client:stats().redirects)
+    end
+  end)
+
+  it("a slot that was moved is found by MOVED, once", function()
+    local client = connect()
+    for _ = 1, 2 do
+      local lock = assert(client:lock("moved"):acquire())
+      local before = client:stats().redirects
+      move("moved")
+      assert.is_true(lock:check())
+      assert.equal(before + 1, client:stats().redirects)
+      assert.equal(1, lock:info().holds)
+      assert.is_true(lock:release())
+      assert.equal(before + 1, client:stats().redirects)
+    end
+  end)
+
+  it("waiters get the lock in their order, with nothing lost", function()
+    local line = crowd.new(as_server("line"), "line")
+    local held = assert(connect():lock("line"):acquire())
+    line:line_up({ "a", "b", "c", "d" }, { inside = 0.01 })
+    assert.is_true(held:release())
+    assert.is_nil(line:finish(PATIENCE))
+    local history = line:history()
+    assert.same({ "a", "b", "c", "d" }, history.names)
+    assert.equal(0, history.lost)
+    line:stop()
+  end)
+
+  it("waiters keep their places when their slot moves", function()
+    local line = crowd.new(as_server("moving line"), "moving line")
+    local held = assert(connect():lock("moving line"):acquire())
+    line:line_up({ "a", "b", "c", "d" }, { inside = 0.01, grant_lease = 0.5 })
+    move("moving line")
+    local function heard()
+      return #nodes:node_of("moving line"):cli("PUBSUB", "CHANNELS", "holdfast_grant:*") >= 4
+    end
+    assert.truthy(process.wait_until(heard, 10))
+    process.sleep(0.1)
+    assert.is_true(held:release())
+    assert.is_nil(line:finish(PATIENCE))
+    assert.same({ "a", "b", "c", "d" }, line:history().names)
+    line:stop()
+  end)
+
+  it("a renewal follows ASK while its slot is on the way; the rest waits until it has arrived", function()
+    local client = connect { lease = 1.5, command_timeout = 1 }
+    local lock = assert(client:lock("asked"):acquire())
+    local slot = nodes:slot("asked")
+    local on_the_way = nodes:begin_move(slot, other_master(nodes:owner(slot)))
+    on_the_way:carry()
+    local renewals, redirects = client:stats().renewals, client:stats().redirects
+    assert.truthy(process.wait_until(function() return client:stats().renewals >= renewals + 3 end, 10))
+    assert.is_true(client:stats().redirects > redirects)
+    assert.is_true(lock:is_held())
+    local _, message, code = connect { command_timeout = 0.3 }:lock("asked"):try_acquire()
+    assert.equal("unreachable", code)
+    assert.matches("TRYAGAIN", message)
+    on_the_way:finish()
+    assert.is_true(lock:check())
+    assert.is_true(lock:release())
+  end)
+
+  it("an acquire waits for a slot that is on the way", function()
+    local slot = nodes:slot("awaited")
+    local on_the_way = nodes:begin_move(slot, other_master(nodes:owner(slot)))
+    local worker = process.lua {
+      code = [[
+        io.stdout:setvbuf("line")
+        local client = require("holdfast").new(arg[1])
+        print("begun")
+        assert(client:lock("awaited"):acquire(20))
+        print("acquired")
+        client:close()
+      ]],
+      args = { nodes:url() },
+    }
+    assert.truthy(worker:wait_output("begun", 10))
+    process.sleep(0.2)
+    assert.is_nil(worker:output():match("acquired"))
+    on_the_way:finish()
+    assert(worker:wait_output("acquired", 10), worker:output())
+    worker:wait(10)
+  end)
+
+  it("a grant of a lock whose slot is on the way is kept", function()
+    local slot = nodes:slot("granted")
+    local target = other_master(nodes:owner(slot))
+    local held = assert(connect():lock("granted"):acquire())
+    local line = crowd.new(as_server("granted"), "granted")
+    line:line_up({ "a" }, { inside = 2, grant_lease = 1, lease = 3 })
+    assert.is_true(held:release())
+    assert.truthy(line.workers[1]:wait_output("in", 10))
+    local on_the_way = nodes:begin_move(slot, target)
+    on_the_way:carry()
+    process.sleep(1.5)
+    on_the_way:finish()
+    assert.is_nil(line:finish(PATIENCE))
+    assert.is_nil(line.workers[1]:output():match("release"))
+    line:stop()
+  end)
+
+  it("several locks: in one step with a common tag, in order without", function()
+    local client = connect()
+    local tagged = client:multi_lock { "{cart}:1", "{cart}:2", "{cart}:3" }
+    assert(tagged:acquire())
+    assert.is_true(tagged:release())
+    local keys = {}
+    for i = 1, 8 do keys[i] = "spread:" .. i end
+    local spread, rival = client:multi_lock(keys), connect():multi_lock(keys)
+    assert(spread:acquire())
+    assert.is_true(spread:is_held())
+    local _, _, code = rival:try_acquire()
+    assert.equal("busy", code)
+    assert.is_true(spread:release())
+    assert(rival:acquire(5))
+    assert.is_true(rival:release())
+  end)
+
+  it("a key whose braces are no tag is refused before anything is sent", function()
+    for _, key in ipairs { "a{b", "a{}b" } do
+      local _, message, code = connect():lock(key):try_acquire()
+      assert.equal("conflict", code)
+      assert.matches("hash tag", message)
+    end
+  end)
+
+  it("a node that does not belong to a cluster says so", function()
+    local alone = require("spec.support.redis").start { tcp = true }
+    local _, message, code = connect("redis+cluster://127.0.0.1:" .. alone.port):lock("k"):try_acquire()
+    assert.equal("server", code)
+    assert.matches("cluster support disabled", message)
+    alone:stop()
+  end)
+
+  it("when no node can be reached all that were tried are named", function()
+    local dead = {}
+    for i = 1, 3 do dead[i] = require("spec.support.redis").start { tcp = true } end
+    local url = nodes.url({ options = {} }, dead)
+    for _, node in ipairs(dead) do node:stop() end
+    local _, message, code = connect(url):lock("k"):acquire(1)
+    assert.equal("unreachable", code)
+    for _, node in ipairs(dead) do assert.matches("127.0.0.1:" .. node.port, message, 1, true) end
+  end)
+
+  it("ping asks one node", function()
+    assert.is_number(connect():ping())
+  end)
+
+  it("the command lists the locks of all nodes", function()
+    local client, locks = connect(), {}
+    for i = 1, 12 do locks[i] = assert(client:lock("listed:" .. i):acquire()) end
+    local code, output = command.run(nil, { "ls", "--url", nodes:url { nodes.nodes[2] }, "listed:*" })
+    assert.equal(0, code)
+    for i = 1, 12 do
+      assert.matches("\nlisted:" .. i .. " ", output)
+      locks[i]:release()
+    end
+  end)
+end)
+
+describe("a cluster", function()
+  it("with a password that is wrong is denied", function()
+    nodes = cluster.start { masters = 3, replicas = 0, password = "right" }
+    assert(connect():lock("k"):acquire()):release()
+    local _, message, code = connect((nodes:url():gsub("right", "wrong"))):lock("k"):acquire(1)
+    assert.equal("denied", code)
+    assert.matches("WRONGPASS", message)
+    assert.is_nil(message:find("wrong@", 1, true))
+    nodes:stop()
+  end)
+
+  it("needs no more rights than the documented ones", function()
+    nodes = cluster.start {
+      masters = 3, replicas = 0,
+      users = {
+        "locks on >secret ~lock:* ~redisson_lock_token:* ~holdfast_queue:* ~redisson_lock__channel:* "
+          .. "&holdfast_grant:* &redisson_lock__channel:* -@all +auth +select +ping +client|setname +evalsha +eval "
+          .. "+get +set +del +exists +type +pttl +pexpire +time +hget +hset +hmget +hkeys +zadd +zrem +zrange "
+          .. "+zrangebyscore +zscore +zcount +zcard +zremrangebyscore +publish +pubsub|numsub +subscribe +psubscribe "
+          .. "+punsubscribe +cluster|slots +asking +pubsub|shardnumsub +spublish",
+      },
+    }
+    local url = nodes:url():gsub("//", "//locks:secret@")
+    local client, rival = connect(url), connect(url)
+    for i = 1, 6 do
+      local lock = assert(client:lock("lock:" .. i):acquire())
+      local _, _, code = rival:lock("lock:" .. i):acquire(0.05)
+      assert.equal("busy", code)
+      assert.is_true(lock:release())
+    end
+    for _, node in ipairs(nodes.nodes) do assert.same({}, node:cli("ACL", "LOG")) end
+    nodes:stop()
+  end)
+
+  it("that is down is waited for, within the deadline", function()
+    nodes = cluster.start { masters = 3, replicas = 0, node_timeout = 500 }
+    local client = connect { command_timeout = 1 }
+    local key, dead = "k", nil
+    for _, node in ipairs(nodes:masters()) do
+      if node ~= nodes:node_of(key) then dead = node end
+    end
+    assert(client:lock(key):acquire()):release()
+    dead:kill("KILL")
+    local function is_down()
+      local _, _, code = client:lock(key):try_acquire()
+      if not code then client:lock(key):release() end
+      return code
+    end
+    assert.equal("unreachable", process.wait_until(is_down, 20))
+    local _, message = client:lock(key):try_acquire()
+    assert.matches("CLUSTERDOWN", message)
+    dead:restart(true)
+    nodes:wait_ok()
+    assert(client:lock(key):acquire(10)):release()
+    nodes:stop()
+  end)
+end)
+
+-- Moves the slots of the keys round the masters until the time is over; how often.
+local function move_slots(keys, seconds)
+  local stop, moves = process.now() + seconds, 0
+  while process.now() < stop do
+    for _, key in ipairs(keys) do
+      move(key)
+      moves = moves + 1
+    end
+  end
+  return moves
+end
+
+describe("under load", function()
+  local KEYS, WORKERS = { "load:1", "load:2" }, 3
+
+  it("slots that move and a master that dies let nobody in twice, and nobody hangs", function()
+    nodes = cluster.start { masters = 3, replicas = 1 }
+    local crowds = {}
+    local seconds = SECONDS + 6
+    for i, key in ipairs(KEYS) do
+      crowds[i] = crowd.new(as_server(key), key)
+      for j = 1, WORKERS do
+        crowds[i]:add("w" .. j, { seconds = seconds, inside = 0.002, fence = 1, stubborn = 1, lease = 2, wait = 20 })
+      end
+    end
+    local moves = move_slots(KEYS, SECONDS)
+    assert.is_true(moves > 0)
+    local before = {}
+    for i, each in ipairs(crowds) do
+      local history = each:history()
+      assert.is_nil(history.overlap)
+      before[i] = #history.names
+      assert.is_true(before[i] > 0)
+    end
+    local slot = nodes:slot(KEYS[1])
+    local dead = nodes:owner(slot)
+    dead:kill("KILL")
+    nodes:wait_promotion(slot, dead)
+    for i, each in ipairs(crowds) do
+      assert.is_nil(each:finish(PATIENCE))
+      local history = each:history()
+      assert.equal(0, history.lost)
+      assert.is_true(#history.names > before[i])
+      each:stop()
+    end
+    nodes:stop()
+  end)
+end)
+

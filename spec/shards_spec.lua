@@ -1,0 +1,183 @@
+-- Keys spread over independent servers by the ring of Jedis: where they live, and that everything works across them.
+
+local core = require "holdfast.core"
+local crowd = require "spec.support.crowd"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local holdfast = require "holdfast"
+
+local servers, clients
+
+local function urls()
+  local list = {}
+  for i, server in ipairs(servers) do list[i] = server:url() end
+  return list
+end
+
+local function connect(options)
+  options = options or {}
+  options.servers, options.mode = options.servers or urls(), "shards"
+  local client = holdfast.new(options)
+  clients[#clients + 1] = client
+  return client
+end
+
+local function server_of(client, key)
+  return servers[core.client.place(client, key) + 1]
+end
+
+-- A key for each server.
+local function keys_of_all(client, prefix)
+  local keys, found = {}, 0
+  for i = 1, 1000 do
+    local key = (prefix or "key:") .. i
+    local place = core.client.place(client, key) + 1
+    if not keys[place] then
+      keys[place] = key
+      found = found + 1
+      if found == #servers then return keys end
+    end
+  end
+end
+
+local function places(options)
+  local client, list = connect(options), {}
+  for i = 0, 11 do list[i + 1] = core.client.place(client, "order:" .. i) end
+  return table.concat(list)
+end
+
+before_each(function()
+  clients = {}
+  servers = redis.several(3)
+end)
+
+after_each(function()
+  for _, client in ipairs(clients) do client:close() end
+  for _, server in ipairs(servers) do server:stop() end
+end)
+
+describe("shards", function()
+  it("have the keys that Jedis gives them", function()
+    local all = urls()
+    assert.equal("002000021202", places())
+    assert.equal("221002211202",
+      places { servers = { all[1], { url = all[2], weight = 2 }, { url = all[3], weight = 5 } } })
+    assert.equal("011220222220",
+      places { servers = { { url = all[1], name = "a" }, { url = all[2], name = "b" }, { url = all[3], name = "c" } } })
+  end)
+
+  it("keep each lock on its own server, with its queue and counter", function()
+    local client = connect()
+    for i = 0, 11 do
+      local key = "order:" .. i
+      local lock = assert(client:lock(key):acquire())
+      for _, server in ipairs(servers) do
+        local here = server == server_of(client, key)
+        assert.equal(here and 2 or 0, server:cli("EXISTS", key, ("redisson_lock_token:{%s}"):format(key)))
+      end
+      assert.is_true(lock:release())
+    end
+  end)
+
+  it("hand locks over to waiters in their order", function()
+    local client = connect()
+    for place, key in ipairs(keys_of_all(client)) do
+      local line = crowd.new(servers[place], key)
+      local held = assert(client:lock(key):acquire())
+      local rivals = {}
+      for i = 1, 3 do
+        rivals[i] = process.lua {
+          code = [[
+            io.stdout:setvbuf("line")
+            local servers = {}
+            for i = 2, #arg do servers[#servers + 1] = arg[i] end
+            local client = require("holdfast").new { servers = servers, mode = "shards" }
+            local lock = assert(client:lock(arg[1]):acquire(20))
+            print(("in %.0f"):format(lock:token()))
+            lock:release()
+            client:close()
+          ]],
+          args = { key, (table.unpack or unpack)(urls()) },
+        }
+        assert.truthy(line:wait_queued(i))
+      end
+      assert.is_true(held:release())
+      local last = 0
+      for i = 1, 3 do
+        assert.truthy(rivals[i]:wait_output("in %d+", 10))
+        local token = tonumber(rivals[i]:output():match("in (%d+)"))
+        assert.is_true(token > last)
+        last = token
+      end
+      line:stop()
+    end
+  end)
+
+  it("are renewed by one watchdog", function()
+    local client = connect { lease = 0.6 }
+    local locks = {}
+    for place, key in ipairs(keys_of_all(client)) do locks[place] = assert(client:lock(key):acquire()) end
+    assert.truthy(process.wait_until(function() return client:stats().renewals >= 6 end, 10))
+    for _, lock in ipairs(locks) do
+      assert.is_true(lock:is_held())
+      assert.is_true(lock:release())
+    end
+  end)
+
+  it("take several keys: in one step on one server, in order on several", function()
+    local client, rival = connect(), connect()
+    local keys = keys_of_all(client)
+    local spread, other = client:multi_lock(keys), rival:multi_lock(keys)
+    assert(spread:acquire())
+    local _, _, code = other:try_acquire()
+    assert.equal("busy", code)
+    assert.is_true(spread:release())
+    assert(other:acquire())
+    assert.is_true(other:release())
+    local same = {}
+    for i = 1, 100 do
+      local key = "same:" .. i
+      if core.client.place(client, key) == 0 and #same < 3 then same[#same + 1] = key end
+    end
+    local monitor = servers[1]:monitor()
+    local together = client:multi_lock(same)
+    assert(together:acquire())
+    assert.is_true(together:release())
+    assert.is_true(monitor:count("EVALSHA") + monitor:count("EVAL") <= 4)
+    monitor:close()
+  end)
+
+  it("that are down take only their own keys with them, and are named", function()
+    local client = connect()
+    local keys = keys_of_all(client)
+    servers[2]:kill("KILL")
+    for place, key in ipairs(keys) do
+      local lock, message, code = client:lock(key):acquire(1)
+      if place == 2 then
+        assert.equal("unreachable", code)
+        assert.matches(servers[2].path, message, 1, true)
+      else
+        assert.is_true(lock:release())
+      end
+    end
+    local _, _, code = client:multi_lock(keys):acquire(1)
+    assert.equal("unreachable", code)
+    for place, key in ipairs(keys) do
+      if place ~= 2 then assert(connect():lock(key):try_acquire()):release() end
+    end
+  end)
+
+  it("are checked when the client is made", function()
+    local url = servers[1]:url()
+    local function new(options) return function() holdfast.new(options) end end
+    assert.error_matches(new { servers = { url }, }, "servers need a mode")
+    assert.error_matches(new { mode = "shards" }, "servers, which are missing")
+    assert.error_matches(new { mode = "shards", servers = {} }, "servers must be a list")
+    assert.error_matches(new { mode = "shards", servers = { { url = url, weight = 0 } } }, "servers must be a list")
+    assert.error_matches(new { mode = "shards", servers = { { url = url, wieght = 1 } } }, "servers must be a list")
+    assert.error_matches(new { mode = "shards", servers = { { url = url, name = "a" }, { url = url, name = "a" } } },
+      'two servers are named "a"')
+    assert.error_matches(new { mode = "quorum", servers = { { url = url, weight = 2 } } }, 'for mode = "shards"')
+    assert.error_matches(new { mode = "shards", servers = { url, "nonsense" } }, "unknown scheme.*server 2")
+  end)
+end)

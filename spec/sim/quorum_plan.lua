@@ -1,0 +1,172 @@
+-- Schedules of a quorum of three or five servers. Kinds:
+--
+--   calm       nothing goes wrong
+--   minority   servers go wrong in every way, but always the same minority of them
+--   majority   any server may go wrong at any time: nobody is promised the lock then, but no two owners get it
+--
+-- A server that forgets everything has no vote for as long as the longest lease (restart_guard), where one does.
+
+local Prng = require "spec.sim.prng"
+
+local S = 1000000
+local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 } }
+local FAST_NETWORKS = 3
+local LEASES = { 0.3, 1, 3 }
+local WAITS = { 0, 0.05, 0.3, 1, 1, 3, math.huge, math.huge }
+local KINDS = { "calm", "minority", "minority", "majority" }
+
+local OF_SERVERS = { "restart", "lose", "lose", "stall", "refuse", "forget_scripts", "oom", "loading", "readonly", "noperm" }
+local OF_LINKS = { "drop", "lose_reply", "lose_reply", "kill", "cut", "cut_up", "cut_down", "stall_link", "stall_link" }
+local OF_PROCESSES = { "pause", "pause", "crash" }
+
+local function faulty_of(prng, servers)
+  local faulty, first = {}, prng:range(1, servers)
+  for i = 1, (servers - 1) / 2 do faulty[i] = (first + i - 2) % servers + 1 end
+  return faulty
+end
+
+local function mishap_of(prng, plan)
+  local kinds = prng:pick { OF_SERVERS, OF_SERVERS, OF_LINKS, OF_LINKS, OF_PROCESSES }
+  local kind = prng:pick(kinds)
+  if kind == "lose" and plan.restart_guard == 0 then kind = "restart" end
+  return {
+    what = "mishap", kind = kind, at = prng:range(0, prng:pick { 20000, 500000, 3 * S }),
+    server = plan.kind == "minority" and prng:pick(plan.faulty) or prng:range(1, #plan.rates),
+    process = prng:range(1, plan.process_count), link = prng:pick { "calls", "calls", "keeper" },
+    duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = prng:pick { 0, 20000, S },
+    key = plan.keys[1].name,
+  }
+end
+
+local function add_mishaps(prng, plan)
+  if plan.calm then return end
+  for _ = 1, prng:pick { 1, 2, 3, 5, 8 } do plan.parts[#plan.parts + 1] = mishap_of(prng, plan) end
+end
+
+local function clocks_of(prng, plan, servers)
+  for i = 1, servers do
+    plan.rates[i] = 1 + prng:range(-400, 400) / 100000
+    plan.offsets[i] = prng:range(-plan.skew, plan.skew)
+  end
+end
+
+local function plan_of(prng, seed)
+  local servers, kind = prng:pick { 3, 3, 3, 5 }, prng:pick(KINDS)
+  local calm = kind == "calm"
+  local plan = {
+    seed = seed, quorum = true, kind = kind, calm = calm, parts = {}, keys = {}, rates = {}, offsets = {},
+    network = NETWORKS[prng:range(1, prng:pick { FAST_NETWORKS, calm and FAST_NETWORKS or #NETWORKS })],
+    timeout = prng:pick { 0.4, 1 }, grant_lease = 2, scripts_known = prng:chance(80), sharing = prng:chance(10),
+    faulty = kind == "minority" and faulty_of(prng, servers) or {}, leases = LEASES, waits = WAITS,
+    restart_guard = not calm and prng:chance(60) and LEASES[#LEASES] or 0, skew = prng:pick { 0, 1000, 50000, S },
+  }
+  clocks_of(prng, plan, servers)
+  return plan
+end
+
+-- Clients as in OpenResty, whose owners may go without a word.
+local function attend(prng, plan)
+  local attended = {}
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" and prng:chance(25) then
+      part.attended, part.keeper_link = true, false
+      attended[part.index] = true
+    elseif part.what == "task" and attended[part.process] and not part.owner and prng:chance(30) then
+      part.finish, part.force, part.noticed = "vanish", nil, prng:range(0, prng:pick { 50000, 2 * S, 6 * S })
+    end
+  end
+end
+
+local function each_task(plan, run)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then run(part) end
+  end
+end
+
+local function add(plan, mishap, changes)
+  for name, value in pairs(changes) do mishap[name] = value end
+  plan.parts[#plan.parts + 1] = mishap
+end
+
+local focus = {}
+
+-- Long holds, and others who want the lock meanwhile.
+function focus.hold(prng, plan)
+  each_task(plan, function(task)
+    task.naps, task.patience = { prng:range(0, 2 * S) }, nil
+    task.wait, task.start = prng:pick { 1, 3, math.huge }, prng:range(0, 300000)
+  end)
+end
+
+-- …and a majority that forgets the lock.
+function focus.forget(prng, plan)
+  focus.hold(prng, plan)
+  if plan.kind ~= "majority" then return end
+  plan.restart_guard = LEASES[#LEASES]
+  local at, first = prng:range(50000, S), prng:range(1, #plan.rates)
+  for i = 0, (#plan.rates - 1) / 2 do
+    add(plan, mishap_of(prng, plan), {
+      kind = "lose", server = (first + i) % #plan.rates + 1, at = at + prng:range(0, 50000), duration = prng:range(0, 20000),
+    })
+  end
+end
+
+-- Acquires that are given up, or whose process pauses, while the servers say yes.
+function focus.hurry(prng, plan)
+  local longest = 4 * plan.network[2]
+  each_task(plan, function(task)
+    task.wait, task.patience = 1, prng:range(plan.network[1], longest)
+    if plan.calm then return end
+    add(plan, mishap_of(prng, plan), {
+      kind = "pause", process = task.process, at = task.start + prng:range(0, longest), duration = prng:range(1000, 300000),
+    })
+  end)
+end
+
+-- Runs that are to happen once; of the servers one misses the beginning, another the end.
+function focus.once(prng, plan)
+  each_task(plan, function(task)
+    if task.layout ~= "guard" then return end
+    task.keep, task.finish, task.rounds, task.wait = 1, "complete", 3, prng:pick { 0, 0.05, 1 }
+  end)
+  if plan.kind ~= "majority" then return end
+  local first = prng:range(1, #plan.rates)
+  add(plan, mishap_of(prng, plan), {
+    kind = prng:pick { "refuse", "readonly" }, server = first, at = 0, duration = prng:range(10000, S),
+  })
+  add(plan, mishap_of(prng, plan), {
+    kind = prng:pick { "readonly", "stall", "restart" }, server = first % #plan.rates + 1, at = prng:range(20000, S),
+    duration = prng:range(100000, S),
+  })
+end
+
+-- First acquires, whose tokens must be written back, over links that fail.
+function focus.first(prng, plan)
+  each_task(plan, function(task)
+    task.start, task.naps = prng:range(0, 20000), { prng:range(0, 3000) }
+  end)
+  if plan.calm then return end
+  for _ = 1, 4 do
+    add(plan, mishap_of(prng, plan), {
+      kind = prng:pick { "drop", "cut", "crash" }, link = "calls", at = prng:range(1000, 30000), duration = prng:range(1000, 100000),
+    })
+  end
+end
+
+local FOCUSES = { "hold", "hold", "forget", "hurry", "once", "once", "first" }
+
+-- make: the functions of plan.lua that make the parts of a plan
+return function(seed, make)
+  local prng = Prng.new((seed * 11 + 5) % 2147483647)
+  local plan = plan_of(prng, seed)
+  plan.focus = prng:chance(70) and prng:pick(FOCUSES)
+  plan.keys = plan.focus == "once" and { { name = "a", layout = "guard" } } or make.keys(prng)
+  make.processes(prng, plan)
+  if prng:chance(40) then attend(prng, plan) end
+  if plan.focus then focus[plan.focus](prng, plan) end
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then part.servers, part.restart_guard = #plan.rates, plan.restart_guard end
+  end
+  add_mishaps(prng, plan)
+  return plan
+end

@@ -1,0 +1,364 @@
+-- What must be true in every schedule of a quorum: watcher.lua's part there.
+--
+-- A claim is what one owner believes. It must be backed: at its end a majority of the servers must still have the
+-- lock for that owner, as the servers' own clocks say. What a server forgot in a restart counts until it would have
+-- ended, since that is what restart_guard is for. Nobody waits in a queue, and nobody is served in order.
+
+local floor, max = math.floor, math.max
+
+local MOST_COMMANDS = 600 -- of one process for one server in a second
+local SLACK = 300000
+local CLOCKS_MS = 500     -- by which the ends of a lease may differ
+local MOST_GAP = 5000000  -- in a calm schedule: somebody wants it, and nobody gets it
+local LEAST_GRACE = 90000 -- a server that takes longer may count as away
+local AWAKE = 1000000     -- since a pause, for timeouts that it made
+local SLOTS = 12
+
+local Watcher = {}
+Watcher.__index = Watcher
+
+-- servers: a list, see server.lua
+function Watcher.new(world, servers, plan)
+  local self = setmetatable({
+    world = world, servers = servers, calm = plan.calm, kind = plan.kind, fast = plan.network[2] <= 8000,
+    majority = floor(#servers / 2) + 1, healthy = {}, keys = {}, names = {}, uuids = {}, counts = {},
+  }, Watcher)
+  for _, server in ipairs(servers) do
+    server.watcher = self
+    self.healthy[server.index] = plan.kind ~= "majority"
+  end
+  for _, index in ipairs(plan.faulty) do self.healthy[index] = false end
+  return self
+end
+
+function Watcher:add_key(name, layout)
+  self.keys[name] = {
+    name = name, layout = layout, claims = {}, wanting = {}, last_token = 0, loss_at = -1, free_since = 0,
+    store = {}, records = {}, prints = {}, done_for_sure = 0, ghosts = {}, released = {},
+  }
+  for _, server in ipairs(self.servers) do self.keys[name].released[server.index] = {} end
+  self.names[#self.names + 1] = name
+end
+
+function Watcher:add_process(process)
+  self.uuids[process.uuid] = process
+end
+
+-- ---- the servers ----
+
+local function live(server, name)
+  local entry = server.db.entries[name]
+  if entry and entry.expires and server.redis:now_ms() > entry.expires then return nil end
+  return entry
+end
+
+-- → the owner's count | nil
+local function count_in(entry, owner)
+  if not entry then return nil end
+  if entry.kind == "string" then return entry.value == owner and 1 or nil end
+  return tonumber(entry.value.values[owner])
+end
+
+local function holder_in(entry)
+  if not entry then return nil end
+  if entry.kind == "string" then return entry.value end
+  for _, field in ipairs(entry.value.fields) do
+    if field ~= "done" and field ~= "print" and field ~= "by" then return field end
+  end
+  return nil
+end
+
+local function look_at_clocks(self)
+  for _, server in ipairs(self.servers) do server.redis:look_at_clock() end
+end
+
+-- → the moment until which the server has, or had until it forgot it, the lock for the owner
+local function backed_until(self, key, server, owner)
+  local entry = live(server, key.name)
+  local till = count_in(entry, owner) and entry.expires and floor(server:moment(entry.expires + 1)) or 0
+  local ghost = key.ghosts[server.index]
+  return max(till, ghost and ghost.owner == owner and ghost.till or 0)
+end
+
+-- → the moment that the owner's lock reaches on a majority
+local function majority_until(self, key, owner)
+  local ends = {}
+  for i, server in ipairs(self.servers) do ends[i] = backed_until(self, key, server, owner) end
+  table.sort(ends, function(a, b) return a > b end)
+  return ends[self.majority]
+end
+
+-- Data of a server is about to be lost.
+function Watcher:forget(server)
+  server.redis:look_at_clock()
+  for _, name in ipairs(self.names) do
+    local key = self.keys[name]
+    local entry = live(server, name)
+    local owner = holder_in(entry)
+    if owner then key.ghosts[server.index] = { owner = owner, till = floor(server:moment(entry.expires + 1)) } end
+    key.done_for_sure, key.forgotten_at = 0, self.world.now
+  end
+end
+
+-- ---- claims ----
+
+-- Taken before the lock was forced. The processes of a shared owner cannot tell what was whose.
+local function is_excused(key, claim)
+  if key.loss_at < 0 then return false end
+  if claim.shared then return true end
+  return claim.asked_at <= key.loss_at and claim.till <= key.loss_at + claim.lease_us
+end
+
+local function check_pair(self, key, a, b)
+  if a.owner == b.owner or is_excused(key, a) or is_excused(key, b) then return end
+  self.world:fail("exclusion", "%s: both %s (until %.6f) and %s (until %.6f) hold it", key.name, a.who, a.till / 1e6,
+    b.who, b.till / 1e6)
+end
+
+local function check_backed(self, key, claim)
+  if is_excused(key, claim) or key.loss_at >= 0 then return end
+  look_at_clocks(self)
+  local till = majority_until(self, key, claim.owner)
+  if claim.till > till then
+    self.world:fail("backed", "%s: %s believes in it until %.6f, a majority has it until %.6f", key.name, claim.who,
+      claim.till / 1e6, till / 1e6)
+  end
+end
+
+-- The claim now ends at `till`; 0: it has ended.
+function Watcher:claim(claim, till)
+  local key, now = self.keys[claim.key], self.world.now
+  claim.till = till
+  if till <= now then
+    key.claims[claim.slot] = nil
+    return
+  end
+  key.claims[claim.slot] = claim
+  for slot = 1, SLOTS do
+    local other = key.claims[slot]
+    if other and other ~= claim and other.till > now then check_pair(self, key, claim, other) end
+  end
+  check_backed(self, key, claim)
+end
+
+local function check_gap(self, key)
+  local since
+  for slot = 1, SLOTS do
+    local wanting = key.wanting[slot]
+    if wanting and (not since or wanting < since) then since = wanting end
+  end
+  local gap = since and self.world.now - max(since, key.free_since) or 0
+  if self.calm and gap > MOST_GAP then
+    self.world:fail("idle", "%s: nobody got it for %.3f s while somebody waited", key.name, gap / 1e6)
+  end
+end
+
+-- The first claim of a hold, after an acquire that is not a re-entry.
+function Watcher:granted(claim)
+  local key = self.keys[claim.key]
+  check_gap(self, key)
+  if not claim.fenced or claim.shared or is_excused(key, claim) then return end
+  if not claim.token then
+    self.world:fail("token", "%s: %s has no token", key.name, claim.who)
+  elseif claim.token <= key.last_token then
+    self.world:fail("token", "%s: %s got token %.0f after %.0f", key.name, claim.who, claim.token, key.last_token)
+  end
+  key.last_token = max(key.last_token, claim.token or 0)
+end
+
+-- A write to something that checks tokens. → whether it was accepted
+function Watcher:write(claim)
+  local key, store = self.keys[claim.key], self.keys[claim.key].store
+  if not claim.token then return false end
+  if claim.token < (store.token or 0) then
+    local held = claim.till > self.world.now
+    if held and not claim.shared and not is_excused(key, claim) then
+      self.world:fail("fence", "%s: the store refuses %s, which holds it", key.name, claim.who)
+    end
+    return false
+  end
+  store.token = claim.token
+  return true
+end
+
+-- ---- what is to be done once ----
+
+-- → the record that this run is to leave
+function Watcher:record(name, task, print)
+  local text = ("D %s %d"):format(task.name, self.world.now)
+  self.keys[name].records[text] = print
+  return text
+end
+
+-- A run has ended well: until then nobody is to run it again.
+function Watcher:completed(name, asked_at, until_time)
+  local key = self.keys[name]
+  if not key.forgotten_at then key.done_for_sure = max(key.done_for_sure, floor(until_time)) end
+end
+
+-- How an attempt to run ended; record: what it was given of a run before.
+function Watcher:begun(name, task, print, asked_at, code, record)
+  local key = self.keys[name]
+  if not code and key.done_for_sure > self.world.now then
+    self.world:fail("once", "%s: %s runs what was done", name, task.name)
+  end
+  local before = record and key.records[record]
+  if record and not before then
+    self.world:fail("record", "%s: %s was given %q, which nobody left", name, task.name, record)
+  elseif record and before ~= "" and print ~= "" and before ~= print then
+    self.world:fail("record", "%s: %s was given the record of another request", name, task.name)
+  end
+end
+
+-- ---- operations ----
+
+local AWAY = { no_quorum = true, unreachable = true, denied = true, server = true }
+
+-- How an acquire ended. With a minority of faults nobody is told that servers are away, unless it took a while to
+-- find out.
+function Watcher:answered(task, key, code, asked_at, paused_us)
+  if not AWAY[code] or not self.fast or self.kind == "majority" then return end
+  if task.process.paused_us ~= paused_us or task.process.paused_until > asked_at - AWAKE then return end
+  if code == "no_quorum" and self.world.now - asked_at > LEAST_GRACE and not self.calm then return end
+  self.world:fail("unnoticed", "%s: %s is told %s", key, task.name, code)
+end
+
+-- How long an operation may take, in simulated time; nil: for ever. An acquire asks, writes its token back, and may
+-- begin both just before its end.
+function Watcher.bound(process, kind, wait)
+  local timeout = process.plan.command_timeout
+  if kind ~= "acquire" then return (2 * timeout + 0.1) * 1.01e6 + SLACK end
+  if wait == math.huge then return nil end
+  return (max(wait, timeout) + 2 * timeout + 0.2) * 1.01e6 + SLACK
+end
+
+-- A hold was lost, as its release tells.
+function Watcher:lost(plan, handle)
+  if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then return end
+  self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
+end
+
+-- A server may count fewer holds than the owner has, or for a while more: what the owner believes in must be backed,
+-- and nothing left.
+function Watcher.count() end
+
+-- ---- commands ----
+
+local function count_command(self, process, server)
+  local counts = self.counts[process] or {}
+  self.counts[process] = counts
+  local count = counts[server.index] or { since = 0, number = 0 }
+  counts[server.index] = count
+  if self.world.now - count.since > 1000000 then count.since, count.number = self.world.now, 0 end
+  count.number = count.number + 1
+  if count.number > MOST_COMMANDS then
+    self.world:fail("spin", "%s has sent s%d more than %d commands in a second", process.name, server.index,
+      MOST_COMMANDS)
+  end
+end
+
+-- A server that is behind the others may get a renewal that was to go out before the release, and the release behind
+-- it; but nothing after that.
+local function check_late(self, client, what, owner, name, server)
+  local process = client.process
+  local hold = owner .. " " .. name
+  local released, vanished = process.released[hold], process.vanished[hold]
+  local held_up = process.plan.command_timeout * 1.01e6 + process.paused_us
+  local here = self.keys[name].released[server.index][owner]
+  if released and client.sent_at > released + held_up or what == "renews" and here and client.sent_at > here then
+    self.world:fail("renewal", "%s %s %s after its release", process.name, what, name)
+  end
+  if what == "renews" and vanished and client.sent_at > vanished + 2e6 * process.plan.command_timeout then
+    self.world:fail("renewal", "%s %s %s without its owner's word", process.name, what, name)
+  end
+end
+
+local ACQUIRES = { acquire = true, mutex_acquire = true, begin = true }
+local RENEWALS = { renew = true, mutex_renew = true }
+
+function Watcher:before(name, client, args, server)
+  server.redis:look_at_clock()
+  if not client.process then return end
+  count_command(self, client.process, server)
+  local count = tonumber(args[3])
+  if ACQUIRES[name] then check_late(self, client, "acquires", args[4 + count], args[4], server) end
+  for i = 1, RENEWALS[name] and count or 0 do
+    check_late(self, client, "renews", args[3 + count + 2 * i - 1], args[3 + i], server)
+  end
+end
+
+local function note_owners(self, key)
+  local counts = {}
+  for _, server in ipairs(self.servers) do
+    local owner = holder_in(live(server, key.name))
+    if owner then
+      counts[owner] = (counts[owner] or 0) + 1
+      if counts[owner] >= self.majority then key.free_since = self.world.now end
+    end
+  end
+end
+
+local LEAVES = { release = true, leave = true, mutex_release = true, mutex_leave = true, complete = true }
+
+-- When the server was told last that the owner lets go. Of a shared owner each process tells for itself.
+local function note_release(self, name, args, server)
+  if not (LEAVES[name] or ACQUIRES[name]) then return end
+  local owner, key = args[4 + tonumber(args[3])], self.keys[args[4]]
+  if owner:find("^svc") then return end
+  local has = count_in(live(server, key.name), owner)
+  if has or LEAVES[name] then key.released[server.index][owner] = not has and self.world.now or nil end
+end
+
+function Watcher:after(name, client, args, _, server)
+  note_release(self, name, args, server)
+  self.world:note("  s%d runs %s for %s", server.index, name, client.process and client.process.name or "admin")
+  if name == "force" or name == "mutex_force" then self.keys[args[4]].loss_at = self.world.now end
+  for _, key_name in ipairs(self.names) do note_owners(self, self.keys[key_name]) end
+end
+
+-- ---- the end ----
+
+-- Nobody has it any more, so a server that could be told knows that: leases are for the dead. A lease that has ended
+-- by our clock may have a moment left by the server's; a run whose record could not be left keeps its key.
+local function check_lock_left(self, key, server)
+  local entry = live(server, key.name)
+  local holder = holder_in(entry)
+  local process = holder and self.uuids[holder:sub(1, 36)]
+  if not process or process.dead or not self.healthy[server.index] then return end
+  if key.layout == "guard" and not self.calm then return end
+  if entry.expires - server.redis:now_ms() > CLOCKS_MS then
+    self.world:fail("leftover", "%s: %s still has it on s%d", key.name, holder, server.index)
+  end
+end
+
+local function each_key(self, run)
+  look_at_clocks(self)
+  for _, server in ipairs(self.servers) do
+    for _, name in ipairs(self.names) do run(self, self.keys[name], server) end
+  end
+end
+
+local function check_expired(self, key, server)
+  if live(server, key.name) then
+    self.world:fail("leftover", "%s is still there on s%d", key.name, server.index)
+  end
+end
+
+local function check_queue(self, key, server)
+  if live(server, "holdfast_queue:{" .. key.name .. "}") then
+    self.world:fail("leftover", "%s has a queue on s%d", key.name, server.index)
+  end
+end
+
+-- All is over; after `later` microseconds no lease runs any more.
+function Watcher:finish(later)
+  each_key(self, check_lock_left)
+  each_key(self, check_queue)
+  self.world.now = self.world.now + later
+  each_key(self, check_expired)
+end
+
+-- What a shared owner leaves behind is not judged here: a lost hold of it may stand on any of the servers.
+function Watcher:may_lose() end
+
+return Watcher
