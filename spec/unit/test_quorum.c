@@ -547,6 +547,34 @@ TEST(it_is_lost_at_the_end_of_the_majority_when_nobody_renews) {
     finish(end + 2);
 }
 
+TEST(a_server_that_is_owed_a_leave_is_tried_at_once) {
+    start();
+    hold_by(5, AT(0));
+    hf_time end = hold_of(&rig)->valid_until;
+    for (int i = 0; i < 3; i++) is_away[i] = true;
+    for (int i = 0; i < 3 * HF_LINKS; i++) {
+        hf_session *session = hf_client_link(&rig.client, (size_t)i);
+        if (session->state != HF_SESSION_CLOSED) hf_session_closed(session, "gone", AT(1));
+    }
+    pass(AT(1), end);
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, end);
+    CHECK_OUTCOME(op, "lost");
+    hf_op_end(op, end);
+    hf_time now = end + 5 * HF_SECOND;
+    pass(end, now); /* by now it is tried once in a second */
+    is_away[0] = false;
+    hush();
+    hf_session *keeper = link_at(0, KEEPER);
+    now = keeper->opened_at + 150 * HF_MS;
+    CHECK_EQ_INT(keeper->state, HF_SESSION_CLOSED);
+    CHECK(keeper->retry_at > now);
+    op = begin_quorum(HF_OP_ACQUIRE, 0, now);
+    CHECK_EQ_INT(keeper->state, HF_SESSION_READY);
+    CHECK_SAYS(said(keeper), "EVALSHA leave");
+    hf_op_end(op, now);
+    finish(now);
+}
+
 /* ---- any order ---- */
 
 static uint64_t dice_state;
