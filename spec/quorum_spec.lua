@@ -4,6 +4,7 @@ local holdfast = require "holdfast"
 local crowd = require "spec.support.crowd"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local sys = require "spec.support.sys"
 local world = require("spec.support.world").new(false)
 
 local LEASE = 0.6
@@ -420,6 +421,133 @@ describe("a quorum", function()
     assert.equal("no_quorum", code)
     assert.match("127.0.0.1:1 ", message, 1, true)
     assert.match("unix:/nowhere/redis.sock ", message, 1, true)
+  end)
+
+  it("ends a computing function when the majority is lost", function()
+    local client, told = quorum { lease = LEASE }, nil
+    local opts = { abort_on_loss = true, on_lost = function(_, reason) told = reason end }
+    local _, _, code = client:with_lock("k", opts, function()
+      wait_standing("k", 5)
+      for i = 1, 3 do servers[i]:cli("DEL", "k") end
+      local stop, sum = process.now() + 20, 0
+      while process.now() < stop do
+        for i = 1, 2000 do sum = sum + i % 7 end
+      end
+      error("ran to its end")
+    end)
+    assert.equal("lost", code)
+    assert.equal("deleted", told)
+    assert.truthy(wait_standing("k", 0))
+  end)
+
+  it("is another client after a fork", function()
+    local client = quorum()
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    assert.truthy(wait_standing("k", 5))
+    local pid = assert(sys.fork())
+    if pid == 0 then
+      local ok, good = pcall(function()
+        local other = client:lock("k")
+        local busy = select(3, other:try_acquire()) == "busy"
+        local own = client:lock("child")
+        return busy and not lock:is_held() and own:acquire(5) and own:release()
+      end)
+      sys.exit(ok and good and 0 or 1)
+    end
+    local how, code
+    assert(process.wait_until(function()
+      how, code = sys.wait(pid)
+      return how
+    end, 20))
+    assert.same({ "exit", 0 }, { how, code })
+    assert.is_true(lock:check())
+    assert(lock:release())
+  end)
+
+  it("knows coroutines as owners of their own", function()
+    local client = quorum()
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    local code = coroutine.wrap(function() return select(3, client:lock("k"):try_acquire()) end)()
+    assert.equal("busy", code)
+    assert(lock:release())
+    assert.is_true(coroutine.wrap(function()
+      local own = client:lock("k")
+      return own:acquire(5) and own:release()
+    end)())
+  end)
+
+  it("is closed in bounded time while servers hang", function()
+    local client = quorum { command_timeout = 0.5 }
+    assert(client:lock("k"):acquire())
+    for i = 1, 3 do servers[i]:kill("STOP") end
+    local from = process.now()
+    client:close()
+    assert.is_true(process.now() - from < 10)
+    for i = 1, 3 do servers[i]:kill("CONT") end
+    assert.equal("closed", select(3, client:lock("k"):acquire()))
+    for _, server in ipairs(servers) do server:cli("DEL", "k") end
+  end)
+
+  it("ends an interruptible wait by a signal", function()
+    local holder = quorum():lock("k")
+    assert(holder:acquire())
+    local child = world.program { args = { table.concat(urls(), ",") }, code = [[
+      local sys = require "spec.support.sys"
+      assert(sys.catch(10))
+      local servers = {}
+      for url in arg[1]:gmatch("[^,]+") do servers[#servers + 1] = url end
+      local client = require("holdfast").new { servers = servers, mode = "quorum" }
+      print("waits")
+      io.stdout:flush()
+      local got, _, code = client:lock("k", { interruptible = true }):acquire(math.huge)
+      print("result", got or code, client:stats().waits)
+      client:close()
+    ]] }
+    assert.truthy(child:wait_output("waits", 5))
+    process.sleep(0.3)
+    child:kill("USR1")
+    assert.same({ "exit", 0 }, { child:wait(10) })
+    assert.matches("result\tinterrupted\t1", child:output())
+    assert(holder:release())
+  end)
+
+  it("uses a server that is back at once, also when it owes it a release", function()
+    local client = quorum { lease = LEASE, command_timeout = 1 }
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    for i = 1, 3 do servers[i]:kill() end
+    assert.truthy(process.wait_until(function() return not lock:is_held() end, 5))
+    lock:release()
+    assert.equal("no_quorum", select(3, lock:acquire(0)))
+    servers[3]:restart(false)
+    assert(lock:acquire(0))
+    assert(lock:release())
+  end)
+
+  it("counts", function()
+    local client = quorum()
+    local lock = client:lock("k")
+    assert(lock:acquire())
+    assert(lock:acquire())
+    assert(lock:release())
+    assert(lock:release())
+    local stats = client:stats()
+    assert.equal(1, stats.acquires)
+    assert.equal(1, stats.reentries)
+    assert.equal(2, stats.releases)
+    assert.equal(0, stats.losses)
+    assert.equal(0, stats.holds)
+    assert.is_true(stats.connections >= 5)
+  end)
+
+  it("tells of a key that holds something else", function()
+    for _, server in ipairs(servers) do server:cli("SET", "k", "x", "PX", 60000) end
+    local lock = quorum():lock("k")
+    assert.equal("conflict", select(3, lock:acquire(0)))
+    assert.equal("conflict", select(3, lock:info()))
+    for _, server in ipairs(servers) do server:cli("DEL", "k") end
   end)
 end)
 

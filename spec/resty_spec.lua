@@ -163,6 +163,45 @@ describe("under ngx_lua", function()
     end)
   end)
 
+  describe("over a quorum", function()
+    local others
+
+    before_each(function()
+      others = redis.several(2, { tcp = true })
+    end)
+
+    after_each(function()
+      if front then front:stop("TERM") end
+      front = nil
+      for _, each in ipairs(others) do each:stop() end
+    end)
+
+    it("a lock is held while a majority has it", function()
+      local list = ('"%s", "%s", "%s"'):format(server:tcp_url(), others[1]:tcp_url(), others[2]:tcp_url())
+      start {
+        http = ("init_worker_by_lua_block { QUORUM = HOLDFAST.new { servers = { %s }, mode = 'quorum', lease = 1.5 } }\n")
+          :format(list),
+        server = handler("/use", [[
+          local lock = QUORUM:lock("a")
+          local got, message, code = lock:acquire(5)
+          if not got then return SAY(code, message) end
+          ngx.sleep(tonumber(ngx.var.arg_sleep or 0))
+          SAY(lock:check(), lock:release(), math.floor(lock:remaining()))
+        ]]) .. handler("/try", [[ SAY(select(3, QUORUM:lock("a"):try_acquire())) ]]),
+      }
+      assert.equal("true|true|0", say "/use")
+      local holder = front:begin "/use?sleep=2.5"
+      assert.is_truthy(process.wait_until(function() return server:cli("EXISTS", "a") == 1 end, 5))
+      assert.equal("busy", say "/try")
+      others[1]:kill()
+      assert.equal("true|true|0\n", assert(holder:finish()).body)
+      assert.equal("true|true|0", say "/use")
+      others[2]:kill()
+      assert.matches("^no_quorum|.*[01] of 3 taken: .*127.0.0.1:" .. others[2].port, say "/use")
+      assert.is_truthy(free_within("a", 5))
+    end)
+  end)
+
   describe("the API", function()
     it("is the same, with the same codes", function()
       start { server = FINISH .. handler("/lock", [[

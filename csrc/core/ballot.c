@@ -13,6 +13,7 @@
 #include "quorum_internal.h"
 
 #define LEAST_GRACE (250 * HF_MS) /* for the servers on which the outcome depends */
+#define REFUSED_FOR (100 * HF_MS) /* who refused is not tried again for so long, unless the others do not suffice */
 #define FIRST_PAUSE (10 * HF_MS)
 #define MOST_PAUSE (200 * HF_MS)
 
@@ -74,7 +75,7 @@ static bool lets_go(const hf_op *op) {
 }
 
 typedef struct tally {
-    size_t yes, pending, busy, denied, conflict, lost;
+    size_t yes, pending, spared, busy, denied, conflict, lost;
 } tally;
 
 static tally count_votes(const hf_ballot *ballot) {
@@ -83,6 +84,7 @@ static tally count_votes(const hf_ballot *ballot) {
         const hf_vote *vote = &ballot->votes[i];
         votes.pending += !vote->counted;
         votes.yes += vote->counted && vote->yes;
+        votes.spared += vote->spared;
         votes.busy += vote->counted && !vote->yes && vote->code == HF_BUSY;
         votes.denied += vote->counted && !vote->yes && vote->code == HF_DENIED;
         votes.conflict += vote->counted && !vote->yes && vote->code == HF_CONFLICT;
@@ -173,11 +175,44 @@ static void open_round(hf_op *op, hf_time now) {
     memset(ballot->votes, 0, ballot->count * sizeof *ballot->votes);
 }
 
-static void ask_all(hf_op *op, hf_time now) {
-    open_round(op, now);
+static bool refused_lately(const hf_client *member, hf_time now) {
+    const hf_session *calls = &member->first.links[HF_LINK_CALLS];
+    bool refused = calls->state == HF_SESSION_CLOSED && calls->vain_opens > 0 && calls->reason_code == HF_UNREACHABLE;
+    return refused && now < calls->opened_at + REFUSED_FOR;
+}
+
+static hf_op_spec spec_of_votes(const hf_op *op, hf_time now) {
     hf_op_spec spec = hf_ballot_spec(op->ballot, &op->spec);
     if (acquires(op) && spec.token_ttl_ms > 0) spec.token_floor = hf_quorum_propose(quorum_of(op), now);
-    for (size_t i = 0; i < op->ballot->count; i++) ask(op, i, &spec, now);
+    return spec;
+}
+
+static void ask_all(hf_op *op, hf_time now) {
+    open_round(op, now);
+    hf_op_spec spec = spec_of_votes(op, now);
+    for (size_t i = 0; i < op->ballot->count; i++) {
+        hf_vote *vote = &op->ballot->votes[i];
+        const hf_client *member = quorum_of(op)->members[i];
+        vote->spared = refused_lately(member, now);
+        if (vote->spared) say_no(vote, HF_UNREACHABLE, member->first.links[HF_LINK_CALLS].reason);
+        else ask(op, i, &spec, now);
+    }
+}
+
+/* The others do not suffice. False when these would not either. */
+static bool ask_spared(hf_op *op, hf_time now) {
+    hf_ballot *ballot = op->ballot;
+    tally votes = count_votes(ballot);
+    if (votes.spared == 0 || votes.yes + votes.pending + votes.spared < quorum_of(op)->majority) return false;
+    hf_op_spec spec = spec_of_votes(op, now);
+    for (size_t i = 0; i < ballot->count; i++) {
+        hf_vote *vote = &ballot->votes[i];
+        if (!vote->spared) continue;
+        vote->spared = vote->counted = false;
+        ask(op, i, &spec, now);
+    }
+    ballot->decide_by = now + op->client->config.session.command_timeout;
+    return true;
 }
 
 /* The server said yes to an acquire, whether that was counted or came too late for it. */
@@ -448,8 +483,8 @@ static void look_at_acquire(hf_op *op, hf_time now) {
     if (now >= op->ballot->decide_by) time_out(op);
     tally votes = count_votes(op->ballot);
     if (votes.yes >= majority) on_majority(op, now);
-    else if (votes.yes + votes.pending < majority) on_no_majority(op, now);
-    else hurry(op, &votes, now);
+    else if (votes.yes + votes.pending >= majority) hurry(op, &votes, now);
+    else if (op->interrupted || !ask_spared(op, now)) on_no_majority(op, now);
 }
 
 /* ---- on a hold ---- */
@@ -630,6 +665,7 @@ static void look_at_call(hf_op *op, hf_time now) {
     if (now >= op->ballot->decide_by) time_out(op);
     tally votes = count_votes(op->ballot);
     bool done = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
+    if (failed && ask_spared(op, now)) return;
     hurry(op, &votes, now);
     if (!done && !failed) return;
     if (votes.pending > 0 && wants_all(op, done)) return;

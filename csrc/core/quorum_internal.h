@@ -15,6 +15,7 @@ typedef enum hf_ballot_state {
 typedef struct hf_vote {
     hf_op *op; /* NULL: not asked, or not any more */
     bool counted, yes;
+    bool spared;  /* a no of a server that refused a moment ago and was not asked again */
     bool left;    /* the yes of an acquire that was worth nothing, and is given back already */
     hf_code code; /* of a no */
     char why[64];

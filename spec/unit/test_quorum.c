@@ -178,6 +178,34 @@ TEST(servers_that_are_away_count_at_once) {
     finish(AT(1));
 }
 
+TEST(servers_that_refused_a_moment_ago_are_spared_while_the_others_suffice) {
+    start();
+    is_away[0] = is_away[1] = true;
+    for (int ms = 0; ms < 200; ms += 50) {
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(ms));
+        for (int i = 2; i < COUNT; i++) answer(i, yes(7), AT(ms));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(ms));
+        op = begin_quorum(HF_OP_RELEASE, 0, AT(ms));
+        for (int i = 2; i < COUNT; i++) answer(i, ":1\r\n", AT(ms));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(ms));
+        hush();
+        CHECK_EQ_INT((link_at(0, CALLS)->opened_at - AT(0)) / HF_MS, ms < 100 ? 0 : 100);
+    }
+    is_away[0] = is_away[1] = false;
+    for (int i = 2; i < 4; i++) { /* now they are needed */
+        is_away[i] = true;
+        hf_session_closed(link_at(i, CALLS), "gone", AT(160));
+    }
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(161));
+    for (int i = 0; i < 2; i++) answer(i, yes(7), AT(161));
+    answer(4, yes(7), AT(161));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(161));
+    finish(AT(162));
+}
+
 TEST(the_server_on_which_it_hangs_is_not_waited_for_long) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -559,6 +587,34 @@ TEST(it_is_lost_at_the_end_of_the_majority_when_nobody_renews) {
     CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
     hf_hold_unref(hold);
     finish(end + 2);
+}
+
+TEST(a_server_that_is_owed_a_leave_is_tried_at_once) {
+    start();
+    hold_by(5, AT(0));
+    hf_time end = hold_of(&rig)->valid_until;
+    for (int i = 0; i < 3; i++) is_away[i] = true;
+    for (int i = 0; i < 3 * HF_LINKS; i++) {
+        hf_session *session = hf_client_link(&rig.client, (size_t)i);
+        if (session->state != HF_SESSION_CLOSED) hf_session_closed(session, "gone", AT(1));
+    }
+    pass(AT(1), end);
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, end);
+    CHECK_OUTCOME(op, "lost");
+    hf_op_end(op, end);
+    hf_time now = end + 5 * HF_SECOND;
+    pass(end, now); /* by now it is tried once in a second */
+    is_away[0] = false;
+    hush();
+    hf_session *keeper = link_at(0, KEEPER);
+    now = keeper->opened_at + 150 * HF_MS;
+    CHECK_EQ_INT(keeper->state, HF_SESSION_CLOSED);
+    CHECK(keeper->retry_at > now);
+    op = begin_quorum(HF_OP_ACQUIRE, 0, now);
+    CHECK_EQ_INT(keeper->state, HF_SESSION_READY);
+    CHECK_SAYS(said(keeper), "EVALSHA leave");
+    hf_op_end(op, now);
+    finish(now);
 }
 
 /* ---- any order ---- */
