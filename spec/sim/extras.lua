@@ -6,6 +6,7 @@ local Prng = require "spec.sim.prng"
 
 local S = 1000000
 local MOST_KEYS = 3
+local OUTSTAY = 8 -- one seed in so many, where several are taken
 local NAMES = { "a", "b", "c" }
 local REFUSALS = { "oom", "loading", "busy", "readonly", "misconf", "noperm", "nochannel" }
 local PRINTS = { "", "A", "A", "B" }
@@ -76,6 +77,21 @@ local function take_several(prng, plan)
   end)
 end
 
+-- Several locks for longer than their lease, by replies that come late.
+local function outstay(prng, plan)
+  each(plan, "task", function(task)
+    if not task.several then return end
+    task.lease, task.renewed, task.extend, task.patience = 0.3, false, nil, nil
+    task.naps, task.wait = { prng:range(200000, 600000) }, 1
+  end)
+  for _ = 1, 4 do
+    plan.parts[#plan.parts + 1] = {
+      what = "mishap", kind = "stall_link", at = prng:range(0, 500000), process = prng:range(1, plan.process_count),
+      link = "calls", duration = prng:range(20000, 250000), lag = 0, key = plan.keys[1].name,
+    }
+  end
+end
+
 local function add_prints(prng, plan)
   each(plan, "task", function(task)
     if task.layout == "guard" then task.print = prng:pick(PRINTS) end
@@ -89,4 +105,5 @@ return function(plan)
   if prng:chance(25) then take_several(prng, plan) end
   if prng:chance(50) then add_prints(prng, plan) end
   if not plan.calm and not has(plan, "foreign") and prng:chance(30) then add_refusals(prng, plan) end
+  if not plan.calm and #plan.keys > 1 and plan.seed % OUTSTAY == 1 then outstay(prng, plan) end
 end
