@@ -257,13 +257,13 @@ describe("eight processes under load", function()
     return took
   end
 
-  it("are back soon after each kill -9 of the master", function()
+  it("are back soon after each kill -9 of the master #check", function()
     start_workers {}
     local took = math.min(back_after_failover(), back_after_failover())
     assert.is_true(took < 2, took)
   end)
 
-  it("with a replica for each acquire never hold at the same time", function()
+  it("with a replica for each acquire never hold at the same time #check", function()
     start_workers { sync = 1 }
     for i = 1, 2 do
       local old = set:master()

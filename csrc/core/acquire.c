@@ -463,10 +463,10 @@ static void start(hf_op *op, hf_time now) {
 }
 
 /* A leftover can be adopted, but not with a place in the queue, which would stay there beside the new one, nor with
- * holds that may be another process's. */
+ * holds that may be another process's, nor while it could still be left behind the acquire. */
 static bool must_be_left_first(const hf_op *op) {
     const hf_hold *hold = op->hold;
-    return hold->state == HF_HOLD_LEAVING && (op->spec.shared || hold->wait > 0);
+    return hold->state == HF_HOLD_LEAVING && (op->spec.shared || hold->wait > 0 || hold->astray);
 }
 
 static void start_or_block(hf_op *op, hf_time now) {

@@ -679,6 +679,7 @@ static void begin_acquire(hf_op *op, hf_time now) {
     op->wait_until = hf_time_add(now, op->spec.wait);
     hf_hold *known = hf_holds_find(&op->client->holds, op->spec.layout, op->spec.names->key, op->spec.owner);
     if (known) hf_quorum_look_at(op->client, known, now);
+    if (known && known->state == HF_HOLD_LOST) hf_quorum_abandon(op->client, known, known->count, now);
     if (!hf_acquire_choose_hold(op, now)) return;
     if (op->hold->busy) {
         op->blocked = true;

@@ -151,12 +151,13 @@ static void release(hf_op *op, hf_time now) {
 }
 
 /* A guard's hold ends with a record of the run instead. One that could not be written is not undone: the key stays
- * taken until its lease ends, because the run has happened. */
+ * taken until its lease ends, because the run has happened. When it was sent twice, the program tells from the record
+ * whether the first one left it; a key that was only to be freed is free. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (!reply) {
         fail_with_reply(op, request);
-    } else if (reply->integer == 1 || request->sends > 1) {
+    } else if (reply->integer == 1 || (request->sends > 1 && op->spec.keep == 0)) {
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else {

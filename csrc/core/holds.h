@@ -56,6 +56,7 @@ struct hf_hold {
     bool shared;     /* other processes may use its owner */
     bool leftover;   /* an earlier acquire of unknown outcome may stand on the server */
     bool in_order;   /* leaves behind a command of unknown outcome, over the same link */
+    bool astray;     /* leaves; a command that does so got no answer, and may be under way over the keeper's own link */
     bool at_risk;    /* the last renewal failed */
     bool asks;       /* for its owner's word, before it is renewed */
     bool allowed;    /* the owner has given it */

@@ -301,6 +301,7 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     bool spent = request->once && request->sends > 0;
     bool settled = reply != NULL || spent || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
+    else if (has_own_link(client) && !hold->in_order && request->sends > 0) hold->astray = true;
     if (settled && is_leaving(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_hold_is_free(client, hold, now);
     if (is_leaving(hold) && !hold->busy)

@@ -572,7 +572,7 @@ static const hf_program hf_program_table[] = {
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
      6566, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "50bbbf962576d6bd82845123945a2becb4f295bc",
+    {"complete", "e04082b96ab66b9ad4505c88f775acd4e31ba2c9",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -700,6 +700,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]\n"
      "if not holds_of(LOCK, OWNER) then\n"
+     "if redis.call('HGET', LOCK, 'by') == OWNER then return 1 end\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
      "if KEEP == '0' then\n"
@@ -707,7 +708,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "redis.call('DEL', LOCK)\n"
-     "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT)\n"
+     "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "if redis.call('TYPE', QUEUE).ok == 'zset' then\n"
      "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, -1)) do\n"
@@ -717,7 +718,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     4500, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+     4574, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "9fa7cf27115cdcc8d831ef27bd9a6c15e5fc059e",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
@@ -2613,7 +2614,7 @@ static const hf_program hf_program_table[] = {
      "if reply[1] == 1 and PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end\n"
      "return reply\n",
      6572, NULL},
-    {"sharded_complete", "93bb5ff5670ffce724de094976bec412c64d3883",
+    {"sharded_complete", "d69a0cdeeaac8d03a3148e42af3403e756e0ba18",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"
      "return tonumber(redis.call('HGET', lock, owner))\n"
@@ -2741,6 +2742,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]\n"
      "if not holds_of(LOCK, OWNER) then\n"
+     "if redis.call('HGET', LOCK, 'by') == OWNER then return 1 end\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
      "if KEEP == '0' then\n"
@@ -2748,7 +2750,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "redis.call('DEL', LOCK)\n"
-     "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT)\n"
+     "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "if redis.call('TYPE', QUEUE).ok == 'zset' then\n"
      "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, -1)) do\n"
@@ -2758,7 +2760,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     4506, NULL},
+     4580, NULL},
     {"sharded_extend", "d694109058462aa93ce7ccb6b394095878d61c33",
      "local KIND = 'hash'\n"
      "local function holds_of(lock, owner)\n"

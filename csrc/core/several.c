@@ -39,7 +39,8 @@ static bool wait_for(hf_op *op, hf_hold *hold) {
 }
 
 static bool blocks(hf_op *op, hf_hold *hold) {
-    if (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LEAVING) return hold->busy && !wait_for(op, hold);
+    if (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LEAVING)
+        return (hold->busy || hold->astray) && !wait_for(op, hold);
     hf_op_fail(op, HF_BUSY, "another call of this owner for one of the keys is under way");
     return true;
 }

@@ -2,7 +2,8 @@
 --#include "queue.lua"
 --#include "acquiring.lua"
 -- Begins a run that must happen once. While it runs the key is a lock with one more field, "print"; complete.lua then
--- leaves "done" and "print" there for a while. A grant writes no print: whoever has one asks for the lock all the same.
+-- leaves "done", "print" and "by", the owner, there for a while. A grant writes no print: whoever has one asks for the
+-- lock all the same.
 --
 -- Arguments and replies are those of acquiring.lua, and
 -- ARGV[8] print      the request's fingerprint, "": any

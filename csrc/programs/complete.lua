@@ -6,10 +6,11 @@
 -- ARGV[4] print   the request's fingerprint, "": any
 -- ARGV[5] result
 --
--- 1 ended; not held by this owner: -1 the key is gone, -2 another owner has it
+-- 1 ended, now or by the same command before; not held by this owner: -1 the key is gone, -2 another owner has it
 local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]
 
 if not holds_of(LOCK, OWNER) then
+  if redis.call('HGET', LOCK, 'by') == OWNER then return 1 end
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
 if KEEP == '0' then
@@ -17,7 +18,7 @@ if KEEP == '0' then
   return 1
 end
 redis.call('DEL', LOCK)
-redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT)
+redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)
 redis.call('PEXPIRE', LOCK, KEEP)
 if redis.call('TYPE', QUEUE).ok == 'zset' then
   for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, -1)) do

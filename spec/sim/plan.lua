@@ -40,7 +40,8 @@ local function task_of(prng, plan)
   local key = prng:chance(75) and plan.keys[1] or prng:pick(plan.keys)
   local task = {
     what = "task", key = key.name, layout = key.layout, start = prng:range(0, prng:pick { 3000, 100000, 2 * S }),
-    lease = prng:pick(plan.leases or LEASES), renewed = prng:chance(60), token_ttl = 600, wait = prng:pick(plan.waits or WAITS),
+    lease = prng:pick(plan.leases or LEASES), renewed = prng:chance(60), token_ttl = 600,
+    wait = prng:pick(plan.waits or WAITS),
     rounds = prng:range(1, 3), entries = 0, naps = naps_of(prng), gap = prng:range(0, prng:pick { 1000, 50000, S }),
     finish = "release",
   }

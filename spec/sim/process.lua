@@ -72,7 +72,8 @@ function Process.new(world, network, plan, index, seed)
   }, Process)
   self.client = assert(core.client.new {
     url = "redis://sim", mode = plan.servers and "quorum" or "one", servers = plan.servers and urls_of(plan.servers),
-    restart_guard = plan.restart_guard or 0, external = true, attended = plan.attended or false, keeper_link = plan.keeper_link,
+    restart_guard = plan.restart_guard or 0, external = true, attended = plan.attended or false,
+    keeper_link = plan.keeper_link,
     entropy = entropy(seed, index),
     connect_timeout = plan.connect_timeout, command_timeout = plan.command_timeout, grant_lease = plan.grant_lease,
   })

@@ -15,7 +15,8 @@ local LEASES = { 0.3, 1, 3 }
 local WAITS = { 0, 0.05, 0.3, 1, 1, 3, math.huge, math.huge }
 local KINDS = { "calm", "minority", "minority", "majority" }
 
-local OF_SERVERS = { "restart", "lose", "lose", "stall", "refuse", "forget_scripts", "oom", "loading", "readonly", "noperm" }
+local OF_SERVERS = { "restart", "lose", "lose", "stall", "refuse", "forget_scripts", "oom", "loading", "readonly",
+  "noperm" }
 local OF_LINKS = { "drop", "lose_reply", "lose_reply", "kill", "cut", "cut_up", "cut_down", "stall_link", "stall_link" }
 local OF_PROCESSES = { "pause", "pause", "crash" }
 
@@ -106,7 +107,8 @@ function focus.forget(prng, plan)
   local at, first = prng:range(50000, S), prng:range(1, #plan.rates)
   for i = 0, (#plan.rates - 1) / 2 do
     add(plan, mishap_of(prng, plan), {
-      kind = "lose", server = (first + i) % #plan.rates + 1, at = at + prng:range(0, 50000), duration = prng:range(0, 20000),
+      kind = "lose", server = (first + i) % #plan.rates + 1, at = at + prng:range(0, 50000),
+      duration = prng:range(0, 20000),
     })
   end
 end
@@ -118,7 +120,8 @@ function focus.hurry(prng, plan)
     task.wait, task.patience = 1, prng:range(plan.network[1], longest)
     if plan.calm then return end
     add(plan, mishap_of(prng, plan), {
-      kind = "pause", process = task.process, at = task.start + prng:range(0, longest), duration = prng:range(1000, 300000),
+      kind = "pause", process = task.process, at = task.start + prng:range(0, longest),
+      duration = prng:range(1000, 300000),
     })
   end)
 end
@@ -148,7 +151,8 @@ function focus.first(prng, plan)
   if plan.calm then return end
   for _ = 1, 4 do
     add(plan, mishap_of(prng, plan), {
-      kind = prng:pick { "drop", "cut", "crash" }, link = "calls", at = prng:range(1000, 30000), duration = prng:range(1000, 100000),
+      kind = prng:pick { "drop", "cut", "crash" }, link = "calls", at = prng:range(1000, 30000),
+      duration = prng:range(1000, 100000),
     })
   end
 end

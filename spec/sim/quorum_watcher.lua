@@ -73,7 +73,7 @@ local function look_at_clocks(self)
 end
 
 -- → the moment until which the server has, or had until it forgot it, the lock for the owner
-local function backed_until(self, key, server, owner)
+local function backed_until(key, server, owner)
   local entry = live(server, key.name)
   local till = count_in(entry, owner) and entry.expires and floor(server:moment(entry.expires + 1)) or 0
   local ghost = key.ghosts[server.index]
@@ -83,7 +83,7 @@ end
 -- → the moment that the owner's lock reaches on a majority
 local function majority_until(self, key, owner)
   local ends = {}
-  for i, server in ipairs(self.servers) do ends[i] = backed_until(self, key, server, owner) end
+  for i, server in ipairs(self.servers) do ends[i] = backed_until(key, server, owner) end
   table.sort(ends, function(a, b) return a > b end)
   return ends[self.majority]
 end
@@ -191,13 +191,13 @@ function Watcher:record(name, task, print)
 end
 
 -- A run has ended well: until then nobody is to run it again.
-function Watcher:completed(name, asked_at, until_time)
+function Watcher:completed(name, _, until_time)
   local key = self.keys[name]
   if not key.forgotten_at then key.done_for_sure = max(key.done_for_sure, floor(until_time)) end
 end
 
 -- How an attempt to run ended; record: what it was given of a run before.
-function Watcher:begun(name, task, print, asked_at, code, record)
+function Watcher:begun(name, task, print, _, code, record)
   local key = self.keys[name]
   if not code and key.done_for_sure > self.world.now then
     self.world:fail("once", "%s: %s runs what was done", name, task.name)
@@ -231,6 +231,9 @@ function Watcher.bound(process, kind, wait)
   if wait == math.huge then return nil end
   return (max(wait, timeout) + 2 * timeout + 0.2) * 1.01e6 + SLACK
 end
+
+-- One of the owner's processes may have lost a hold.
+function Watcher.may_lose() end
 
 -- A hold was lost, as its release tells.
 function Watcher:lost(plan, handle)

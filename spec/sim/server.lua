@@ -27,8 +27,8 @@ local function compile_all(server)
   compile_all = function() end
 end
 
--- index: its number, from 1. rate: of its clock, which is `offset` microseconds ahead at first. patched: program name →
--- text that the server runs instead.
+-- index: its number, from 1. rate: of its clock, which is `offset` microseconds ahead at first. patched: program name
+-- → text that the server runs instead.
 function Server.new(world, index, rate, offset, patched)
   local self
   self = setmetatable({

@@ -336,11 +336,11 @@ local function lock_round(self, handle)
   return let_go(self, handle, count)
 end
 
-local function complete(self, handle, begun_at)
+local function complete(self, handle)
   local plan, watcher = self.plan, self.watcher
   local asked_at, record = self.world.now, watcher:record(handle.key, self, plan.print or "")
   local ok = perform(self, handle, "complete", plan.keep, nil, record)
-  if ok then watcher:completed(handle.key, begun_at, asked_at + plan.keep * 990000) end
+  if ok then watcher:completed(handle.key, asked_at, asked_at + plan.keep * 990000) end
 end
 
 local function guard_round(self, handle)
@@ -356,7 +356,7 @@ local function guard_round(self, handle)
   if plan.finish == "release" then
     release(self, handle, true)
   else
-    complete(self, handle, claim.asked_at)
+    complete(self, handle)
   end
   return handle
 end

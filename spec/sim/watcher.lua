@@ -130,7 +130,7 @@ function Watcher:record(name, task, print)
   return text
 end
 
--- A run that was asked for then has ended well: until then nobody is to run it again.
+-- A record that was to be left then has been: until then nobody is to run it again.
 function Watcher:completed(name, asked_at, until_time)
   local key = self.keys[name]
   if key.loss_at < asked_at then key.done_for_sure = max(key.done_for_sure, floor(until_time)) end
@@ -173,7 +173,7 @@ local function holder_in(entry)
   for _, field in ipairs(entry.value.fields) do
     if field == "done" then
       done = true
-    elseif field ~= "print" then
+    elseif field ~= "print" and field ~= "by" then
       others = holder
       holder, count = field, tonumber(entry.value.values[field])
     end

@@ -1209,6 +1209,25 @@ TEST(a_leftover_not_yet_left_is_adopted)
     rig_end(&rig, AT(14));
 }
 
+TEST(a_leftover_that_may_still_be_left_is_not_adopted) {
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
+    rig_sleep(&rig, AT(10), AT(11));
+    CHECK(strncmp(said(link_of(&rig, KEEPER)), "EVALSHA leave", 13) == 0);
+    rig_sleep(&rig, AT(11), AT(20000)); /* the answer does not come */
+    said(link_of(&rig, KEEPER));
+    hf_op *op = begin_acquire(&rig, 0, AT(20000));
+    CHECK_SAID(&rig, CALLS, "");
+    rig_sleep(&rig, AT(20000), AT(21500));
+    hear(link_of(&rig, KEEPER), ":1\r\n", AT(21500));
+    rig_tick(&rig, AT(21500));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    hear_calls(&rig, ACQUIRED, AT(21501));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(21502));
+}
+
 /* ---- owners that other processes share ---- */
 
 static hf_op *begin_shared(hf_time wait, hf_time now)

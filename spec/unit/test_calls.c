@@ -791,6 +791,22 @@ TEST(a_record_after_a_loss)
     rig_end(&rig, AT(3));
 }
 
+TEST(a_record_that_was_sent_twice_and_is_not_there_is_lost) {
+    const hf_time keeps[] = {5 * HF_SECOND, 0};
+    for (int i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hold_guard(AT(0));
+        hf_op *op = begin_complete(AT(1));
+        op->spec.keep = keeps[i];
+        hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+        rig_tick(&rig, AT(50));
+        hear_calls(&rig, ":-1\r\n", AT(51));
+        CHECK_OUTCOME(op, keeps[i] > 0 ? "lost" : "ok");
+        CHECK_EQ_INT(rig.client.holds.count, 0);
+        rig_end(&rig, AT(60));
+    }
+}
+
 /* ---- without a hold ---- */
 
 TEST(force)

@@ -324,6 +324,48 @@ TEST(a_yes_that_comes_after_the_release_is_left) {
     finish(AT(13));
 }
 
+TEST(a_yes_that_was_not_counted_before_the_end_is_left) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
+    hear(link_at(2, CALLS), yes(7), AT(1));
+    CHECK_EQ_INT(part_state(2), HF_HOLD_HELD);
+    hf_op_end(op, AT(1));
+    CHECK_EQ_INT(part_state(2), HF_HOLD_LEAVING);
+    finish(AT(2));
+}
+
+TEST(a_lost_hold_that_is_acquired_anew_leaves_its_parts) {
+    start();
+    hold_by(5, AT(0));
+    for (int i = 0; i < 3; i++) hf_client_lose(member(i), hold_of(&rig)->parts[i], HF_LOST_DELETED);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
+    for (int i = 0; i < MAJORITY; i++) answer(i, busy(20000, 0, 0), AT(11));
+    CHECK_OUTCOME(op, "busy");
+    hf_op_end(op, AT(11));
+    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_LEAVING);
+    finish(AT(12));
+}
+
+TEST(a_record_needs_a_majority_that_has_the_lock) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.layout = HF_LAYOUT_GUARD;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    serve(AT(0));
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(77), AT(1));
+    hf_op_end(op, AT(1));
+    spec.kind = HF_OP_COMPLETE;
+    spec.keep = 5 * HF_SECOND;
+    op = hf_client_begin(&rig.client, &spec, AT(10));
+    serve(AT(10));
+    answer(0, ":1\r\n", AT(11));
+    CHECK_OUTCOME(op, "under way");
+    for (int i = 1; i < MAJORITY; i++) answer(i, ":1\r\n", AT(12));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(12));
+    finish(AT(13));
+}
+
 TEST(a_release_is_done_with_a_majority_and_goes_on_with_the_rest) {
     start();
     hold_by(5, AT(0));
