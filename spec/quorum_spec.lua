@@ -427,11 +427,11 @@ describe("a quorum", function()
     local client, told = quorum { lease = LEASE }, nil
     local opts = { abort_on_loss = true, on_lost = function(_, reason) told = reason end }
     local _, _, code = client:with_lock("k", opts, function()
-      wait_standing("k", 5)
-      for i = 1, 3 do servers[i]:cli("DEL", "k") end
+      assert.truthy(wait_standing("k", 5))
       local stop, sum = process.now() + 20, 0
       while process.now() < stop do
-        for i = 1, 2000 do sum = sum + i % 7 end
+        for i = 1, 3 do servers[i]:cli("DEL", "k") end -- a renewal in between would plant it again
+        for i = 1, 20000 do sum = sum + i % 7 end
       end
       error("ran to its end")
     end)
