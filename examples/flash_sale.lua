@@ -8,27 +8,12 @@ local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
+local stage = require "spec.support.stage"
 local sys = require "spec.support.sys"
 
 local ITEMS, SELLERS, THINK, LEASE = 100, 8, 0.001, 2
 
-local colour = sys.isatty(1) and not os.getenv("NO_COLOR")
-
-local function paint(code, text)
-  return colour and ("\27[%dm%s\27[0m"):format(code, text) or text
-end
-
-local function say(format, ...)
-  print(select("#", ...) > 0 and format:format(...) or format)
-  io.stdout:flush()
-end
-
-local failures = 0
-
-local function verdict(good, text)
-  if not good then failures = failures + 1 end
-  say("   %s", paint(good and 32 or 31, text))
-end
+local say, verdict = stage.say, stage.verdict
 
 local function in_child(work)
   local pid = assert(sys.fork())
@@ -130,4 +115,4 @@ local ok, err = xpcall(function()
 end, debug.traceback)
 server:stop()
 if not ok then io.stderr:write(err, "\n") end
-os.exit(ok and failures == 0 and 0 or 1, true)
+os.exit(ok and stage.failures == 0 and 0 or 1, true)

@@ -41,33 +41,33 @@ static int l_wants(lua_State *L) {
     return 1;
 }
 
+/* Tells the link's session what its socket does. */
+static int tell(lua_State *L, void (*what)(hf_session *, hf_time)) {
+    hf_driver *driver = check_external(L);
+    hf_session *session = check_link(L, driver);
+    hf_driver_enter(driver);
+    what(session, hf_driver_now(driver));
+    hf_driver_leave(driver);
+    return 0;
+}
+
+static void agreeing(hf_session *session, hf_time now) {
+    (void)now;
+    hf_session_agreeing(session);
+}
+
 /* opening(client, link); agreeing(client, link): connected, now the TLS handshake; opened(client, link);
  * closed(client, link [, reason]): without one the server closed it */
 static int l_opening(lua_State *L) {
-    hf_driver *driver = check_external(L);
-    hf_session *session = check_link(L, driver);
-    hf_driver_enter(driver);
-    hf_session_opening(session, hf_driver_now(driver));
-    hf_driver_leave(driver);
-    return 0;
+    return tell(L, hf_session_opening);
 }
 
 static int l_agreeing(lua_State *L) {
-    hf_driver *driver = check_external(L);
-    hf_session *session = check_link(L, driver);
-    hf_driver_enter(driver);
-    hf_session_agreeing(session);
-    hf_driver_leave(driver);
-    return 0;
+    return tell(L, agreeing);
 }
 
 static int l_opened(lua_State *L) {
-    hf_driver *driver = check_external(L);
-    hf_session *session = check_link(L, driver);
-    hf_driver_enter(driver);
-    hf_session_opened(session, hf_driver_now(driver));
-    hf_driver_leave(driver);
-    return 0;
+    return tell(L, hf_session_opened);
 }
 
 static int l_closed(lua_State *L) {
