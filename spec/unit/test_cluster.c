@@ -424,7 +424,7 @@ TEST(cluster_down_also_asks_for_the_map)
 static void lose(size_t node, hf_time now)
 {
     refusing[node] = true;
-    for (int link = 0; link < HF_LINKS; link++) hf_session_closed(at(node, link), "gone", now);
+    for (int link = 0; link < HF_LINKS; link++) hf_session_closed(at(node, (hf_link)link), "gone", now);
     serve(now);
 }
 
@@ -672,7 +672,7 @@ TEST(nodes_that_are_gone_make_room)
         CHECK_OUTCOME(op, "server");
         hf_op_end(op, now);
         for (size_t node = 2; node < rig.client.node_count; node++) {
-            for (int link = 0; link < HF_LINKS; link++) hf_session_closed(at(node, link), "gone", now);
+            for (int link = 0; link < HF_LINKS; link++) hf_session_closed(at(node, (hf_link)link), "gone", now);
         }
         tick(now);
         for (size_t node = 0; node < 2; node++) {
