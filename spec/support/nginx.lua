@@ -174,10 +174,10 @@ end
 
 -- Resident kilobytes of a process.
 function nginx.resident(pid)
-  for line in io.lines(("/proc/%d/status"):format(pid)) do
-    local kilobytes = line:match("^VmRSS:%s+(%d+)")
-    if kilobytes then return tonumber(kilobytes) end
-  end
+  local file = assert(io.open(("/proc/%d/status"):format(pid)))
+  local kilobytes = file:read("*a"):match("VmRSS:%s+(%d+)")
+  file:close()
+  return tonumber(kilobytes)
 end
 
 local Request = {}
