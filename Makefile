@@ -137,7 +137,7 @@ $(BUILD)/harness/options: $(POSIX:%.c=$(BUILD)/obj/%.o) $(BINDING:%.c=$(BUILD)/o
 $(BUILD)/harness/%: $(BUILD)/obj/spec/fuzz/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
 	@mkdir -p $(@D)
 	$(CC) $(FUZZ_FLAGS) -fsanitize=fuzzer $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) \
-	    $(call config,--libs,lua5.4,-llua5.4) -lpthread -ldl -lm -o $@
+	    $(call config,--libs,lua5.4,-llua5.4) -lssl -lcrypto -lpthread -ldl -lm -o $@
 
 # what people type
 
