@@ -172,7 +172,7 @@ describe("after a failover", function()
     eventually(function() return new:cli("PUBSUB", "CHANNELS", "holdfast_grant:*")[1] end)
     assert(lock:release())
     assert.is_truthy(waiter:wait_output("held", PATIENCE), waiter:output())
-    waiter:stop()
+    assert.are.equal("exit", (waiter:wait(PATIENCE)))
   end)
 
   it("an old master that hung is left alone when it goes on", function()
