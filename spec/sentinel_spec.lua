@@ -355,7 +355,7 @@ describe("with sync", function()
     assert.is_truthy(waiter:wait_output("held", PATIENCE), waiter:output())
     assert.is_true(monitor:count("WAIT") >= 1)
     monitor:close()
-    waiter:stop()
+    assert.are.equal("exit", (waiter:wait(PATIENCE)))
   end)
 
   it("renewals that no replica confirms end in a loss that is told", function()
