@@ -91,7 +91,8 @@ local function a_third_dies(demo)
   demo.lock:release()
   assert(process.wait_until(function() return demo:standing() == 0 end, 10))
   demo:expect_none()
-  verdict(demo:standing() == 0, "nothing stays on the two that live")
+  local gone = process.wait_until(function() return demo:standing() == 0 end, 5)
+  verdict(gone, "nothing stays on the two that live")
 end
 
 local function one_returns(demo)
