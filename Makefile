@@ -1,59 +1,104 @@
-# make            the module for Lua 5.4 and for LuaJIT, and the core as a static library
+# make            the module for each Lua that has its headers here, and the core as a static library
 # make demo       the flash sale on a throw-away redis-server
 # make demo-quorum      five servers, of which three are killed one after the other
 # make demo-openresty   the handlers of examples/openresty under a burst
 # make test       all that a contributor runs; its last line is "N passed, N failed"
-# make check      the slower rest: sanitizers, valgrind, clang, static analysis
+# make check      the slower rest: sanitizers, valgrind, clang, static analysis, and the newest Redis and Valkey that
+#                 are in PATH or HOLDFAST_SERVERS_DIR (make servers: those alone)
 # make nightly    the simulator and the chaos from random seeds, until something is found
+# make mutants    changes one place of the programs or the core at a time, and asks the tests; takes many hours, goes on
+#                 where it was stopped; MUTANTS="--part 1/50" (tools/mutants.lua)
+# make porcupine  builds the second checker of chaos histories, with Go
 # make chaos      processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60 says for how long
+# make soak       locks of every kind under random faults for SECONDS=60, and a report with plots: build/soak/report.html
 # make bench      the ratios of the quality bars
+# make bench-report     docs/performance.md: beside Redisson, redsync and others, which it installs into build/peers
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
-# make install    PREFIX=/usr/local, DESTDIR=
+# make site       the documents as static pages, in build/site; needs mkdocs-material and, once, npm
+# make install    PREFIX=/usr/local, DESTDIR=; make uninstall removes it
+# make dist       a tarball of the sources and the release's rockspec, in build/dist
+# make opm        the Lua part as a package of OpenResty's opm, in build/opm
+# make deb        Debian packages, in build/deb
+#
+# CC, CPPFLAGS, CFLAGS and LDFLAGS are taken from the environment or the command line. FLAVOURS="lua5.4 luajit" builds
+# for these alone; CFLAGS_luajit=-I/opt/luajit/include/luajit-2.1 says where the headers of one are.
+# HIREDIS_DIR=/opt/hiredis is a hiredis that is not the system's: its include and lib directories.
+# WERROR=1: a warning fails the build.
 
 PREFIX ?= /usr/local
+LUA_SHARE_DIR = $(PREFIX)/share/lua
+LUA_LIB_DIR = $(PREFIX)/lib/lua
 BUILD := build
+comma := ,
+ifeq ($(origin CC),default)
 CC = gcc
-WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Werror
-OPTIMIZE = -O2 -g
+endif
+WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes $(if $(WERROR),-Werror)
+CFLAGS ?= -O2 -g
 SANITIZE =
-CFLAGS = -std=c11 -D_GNU_SOURCE $(OPTIMIZE) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) -Icsrc/core -Icsrc/posix
-LDFLAGS = -shared $(SANITIZE)
-HIREDIS_A = $(firstword $(wildcard /usr/lib/*/libhiredis.a /usr/lib/libhiredis.a /usr/local/lib/libhiredis.a))
+# CHECKED= builds without the assertions, as what is installed is built
+CHECKED := $(if $(filter bench bench-report,$(MAKECMDGOALS)),,1)
+DEFINES = -D_GNU_SOURCE $(if $(CHECKED),,-DNDEBUG)
+HIREDIS_INCDIR = $(HIREDIS_DIR:%=%/include)
+HIREDIS_LIBDIR = $(HIREDIS_DIR:%=%/lib)
+OPENSSL_INCDIR =
+OPENSSL_LIBDIR =
+outside = $(filter-out /usr/include /usr/lib /usr/lib/%,$(sort $(1)))
+INCLUDES = -Icsrc -Icsrc/core -Icsrc/posix $(addprefix -isystem ,$(call outside,$(HIREDIS_INCDIR) $(OPENSSL_INCDIR)))
+LIBRARY_PATH_FLAGS = $(addprefix -L,$(call outside,$(HIREDIS_LIBDIR) $(OPENSSL_LIBDIR)))
+COMPILE = $(CC) -std=c11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) $(INCLUDES)
+HIREDIS = $(HIREDIS_DIR:%=-Wl$(comma)-rpath$(comma)%/lib) -lhiredis
+LINK = $(CC) -shared $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(LIBRARY_PATH_FLAGS)
+HIREDIS_A = $(firstword $(wildcard $(addsuffix /libhiredis.a,$(HIREDIS_LIBDIR) /usr/lib/* /usr/lib /usr/local/lib)))
 
 config = $(or $(shell pkg-config $(1) $(2) 2>/dev/null),$(3))
+LUAS = lua5.1 lua5.2 lua5.3 lua5.4 lua5.5 luajit
+CFLAGS_lua5.1 := $(call config,--cflags,lua5.1,-I/usr/include/lua5.1)
+CFLAGS_lua5.2 := $(call config,--cflags,lua5.2,-I/usr/include/lua5.2)
+CFLAGS_lua5.3 := $(call config,--cflags,lua5.3,-I/usr/include/lua5.3)
 CFLAGS_lua5.4 := $(call config,--cflags,lua5.4,-I/usr/include/lua5.4)
+CFLAGS_lua5.5 := $(call config,--cflags,lua5.5,-I/usr/include/lua5.5)
 CFLAGS_luajit := $(call config,--cflags,luajit,-I/usr/include/luajit-2.1)
-LUA_DIR_lua5.4 = 5.4
-LUA_DIR_luajit = 5.1
-FLAVOURS = lua5.4 luajit
+has_headers = $(wildcard $(addsuffix /lua.h,$(patsubst -I%,%,$(filter -I%,$(CFLAGS_$(1))))))
+FLAVOURS := $(foreach lua,$(LUAS),$(if $(call has_headers,$(lua)),$(lua)))
+# the Lua of the tools, the demos and the installed command
+LUA := $(firstword $(foreach lua,lua5.4 lua5.5 lua5.3 luajit lua5.2 lua5.1,$(if $(shell command -v $(lua)),$(lua))) lua)
+RUN = LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/$(LUA)/?.so;;" $(LUA)
 
-CORE := $(wildcard csrc/core/*.c)
+VERSION := $(shell sed -n 's/^return "\(.*\)"$$/\1/p' lua/holdfast/version.lua)
+
+CORE := $(wildcard csrc/core/*.c csrc/core/*/*.c)
 POSIX := $(wildcard csrc/posix/*.c)
 BINDING := $(wildcard csrc/lua/*.c)
 PROCESS := $(wildcard csrc/process/*.c)
 PROGRAMS := $(wildcard csrc/programs/*.lua)
-LUA_FILES := $(wildcard lua/holdfast/*.lua)
-COMMAND_FILES := $(wildcard lua/holdfast/command/*.lua)
+LUA_FILES := $(patsubst lua/%,%,$(shell find lua -name '*.lua'))
 UNIT := $(patsubst spec/unit/%.c,%,$(wildcard spec/unit/test_*.c))
 
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
 shared_objects := $(core_objects) $(POSIX:%.c=$(BUILD)/obj/%.o)
-MODULES := $(if $(BINDING),$(FLAVOURS:%=$(BUILD)/%/holdfast/core.so)) $(FLAVOURS:%=$(BUILD)/%/holdfast/process.so)
-SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy
+MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/holdfast/process.so)
+SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo demo-quorum demo-openresty test check nightly bench interop lint docs unit spec memerr \
-        asan tsan valgrind clang analyse gc model sim sim-defects fuzz-build chaos format install clean embed
+.PHONY: build unit-programs demo demo-quorum demo-openresty test check nightly bench bench-report interop lint docs \
+        unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages model servers sim sim-mutants \
+        fuzz-build chaos mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
 
-build: $(MODULES) $(SUPPORT) $(BUILD)/libholdfast_core.a
+modules: $(MODULES)
+	@$(if $(strip $(FLAVOURS)),:,echo "no headers of Lua are here: docs/install.md names the packages" >&2; exit 1)
 
-# objects: the core and the posix driver once, the binding once for each Lua
+build: modules $(SUPPORT) $(BUILD)/libholdfast_core.a
 
-$(BUILD)/obj/%.o: %.c
+# objects: the core and the posix driver once, the binding once for each Lua; all of them anew with other flags
+
+$(shell mkdir -p $(BUILD) && { echo '$(COMPILE)' | cmp -s - $(BUILD)/flags || echo '$(COMPILE)' >$(BUILD)/flags; })
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+	$(COMPILE) -MMD -MP -c $< -o $@
 
 $(BUILD)/libholdfast_core.a: $(core_objects)
 	@mkdir -p $(@D)
@@ -61,50 +106,72 @@ $(BUILD)/libholdfast_core.a: $(core_objects)
 	$(AR) rcs $@ $^
 
 define flavour_rules
-$(BUILD)/obj/$(1)/%.o: %.c
+$(BUILD)/obj/$(1)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $$(@D)
-	$$(CC) $$(CFLAGS) $$(CFLAGS_$(1)) -MMD -MP -c $$< -o $$@
+	$$(COMPILE) $$(CFLAGS_$(1)) -MMD -MP -c $$< -o $$@
 
 $(BUILD)/$(1)/holdfast/core.so: $(shared_objects) $(BINDING:%.c=$(BUILD)/obj/$(1)/%.o)
 	@mkdir -p $$(@D)
-	$$(CC) $$(LDFLAGS) $$^ -lhiredis -lssl -lcrypto -lpthread -o $$@
+	$$(LINK) $$^ $$(HIREDIS) -lssl -lcrypto -lpthread -lm -o $$@
 
-$(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o)
+$(BUILD)/$(1)/holdfast/process.so: $(PROCESS:%.c=$(BUILD)/obj/$(1)/%.o) $(BUILD)/obj/csrc/posix/system.o
 	@mkdir -p $$(@D)
-	$$(CC) $$(LDFLAGS) $$^ -lm -o $$@
+	$$(LINK) $$^ -lpthread -lm -o $$@
 
 $(BUILD)/$(1)/spec/support/sys.so: $(BUILD)/obj/$(1)/spec/support/sys.o
 	@mkdir -p $$(@D)
-	$$(CC) $$(LDFLAGS) $$^ -lpthread -lm -o $$@
+	$$(LINK) $$^ -lpthread -lm -o $$@
 endef
 $(foreach flavour,$(FLAVOURS),$(eval $(call flavour_rules,$(flavour))))
 
+# without a sanitizer: the server that loads it has none
+$(BUILD)/support/clock.so: spec/support/clock.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O2 -fPIC $(WARNINGS) -shared $< -ldl -o $@
+
 $(BUILD)/chaos/proxy: spec/chaos/proxy.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $< -o $@
+	$(COMPILE) $(LDFLAGS) $< -o $@
 
-# the core with deliberate defects that can be switched on, for the simulator and the chaos runs alone
+# the core with mutants that can be switched on, for the simulator and the chaos runs alone
 
-sim-defects:
-	@$(MAKE) -s BUILD=$(BUILD)/sim "CFLAGS=$(CFLAGS) -DHF_DEFECTS" $(FLAVOURS:%=$(BUILD)/sim/%/holdfast/core.so)
+SIM_FLAVOURS = $(filter lua5.4 luajit,$(FLAVOURS))
 
-sim: build sim-defects
+sim-mutants:
+	@$(MAKE) -s BUILD=$(BUILD)/sim "DEFINES=$(DEFINES) -DHF_MUTANTS" $(SIM_FLAVOURS:%=$(BUILD)/sim/%/holdfast/core.so)
+
+sim: build sim-mutants
 	@tools/suites sim
 
 nightly: build
 	@tools/nightly
 
+mutants:
+	@nice lua5.4 tools/mutants.lua $(MUTANTS)
+	@lua5.4 tools/mutants.lua --report
+
+porcupine:
+	@command -v go >/dev/null || { echo "go is not installed" >&2; exit 1; }
+	@rm -f $(BUILD)/porcupine
+	@mkdir -p $(BUILD)
+	@cd spec/porcupine && go vet . && go test . && go build -o $(abspath $(BUILD))/porcupine .
+
 # HOLDFAST_CHAOS_SECONDS=60, HOLDFAST_CHAOS_SEED=1
-chaos: build sim-defects
+chaos: build sim-mutants
 	@tools/suites chaos
 
+SECONDS = 60
+
+soak: build
+	@luajit spec/soak/run.lua $(SECONDS)
+
 embed:
-	lua5.4 tools/embed.lua
+	$(LUA) tools/embed.lua
 
-csrc/core/programs_embedded.h: $(PROGRAMS) tools/embed.lua
-	lua5.4 tools/embed.lua
+csrc/programs/embedded.h: $(PROGRAMS) tools/embed.lua
+	$(LUA) tools/embed.lua
 
-$(core_objects): $(if $(PROGRAMS),csrc/core/programs_embedded.h)
+$(core_objects): $(if $(PROGRAMS),csrc/programs/embedded.h)
 
 # unit programs: the core and the static hiredis, with allocations that can be made to fail
 
@@ -112,11 +179,12 @@ WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
 
 $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BUILD)/libholdfast_core.a
 	@mkdir -p $(@D)
-	$(CC) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
+	$(CC) $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
 
 # those of the driver
-$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: $(POSIX:%.c=$(BUILD)/obj/%.o)
-$(BUILD)/unit/test_net $(BUILD)/unit/test_tls: LIBRARIES = -lssl -lcrypto -lpthread
+DRIVER_UNITS = test_net test_tls test_system test_ready test_ready_portable
+$(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
+$(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAP += -Wl,--wrap=getaddrinfo
 
 unit-programs: $(UNIT_PROGRAMS)
@@ -127,10 +195,10 @@ FUZZ := $(patsubst spec/fuzz/%.c,%,$(wildcard spec/fuzz/*.c))
 FUZZ_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
 fuzz-build:
-	@$(MAKE) -s BUILD=$(BUILD)/fuzz CC=clang "SANITIZE=$(FUZZ_FLAGS) -fsanitize=fuzzer-no-link" "OPTIMIZE=-O1 -g" \
+	@$(MAKE) -s BUILD=$(BUILD)/fuzz CC=clang "SANITIZE=$(FUZZ_FLAGS) -fsanitize=fuzzer-no-link" "CFLAGS=-O1 -g" \
 	    $(FUZZ:%=$(BUILD)/fuzz/harness/%)
 
-$(BUILD)/obj/spec/fuzz/%.o: CFLAGS += -Ispec/unit $(CFLAGS_lua5.4)
+$(BUILD)/obj/spec/fuzz/%.o: INCLUDES += -Ispec/unit $(CFLAGS_lua5.4)
 
 $(BUILD)/harness/options: $(POSIX:%.c=$(BUILD)/obj/%.o) $(BINDING:%.c=$(BUILD)/obj/lua5.4/%.o)
 
@@ -144,18 +212,17 @@ $(BUILD)/harness/%: $(BUILD)/obj/spec/fuzz/%.o $(BUILD)/obj/spec/unit/memerr.o $
 demo:
 	@tools/setup.sh demo
 	@$(MAKE) -s build
-	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" lua5.4 examples/flash_sale.lua
+	@$(RUN) examples/flash_sale.lua
 
 demo-quorum:
 	@tools/setup.sh demo
 	@$(MAKE) -s build
-	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" lua5.4 examples/quorum_demo.lua
+	@$(RUN) examples/quorum_demo.lua
 
 demo-openresty:
 	@tools/setup.sh demo-openresty
 	@$(MAKE) -s build
-	@LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/lua5.4/?.so;;" \
-	    lua5.4 examples/openresty/demo.lua
+	@$(RUN) examples/openresty/demo.lua
 
 test:
 	@tools/suites test
@@ -166,39 +233,96 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs asan tsan valgrind clang analyse gc model fuzz:
+spec lint docs asan tsan valgrind clang analyse gc luas hiredis machines packages model fuzz servers:
 	@tools/suites $@
 
-$(BUILD)/bench/baseline: bench/baseline.c
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $< -lhiredis -o $@
+BASELINES = $(BUILD)/bench/baseline $(BUILD)/bench/handoff_baseline
 
-bench: build $(BUILD)/bench/baseline
+$(BASELINES): $(BUILD)/bench/%: bench/%.c
+	@mkdir -p $(@D)
+	$(COMPILE) $(LDFLAGS) $(LIBRARY_PATH_FLAGS) $< $(HIREDIS) -o $@
+
+$(BUILD)/bench/observe: bench/observe.c $(BUILD)/libholdfast_core.a
+	@mkdir -p $(@D)
+	$(COMPILE) $(LDFLAGS) $(LIBRARY_PATH_FLAGS) $^ $(HIREDIS) -o $@
+
+bench: build $(BASELINES) $(BUILD)/bench/observe
 	@bench/run
+
+# docs/performance.md: holdfast beside other libraries, which bench/peers/install fetches into build/peers
+bench-report: build
+	@bench/run peers
+	@$(RUN) bench/performance.lua
 
 interop: build
 	@spec/interop/run
 
-install: build
-	install -d $(DESTDIR)$(PREFIX)/lib/lua/5.4/holdfast $(DESTDIR)$(PREFIX)/lib/lua/5.1/holdfast
-	for flavour in $(FLAVOURS); do \
-	    version=5.4; [ $$flavour = lua5.4 ] || version=5.1; \
-	    install -m 755 $(BUILD)/$$flavour/holdfast/core.so $(DESTDIR)$(PREFIX)/lib/lua/$$version/holdfast/ && \
-	    install -d $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast && \
-	    install -m 755 $(BUILD)/$$flavour/holdfast/process.so $(DESTDIR)$(PREFIX)/lib/lua/$$version/holdfast/ && \
-	    install -m 644 $(LUA_FILES) $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast/ && \
-	    install -d $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast/command && \
-	    install -m 644 $(COMMAND_FILES) $(DESTDIR)$(PREFIX)/share/lua/$$version/holdfast/command/ || exit 1; \
-	done
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 755 bin/holdfast $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 docs/holdfast.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	install -m 644 completions/holdfast.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/holdfast
-	install -m 644 completions/_holdfast $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
+# Lua 5.1 loads what is built for LuaJIT, and the other way round.
+version_of = $(patsubst lua%,%,$(1:luajit=lua5.1))
+COMPLETION_DIR = $(PREFIX)/share/bash-completion/completions
+ZSH_DIR = $(PREFIX)/share/zsh/site-functions
+
+SHEBANG = /usr/bin/env $(notdir $(LUA))
+
+define install_modules # BUILT,LIBRARIES,LUA FILES
+	install -d $(2)/holdfast
+	install -m 644 $(1)/holdfast/core.so $(1)/holdfast/process.so $(2)/holdfast/
+	@echo 'install -D -m 644 lua/... $(3)/...'
+	@for file in $(LUA_FILES); do install -D -m 644 lua/$$file $(3)/$$file || exit 1; done
+
+endef
+install_flavour = $(call install_modules,$(BUILD)/install/$(1),$(DESTDIR)$(LUA_LIB_DIR)/$(2),$(DESTDIR)$(LUA_SHARE_DIR)/$(2))
+
+# Built in a folder of its own: what runs from $(BUILD) meanwhile stays as it is.
+install:
+	@$(MAKE) BUILD=$(BUILD)/install CHECKED= modules
+	$(foreach flavour,$(FLAVOURS),$(call install_flavour,$(flavour),$(call version_of,$(flavour))))
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(COMPLETION_DIR) $(DESTDIR)$(ZSH_DIR)
+	sed '1s|.*|#!$(SHEBANG)|' bin/holdfast >$(DESTDIR)$(PREFIX)/bin/holdfast
+	chmod 755 $(DESTDIR)$(PREFIX)/bin/holdfast
+	sed 's/^\.Os$$/.Os holdfast $(VERSION)/' docs/holdfast.1 >$(DESTDIR)$(PREFIX)/share/man/man1/holdfast.1
+	chmod 644 $(DESTDIR)$(PREFIX)/share/man/man1/holdfast.1
+	install -m 644 completions/holdfast.bash $(DESTDIR)$(COMPLETION_DIR)/holdfast
+	install -m 644 completions/_holdfast $(DESTDIR)$(ZSH_DIR)/
+
+uninstall:
+	rm -rf $(foreach version,5.1 5.2 5.3 5.4 5.5,\
+	    $(DESTDIR)$(LUA_LIB_DIR)/$(version)/holdfast $(DESTDIR)$(LUA_SHARE_DIR)/$(version)/holdfast)
+	rm -f $(DESTDIR)$(PREFIX)/bin/holdfast $(DESTDIR)$(PREFIX)/share/man/man1/holdfast.1 \
+	    $(DESTDIR)$(COMPLETION_DIR)/holdfast $(DESTDIR)$(ZSH_DIR)/_holdfast
+
+# The rock: luarocks gives LUA, LUA_INCDIR, LUADIR and LIBDIR. A module that the interpreter cannot load is not installed.
+
+rock:
+	@rm -rf $(BUILD)/rock
+	@$(MAKE) BUILD=$(BUILD)/rock CHECKED= FLAVOURS=lua CFLAGS_lua=-I$(LUA_INCDIR) modules
+	@tools/check_loads "$(LUA)" "$(BUILD)/rock/lua" "$(LUA_INCDIR)"
+
+rock-install:
+	$(call install_modules,$(BUILD)/rock/lua,$(LIBDIR),$(LUADIR))
+
+# What is handed out. DIST_URL is where the tarball will be, for the release's rockspec.
+
+DIST_URL = https://github.com/holdfast/holdfast/releases/download/v$(VERSION)
+
+dist:
+	@tools/dist $(VERSION) $(BUILD)/dist "$(DIST_URL)"
+
+site:
+	@tools/site
+
+release:
+	@tools/release
+
+opm:
+	@tools/opm $(VERSION) $(BUILD)/opm
+
+deb: dist
+	@tools/deb $(VERSION) $(BUILD)/dist $(BUILD)/deb
 
 format:
-	clang-format -i csrc/*/*.[ch] spec/unit/*.[ch] spec/support/*.c spec/chaos/*.c bench/*.c
+	find csrc spec/unit spec/fuzz spec/support spec/chaos bench -name '*.[ch]' -not -name embedded.h -print0 | \
+	    xargs -0 clang-format -i
 
 clean:
 	rm -rf $(BUILD)

@@ -1,8 +1,8 @@
 /*
  * The bare cost of a cycle: sends two given commands by hiredis, one after the other, again and
- * again.
+ * again; pipelined: both in one write.
  *
- *   baseline unix:PATH|tcp:PORT CYCLES FILE
+ *   baseline unix:PATH|tcp:PORT CYCLES FILE [pipelined]
  *
  * FILE holds the two commands, each as a line with the number of arguments, then for each argument
  * a line with its length, its bytes and a newline. Prints the seconds that one cycle took. Fails if
@@ -26,14 +26,12 @@ struct command {
     int reply_type;
 };
 
-static void fail(const char *what)
-{
+static void fail(const char *what) {
     fprintf(stderr, "baseline: %s\n", what);
     exit(1);
 }
 
-static void read_command(FILE *file, struct command *command)
-{
+static void read_command(FILE *file, struct command *command) {
     if (fscanf(file, "%d", &command->count) != 1 || command->count > ARGUMENTS_MAX)
         fail("bad file");
     for (int i = 0; i < command->count; i++) {
@@ -45,8 +43,7 @@ static void read_command(FILE *file, struct command *command)
     }
 }
 
-static redisContext *connect_to(const char *target)
-{
+static redisContext *connect_to(const char *target) {
     bool local = strncmp(target, "unix:", 5) == 0;
     redisContext *redis =
         local ? redisConnectUnix(target + 5) : redisConnect("127.0.0.1", atoi(target + 4));
@@ -54,44 +51,47 @@ static redisContext *connect_to(const char *target)
     return redis;
 }
 
-static void run(redisContext *redis, struct command *command)
-{
-    redisReply *reply =
-        redisCommandArgv(redis, command->count, (const char **)command->text, command->length);
-    if (!reply) fail(redis->errstr);
+static void append(redisContext *redis, const struct command *command) {
+    if (redisAppendCommandArgv(redis, command->count, (const char **)command->text,
+                               command->length) != REDIS_OK)
+        fail(redis->errstr);
+}
+
+static void receive(redisContext *redis, struct command *command) {
+    redisReply *reply = NULL;
+    if (redisGetReply(redis, (void **)&reply) != REDIS_OK) fail(redis->errstr);
     if (reply->type == REDIS_REPLY_ERROR) fail(reply->str);
     if (command->reply_type && command->reply_type != reply->type) fail("the reply changed");
     command->reply_type = reply->type;
     freeReplyObject(reply);
 }
 
-static void run_cycles(redisContext *redis, struct command *commands, long cycles)
-{
-    for (long i = 0; i < cycles; i++)
-        for (int j = 0; j < COMMANDS; j++)
-            run(redis, &commands[j]);
+/* together: how many commands go into one write. */
+static void run_cycles(redisContext *redis, struct command *commands, int together, long cycles) {
+    for (long i = 0; i < cycles * COMMANDS; i += together) {
+        for (int j = 0; j < together; j++) append(redis, &commands[(i + j) % COMMANDS]);
+        for (int j = 0; j < together; j++) receive(redis, &commands[(i + j) % COMMANDS]);
+    }
 }
 
-static double now(void)
-{
+static double now(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct command commands[COMMANDS] = {{0}};
-    if (argc != 4) fail("usage: baseline unix:PATH|tcp:PORT CYCLES FILE");
+    if (argc < 4) fail("usage: baseline unix:PATH|tcp:PORT CYCLES FILE [pipelined]");
     long cycles = atol(argv[2]);
+    int together = argc > 4 ? COMMANDS : 1;
     FILE *file = fopen(argv[3], "rb");
     if (!file) fail("cannot read the file");
-    for (int i = 0; i < COMMANDS; i++)
-        read_command(file, &commands[i]);
+    for (int i = 0; i < COMMANDS; i++) read_command(file, &commands[i]);
     redisContext *redis = connect_to(argv[1]);
-    run_cycles(redis, commands, WARM_UP);
+    run_cycles(redis, commands, together, WARM_UP);
     double start = now();
-    run_cycles(redis, commands, cycles);
+    run_cycles(redis, commands, together, cycles);
     printf("%.9f\n", (now() - start) / (double)cycles);
     redisFree(redis);
     fclose(file);

@@ -1,5 +1,5 @@
--- What `holdfast run KEY -- true` costs over `true`, beside flock, with a server on a local socket; in alternating
--- rounds.
+-- What `holdfast run KEY -- true` costs over `true`, beside flock, with a server on a local socket;
+-- in alternating rounds.
 
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"

@@ -1,4 +1,5 @@
--- One of the processes of bench/contended.lua: URL START END SECTION. Prints how many cycles it made.
+-- One of the processes of bench/contended.lua: URL START END SECTION. Prints how many cycles it
+-- made.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"

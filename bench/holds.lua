@@ -1,4 +1,5 @@
--- Many held locks with a short lease, renewed in the background for longer than the lease, while the program sleeps.
+-- Many held locks with a short lease, renewed in the background for longer than the lease, while
+-- the program sleeps.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -42,8 +43,10 @@ local used, start = cpu(), process.now()
 process.sleep(SECONDS)
 used = (cpu() - used) / (process.now() - start)
 
-report.row(("%d locks, lease %d s, lost in %d s"):format(HOLDS, LEASE, SECONDS), HOLDS - held_of(locks), "%d", "<=", 0)
-report.row("their keys gone from the server", HOLDS - #server:cli("KEYS", "bench:hold:*"), "%d", "<=", 0)
+report.row(("%d locks, lease %d s, lost in %d s"):format(HOLDS, LEASE, SECONDS), HOLDS
+  - held_of(locks), "%d", "<=", 0)
+report.row("their keys gone from the server", HOLDS - #server:cli("KEYS", "bench:hold:*"), "%d",
+  "<=", 0)
 report.row("share of one core used by renewal", used, "%.3f", "<=", CPU_BAR)
 report.row("bytes of C memory for a hold", memory / HOLDS, "%.0f", "<=", BYTES_BAR)
 

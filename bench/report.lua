@@ -19,4 +19,8 @@ function report.row(name, value, format, relation, bar)
   io.stdout:flush()
 end
 
+function report.note(text)
+  print("-- " .. text)
+end
+
 return report

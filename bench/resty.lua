@@ -1,9 +1,12 @@
--- OpenResty, one worker, 64 connections by wrk: acquire and release of an own key for each request, against the same
--- two EVALSHA sent by hand through pooled cosockets, in alternating rounds; and what a plain location of the same
--- worker takes while 500 requests contend for one key, against a worker that has nothing else to do.
+-- OpenResty, one worker, 64 connections by wrk: acquire and release of an own key for each request,
+-- against the same two EVALSHA sent by hand through pooled cosockets, in alternating rounds; and
+-- what a plain location of the same worker takes while 500 requests contend for one key, against a
+-- worker that has nothing else to do; 64 requests that use one key again and again, with and
+-- without `keep`; and the first of these beside 30 MB of the application's Lua objects, with which
+-- strings stay for longer until they are collected.
 --
--- A plain request must wait until the worker has done what the other connections asked for; so the bare sleep stands
--- beside it: as many requests that sleep as long, without any lock.
+-- A plain request must wait until the worker has done what the other connections asked for; so the
+-- bare sleep stands beside it: as many requests that sleep as long, without any lock.
 
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
@@ -11,15 +14,27 @@ local redis = require "spec.support.redis"
 local report = require "bench.report"
 
 local ROUNDS, SECONDS, RATIO_BAR = tonumber(os.getenv("HOLDFAST_ROUNDS") or 7), 2, 1
-local P99_BAR = 3
+local P99_BAR, KEEP_BAR, LARGE_BAR = 3, 10, 0.8
+local CYCLES = 10 -- of each request on the hot key
 local PLACE = ("k"):rep(32) -- as long as a request id
 
 local HTTP = [[
   init_by_lua_block {
+    OBJECTS = {}
+    for i = 1, %d do OBJECTS[i] = { i } end
     HOLDFAST = require "holdfast"
     CLIENT = HOLDFAST.new("%s")
+    KEEPING = HOLDFAST.new { url = "%s", keep = 0.1 }
     REDIS = "unix:%s"
     COMMANDS = dofile("%s")
+    function CYCLE(client, key, count)
+      local lock = client:lock(key)
+      for _ = 1, count do
+        assert(lock:acquire(60))
+        assert(lock:release())
+      end
+      ngx.say("ok")
+    end
   }
 ]]
 
@@ -56,6 +71,8 @@ local SERVER = [[
   location /contended { content_by_lua_block {
     ngx.say(assert(CLIENT:with_lock("hot", { wait = 60 }, function() ngx.sleep(0.001) return "ok" end)))
   } }
+  location /hot { content_by_lua_block { CYCLE(CLIENT, "cycles", %d) } }
+  location /kept { content_by_lua_block { CYCLE(KEEPING, "kept", %d) } }
   location /asleep { content_by_lua_block {
     ngx.sleep(0.5)
     ngx.say("ok")
@@ -67,12 +84,18 @@ local function parts_of(args)
   local text = { ("*%d\r\n"):format(#args) }
   for _, arg in ipairs(args) do text[#text + 1] = ("$%d\r\n%s\r\n"):format(#arg, arg) end
   local parts = {}
-  for part in (table.concat(text) .. PLACE):gmatch("(.-)" .. PLACE) do parts[#parts + 1] = ("%q"):format(part) end
+  for part in (table.concat(text) .. PLACE):gmatch("(.-)" .. PLACE) do
+    parts[#parts + 1] = ("%q"):format(part)
+  end
   return "{" .. table.concat(parts, ", ") .. "}"
 end
 
-local function start(server, path)
-  return nginx.start { tcp = true, http = HTTP:format(server:url(), server.path, path), server = SERVER }
+local function start(server, path, objects)
+  return nginx.start {
+    tcp = true,
+    http = HTTP:format(objects or 0, server:url(), server:url(), server.path, path),
+    server = SERVER:format(CYCLES, CYCLES),
+  }
 end
 
 local function learn_commands(server, path)
@@ -133,12 +156,36 @@ end
 local function compare_latencies(front)
   local idle, contended, asleep = {}, {}, {}
   for i = 1, ROUNDS do
-    idle[i], contended[i], asleep[i] = p99_beside(front), p99_beside(front, "/contended"), p99_beside(front, "/asleep")
+    idle[i], contended[i], asleep[i] = p99_beside(front), p99_beside(front, "/contended"),
+      p99_beside(front, "/asleep")
   end
   report.row("p99 of a plain location, idle, ms", report.median(idle) * 1e3, "%.2f")
   report.row("beside 500 that only sleep, ms", report.median(asleep) * 1e3, "%.2f")
   report.row("beside 500 on one key, ms", report.median(contended) * 1e3, "%.2f")
   report.row("ratio to idle", report.median(contended) / report.median(idle), "%.2f", "<=", P99_BAR)
+end
+
+local function compare_hot(front)
+  local hot, kept, ratios = {}, {}, {}
+  for i = 1, ROUNDS do
+    hot[i] = CYCLES * result(wrk(front, "/hot", 64, SECONDS))
+    kept[i] = CYCLES * result(wrk(front, "/kept", 64, SECONDS))
+    ratios[i] = kept[i] / hot[i]
+  end
+  report.row("64 requests on one key, cycles/s", report.median(hot), "%.0f")
+  report.row("64 requests on one key, keep = 0.1, cycles/s", report.median(kept), "%.0f")
+  report.row("kept to not kept", report.median(ratios), "%.1f", ">=", KEEP_BAR)
+end
+
+local function compare_heaps(small, server, path)
+  local large, ratios = start(server, path, 500000), {}
+  for i = 1, ROUNDS do
+    ratios[i] = result(wrk(large, "/holdfast", 64, SECONDS))
+      / result(wrk(small, "/holdfast", 64, SECONDS))
+  end
+  large:stop()
+  report.row("rate beside 30 MB of Lua objects to without", report.median(ratios), "%.2f", ">=",
+    LARGE_BAR)
 end
 
 local server = redis.start()
@@ -147,5 +194,7 @@ learn_commands(server, path)
 local front = start(server, path)
 compare_rates(front)
 compare_latencies(front)
+compare_hot(front)
+compare_heaps(front, server, path)
 front:stop()
 server:stop()

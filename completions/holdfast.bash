@@ -1,10 +1,10 @@
 # bash completion for holdfast
 
 _holdfast_options() {
-    holdfast "$1" --help 2>/dev/null | sed -n 's/^ .* \(--[a-z-]*\).*/\1/p'
+    holdfast "$1" --help 2>/dev/null | sed -n 's/^ \{1,6\}\(-[A-Za-z], \)\{0,1\}\(--[a-z-]*\).*/\2/p'
 }
 
-# run: the job behind -- is completed as a command of its own
+# run and lead: the job behind -- is completed as a command of its own
 _holdfast_job() {
     local i
     for ((i = 2; i < COMP_CWORD; i++)); do
@@ -18,22 +18,30 @@ _holdfast_job() {
 
 _holdfast() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
-    local verbs="run ls show top break ping bench help"
+    local verbs="run lead hold wait latch ls show top deadlocks break ping bench help"
     COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 2 ] && [ "$verb" = help ]; then
+        mapfile -t COMPREPLY < <(compgen -W "${verbs% help}" -- "$word")
+        return
+    fi
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "$verbs --help --version" -- "$word")
         return
     fi
-    if [ "$verb" = run ] && _holdfast_job; then return; fi
+    if [[ $verb == run || $verb == lead ]] && _holdfast_job; then return; fi
     case $previous in
-    -w | --wait | -E | --busy-exit | -c | --command | --lease | --grace | --min-hold | --one-by-one | --idempotent | \
-        --name | --url | --servers | --restart-guard | --interval | --cycles | --workers)
+    -w | --wait | -E | --busy-exit | --duplicate-exit | -c | --command | --lease | --grace | --min-hold | --pause | --one-by-one | --idempotent | \
+        --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --interval | --cycles | --workers)
         return
         ;;
     esac
+    if [[ $verb == latch && $COMP_CWORD -eq 2 && $word != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "set down wait count delete" -- "$word")
+        return
+    fi
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_holdfast_options "$verb") --help --" -- "$word")
-    elif [ "$verb" = show ] || [ "$verb" = break ]; then
+    elif [[ $verb == show || $verb == break || $verb == hold || $verb == wait || $verb == lead ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(holdfast ls 2>/dev/null | sed '1d;s/ .*//')" -- "$word")
     fi
 }

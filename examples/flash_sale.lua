@@ -1,6 +1,6 @@
--- A flash sale: eight processes sell 100 items, each by reading the stock, thinking, and writing it back.
--- Without a lock they sell the same item more than once. With a lock they sell exactly 100. And when the process
--- that holds the lock is killed, the next one gets in within the lease.
+-- A flash sale: eight processes sell 100 items, each by reading the stock, thinking, and writing it
+-- back. Without a lock they sell the same item more than once. With a lock they sell exactly 100.
+-- And when the process that holds the lock is killed, the next one gets in within the lease.
 --
 -- Runs on a redis-server of its own on a private unix socket: make demo
 
@@ -59,7 +59,9 @@ local function sale(server, sell)
   server:cli("SET", "sold", 0)
   local started, pids = process.now(), {}
   for i = 1, SELLERS do
-    pids[i] = in_child(function() sell(assert(resp.connect { path = server.path }), server:url()) end)
+    pids[i] = in_child(function()
+      sell(assert(resp.connect { path = server.path }), server:url())
+    end)
   end
   local good = true
   for _, pid in ipairs(pids) do good = wait_for(pid) and good end
@@ -70,7 +72,8 @@ end
 local function without_lock(server)
   say("1. %d processes, %d items, no lock", SELLERS, ITEMS)
   local sold, seconds = sale(server, sell_unlocked)
-  verdict(sold > ITEMS, ("%d sold in %.2f s: %d that nobody has"):format(sold, seconds, sold - ITEMS))
+  verdict(sold > ITEMS, ("%d sold in %.2f s: %d that nobody has"):format(sold, seconds, sold
+    - ITEMS))
 end
 
 local function with_lock(server)
@@ -92,7 +95,9 @@ local function kill_the_holder(server)
     server.control = nil
     hold_for_ever(server)
   end)
-  assert(process.wait_until(function() return server:cli("GET", "holding") end, 10), "the holder never got its lock")
+  assert(process.wait_until(function()
+    return server:cli("GET", "holding")
+  end, 10), "the holder never got its lock")
   local client = holdfast.new(server:url())
   local lock = client:lock("sale")
   process.sleep(LEASE * 1.5)

@@ -1,4 +1,4 @@
--- One key, two ways to hold it. Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- One key, two ways to hold it. Needs a Redis: redis://127.0.0.1:6379, or $HOLDFAST_URL.
 local holdfast = require "holdfast"
 local client = holdfast.new() -- connects when it is first needed
 

@@ -1,5 +1,5 @@
--- Exactly one payment for one request, however often it is sent: a duplicate gets the first one's answer.
--- Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- Exactly one payment for one request, however often it is sent: a duplicate gets the first one's
+-- answer. Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
 local holdfast = require "holdfast"
 local client = holdfast.new()
 local payments = 0

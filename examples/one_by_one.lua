@@ -1,5 +1,5 @@
--- One by one: whatever the number of callers, the work for one order runs once at a time, in the order they came.
--- Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- One by one: whatever the number of callers, the work for one order runs once at a time, in the
+-- order they came. Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
 local holdfast = require "holdfast"
 local client = holdfast.new()
 local orders = client:one_by_one { prefix = "shop:", wait = 5 }
@@ -13,7 +13,8 @@ print(orders:execute("order", 42, settle, 990))
 -- A second caller at the same time: with queue = false it does not wait for its turn.
 orders:execute("order", 42, function()
   local second = holdfast.new()
-  local _, message, code = second:one_by_one({ prefix = "shop:", queue = false }):execute("order", 42, settle, 1)
+  local _, message, code = second:one_by_one({ prefix = "shop:", queue = false }):execute("order",
+    42, settle, 1)
   print(code, message)
   second:close()
 end)

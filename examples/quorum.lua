@@ -6,7 +6,9 @@ local holdfast = require "holdfast"
 
 local servers = { ... }
 if #servers == 0 then
-  for url in (os.getenv("HOLDFAST_SERVERS") or ""):gmatch("[^,%s]+") do servers[#servers + 1] = url end
+  for url in (os.getenv("HOLDFAST_SERVERS") or ""):gmatch("[^,%s]+") do
+    servers[#servers + 1] = url
+  end
 end
 if #servers == 0 then
   io.stderr:write("usage: lua examples/quorum.lua URL URL URL …\n")
@@ -17,7 +19,8 @@ local client = holdfast.new {
   servers = servers,
   mode = "quorum",
   lease = 30,
-  restart_guard = tonumber(os.getenv("RESTART_GUARD")), -- in production: the longest lease that anybody uses
+  -- in production: the longest lease that anybody uses
+  restart_guard = tonumber(os.getenv("RESTART_GUARD")),
 }
 local lock = client:lock("order:42")
 local held, message, code = lock:acquire(5)
@@ -26,7 +29,8 @@ if held then
   -- ... the work; a write carries the token, and the resource refuses one lower than it has seen
   assert(lock:release())
 else
-  -- "busy": a majority answered, and somebody has it. "no_quorum": too few answered; nobody can have it now.
+  -- "busy": a majority answered, and somebody has it. "no_quorum": too few answered; nobody can
+  -- have it now.
   print(code .. ": " .. message)
 end
 client:close()

@@ -1,5 +1,6 @@
--- Five servers that know nothing of each other, and a lock that lives on a majority of them. Servers die one after the
--- other, until there is no majority; one comes back, and the lock with it.
+-- Five servers that know nothing of each other, and a lock that lives on a majority of them.
+-- Servers die one after the other, until there is no majority; one comes back, and the lock with
+-- it.
 --
 -- Runs on redis-servers of its own on private unix sockets: make demo-quorum
 
@@ -51,7 +52,8 @@ function Demo:use_lock(wait)
   local token, grown = self.lock:token(), self.lock:token() > self.token
   self.token = token
   assert(self.lock:release())
-  return ("acquired and released in %.1f ms, fencing token %d%s"):format((process.now() - from) * 1e3, token,
+  return ("acquired and released in %.1f ms, fencing token %d%s"):format((process.now()
+    - from) * 1e3, token,
     grown and "" or ", which has not grown"), grown
 end
 
@@ -105,7 +107,8 @@ local demo = setmetatable({ servers = redis.several(5), token = 0 }, Demo)
 local ok, err = xpcall(function()
   local urls = {}
   for i, server in ipairs(demo.servers) do urls[i] = server:url() end
-  local client = holdfast.new { servers = urls, mode = "quorum", lease = LEASE, command_timeout = 0.5 }
+  local client = holdfast.new { servers = urls, mode = "quorum", lease = LEASE,
+    command_timeout = 0.5 }
   demo.lock = client:lock("sale")
   all_alive(demo)
   two_die(demo)

@@ -1,5 +1,5 @@
--- Two accounts, one lock over both: nobody sees money that is in neither or in both, and two transfers in opposite
--- directions never wait for each other in a circle.
+-- Two accounts, one lock over both: nobody sees money that is in neither or in both, and two
+-- transfers in opposite directions never wait for each other in a circle.
 -- Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
 local holdfast = require "holdfast"
 local client = holdfast.new()
@@ -15,7 +15,7 @@ local function transfer(from, to, amount)
   end
   local tokens = both:tokens()
   assert(both:release())
-  return enough, tokens["account:" .. from]
+  return enough, ("fencing token %d"):format(tokens["account:" .. from])
 end
 
 print(transfer("anna", "bert", 70))

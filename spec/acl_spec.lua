@@ -1,6 +1,9 @@
 -- What docs/redis.md says a user needs is what a user needs.
 
+local command = require "spec.support.command"
+local holdfast = require "holdfast"
 local process = require "spec.support.process"
+local rights = require "spec.support.rights"
 
 local world = require("spec.support.world").new()
 
@@ -9,24 +12,16 @@ after_each(world.close)
 
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 
--- The words of the documented rule: name, then rights.
-local function documented()
-  local file = assert(io.open("docs/redis.md"))
-  local text = file:read("*a")
-  file:close()
-  local words = {}
-  for word in text:match("\n    ACL SETUSER (.-)\n\n"):gmatch("%S+") do words[#words + 1] = word end
-  return words, text:match("or, shorter: `(.-)`")
-end
-
--- A client of a user with these rights, its password "secret", after the last of them those of `more`.
+-- A client of a user with these rights, its password "secret", after the last of them those of
+-- `more`.
 local function client_of(words, more)
-  local command = { "ACL", "SETUSER" }
-  for _, word in ipairs(words) do command[#command + 1] = word end
-  for word in (more or ""):gmatch("%S+") do command[#command + 1] = word end
-  assert.equal("OK", world.server:cli(command))
+  local rule = { "ACL", "SETUSER" }
+  for _, word in ipairs(words) do rule[#rule + 1] = word end
+  for word in (more or ""):gmatch("%S+") do rule[#rule + 1] = word end
+  assert.equal("OK", world.server:cli(rule))
   return world.client {
-    url = ("unix://%s:secret@%s?db=1"):format(words[1], world.server.path), prefix = "lock:", command_timeout = 10,
+    url = ("unix://%s:secret@%s?db=1"):format(words[1], world.server.path), prefix = "lock:",
+    command_timeout = 10,
   }
 end
 
@@ -38,11 +33,13 @@ local function copy(words, keep)
   return list
 end
 
--- Not missed below: what a release does for waiters, what listens to Redisson, and what may be refused.
+-- Not missed below: what a release does for waiters, what listens to Redisson, and what may be
+-- refused.
 local NEEDS_A_COUNTERPART = {
-  ["+publish"] = true, ["+pubsub|numsub"] = true, ["+zcard"] = true, ["+zremrangebyscore"] = true,
+  ["+publish"] = true, ["+pubsub|numsub"] = true, ["+zcard"] = true,
   ["&redisson_lock__channel:*"] = true, ["+psubscribe"] = true, ["+punsubscribe"] = true,
-  ["+auth"] = true, ["+client|setname"] = true,
+  ["~holdfast_client:*"] = true, ["~holdfast_wait:*"] = true,
+  ["+auth"] = true, ["+client|setname"] = true, ["+info"] = true,
 }
 
 -- Each has no counterpart.
@@ -56,13 +53,22 @@ local STEPS = {
   function(_, locks) return locks.a:ttl() end,
   function(_, locks) return locks.a:release() end,
   function(_, locks) return locks.a:release() end,
+  function(_, locks) return locks.a:acquire(0) end,
   function(_, locks) return locks.a:force_release() end,
   function(_, locks) return locks.c:acquire(0) end,
   function(_, locks) return locks.c:info() end,
   function(_, locks) return locks.c:release() end,
   function(_, locks) return locks.both:acquire(0) end,
   function(_, locks) return locks.both:release() end,
-  function(client) return client:idempotent("f", { expire = 0.1 }, function() return "result" end) end,
+  function(client)
+    return client:idempotent("f", { expire = 5 }, function() return "result" end)
+  end,
+  function(client) -- a duplicate
+    local result, message, code = client:idempotent("f", { expire = 5 }, function()
+      return "again"
+    end)
+    return result or code == "duplicate" or nil, message, code
+  end,
   function(_, locks) -- a lock of Java's, whose release is the end of its TTL
     world.cli("SELECT", 1)
     world.cli("HSET", "lock:g", JAVA, 1)
@@ -72,13 +78,16 @@ local STEPS = {
   end,
   function(_, locks) return locks.g:release() end,
   function(client) -- two renewals
-    return client:with_lock("b", { lease = 1.2, watchdog = true }, function() process.sleep(0.9) return true end)
+    return client:with_lock("b", { lease = 3, watchdog = true }, function()
+      process.sleep(2.2) return true
+    end)
   end,
 }
 
 -- → nothing, or the code and message of the first failure
 local function everything(client)
-  local locks = { both = client:multi_lock { "d", "e" }, c = client:mutex "c" } -- a collected one is released
+  -- a collected one is released
+  local locks = { both = client:multi_lock { "d", "e" }, c = client:mutex "c" }
   for _, key in ipairs { "a", "g" } do locks[key] = client:lock(key) end
   for _, step in ipairs(STEPS) do
     local result, message, code = step(client, locks)
@@ -93,7 +102,7 @@ end
 
 describe("the documented rights", function()
   it("are enough, in both forms", function()
-    local words, shorter = documented()
+    local words, shorter = rights.documented()
     local long = client_of(words)
     assert.is_nil((select(2, everything(long))))
     clean(long)
@@ -103,7 +112,7 @@ describe("the documented rights", function()
   end)
 
   it("are enough for a hand-over between two clients", function()
-    local client = client_of((documented()))
+    local client = client_of((rights.documented()))
     local lock = client:lock("a")
     assert(lock:acquire(0))
     local child = world.program {
@@ -113,18 +122,45 @@ describe("the documented rights", function()
       ]],
       args = { ("unix://locks:secret@%s?db=1"):format(world.server.path) },
     }
-    assert.is_truthy(process.wait_until(function() local seen = assert(lock:info()) return seen.waiters == 1 end, 10))
+    assert.is_truthy(process.wait_until(function()
+      local seen = assert(lock:info()) return seen.waiters == 1
+    end, 20))
     assert(lock:release())
-    assert.same({ "exit", 0 }, { child:wait(10) })
+    assert.same({ "exit", 0 }, { child:wait(30) })
     assert.matches("true\ttrue", child:output())
-    assert.same({}, world.cli("ACL", "LOG"))
+    assert.same({}, rights.refused(world.server))
+  end)
+
+  it("that are taken away for one key cost no lock of another", function()
+    local client = client_of((rights.documented()))
+    local lease = { lease = 3, watchdog = true }
+    local locks = {}
+    for i = 1, 5 do locks[i] = client:lock("a" .. i, lease) end
+    local other = client:lock("b", lease)
+    for _, lock in ipairs(locks) do assert(lock:acquire(0)) end
+    assert(other:acquire(0))
+    world.cli("ACL", "SETUSER", "locks", "resetkeys", "~lock:a*", "~redisson_lock_token:*",
+      "~holdfast_queue:*",
+      "~redisson_lock__channel:*")
+    assert.is_truthy(process.wait_until(function() return other:lost() ~= nil end, 20))
+    local renewals = client:stats().renewals
+    assert.is_truthy(process.wait_until(function()
+      return client:stats().renewals >= renewals + 10
+    end, 20))
+    for _, lock in ipairs(locks) do
+      assert.is_true(lock:is_held())
+      assert(lock:release())
+    end
+    clean(client)
   end)
 
   it("are needed, each of them", function()
-    for _, right in ipairs((documented())) do
+    for _, right in ipairs((rights.documented())) do
       if right:find("^[+~&]") and not NEEDS_A_COUNTERPART[right] then
         world.cli("SCRIPT", "FLUSH")
-        local client = client_of(copy((documented()), function(word) return word ~= right end))
+        local client = client_of(copy((rights.documented()), function(word)
+          return word ~= right
+        end))
         local code, message = everything(client)
         assert.equal("denied", code, right)
         assert.is_truthy(message:find("unix:" .. world.server.path, 1, true), message)
@@ -132,6 +168,314 @@ describe("the documented rights", function()
         clean(client)
         world.cli("ACL", "DELUSER", "locks")
       end
+    end
+  end)
+end)
+
+-- What every kind needs, and what each of these needs beside it. A partner of the same user waits
+-- meanwhile.
+describe("the rights documented for", function()
+  local PARTNER = [[
+    local process = require "spec.support.process"
+    local client = require("holdfast").new {
+      url = arg[1], prefix = "lock:", name = "partner", command_timeout = 10,
+    }
+    %s
+    client:close()
+  ]]
+
+  local function partner(code)
+    return world.program {
+      code = PARTNER:format(code),
+      args = { ("unix://locks:secret@%s?db=1"):format(world.server.path) },
+    }
+  end
+
+  -- The result of the first of these calls that fails; true: none does.
+  local function all(steps)
+    for _, step in ipairs(steps) do
+      local done, message, code = step[1][step[2]](step[1], step[3], step[4])
+      if done == nil then return nil, message, code end
+    end
+    return true
+  end
+
+  local function is_refused() return #world.cli("ACL", "LOG") > 0 end
+
+  local function await_waiters(lock, count)
+    process.wait_until(function()
+      local info = lock:info()
+      return not info or info.waiters == count or is_refused()
+    end, 20)
+  end
+
+  -- Until the partner is done, or something was refused.
+  local function await_end(child)
+    process.wait_until(function() return child:status() or is_refused() end, 20)
+    child:stop()
+  end
+
+  local function writes_and_reads(client)
+    local both = client:read_write_lock "rw"
+    local write, read = both:write(), both:read()
+    local done, message, code = all { { write, "acquire", 0 }, { read, "acquire", 0 } }
+    if not done then return nil, message, code end
+    local child = partner [[
+      local read = client:read_write_lock("rw"):read()
+      if read:acquire(20) then read:release() end
+    ]]
+    await_waiters(write, 1)
+    done, message, code = all {
+      { write, "release" }, { read, "acquire", 0 }, { read, "extend", 20 }, { read, "release" },
+      { read, "release" }, { write, "acquire", 20 }, { write, "force_release" }, { read, "info" },
+    }
+    await_end(child)
+    return done, message, code
+  end
+
+  local function takes_permits(client)
+    local pool = client:semaphore("pool", { permits = 3 })
+    local permit, message, code = pool:acquire(2, 0)
+    if not permit then return nil, message, code end
+    local child = partner [[
+      local permit = client:semaphore("pool"):acquire(2, 20)
+      if permit then permit:release() end
+    ]]
+    await_waiters(pool, 1)
+    local done
+    done, message, code = all {
+      { permit, "extend", 20 }, { permit, "release" }, { pool, "set_permits", 4 },
+      { pool, "info" },
+    }
+    await_end(child)
+    return done, message, code
+  end
+
+  local LIST, TIMEOUTS = "redisson_lock_queue:{lock:fair}", "redisson_lock_timeout:{lock:fair}"
+
+  local function in_its_database(...)
+    world.cli("SELECT", 1)
+    world.cli(...)
+    world.cli("SELECT", 0)
+  end
+
+  -- Behind one that is dead, and before one of Java's.
+  local function stands_in_the_list(client)
+    local lock = client:fair_lock "fair"
+    local done, message, code = all { { lock, "acquire", 0 }, { lock, "acquire", 0 } }
+    if not done then return nil, message, code end
+    in_its_database("RPUSH", LIST, "dead")
+    local child = partner [[
+      local lock = client:fair_lock("fair")
+      if lock:acquire(20) then lock:release() end
+    ]]
+    await_waiters(lock, 2)
+    in_its_database("RPUSH", LIST, JAVA)
+    in_its_database("ZADD", TIMEOUTS, (os.time() + 300) * 1000, JAVA)
+    local gives_up = partner 'client:fair_lock("fair"):acquire(0.1)'
+    await_end(gives_up)
+    done, message, code = all {
+      { lock, "extend", 20 }, { lock, "check" }, { lock, "info" }, { lock, "release" },
+      { lock, "release" },
+    }
+    await_end(child)
+    in_its_database("DEL", LIST, TIMEOUTS)
+    if not done then return nil, message, code end
+    return all { { lock, "acquire", 20 }, { lock, "force_release" } }
+  end
+
+  local function counts(client)
+    local latch = client:latch "latch"
+    local done, message, code = all { { latch, "set", 2 }, { latch, "count" } }
+    if not done then return nil, message, code end
+    -- it stays for as long as a subscription may linger
+    local child = partner 'client:latch("latch"):wait(20) require("spec.support.sys").sleep(3)'
+    process.wait_until(function()
+      return is_refused() or #world.cli("PUBSUB", "CHANNELS", "*latch*") > 0
+    end, 20)
+    done, message, code = all {
+      { latch, "count_down" }, { latch, "count_down" }, { latch, "set", 1 }, { latch, "delete" },
+    }
+    await_end(child)
+    return done, message, code
+  end
+
+  local function takes_plain_permits(client)
+    local pool = client:plain_semaphore "pool"
+    local done, message, code = all {
+      { pool, "set", 3 }, { pool, "acquire", 2 }, { pool, "release", 1 }, { pool, "drain" },
+    }
+    if not done then return nil, message, code end
+    local child = partner [[
+      local pool = client:plain_semaphore("pool")
+      if pool:acquire(1, 20) then pool:release() end
+      while (pool:available() or 0) > 0 do process.sleep(0.01) end
+    ]]
+    process.wait_until(function()
+      return is_refused() or #world.cli("PUBSUB", "CHANNELS", "redisson_sc:*") > 0
+    end, 10)
+    done, message, code = all { { pool, "add", 3 }, { pool, "available" } }
+    process.wait_until(function()
+      return is_refused() or #world.cli("PUBSUB", "CHANNELS", "redisson_sc:*") == 0
+    end, 10)
+    if done then done, message, code = all { { pool, "delete" } } end
+    await_end(child)
+    return done, message, code
+  end
+
+  local KINDS = {
+    ["read_write.md"] = writes_and_reads, ["semaphore.md"] = takes_permits,
+    ["fair.md"] = stands_in_the_list, ["latch.md"] = counts,
+    ["plain_semaphore.md"] = takes_plain_permits,
+  }
+
+  for page, scenario in pairs(KINDS) do
+    it(page .. " are enough, and each of them is needed", function()
+      local more = rights.documented_for(page)
+      world.cli("ACL", "LOG", "RESET")
+      local client = client_of((rights.documented()), table.concat(more, " "))
+      local done, message = scenario(client)
+      assert.is_truthy(done, message)
+      assert.same({}, rights.refused(world.server))
+      clean(client)
+      for _, right in ipairs(more) do
+        world.cli("ACL", "DELUSER", "locks")
+        world.cli("ACL", "LOG", "RESET")
+        world.cli("SCRIPT", "FLUSH")
+        client = client_of((rights.documented()), table.concat(copy(more, function(word)
+          return word ~= right
+        end), " "))
+        scenario(client)
+        assert.is_true(is_refused(), right)
+        world.cli("ACL", "SETUSER", "locks", right)
+        clean(client)
+      end
+    end)
+  end
+
+  it("a lock are enough for leaders", function()
+    world.cli("ACL", "LOG", "RESET")
+    local client = client_of((rights.documented()))
+    local result = assert(client:lead("boss", { once = true }, function(term)
+      return term:is_leader() and "led"
+    end))
+    assert.is_truthy(result)
+    assert.same({}, rights.refused(world.server))
+    clean(client)
+  end)
+
+  it("a lock are enough to tell who waits for whom, with +scan", function()
+    world.cli("ACL", "LOG", "RESET")
+    local client = client_of((rights.documented()), "+scan")
+    local held = assert(client:lock("a"):acquire(0))
+    local child = partner 'client:lock("a"):acquire(20):release()'
+    assert(process.wait_until(function()
+      for _, wait in ipairs(assert(client:deadlocks()).waits) do
+        if wait.name == "partner" then return true end
+      end
+    end, 20))
+    assert(held:release())
+    assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
+    for _, entry in ipairs(world.cli("ACL", "LOG")) do -- what a long wait sends, and may be refused
+      assert.matches("^redisson_lock__channel:", entry[8])
+    end
+    clean(client)
+  end)
+
+  it("one server are enough for each of several, in shards and in a quorum", function()
+    local urls = {}
+    for i, server in ipairs { world.server, world.another() } do
+      local rule = { "ACL", "SETUSER" }
+      for _, word in ipairs((rights.documented())) do rule[#rule + 1] = word end
+      for _, page in ipairs { "read_write.md", "semaphore.md", "fair.md", "latch.md" } do
+        for _, word in ipairs(rights.documented_for(page)) do rule[#rule + 1] = word end
+      end
+      assert.equal("OK", server:cli(rule))
+      urls[i] = ("unix://locks:secret@%s"):format(server.path)
+    end
+    local shards = holdfast.new { servers = urls, mode = "shards", prefix = "lock:" }
+    for i = 1, 8 do
+      local lock, fair = shards:lock("l" .. i), shards:fair_lock("f" .. i)
+      assert(lock:acquire(0):release())
+      assert(fair:acquire(0):release())
+      assert(shards:semaphore("s" .. i, { permits = 1 }):acquire(1, 0)):release()
+      assert(shards:read_write_lock("r" .. i):read():acquire(0):release())
+      local latch = shards:latch("c" .. i)
+      assert(latch:set(1))
+      assert.equal(0, latch:count_down())
+    end
+    shards:close()
+    local quorum = holdfast.new { servers = urls, mode = "quorum", prefix = "lock:" }
+    assert(quorum:lock("q"):acquire(0):release())
+    quorum:close()
+    for _, server in ipairs { world.server, world.servers[1] } do
+      assert.same({}, rights.refused(server))
+      server:cli("FLUSHALL")
+    end
+  end)
+end)
+
+describe("the rights documented for the command", function()
+  local function user(words)
+    world.cli("ACL", "DELUSER", "locks")
+    client_of((rights.documented()), table.concat(words, " ")):close()
+  end
+
+  local function run(...)
+    local env = { HOLDFAST_URL = ("unix://locks:secret@%s"):format(world.server.path) }
+    return command.run(nil, { env = env, ... })
+  end
+
+  -- → what a job's lock looks like from outside, and what each verb says
+  local function everything_of_command()
+    local child = command.start(nil, { "hold", "--name", "nightly", "lock:a",
+      env = { HOLDFAST_URL = ("unix://locks:secret@%s"):format(world.server.path) } })
+    assert.is_truthy(child:wait_output("^lock:a %d+\n", 20), child:output())
+    assert.is_truthy(process.wait_until(function()
+      return #world.cli("KEYS", "holdfast_client:*") == 1
+    end, 30))
+    local said = {}
+    local function add(...) said[#said + 1] = ("%d %s"):format(...) end
+    add(run("run", "-n", "lock:b", "lock:c", "--", "true"))
+    add(run("run", "--idempotent", "1h", "lock:a", "-n", "-E", "5", "--", "true"))
+    add(run("run", "--idempotent", "1h", "lock:done", "--", "true"))
+    add(run("ls"))
+    add(run("ls", "--mutex"))
+    add(run("top", "--interval", "0.1"))
+    add(run("show", "lock:a"))
+    add(run("show", "lock:done"))
+    add(run("break", "-y", "lock:done"))
+    add(run("break", "-y", "lock:a"))
+    add(run("ping"))
+    child:kill("KILL")
+    child:wait(20)
+    world.cli("FLUSHALL")
+    return table.concat(said, "\n")
+  end
+
+  it("are enough for each verb", function()
+    user(rights.documented_for_command())
+    local said = everything_of_command()
+    for _, pattern in ipairs {
+      "^0 \n5 holdfast run: [^\n]+ held by another owner[^\n]+\n\n0 \n",
+      "\nlock:a +%S+ pid %d+ nightly ", "\nlock:done +done ",
+      "\n0 1 lock, ", "\nwho +%S+ pid %d+ nightly\n", "\ndone +for 3",
+      "\n0 lock:done: may run again", "\n0 lock:a: broken",
+      "\n0 answers in ",
+    } do
+      assert.matches(pattern, said)
+    end
+  end)
+
+  it("are needed, each of them", function()
+    user(rights.documented_for_command())
+    local function shape(said)
+      return (said:gsub("%d[%d.]+", "N"):gsub("%x+%-%x+%-%x+%-%x+%-%x+:%d", "U"))
+    end
+    local all = shape(everything_of_command())
+    for _, right in ipairs(rights.documented_for_command()) do
+      user(copy(rights.documented_for_command(), function(word) return word ~= right end))
+      assert.are_not.equal(all, shape(everything_of_command()), right)
     end
   end)
 end)

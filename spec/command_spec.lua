@@ -4,7 +4,8 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 
-local PATIENCE = 20
+local PATIENCE = 40
+local GRANT = 20 -- seconds between two looks of a waiter that is told nothing
 
 local function answers(path)
   local fd = sys.connect_unix(path)
@@ -41,7 +42,9 @@ describe("holdfast", function()
     return child
   end
 
-  local function hold(key) return hold_by_command(key, "--", "sh", "-c", "echo ready; exec sleep 60") end
+  local function hold(key)
+    return hold_by_command(key, "--", "sh", "-c", "echo ready; exec sleep 60")
+  end
 
   describe("ls", function()
     it("lists what is held, and nothing else", function()
@@ -66,7 +69,7 @@ describe("holdfast", function()
       acquire("other")
       local code, output = run("ls", "--json", "jobs:*")
       assert.equal(0, code)
-      assert.matches('^{"key":"jobs:a\\u000a?\\?n?\\u00ff","held":true,"mutex":false,"owner":"[%x:-]+","holds":1,' ..
+      assert.matches('^{"key":"jobs:a\\u000a?\\?n?\\u00ff","held":true,"mutex":false,"owner":"[%x:-]+",.*"holds":1,' ..
         '"ttl":[%d.]+,"token":%d+,"waiters":0}\n$', (output:gsub("\\n", "\\u000a")))
     end)
 
@@ -90,7 +93,7 @@ describe("holdfast", function()
         if words[7] == "TYPE" then return nil, "ERR syntax error", "server" end
         return real(c, words)
       end
-      local list = assert(locks.scan(client):all())
+      local list = assert(locks.all(client))
       assert.equal(1, #list)
     end)
 
@@ -99,7 +102,7 @@ describe("holdfast", function()
       server:cli("SET", "text", ("x"):rep(40))
       assert.same({ 0, "" }, { run("ls") })
       local _, output = run("ls", "--mutex")
-      assert.matches("\nm +[%x:-]+ +1 [^\n]+\n$", output)
+      assert.matches("\nm +[^\n]+ 1 [^\n]+\n$", output)
     end)
 
     it("gives 69 for a server that is not there", function()
@@ -107,24 +110,134 @@ describe("holdfast", function()
     end)
   end)
 
+  describe("on several servers", function()
+    local servers, list, quorum
+
+    before_each(function()
+      servers = redis.several(3)
+      local urls = {}
+      for i, each in ipairs(servers) do urls[i] = each:url() end
+      list, quorum = table.concat(urls, ","),
+        holdfast.new { servers = urls, mode = "quorum", name = "lua-owner" }
+    end)
+    after_each(function()
+      quorum:close()
+      for _, each in ipairs(servers) do each:stop() end
+    end)
+
+    -- Of a holder in Lua and a job, who have told who they are.
+    local function named(words)
+      local code, output
+      assert(process.wait_until(function()
+        code, output = command.run(server, words)
+        return output:find("lua%-owner") and output:find("nightly")
+      end, PATIENCE), output)
+      assert.equal(0, code)
+      return output
+    end
+
+    it("ls and top name the holders, also while one server is away", function()
+      local lock = assert(quorum:lock("from:lua"):acquire())
+      local job = command.start(server, {
+        "run", "--servers", list, "--name", "nightly", "from:job", "--", "sleep", "60",
+      })
+      servers[1]:cli("HSET", "from:minority", "b983c153-7421-869a-addb-44fb92259a1b:1", 1)
+      servers[1]:cli("PEXPIRE", "from:minority", 60000)
+      for _, away in ipairs { false, true } do
+        if away then servers[3]:kill("KILL") end
+        local output = named { "ls", "--servers", list }
+        assert.matches("\nfrom:job +%S+ pid " .. job.pid .. " nightly +1 ", output)
+        assert.matches("\nfrom:lua +%S+ pid %d+ lua%-owner +1 +[%d.]+ s ", output)
+        assert.is_nil(output:find("minority", 1, true))
+        assert.equal(3, select(2, output:gsub("\n", "")))
+        output = named { "top", "--servers", list, "--interval", "0.1" }
+        assert.matches("^2 locks, 0 waiters, 0.0 hand%-offs/s\n", output)
+        assert.is_nil(output:find("minority", 1, true))
+      end
+      servers[2]:kill("KILL")
+      assert.equal(69, (command.run(server, { "ls", "--servers", list })))
+      job:kill("KILL")
+      job:wait(PATIENCE)
+      lock:release()
+    end)
+
+    it("ls tells mutexes and jobs that are done, show and break too", function()
+      local mutex = assert(quorum:mutex("m"):acquire())
+      assert.matches("\nm +%S+ ", (select(2,
+        command.run(server, { "ls", "--mutex", "--servers", list }))))
+      mutex:release()
+      assert.equal(0, (command.run(server, { "run", "--servers", list, "--idempotent", "60", "once",
+        "--", "true" })))
+      assert.matches("\nonce +done ", (select(2, command.run(server, { "ls", "--servers", list }))))
+      assert.matches("\ndone +for ", (select(2,
+        command.run(server, { "show", "--servers", list, "once" }))))
+      assert.equal(0, (command.run(server, { "break", "--yes", "--servers", list, "once" })))
+      assert.same({ 0, "" }, { command.run(server, { "ls", "--servers", list }) })
+    end)
+  end)
+
   describe("show", function()
     it("tells who holds and who waits", function()
       local holder = hold("k")
       local waiter = command.start(server, { "run", "--name", "second", "k", "--", "true" })
-      assert(process.wait_until(function() return client:lock("k"):info().waiters == 1 end, PATIENCE))
+      assert(process.wait_until(function()
+        return client:lock("k"):info().waiters == 1
+      end, PATIENCE))
+      assert(process.wait_until(function()
+        return #server:cli("KEYS", "holdfast_client:*") == 2
+      end, PATIENCE))
       local code, output = run("show", "k")
       assert.equal(0, code)
-      assert.matches("key +k\nstate +held\nowner +[%x:-]+\nwho +%S+ pid " .. holder.pid .. " nightly job\n", output)
+      assert.matches("key +k\nstate +held\nowner +[%x:-]+\nwho +%S+ pid " .. holder.pid
+        .. " nightly job\n", output)
       assert.matches("\nholds +1\nttl +[%d.]+ s\ntoken +%d+\nwaiters +1\n", output)
       assert.matches("\n +1 +%S+ pid " .. waiter.pid .. " second\n$", output)
       code, output = run("show", "--json", "k")
       assert.equal(0, code)
       assert.matches('"host":"[^"]+","pid":' .. holder.pid .. ',"name":"nightly job"', output, 1)
-      assert.matches('"queue":%[{"owner":"[%x:-]+","host":"[^"]+","pid":' .. waiter.pid .. ',"name":"second"}%]', output)
+      assert.matches('"queue":%[{"owner":"[%x:-]+","host":"[^"]+","pid":' .. waiter.pid
+        .. ',"name":"second"}%]', output)
       waiter:kill("TERM")
       holder:kill("TERM")
       assert.same({ "exit", 143 }, { waiter:wait(PATIENCE) })
       assert.same({ "exit", 143 }, { holder:wait(PATIENCE) })
+    end)
+
+    it("tells who waits for a key with braces", function()
+      acquire("a{b}c")
+      local waiter = command.start(server, { "run", "--name", "patient", "a{b}c", "--", "true" })
+      assert(process.wait_until(function()
+        return client:lock("a{b}c"):info().waiters == 1
+      end, PATIENCE))
+      assert(process.wait_until(function()
+        return #server:cli("KEYS", "holdfast_client:*") == 2
+      end, PATIENCE))
+      assert.matches("\nwaiters +1\n +1 +%S+ pid " .. waiter.pid .. " patient\n$",
+        (select(2, run("show", "a{b}c"))))
+      waiter:kill("TERM")
+      assert.same({ "exit", 143 }, { waiter:wait(PATIENCE) })
+    end)
+
+    it("lists the waiters of a fair lock, and break tells the first of them", function()
+      local lock = client:fair_lock("k")
+      assert(lock:acquire(0))
+      local store = redis.start()
+      local waiter = process.lua { file = "spec/support/crowd_worker.lua",
+        args = { server:url(), store.path, "k", "waiter", "kind=fair", "grant_lease=" .. GRANT } }
+      assert(process.wait_until(function() return lock:info().waiters == 1 end, PATIENCE))
+      assert(process.wait_until(function()
+        return #server:cli("KEYS", "holdfast_client:*") == 2
+      end, PATIENCE))
+      local code, output = run("show", "k")
+      assert.equal(0, code)
+      assert.matches("\nstate +held\n", output)
+      assert.matches("\nwaiters +1\n +1 +%S+ pid " .. waiter.pid .. "\n$", output)
+      local from = process.now()
+      assert.equal(0, (run("break", "--yes", "k")))
+      assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) }, waiter:output())
+      assert.is_true(process.now() - from < GRANT / 2)
+      assert.is_nil((lock:release()))
+      store:stop()
     end)
 
     it("gives 1 for a free lock", function()
@@ -136,6 +249,33 @@ describe("holdfast", function()
     it("gives 73 for what is no lock", function()
       server:cli("RPUSH", "list", 1)
       assert.equal(73, (run("show", "list")))
+    end)
+
+    it("gives 73 for a hash that is no lock", function()
+      server:cli("HSET", "user", "name", "bob", "age", 5)
+      server:cli("HSET", "visits", "today", 5)
+      server:cli("HSET", "one", "name", "bob")
+      server:cli("EXPIRE", "one", 60)
+      local why = { user = "it has 2 fields", visits = "it has no TTL",
+        one = "its field is no count of holds" }
+      for key, text in pairs(why) do
+        local expected = ('holdfast show: "%s" holds a hash that is no lock: %s\n'):format(key,
+          text)
+        assert.same({ 73, expected }, { run("show", key) })
+      end
+    end)
+
+    it("does not take a lock for something else that is released while it is read", function()
+      acquire("k")
+      local core, locks = require "holdfast.core", require "holdfast.command.locks"
+      local real = core.client.command
+      finally(function() core.client.command = real end)
+      core.client.command = function(c, words, ...)
+        if words[1] == "HLEN" then server:cli("DEL", "k") end
+        return real(c, words, ...)
+      end
+      assert(locks.inspect(client, "k"))
+      assert.is_false(assert(locks.inspect(client, "k")).held)
     end)
 
     it("shows a mutex", function()
@@ -156,10 +296,91 @@ describe("holdfast", function()
     it("takes the lock away and passes it on with --yes", function()
       acquire("k")
       local waiter = command.start(server, { "run", "k", "--", "echo", "ran" })
-      assert(process.wait_until(function() return client:lock("k"):info().waiters == 1 end, PATIENCE))
+      assert(process.wait_until(function()
+        return client:lock("k"):info().waiters == 1
+      end, PATIENCE))
       assert.same({ 0, "k: broken\n" }, { run("break", "--yes", "k") })
       assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
       assert.same({ 1, "k: was free\n" }, { run("break", "-y", "k") })
+    end)
+  end)
+
+  describe("break", function()
+    it("leaves alone what is no lock", function()
+      server:cli("HSET", "user", "name", "bob", "age", 5)
+      server:cli("HSET", "visits", "today", 5)
+      server:cli("HSET", "today", "visits", 5)
+      server:cli("EXPIRE", "today", 60)
+      server:cli("SET", "counter", 5)
+      server:cli("SET", "session", ("x"):rep(40), "EX", 60)
+      server:cli("RPUSH", "list", 1)
+      for _, key in ipairs { "user", "visits", "today", "counter", "session", "list" } do
+        local code, output = run("break", "--yes", key)
+        assert.equal(73, code, key)
+        assert.matches("^holdfast break: [^\n]+\n$", output)
+        assert.equal(1, server:cli("EXISTS", key))
+      end
+      assert.matches('"counter" holds a string that is no lock: .*%-%-mutex',
+        (select(2, run("break", "-y", "counter"))))
+    end)
+
+    it("takes what others have locked", function()
+      acquire("named", { owner = "somebody" })
+      server:cli("HSET", "java", "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33", 2)
+      server:cli("PEXPIRE", "java", 60000)
+      server:cli("SET", "redis-py", "c0ffee", "PX", 60000)
+      keep(client:mutex("m"))
+      for _, key in ipairs { "named", "java", "m" } do
+        assert.same({ 0, key .. ": broken\n" }, { run("break", "-y", key) })
+      end
+      assert.same({ 0, "redis-py: broken\n" }, { run("break", "-y", "--mutex", "redis-py") })
+    end)
+  end)
+
+  describe("a job that is done", function()
+    local function once(key) return (run("run", "--idempotent", "1h", key, "--", "true")) end
+
+    it("is shown and listed", function()
+      assert.equal(0, once("jobs:a"))
+      local code, output = run("show", "jobs:a")
+      assert.equal(1, code)
+      assert.matches("state +free\ndone +for 3[56]%d%d%.%d s more\n", output)
+      assert.matches('"held":false,.*"done_ttl":3[56]',
+        (select(2, run("show", "--json", "jobs:a"))))
+      acquire("jobs:a")
+      acquire("jobs:b")
+      for _, words in ipairs { { "ls" }, { "ls", "jobs:*" }, { "ls", "*jobs*" } } do
+        code, output = run((table.unpack or unpack)(words))
+        assert.equal(0, code)
+        assert.matches("^KEY[^\n]+\njobs:a +[^\n]+\njobs:a +done +%- +3[56]%d%d%.%d s +%- +%-\njobs:b [^\n]+\n$",
+          output)
+      end
+      assert.matches('{"key":"jobs:a","held":false,"done":true,"mutex":false,"ttl":3',
+        (select(2, run("ls", "--json"))), 1, true)
+      assert.same({ 0, "" }, { run("ls", "other*") })
+      assert.matches("^2 locks", (select(2, run("top", "--interval", "0.1"))))
+    end)
+
+    it("runs again when break lets it", function()
+      assert.equal(0, once("jobs:a"))
+      assert.equal(79, once("jobs:a"))
+      assert.same({ 0, "jobs:a: may run again\n" }, { run("break", "--yes", "jobs:a") })
+      assert.same({ 1, "jobs:a: was free\n" }, { run("break", "--yes", "jobs:a") })
+      assert.equal(0, once("jobs:a"))
+      acquire("jobs:a")
+      assert.same({ 0, "jobs:a: broken\n" }, { run("break", "--yes", "jobs:a") })
+      assert.equal(79, once("jobs:a"))
+    end)
+
+    it("is not let run again while it runs", function()
+      local records = require "holdfast.command.records"
+      local child = hold_by_command("--idempotent", "60", "k", "--", "sh", "-c",
+        "echo ready; exec sleep 60")
+      assert.is_nil(records.ttl(client, "k"))
+      assert.is_false(records.forget(client, "k"))
+      assert.equal(1, server:cli("EXISTS", "holdfast_once:k"))
+      child:kill("TERM")
+      assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
   end)
 
@@ -168,8 +389,21 @@ describe("holdfast", function()
       acquire("k")
       local code, output = run("top", "--interval", "0.1")
       assert.equal(0, code)
-      assert.matches("^1 locks, 0 waiters, 0.0 hand%-offs/s\nKEY +HOLDER +HELD +TTL +WAITERS +HAND%-OFFS/S\n", output)
+      assert.matches("^1 lock, 0 waiters, 0.0 hand%-offs/s\nKEY +HOLDER +HELD +TTL +WAITERS +HAND%-OFFS/S\n", output)
       assert.matches("\nk +%S", output)
+    end)
+
+    it("reads a lock once in each of its two looks", function()
+      for i = 1, 100 do acquire("many:" .. i) end
+      local monitor = server:monitor()
+      local _, output = run("top", "--interval", "0.1", "many:*")
+      assert.matches("^100 locks", output)
+      local asked = 0
+      for _, entry in ipairs(monitor:commands()) do
+        if not entry.script then asked = asked + 1 end
+      end
+      monitor:close()
+      assert.is_true(asked < 350, asked .. " commands") -- the third for each is its HLEN
     end)
   end)
 
@@ -189,7 +423,9 @@ describe("holdfast", function()
       local code, output = run("bench", "--cycles", "20", "--workers", "2")
       assert.equal(0, code, output)
       assert.matches("uncontended +[%d.]+ +%d+\nhand%-off, 2 processes +[%d.]+ +%d+\n$", output)
-      for _, key in ipairs(server:cli("KEYS", "*")) do assert.is_true(server:cli("TTL", key) <= 60) end
+      for _, key in ipairs(server:cli("KEYS", "*")) do
+        assert.is_true(server:cli("TTL", key) <= 61) -- a token_ttl of 60 s
+      end
     end)
   end)
 
@@ -209,27 +445,65 @@ describe("holdfast", function()
     end)
 
     it("gives the version", function()
-      assert.same({ 0, "holdfast scm\n" }, { run("--version") })
+      local text = "holdfast " .. holdfast._VERSION .. "\n"
+      assert.same({ 0, text }, { run("--version") })
+      assert.same({ 0, text }, { run("-V") })
+    end)
+
+    it("is there by -h, and by the verb's name", function()
+      local _, overview = run("--help")
+      assert.same({ 0, overview }, { run("-h") })
+      assert.same({ 0, overview }, { run("help") })
+      local _, text = run("run", "--help")
+      assert.matches("75 the lock was lost", text, 1, true)
+      assert.same({ 0, text }, { run("run", "-h") })
+      assert.same({ 0, text }, { run("help", "run") })
+      assert.is_nil(select(2, run("bench", "--help")):find("--worker ", 1, true))
     end)
   end)
+end)
 
-  describe("identity", function()
-    it("is refreshed while the job runs, and outlives a wait", function()
-      local identity = require "holdfast.command.identity"
-      local who = identity.new(client, "host", 7, "a name")
-      who:tell_for_wait(100)
-      assert.is_true(server:cli("TTL", who.key) > 3600)
-      who:keep(10)
-      assert.is_true(server:cli("TTL", who.key) <= 3600)
-      server:cli("DEL", who.key)
-      who:keep(11)
-      assert.equal(0, server:cli("EXISTS", who.key))
-      who:keep(10 + 1200)
-      assert.equal("host 7 a name", server:cli("GET", who.key))
-      assert.same({ host = "host", pid = 7, name = "a name" }, identity.of(client, client:lock("k"):owner()))
-      who:forget()
-      assert.equal(0, server:cli("EXISTS", who.key))
-    end)
+-- ---- as it is installed ----
+
+describe("the installed command", function()
+  local directory
+
+  local function shell(script)
+    local child = command.other { "sh", "-ec", script }
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+    return child:output()
+  end
+
+  before_each(function()
+    directory = process.directory()
+    local version = _VERSION:match("%d%.%d")
+    shell(([[
+      cd %s && mkdir -p "a b/bin" "a b/share/lua/%s" "a b/lib/lua/%s" links
+      ln -s "$OLDPWD/lua/holdfast" "a b/share/lua/%s/holdfast"
+      ln -s "$OLDPWD/%s/%s/holdfast" "a b/lib/lua/%s/holdfast"
+      cp "$OLDPWD/bin/holdfast" "a b/bin/holdfast"
+    ]]):format(directory, version, version, version, process.build, process.flavour, version))
+  end)
+  after_each(function() process.remove(directory) end)
+
+  local function version_by(path)
+    return shell(("cd %s && unset LUA_PATH LUA_CPATH LUA_INIT && '%s' %s --version"):format(
+      directory, sys.interpreter(), path))
+  end
+
+  it("finds its modules beside its place", function()
+    local expected = "holdfast " .. holdfast._VERSION .. "\n"
+    assert.equal(expected, version_by("'a b/bin/holdfast'"))
+    assert.equal(expected, version_by(directory .. "/'a b/bin/holdfast'"))
+    assert.equal(expected, shell(
+      ("cd '%s/a b/bin' && unset LUA_PATH LUA_CPATH LUA_INIT && '%s' holdfast --version"):format(
+        directory, sys.interpreter())))
+  end)
+
+  it("finds them through links", function()
+    shell(("cd %s/links && ln -s '../a b/bin/holdfast' 'it''s' && ln -s it''s holdfast"):format(directory))
+    assert.equal("holdfast " .. holdfast._VERSION .. "\n", version_by("links/holdfast"))
+    assert.equal("holdfast " .. holdfast._VERSION .. "\n", version_by("links/it''s"))
   end)
 end)
 
@@ -243,7 +517,8 @@ describe("the documents of the command", function()
     return text
   end
 
-  local VERBS = { "run", "ls", "show", "top", "break", "ping", "bench" }
+  local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break",
+    "ping", "bench" }
   local INTERNAL = { worker = true }
 
   it("name every exit code", function()
@@ -269,10 +544,41 @@ describe("the documents of the command", function()
     end
   end)
 
+  it("name no option that is not there", function()
+    local known = { help = true, version = true }
+    for _, verb in ipairs(VERBS) do
+      for _, option in ipairs(require("holdfast.command." .. verb).options) do
+        known[option[1]] = true
+        for _, alias in ipairs(option.aliases or {}) do known[alias] = true end
+      end
+    end
+    local man = read("docs/holdfast.1"):gsub("%.Bl[^\n]*", "")
+    for name in man:gmatch("%f[%-%w]%-(%l%l[%l-]*)") do
+      assert.is_true(known[name], "docs/holdfast.1: " .. name)
+    end
+    for path, text in pairs { ["docs/command.md"] = read("docs/command.md"),
+        ["completions/_holdfast"] = read("completions/_holdfast"),
+        ["completions/holdfast.bash"] = read("completions/holdfast.bash") } do
+      for name in text:gmatch("%f[%-%w]%-%-(%l[%l-]*)") do
+        assert.is_true(known[name], path .. ": " .. name)
+      end
+    end
+  end)
+
   it("pass mandoc", function()
     if not has("mandoc") then return pending("there is no mandoc") end
     local lint = command.other { "mandoc", "-Tlint", "-Wwarning", "docs/holdfast.1" }
     assert.same({ "exit", 0 }, { lint:wait(PATIENCE) })
+  end)
+
+  it("are read by the shells that they complete for", function()
+    for shell, path in pairs { bash = "completions/holdfast.bash",
+        zsh = "completions/_holdfast" } do
+      if has(shell) then
+        local child = command.other { shell, "-n", path }
+        assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+      end
+    end
   end)
 
   it("complete verbs, options and keys in bash", function()
@@ -285,15 +591,130 @@ describe("the documents of the command", function()
       . completions/holdfast.bash
       try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _holdfast; echo "<${COMPREPLY[*]}>"; }
       try holdfast b
+      try holdfast run --restart
+      try holdfast run --servers
+      try holdfast run --se
+      try holdfast help ho
       try holdfast run --min
       try holdfast show jo
       try holdfast run -w ""
+      try holdfast latch d
+      try holdfast latch --q
     ]]
     local child = command.other { "bash", "-c", script }
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
-    assert.equal("<break bench>\n<--min-hold>\n<jobs:backup>\n<>\n", child:output())
+    assert.equal("<break bench>\n<--restart-guard>\n<--servers>\n<--servers>\n<hold>\n" ..
+      "<--min-hold>\n<jobs:backup>\n<>\n<down delete>\n<--quiet>\n", child:output())
     assert(lock:release())
     client:close()
+  end)
+end)
+
+-- ---- over TLS ----
+
+describe("over TLS", function()
+  local certificates = require "spec.support.certificates"
+
+  local made, server, directory
+
+  setup(function()
+    made = certificates.make()
+    server = redis.start {
+      tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert, clients = "yes" },
+    }
+    directory = process.directory()
+  end)
+  teardown(function()
+    server:stop()
+    process.remove(directory)
+  end)
+
+  local function config(...)
+    local path = directory .. "/holdfast.conf"
+    local file = assert(io.open(path, "w"))
+    file:write(table.concat({ ... }, "\n"), "\n")
+    file:close()
+    return { HOLDFAST_URL = false, HOLDFAST_CONFIG = path }
+  end
+
+  local function run(words, env)
+    words.env = env or { HOLDFAST_URL = server:tls_url() }
+    return command.run(server, words)
+  end
+
+  -- The verb with the files in front of its own words.
+  local function with_files(name, ...)
+    local words = { name, "--ca", made.ca.cert, "--cert=" .. made.client.cert, "--key",
+      made.client.key }
+    for _, word in ipairs { ... } do words[#words + 1] = word end
+    return words
+  end
+
+  local function verb(...) return run(with_files(...)) end
+
+  it("every verb shows the certificate", function()
+    local client = holdfast.new(server:url())
+    local lock = assert(client:lock("held"):acquire())
+    assert.equal(0, (verb "ping"))
+    local code, output = verb "ls"
+    assert.equal(0, code)
+    assert.matches("\nheld ", output)
+    code, output = verb("show", "held")
+    assert.equal(0, code)
+    assert.matches("state +held", output)
+    assert.equal(0, (verb "top"))
+    assert.equal(0, (verb("bench", "--cycles", "20", "--workers", "2")))
+    assert.equal(0, (verb("break", "-y", "held")))
+    lock:release()
+    client:close()
+    code, output = verb("run", "k", "--", "echo", "ran")
+    assert.equal(0, code)
+    assert.matches("ran", output)
+  end)
+
+  it("the certificates stand in a file", function()
+    local env = config("url = " .. server:tls_url(), "ca = " .. made.ca.cert, "cert = "
+      .. made.client.cert,
+      "key = " .. made.client.key)
+    assert.equal(0, (run({ "ping" }, env)))
+    assert.equal(0, (run({ "run", "k", "--", "true" }, env)))
+    assert.equal(69, (run({ "ping", "--ca", made.other_ca.cert }, env)))
+  end)
+
+  it("those in a file are not for a server without TLS", function()
+    local env = config("ca = " .. made.ca.cert, "cert = " .. made.client.cert, "key = "
+      .. made.client.key)
+    assert.equal(0, (run({ "ping", "--url", server:url() }, env)))
+  end)
+
+  it("what is missing is told", function()
+    local code, output = run { "ping", "--ca", made.ca.cert }
+    assert.equal(69, code)
+    assert.matches("client certificate", output)
+    code, output = run { "ping", "--cert", made.client.cert }
+    assert.equal(64, code)
+    assert.matches("%-%-cert and %-%-key go together", output)
+    code, output = run({ "ping", "--url", server:url(), "--ca", made.ca.cert })
+    assert.equal(64, code)
+    assert.matches("%-%-ca, %-%-cert and %-%-key are for rediss://", output)
+    code, output = run({ "ping" }, config("url = " .. server:tls_url(), "cert = x"))
+    assert.equal(64, code)
+    assert.matches("cert and key in the file go together", output)
+  end)
+
+  it("servers of a quorum may have it or not", function()
+    local plain = redis.start()
+    finally(function() plain:stop() end)
+    local servers = table.concat({ server:tls_url(), plain:url() }, ",")
+    local code = run(with_files("run", "--servers", servers, "--idempotent", "60", "k", "--",
+      "true"), {
+      HOLDFAST_URL = false,
+    })
+    assert.equal(0, code)
+    local shown, output = run(with_files("show", "--servers", servers, "k"),
+      { HOLDFAST_URL = false })
+    assert.matches("done", output)
+    assert.equal(1, shown)
   end)
 end)
 
@@ -323,21 +744,22 @@ describe("on a terminal", function()
 
   local function types(...) tmux("send-keys", "-t", "spec", ...) end
 
-  -- The job reads the line that is typed. One that comes while the shell still changes the terminal's mode is delivered
-  -- with the next Enter.
+  -- The job reads the line that is typed. One that comes while the shell still changes the
+  -- terminal's mode is delivered with the next Enter.
   local function gets_words()
     local typed = 0
     types("words", "Enter")
     local got = process.wait_until(function()
       local seen = screen()
-      if seen:find("\nwords\n+words\nwent on\ncode 0") then return true end
+      if seen:find("\nwords\n+words\n+went on\n+code 0") then return true end
       typed = typed + 1
       if typed % 100 == 0 then types("Enter") end
     end, PATIENCE)
     assert(got, "the job does not get the line:\n" .. screen())
   end
 
-  -- The job's own child sleeps: a shell between its fork and its exec may miss a key that is typed then.
+  -- The job's own child sleeps: a shell between its fork and its exec may miss a key that is typed
+  -- then.
   local function sleeps(name)
     local tty = tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
     assert(process.wait_until(function()
@@ -356,9 +778,11 @@ describe("on a terminal", function()
     local file = assert(io.open(directory .. "/rc", "w"))
     file:write(command.shell_prelude(server), "\nPS1='$ '\n")
     file:close()
-    command.other { "tmux", "-D", "-S", directory .. "/tmux", "-f", "/dev/null" } -- ends with this program
+    -- ends with this program
+    command.other { "tmux", "-D", "-S", directory .. "/tmux", "-f", "/dev/null" }
     assert(process.wait_until(function() return answers(directory .. "/tmux") end, PATIENCE))
-    tmux("new-session", "-d", "-s", "spec", "-x", "100", "-y", "20", "bash --rcfile " .. directory .. "/rc -i")
+    tmux("new-session", "-d", "-s", "spec", "-x", "100", "-y", "20", "bash --rcfile " .. directory
+      .. "/rc -i")
     sees("^%$")
   end)
 
@@ -372,11 +796,11 @@ describe("on a terminal", function()
     local a, b = client:lock("aaa"), client:lock("bbb")
     assert(a:acquire())
     types("holdfast top --interval 0.1", "Enter")
-    sees("1 locks, 0 waiters.*KEY.*\naaa .*sort by")
+    sees("1 lock, 0 waiters.*KEY.*\naaa .*sort by")
     assert(b:acquire())
     sees("2 locks.*\naaa .*\nbbb ")
     local waiter = command.start(server, { "run", "bbb", "--", "true" })
-    sees("2 locks, 1 waiters")
+    sees("2 locks, 1 waiter,")
     types("w")
     sees("\nbbb .*\naaa ")
     types("k")
@@ -424,7 +848,7 @@ describe("on a terminal", function()
   end)
 
   it("a job that was stopped for too long is ended when it comes back without its lock", function()
-    types("holdfast run --lease 0.5 k -- sh -c 'echo rea''dy; head -n 1; echo went on'; echo code $?", "Enter")
+    types("holdfast run --lease 2 k -- sh -c 'echo rea''dy; head -n 1; echo went on'; echo code $?", "Enter")
     sleeps("head")
     types("C-z")
     sees("Stopped")

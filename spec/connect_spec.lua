@@ -1,10 +1,12 @@
 local core = require "holdfast.core"
+local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
 local lfs = require "lfs"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new {
-  tcp = true, password = "secret", users = { "app on >pass ~* &* +@all" }, conf = { "bind 127.0.0.1 -::1" },
+  tcp = true, password = "secret", users = { "app on >pass ~* &* +@all" },
+  conf = { "bind 127.0.0.1 -::1" },
 }
 
 before_each(world.open)
@@ -71,13 +73,14 @@ describe("a client connects", function()
   end)
 
   it("to no database that the server does not have", function()
-    local client = world.client { url = ("unix://:secret@%s?db=99"):format(world.server.path) }
+    local client = world.client { url = ("unix://:secret@%s?db=99"):format(world.server.path),
+      command_timeout = 20 }
     local started = process.now()
     local got, message, code = client:lock("k"):acquire(0)
     assert.is_nil(got)
     assert.matches("DB index", message)
     assert.equal("server", code)
-    assert.is_true(process.now() - started < 2)
+    assert.is_true(process.now() - started < 10)
   end)
 
   it("with a name", function()
@@ -89,27 +92,28 @@ describe("a client connects", function()
   end)
 
   it("once for many calls, and once more for its watchdog", function()
-    local client = world.client { name = "counted", lease = 0.15 }
+    local client = world.client { name = "counted", lease = 1.5 }
     local lock = client:lock("k")
     for _ = 1, 50 do assert(lock:acquire()) assert(lock:release()) end
-    assert.equal(1, client:stats().connections)
-    assert.equal(1, #connections("counted"))
+    assert.equal(0, client:stats().reconnects)
+    assert.is_true(client:stats().connections <= 2 and #connections("counted") <= 2)
     assert(lock:acquire())
-    process.sleep(0.3)
+    assert(process.wait_until(function() return client:stats().renewals > 0 end))
     assert(lock:release())
     assert.equal(2, client:stats().connections)
     assert.equal(2, #connections("counted"))
   end)
 
   it("without leaving a descriptor to the programs it starts", function()
-    local client = world.client { lease = 0.15 }
-    assert(client:lock("k"):acquire())
-    process.sleep(0.1)
+    local client = world.client { lease = 1.5 }
+    local held = assert(client:lock("k"):acquire())
+    assert(process.wait_until(function() return client:stats().renewals > 0 end))
     local pipe = io.popen("ls -l /proc/self/fd")
     local text = pipe:read("*a")
     pipe:close()
     -- the specs' own server connection is close-on-exec as well
     assert.is_nil(text:find("socket:", 1, true), text)
+    assert.is_true(held:is_held())
   end)
 end)
 
@@ -149,9 +153,11 @@ describe("a client connects again", function()
       ]],
       args = { world.server:url() },
     }
-    assert.is_truthy(process.wait_until(function() return #world.cli("PUBSUB", "CHANNELS") > 0 end, 3))
+    assert.is_truthy(process.wait_until(function()
+      return #world.cli("PUBSUB", "CHANNELS") > 0
+    end, 20))
     kill_all()
-    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("true\ttrue", child:output())
   end)
 
@@ -176,7 +182,7 @@ describe("a client connects again", function()
     local client = world.client()
     local lock = client:lock("k")
     assert(lock:acquire(0))
-    assert.is_truthy(process.wait_until(function() return #connections("holdfast") == 0 end, 5))
+    assert.is_truthy(process.wait_until(function() return #connections("holdfast") == 0 end, 20))
     assert(lock:release())
     world.cli("CONFIG", "SET", "timeout", 0)
   end)
@@ -188,14 +194,17 @@ describe("a connection that cannot be made", function()
     local listener, port = assert(sys.listen_tcp())
     local waiting = {}
     for i = 1, 65 do waiting[i] = assert(sys.connect_tcp(port)) end
-    local client = world.client { url = "redis://127.0.0.1:" .. port, connect_timeout = 0.25 }
+    local client = world.client { url = "redis://127.0.0.1:" .. port, connect_timeout = 0.25,
+      command_timeout = 20 }
     for _, wait in ipairs { 0, 0.1, 0.5 } do
       local started = process.now()
       local got, _, code = client:lock("k"):acquire(wait)
       local took = process.now() - started
       assert.is_nil(got)
       assert.equal("unreachable", code)
-      assert.is_true(took >= 0.1 and took < 0.25 + wait + 1, "took " .. took)
+      -- the later ones may join a connection that is being made
+      local least = wait == 0 and 0.25 or 0
+      assert.is_true(took >= least and took < 10, "took " .. took)
     end
     client:close()
     for _, fd in ipairs(waiting) do sys.close(fd) end
@@ -208,11 +217,12 @@ describe("a connection that cannot be made", function()
     local waiting = {}
     for i = 1, 65 do waiting[i] = assert(sys.connect_unix(path)) end
     local started = process.now()
-    local client = world.client { url = "unix://" .. path, connect_timeout = 0.25 }
+    local client = world.client { url = "unix://" .. path, connect_timeout = 0.25,
+      command_timeout = 20 }
     local got, _, code = client:lock("k"):acquire(0)
     assert.is_nil(got)
     assert.equal("unreachable", code)
-    assert.is_true(process.now() - started < 1.5)
+    assert.is_true(process.now() - started < 10)
     client:close()
     for _, fd in ipairs(waiting) do sys.close(fd) end
     sys.close(listener)
@@ -240,7 +250,7 @@ describe("after a fork", function()
       file:close()
       sys.exit(0)
     end
-    assert.is_truthy(process.wait_until(function() return (sys.wait(pid)) end, 10))
+    assert.is_truthy(process.wait_until(function() return (sys.wait(pid)) end, 30))
     local file = io.open(path)
     local text = file:read("*a")
     file:close()
@@ -271,7 +281,7 @@ describe("after a fork", function()
   end)
 
   it("the child's collector and close leave the parent's lock alone", function()
-    local client = world.client { lease = 0.4 }
+    local client = world.client { lease = 2 }
     local lock = client:lock("k")
     assert(lock:acquire())
     local handle = client:lock("other")
@@ -282,7 +292,7 @@ describe("after a fork", function()
       client:close()
       return true
     end))
-    process.sleep(0.6)
+    process.sleep(2.5)
     assert.is_true(lock:check())
     assert.is_true(handle:check())
     assert(handle:release()) assert(lock:release())
@@ -295,7 +305,7 @@ describe("after a fork", function()
     assert(lock:acquire()) assert(lock:release())
     local result = in_child(function()
       for _ = 1, 50 do
-        local own = assert(client:lock("k"):acquire(5))
+        local own = assert(client:lock("k"):acquire(20))
         local seen = own:info()
         assert(seen.owner == own:owner() and seen.holds == 1)
         assert(own:release())
@@ -304,16 +314,16 @@ describe("after a fork", function()
       return "done"
     end)
     assert.equal("ok done", result)
-    for _ = 1, 50 do assert(lock:acquire(5)) assert(lock:release()) end
-    assert.equal(1, client:stats().connections)
+    for _ = 1, 50 do assert(lock:acquire(20)) assert(lock:release()) end
+    assert.equal(0, client:stats().reconnects)
   end)
 
   it("the child renews its own locks", function()
-    local client = world.client { lease = 0.8 }
+    local client = world.client { lease = 2 }
     assert(client:ping())
     assert.equal("ok true", in_child(function()
       local lock = assert(client:lock("k"):acquire())
-      process.sleep(1.8)
+      process.sleep(2.5)
       local held = lock:check()
       lock:release()
       client:close()
@@ -325,7 +335,7 @@ describe("after a fork", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
-        local client = require("holdfast").new { url = arg[1], lease = 0.4 }
+        local client = require("holdfast").new { url = arg[1], lease = 2 }
         local lock = client:lock("k")
         assert(lock:acquire())
         local pid = assert(sys.fork())
@@ -334,17 +344,18 @@ describe("after a fork", function()
           os.exit(0, true)
         end
         while not sys.wait(pid) do sys.sleep(0.01) end
-        sys.sleep(0.6)
+        sys.sleep(2.5)
         print(lock:check(), lock:release())
       ]],
       args = { world.server:url() },
     }
-    assert.same({ "exit", 0 }, { child:wait(10) })
+    assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("true\ttrue", child:output())
   end)
 
   -- As a daemon does that closes all it has inherited.
-  it("the child's own files stay open, also under the numbers of the parent's connections", function()
+  it("the child's own files stay open, also under the numbers of the parent's connections",
+    function()
     local client = world.client()
     assert(client:lock("k"):acquire())
     local result = in_child(function()
@@ -371,20 +382,33 @@ describe("after a fork", function()
 
   it("an operation that the parent has begun through an event loop is over in the child", function()
     local client = core.client.new {
-      url = world.server:url(), connect_timeout = 1, command_timeout = 1, grant_lease = 1, external = true,
+      url = world.server:url(), connect_timeout = 1, command_timeout = 1, grant_lease = 1,
+      external = true,
     }
     local function begin(key)
-      local lock = core.lock.new(client, { client = client, key = key, lease = 30, wait = 10, token_ttl = 0 })
+      local lock = core.lock.new(client, { client = client, key = key, lease = 30, wait = 10,
+        token_ttl = 0 })
       return (core.lock.begin(lock, "acquire", 10))
     end
     core.engine.set_now(client, 1)
+    local function begin_all(...)
+      local locks = {}
+      for i, key in ipairs { ... } do
+        locks[i] = core.lock.new(client, { client = client, key = key, lease = 30, wait = 0,
+          token_ttl = 0 })
+      end
+      return (core.lock.begin_all(locks, "acquire_all"))
+    end
     local finished, collected, kept = begin("a"), begin("b"), begin("c")
+    local finished_all, collected_all = begin_all("e", "f"), begin_all("g", "h")
     assert.equal("ok interrupted", in_child(function()
+      assert(finished_all:is_done())
+      assert(select(3, finished_all:finish()) == "interrupted")
       assert(core.operation.is_done(finished))
       local got, message, code = core.operation.finish(finished)
       assert(not got and message:find("fork", 1, true))
       assert(not pcall(core.operation.finish, finished))
-      collected = nil
+      collected, collected_all = nil, nil
       collectgarbage()
       collectgarbage()
       assert(core.engine.output(client, 1) == nil)
@@ -394,7 +418,7 @@ describe("after a fork", function()
       return code
     end))
     assert.is_false(core.operation.is_done(kept))
-    for _, op in ipairs { finished, collected, kept } do
+    for _, op in ipairs { finished, collected, kept, finished_all, collected_all } do
       assert.equal("interrupted", select(3, core.operation.finish(op)))
     end
   end)
@@ -404,7 +428,7 @@ describe("after a fork", function()
     local results = {}
     for i = 1, 4 do
       results[i] = in_child(function()
-        local lock = assert(client:lock("k"):acquire(5))
+        local lock = assert(client:lock("k"):acquire(20))
         local owner = lock:owner()
         assert(lock:release())
         client:close()
@@ -417,5 +441,47 @@ describe("after a fork", function()
       assert.is_true(results[i] ~= results[i + 1])
     end
     client:close()
+  end)
+end)
+
+describe("a server's version", function()
+  local server
+
+  after_each(function()
+    server.stop()
+    server = nil
+  end)
+
+  -- The lock of a client of a server that says this of itself, and answers all else with an error.
+  local function lock_at(info)
+    server = fake.server { info = "# Server\r\n" .. info, reply = "-ERR from the program\r\n",
+      login = true }
+    return world.client { url = server.url, connect_timeout = 1, command_timeout = 1 }:lock("k")
+  end
+
+  local function refusal(info)
+    local got, message, code = lock_at(info):acquire(0)
+    assert.is_nil(got)
+    assert.equal("server", code)
+    assert.is_truthy(message:find("127.0.0.1:" .. server.port, 1, true), message)
+    return message
+  end
+
+  it("below 5.0 is refused at the connect, with its name and what is needed", function()
+    local message = refusal("redis_version:4.0.14\r\nredis_mode:standalone\r\n")
+    assert.matches("the server is Redis 4.0.14; holdfast needs Redis 5.0 or later", message, 1,
+      true)
+    server.stop()
+    assert.matches("Redis 3.2.12;", refusal("redis_version:3.2.12\r\n"), 1, true)
+  end)
+
+  it("of 5.0 or later, or one that is not known, is taken", function()
+    for _, info in ipairs { "redis_version:5.0.14\r\n",
+      "redis_version:7.2.4\r\nserver_name:valkey\r\n",
+      "redis_version:10.0.1\r\n", "redis_version:\r\n", "redis_version:unstable\r\n",
+      "redis_mode:standalone\r\n" } do
+      assert.matches("from the program", refusal(info), 1, true)
+      server.stop()
+    end
   end)
 end)

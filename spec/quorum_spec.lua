@@ -2,12 +2,13 @@
 
 local holdfast = require "holdfast"
 local crowd = require "spec.support.crowd"
+local leftovers = require "spec.support.leftovers"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new(false)
 
-local LEASE = 0.6
+local LEASE = 2 -- seconds
 
 local servers
 
@@ -40,7 +41,7 @@ local function standing(key)
 end
 
 local function wait_standing(key, count)
-  return process.wait_until(function() return standing(key) == count end, 5)
+  return process.wait_until(function() return standing(key) == count end, 20)
 end
 
 local function counter(server, key)
@@ -55,10 +56,10 @@ local function leaves_nothing()
       assert(process.wait_until(function()
         local found = server:leaks()
         for _, key in ipairs(found.keys) do
-          if not key:find("^redisson_lock_token:") then return false end
+          if not leftovers.may_stay(server, key) then return false end
         end
         return found.clients == 0
-      end, 5), ("server %d: left %s"):format(i, table.concat(server:leaks().keys, " ")))
+      end, 20), ("server %d: left %s"):format(i, table.concat(server:leaks().keys, " ")))
     end
     server:stop()
   end
@@ -131,10 +132,10 @@ describe("a quorum", function()
       assert(lock:release())
       print("out")
     ]] }
-    assert.truthy(holder:wait_output("in", 5))
+    assert.truthy(holder:wait_output("in", 20))
     local lock = quorum():lock("k")
     assert.truthy(lock:acquire(10))
-    assert.truthy(holder:wait_output("out", 5))
+    assert.truthy(holder:wait_output("out", 20))
     assert(lock:release())
   end)
 
@@ -164,7 +165,7 @@ describe("a quorum", function()
     servers[1]:kill("KILL")
     local other = quorum { servers = three }:lock("k")
     for _ = 1, 50 do assert.equal("busy", select(3, other:try_acquire())) end
-    assert.equal("busy", select(3, other:acquire(0.1)))
+    assert.equal("busy", select(3, other:acquire(1)))
     assert(lock:release())
     assert(other:acquire(5))
     assert(other:release())
@@ -195,7 +196,7 @@ describe("a quorum", function()
     assert.is_true(code == "no_quorum" or code == "conflict", code)
     assert.is_true(process.now() - from < 10)
     servers[3]:kill("CONT")
-    assert.truthy(process.wait_until(function() return standing("k") == 2 end, 5))
+    assert.truthy(process.wait_until(function() return standing("k") == 2 end, 20))
     for i = 1, 2 do servers[i]:cli("DEL", "k") end
   end)
 
@@ -216,7 +217,7 @@ describe("a quorum", function()
     local lock = quorum { lease = LEASE }:lock("k")
     assert(lock:acquire())
     servers[5]:kill() servers[2]:kill()
-    process.sleep(3 * LEASE)
+    process.sleep(1.5 * LEASE)
     assert.is_true(lock:is_held())
     assert.is_true(lock:check())
     assert(lock:release())
@@ -225,11 +226,11 @@ describe("a quorum", function()
 
   it("is told when a majority cannot renew it", function()
     local lost
-    local client = quorum { lease = LEASE, command_timeout = 0.2 }
+    local client = quorum { lease = LEASE, command_timeout = 1 }
     local lock = client:lock("k", { on_lost = function(_, reason) lost = reason end })
     assert(lock:acquire())
     for i = 1, 3 do servers[i]:kill() end
-    assert.truthy(process.wait_until(function() return not lock:is_held() end, 5))
+    assert.truthy(process.wait_until(function() return not lock:is_held() end, 20))
     assert.equal("unreachable", lock:lost())
     assert.equal("unreachable", lost)
     assert.equal("lost", select(3, lock:release()))
@@ -237,19 +238,22 @@ describe("a quorum", function()
   end)
 
   it("is told at the next renewal when a majority has forgotten it", function()
-    local lock = quorum { lease = 1.5 }:lock("k")
+    local lock = quorum { lease = 6 }:lock("k")
     assert(lock:acquire())
     assert.truthy(wait_standing("k", 5))
     for i = 1, 2 do servers[i]:restart(false) end
-    process.sleep(1)
-    assert.is_true(lock:is_held())
     assert.truthy(wait_standing("k", 5)) -- planted again
-    for i = 1, 3 do servers[i]:restart(false) end
+    assert.is_true(lock:is_held())
+    for i = 1, 3 do -- and has somebody else's, so that it cannot be planted again meanwhile
+      servers[i]:cli("EVAL", "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'rival', 1) "
+        .. "return redis.call('PEXPIRE', KEYS[1], 30000)", 1, "k")
+    end
     local from = process.now()
-    assert.truthy(process.wait_until(function() return not lock:is_held() end, 5))
-    assert.is_true(process.now() - from < 1.4, "only told by the end of its lease")
-    assert.equal("deleted", lock:lost())
+    assert.truthy(process.wait_until(function() return not lock:is_held() end, 20))
+    assert.is_true(process.now() - from < 3.5, "only told by the end of its lease")
+    assert.equal("taken", lock:lost())
     assert.equal("lost", select(3, lock:release()))
+    for i = 1, 3 do servers[i]:cli("DEL", "k") end
   end)
 
   it("gives nobody the lock by servers that have forgotten it, with restart_guard", function()
@@ -257,7 +261,7 @@ describe("a quorum", function()
     local other = quorum { lease = 2, restart_guard = 3 }:lock("k")
     assert(process.wait_until(function() -- the servers have only begun
       return lock:try_acquire()
-    end, 10))
+    end, 20))
     assert.truthy(wait_standing("k", 5))
     for i = 1, 3 do servers[i]:restart(false) end
     local first = process.wait_until(function()
@@ -266,6 +270,49 @@ describe("a quorum", function()
     assert.equal("one", first)
     assert.equal("lost", select(3, lock:release()))
     assert(other:release())
+  end)
+
+  it("counts by its own clock: a server that restarts empty and whose clock is then set is not an old one", function()
+    for _, server in ipairs(servers) do server:stop() end
+    servers = redis.several(3, { clock = true })
+    local lock = quorum { lease = 6, restart_guard = 6 }:lock("k")
+    local other = quorum { lease = 6, restart_guard = 6 }:lock("k")
+    assert(process.wait_until(function() return lock:try_acquire() end, 30))
+    assert.truthy(wait_standing("k", 3))
+    for i = 2, 3 do
+      servers[i]:restart(false)
+      servers[i]:set_clock(3600)
+      assert(process.wait_until(function()
+        return tonumber(servers[i]:cli("INFO", "server"):match("uptime_in_seconds:(%d+)")) > 3000
+      end))
+    end
+    local got, message = other:acquire(0)
+    assert.is_nil(got)
+    assert.match("restarted a short time ago", message)
+    assert(other:acquire(60)) -- waits for the guard
+    assert.is_false(lock:is_held())
+    assert(other:release())
+  end)
+
+  it("takes another client's word that a server is old, and leaves it for others", function()
+    local first = quorum { restart_guard = 2 }:lock("k")
+    local function is_marked(server)
+      return server:cli("GET", "holdfast_known") == server:cli("INFO", "server"):match("run_id:(%w+)")
+    end
+    assert.truthy(process.wait_until(function() -- each is known from its own connection on
+      assert(first:acquire(10))
+      assert(first:release())
+      for _, server in ipairs(servers) do
+        if not is_marked(server) then return false end
+      end
+      return true
+    end, 20))
+    local later = quorum { restart_guard = 60 }:lock("k")
+    assert(later:acquire(0))
+    assert(later:release())
+    assert.truthy(wait_standing("k", 0))
+    for i = 1, 3 do servers[i]:restart(true) end -- with the mark of the run before
+    assert.equal("no_quorum", (select(3, quorum { restart_guard = 60 }:lock("k"):acquire(0))))
   end)
 
   it("says that servers have restarted a short time ago", function()
@@ -392,10 +439,10 @@ describe("a quorum", function()
     local holder = quorum():lock("k")
     assert(holder:acquire())
     local from = process.now()
-    local _, message, code = quorum():lock("k"):acquire(0.3)
+    local _, message, code = quorum():lock("k"):acquire(1)
     assert.equal("busy", code)
     assert.match("taken", message)
-    assert.is_true(process.now() - from >= 0.29)
+    assert.is_true(process.now() - from >= 0.99)
     assert(holder:release())
   end)
 
@@ -407,10 +454,11 @@ describe("a quorum", function()
     assert(lock:release())
     servers[3]:cli("CONFIG", "SET", "requirepass", "secret")
     local refused, got, message, code = quorum():lock("k")
-    assert.truthy(process.wait_until(function() -- on a busy machine one of them may not answer in time
+    -- one may not answer in time, another may still have the release to come
+    process.wait_until(function()
       got, message, code = refused:acquire(0)
-      return code ~= "no_quorum"
-    end, 10))
+      return code ~= "no_quorum" and code ~= "busy"
+    end, 20)
     assert.is_nil(got)
     assert.equal("denied", code)
     assert.match(servers[1].path, message, 1, true)
@@ -485,7 +533,7 @@ describe("a quorum", function()
   end)
 
   it("is closed in bounded time while servers hang", function()
-    local client = quorum { command_timeout = 0.5 }
+    local client = quorum { command_timeout = 2 }
     assert(client:lock("k"):acquire())
     for i = 1, 3 do servers[i]:kill("STOP") end
     local from = process.now()
@@ -511,20 +559,20 @@ describe("a quorum", function()
       print("result", got or code, client:stats().waits)
       client:close()
     ]] }
-    assert.truthy(child:wait_output("waits", 5))
+    assert.truthy(child:wait_output("waits", 20))
     process.sleep(0.3)
     child:kill("USR1")
-    assert.same({ "exit", 0 }, { child:wait(10) })
+    assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("result\tinterrupted\t1", child:output())
     assert(holder:release())
   end)
 
   it("uses a server that is back at once, also when it owes it a release", function()
-    local client = quorum { lease = LEASE, command_timeout = 1 }
+    local client = quorum { lease = LEASE, command_timeout = 5 }
     local lock = client:lock("k")
     assert(lock:acquire())
     for i = 1, 3 do servers[i]:kill() end
-    assert.truthy(process.wait_until(function() return not lock:is_held() end, 5))
+    assert.truthy(process.wait_until(function() return not lock:is_held() end, 20))
     lock:release()
     assert.equal("no_quorum", select(3, lock:acquire(0)))
     servers[3]:restart(false)
@@ -567,7 +615,7 @@ describe("the options of a quorum", function()
   it("are checked", function()
     local one = { "redis://a" }
     assert.match("servers must be a list of 1 to 32 URLs", refused { servers = {}, mode = "quorum" })
-    assert.match("servers must be a list of 1 to 32 URLs", refused { servers = { 7 }, mode = "quorum" })
+    assert.match("servers%[1%] must be a URL", refused { servers = { 7 }, mode = "quorum" })
     assert.match("mode must be one of", refused { servers = one, mode = "majority" })
     assert.match("servers need a mode", refused { servers = one })
     assert.match("give url or servers, not both", refused { servers = one, url = "redis://b", mode = "quorum" })

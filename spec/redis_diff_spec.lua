@@ -8,10 +8,10 @@ local steps = require "spec.sim.redis_steps"
 
 local SEEDS = tonumber(os.getenv("HOLDFAST_DIFF_SEEDS") or os.getenv("HOLDFAST_GC") and 4 or 60)
 local LENGTH = 60
-local DEFECT_SEEDS = 400
+local MUTANT_SEEDS = 400
 
 -- The small Redis made wrong in one command.
-local DEFECTS = {
+local MUTANTS = {
   zcount = function(run, client, args)
     args[4] = args[4]:gsub("^%(", "")
     return run(client, args)
@@ -25,6 +25,9 @@ local DEFECTS = {
     return reply == 0 and 1 or reply
   end,
   pexpire = function() return 1 end,
+  lrem = function(run, client, args)
+    return run(client, { args[1], args[2], "0", args[4] })
+  end,
   zrange = function(run, client, args)
     local reply = run(client, args)
     if #reply > 1 then reply[#reply] = nil end
@@ -76,10 +79,10 @@ describe("the small Redis and a real one", function()
     alike("PTTL", "h")
   end)
 
-  for name, defect in pairs(DEFECTS) do
+  for name, mutant in pairs(MUTANTS) do
     it("are told apart when " .. name .. " is wrong", function()
-      pair = diff.pair(server.path, { [name] = defect })
-      for seed = 1, DEFECT_SEEDS do
+      pair = diff.pair(server.path, { [name] = mutant })
+      for seed = 1, MUTANT_SEEDS do
         if pair:run(steps.generate(seed, LENGTH)) then return end
       end
       error("not noticed", 0)

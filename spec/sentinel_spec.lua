@@ -71,41 +71,49 @@ describe("a client of Sentinels", function()
     local master = set:master()
     assert.are.equal(1, master:cli("EVAL", "redis.call('SELECT', 3) return redis.call('EXISTS', 'k')", 0))
     assert(lock:release())
-    for _, server in ipairs(set:replicas()) do assert.is_nil(server:cli("CLIENT", "LIST"):find("name=holdfast ", 1, true)) end
+    for _, server in ipairs(set:replicas()) do
+      assert.is_nil(server:cli("CLIENT", "LIST"):find("name=holdfast ", 1, true))
+    end
   end)
 
   it("is denied where its login is wrong, and says by whom", function()
     start { password = "data", sentinel_password = "watch" }
     local first = "127.0.0.1:" .. set.sentinels[1].port
-    fails("denied", "sentinel " .. first .. ": WRONGPASS", client({ sentinel_password = "wrong" }):lock("k"):acquire(5))
+    fails("denied", "sentinel " .. first .. ": WRONGPASS",
+      client({ sentinel_password = "wrong" }):lock("k"):acquire(5))
     fails("denied", "sentinel " .. first .. ": NOAUTH", client({}):lock("k"):acquire(5))
     local other = set:url():gsub(":data@", ":wrong@")
     local _, message = client({ url = other, sentinel_password = "watch" }):lock("k"):acquire(5)
-    fails("denied", ('on master "%s" at 127.0.0.1:%d: WRONGPASS'):format(set.name, set:master().port), nil, message, "denied")
+    fails("denied", ('on master "%s" at 127.0.0.1:%d: WRONGPASS'):format(set.name,
+      set:master().port), nil, message, "denied")
     assert.is_nil(message:find("wrong", 1, true))
   end)
 
   it("says that nobody knows the name, that nobody is there, that a host has no address", function()
     start { sentinels = 1, quorum = 1 }
-    fails("unreachable", "knows this master", client({ url = url_of(set.sentinels, "other") }):lock("k"):acquire(5))
+    fails("unreachable", "knows this master",
+      client({ url = url_of(set.sentinels, "other") }):lock("k"):acquire(5))
     set.sentinels[1]:kill("KILL")
     fails("unreachable", "answers (Connection refused)", client({}):lock("k"):acquire(5))
     local nowhere = client { url = "redis+sentinel://nowhere.invalid/x" }
-    fails("unreachable", "no sentinel of nowhere.invalid:26379 answers (", nowhere:lock("k"):acquire(5))
+    fails("unreachable", "no sentinel of nowhere.invalid:26379 answers (",
+      nowhere:lock("k"):acquire(5))
   end)
 
   it("needs one of its Sentinels to find the master, and none to go on", function()
     start {}
     set.sentinels[1]:kill("KILL")
-    local held = client({}):lock("k", { lease = 1, watchdog = true })
+    local held = client({}):lock("k", { lease = 3, watchdog = true })
     assert(held:acquire(0))
     set:hang(set.sentinels[2])
-    assert(client({}):lock("k2"):acquire(5))
+    assert(client({}):lock("k2"):acquire(20))
     set:resume(set.sentinels[2])
     set.sentinels[2]:kill("KILL")
     set.sentinels[3]:kill("KILL")
     local renewed = client({}):stats().renewals
-    process.wait_until(function() return held:lost() or clients[1]:stats().renewals > renewed + 4 end, PATIENCE)
+    process.wait_until(function()
+      return held:lost() or clients[1]:stats().renewals > renewed + 4
+    end, PATIENCE)
     assert.is_nil(held:lost())
     assert.is_true(held:check())
     assert(held:release())
@@ -114,7 +122,8 @@ describe("a client of Sentinels", function()
 
   it("works in the command", function()
     start {}
-    local code, output = command.run(nil, { "run", "--url", set:url(), "job", "--", "echo", "done" })
+    local code, output = command.run(nil, { "run", "--url", set:url(), "job", "--", "echo",
+      "done" })
     assert.are.equal("done\n", output)
     assert.are.equal(0, code)
   end)
@@ -126,7 +135,7 @@ describe("after a failover", function()
     local old = set:master()
     local lock = client({ command_timeout = 20 }):lock("k", { lease = 30 })
     assert(lock:acquire(0))
-    assert.are.equal(1, old:cli("WAIT", 1, 0))
+    set:wait_key("k")
     old:kill("KILL")
     assert(client({ command_timeout = 20 }):lock("other"):acquire(20))
     local new = set:wait_failover(old)
@@ -134,6 +143,37 @@ describe("after a failover", function()
     assert.are.equal(1, new:cli("EXISTS", "k"))
     assert(lock:release())
     assert.are.equal(0, new:cli("EXISTS", "k"))
+  end)
+
+  it("a fair lock outlives a failover, and its list goes on", function()
+    start {}
+    local old = set:master()
+    local lock = client({ command_timeout = 20 }):fair_lock("k", { lease = 30 })
+    assert(lock:acquire(0))
+    set:wait_key("k")
+    old:kill("KILL")
+    assert(client({ command_timeout = 20 }):lock("other"):acquire(20))
+    local new = set:wait_failover(old)
+    assert.is_true(lock:check())
+    assert.are.equal("busy", (select(3, client({}):fair_lock("k"):acquire(0))))
+    assert(lock:release())
+    assert.are.equal(0, new:cli("EXISTS", "k"))
+    assert(client({}):fair_lock("k"):acquire(0)):release()
+  end)
+
+  it("a client reads and writes at the new master", function()
+    start {}
+    local old = set:master()
+    local lock = client({ command_timeout = 20 }):read_write_lock("k", { lease = 30 })
+    assert(lock:read():acquire(0))
+    set:wait_key("k")
+    old:kill("KILL")
+    assert(client({ command_timeout = 20 }):lock("other"):acquire(20))
+    set:wait_failover(old)
+    assert.is_true(lock:read():check())
+    assert.are.equal("busy", (select(3, client({}):read_write_lock("k"):write():acquire(0))))
+    assert(lock:read():release())
+    assert(lock:write():acquire(0)):release()
   end)
 
   it("a lock that the new master does not know is told lost at once, one with replicas asked for was never had", function()
@@ -149,7 +189,7 @@ describe("after a failover", function()
     set:wait_failover(old)
     eventually(function() return lost:lost() end)
     assert.are.equal("deleted", lost:lost())
-    assert(client({ command_timeout = 20 }):lock("k"):acquire(5))
+    assert(client({ command_timeout = 20 }):lock("k"):acquire(20))
   end)
 
   it("a waiter goes on to wait at the new master", function()
@@ -166,7 +206,7 @@ describe("after a failover", function()
       args = { set:url() },
     }
     eventually(function() return old:cli("ZCARD", crowd.queue_of("k")) == 1 end)
-    assert.are.equal(1, old:cli("WAIT", 1, 0))
+    set:wait_key(crowd.queue_of("k"))
     old:kill("KILL")
     local new = set:wait_failover(old)
     eventually(function() return new:cli("PUBSUB", "CHANNELS", "holdfast_grant:*")[1] end)
@@ -180,7 +220,7 @@ describe("after a failover", function()
     local old = set:master()
     local lock = client({ command_timeout = 20 }):lock("k", { lease = 60, watchdog = true })
     assert(lock:acquire(0))
-    assert.are.equal(1, old:cli("WAIT", 1, 0))
+    set:wait_key("k")
     set:hang(old)
     local new = set:wait_failover(old)
     local other = client({ command_timeout = 20 }):lock("k2")
@@ -196,11 +236,11 @@ describe("after a failover", function()
   it("what a server refuses because it has become a replica is asked of the master", function()
     start {}
     local old, new = set:master(), set:replicas()[1]
-    local one = client { command_timeout = 30 }
+    local one = client { command_timeout = 60 } -- Sentinels of 6.2 ask replicas each 10 s only
     assert(one:ping())
     old:cli("REPLICAOF", "127.0.0.1", new.port)
     local lock = one:lock("k")
-    assert(lock:acquire(30))
+    assert(lock:acquire(60))
     assert.are.equal("master", new:cli("ROLE")[1])
     assert.are.equal(1, new:cli("EXISTS", "k"))
     assert(lock:release())
@@ -210,7 +250,7 @@ describe("after a failover", function()
     start {}
     local lock = client({ command_timeout = 20 }):lock("k", { lease = 60, watchdog = true })
     assert(lock:acquire(0))
-    assert.are.equal(1, set:master():cli("WAIT", 1, 0))
+    set:wait_key("k")
     local old = set:master()
     local new = set:fail_over()
     eventually(function() return is_replica(old) end)
@@ -260,7 +300,7 @@ describe("eight processes under load", function()
   it("are back soon after each kill -9 of the master #check", function()
     start_workers {}
     local took = math.min(back_after_failover(), back_after_failover())
-    assert.is_true(took < 2, took)
+    assert.is_true(took < 5, took)
   end)
 
   it("with a replica for each acquire never hold at the same time #check", function()
@@ -292,7 +332,9 @@ describe("with sync", function()
   before_each(function()
     master = redis.start { tcp = true }
     replica = redis.start { replica_of = master }
-    eventually(function() return master:cli("SET", "seen", 1) == "OK" and master:cli("WAIT", 1, 100) == 1 end)
+    eventually(function()
+      return master:cli("SET", "seen", 1) == "OK" and master:cli("WAIT", 1, 100) == 1
+    end)
     master:cli("DEL", "seen")
   end)
 
@@ -371,7 +413,8 @@ describe("with sync", function()
 
   it("a user who may not wait is told so", function()
     master:cli("ACL", "SETUSER", "limited", "on", ">pass", "~*", "&*", "+@all", "-wait")
-    local one = client { url = ("redis://limited:pass@127.0.0.1:%d"):format(master.port), sync = {} }
+    local one = client { url = ("redis://limited:pass@127.0.0.1:%d"):format(master.port),
+      sync = {} }
     fails("denied", "WAIT for replicas: NOPERM", one:lock("k"):acquire(0))
     eventually(function() return master:cli("EXISTS", "k") == 0 end)
   end)
@@ -387,7 +430,8 @@ describe("with sync", function()
     bad({ sync = { replicas = 0 } }, "holdfast.new: sync: replicas must be a whole number")
     bad({ sync = { replica = 1 } }, 'did you mean "replicas"?')
     bad({ sync = { timeout = 3 } }, "timeout must be less than command_timeout")
-    bad({ sync = { timeout = 0.2 }, command_timeout = 0.1 }, "timeout must be less than command_timeout")
+    bad({ sync = { timeout = 0.2 }, command_timeout = 0.1 },
+      "timeout must be less than command_timeout")
     bad({ sentinel_password = {} }, "sentinel_password must be")
   end)
 end)

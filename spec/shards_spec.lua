@@ -1,4 +1,5 @@
--- Keys spread over independent servers by the ring of Jedis: where they live, and that everything works across them.
+-- Keys spread over independent servers by the ring of Jedis: where they live, and that everything
+-- works across them.
 
 local core = require "holdfast.core"
 local crowd = require "spec.support.crowd"
@@ -23,7 +24,7 @@ local function connect(options)
 end
 
 local function server_of(client, key)
-  return servers[core.client.place(client, key) + 1]
+  return servers[core.client.group(client, key) + 1]
 end
 
 -- A key for each server.
@@ -31,7 +32,7 @@ local function keys_of_all(client, prefix)
   local keys, found = {}, 0
   for i = 1, 1000 do
     local key = (prefix or "key:") .. i
-    local place = core.client.place(client, key) + 1
+    local place = core.client.group(client, key) + 1
     if not keys[place] then
       keys[place] = key
       found = found + 1
@@ -42,7 +43,7 @@ end
 
 local function places(options)
   local client, list = connect(options), {}
-  for i = 0, 11 do list[i + 1] = core.client.place(client, "order:" .. i) end
+  for i = 0, 11 do list[i + 1] = core.client.group(client, "order:" .. i) end
   return table.concat(list)
 end
 
@@ -63,7 +64,8 @@ describe("shards", function()
     assert.equal("221002211202",
       places { servers = { all[1], { url = all[2], weight = 2 }, { url = all[3], weight = 5 } } })
     assert.equal("011220222220",
-      places { servers = { { url = all[1], name = "a" }, { url = all[2], name = "b" }, { url = all[3], name = "c" } } })
+      places { servers = { { url = all[1], name = "a" }, { url = all[2], name = "b" },
+        { url = all[3], name = "c" } } })
   end)
 
   it("keep each lock on its own server, with its queue and counter", function()
@@ -73,7 +75,8 @@ describe("shards", function()
       local lock = assert(client:lock(key):acquire())
       for _, server in ipairs(servers) do
         local here = server == server_of(client, key)
-        assert.equal(here and 2 or 0, server:cli("EXISTS", key, ("redisson_lock_token:{%s}"):format(key)))
+        assert.equal(here and 2 or 0, server:cli("EXISTS", key,
+          ("redisson_lock_token:{%s}"):format(key)))
       end
       assert.is_true(lock:release())
     end
@@ -104,7 +107,7 @@ describe("shards", function()
       assert.is_true(held:release())
       local last = 0
       for i = 1, 3 do
-        assert.truthy(rivals[i]:wait_output("in %d+", 10))
+        assert.truthy(rivals[i]:wait_output("in %d+", 20))
         local token = tonumber(rivals[i]:output():match("in (%d+)"))
         assert.is_true(token > last)
         last = token
@@ -114,10 +117,12 @@ describe("shards", function()
   end)
 
   it("are renewed by one watchdog", function()
-    local client = connect { lease = 0.6 }
+    local client = connect { lease = 3 }
     local locks = {}
-    for place, key in ipairs(keys_of_all(client)) do locks[place] = assert(client:lock(key):acquire()) end
-    assert.truthy(process.wait_until(function() return client:stats().renewals >= 6 end, 10))
+    for place, key in ipairs(keys_of_all(client)) do
+      locks[place] = assert(client:lock(key):acquire())
+    end
+    assert.truthy(process.wait_until(function() return client:stats().renewals >= 6 end, 30))
     for _, lock in ipairs(locks) do
       assert.is_true(lock:is_held())
       assert.is_true(lock:release())
@@ -137,7 +142,7 @@ describe("shards", function()
     local same = {}
     for i = 1, 100 do
       local key = "same:" .. i
-      if core.client.place(client, key) == 0 and #same < 3 then same[#same + 1] = key end
+      if core.client.group(client, key) == 0 and #same < 3 then same[#same + 1] = key end
     end
     local monitor = servers[1]:monitor()
     local together = client:multi_lock(same)
@@ -152,7 +157,7 @@ describe("shards", function()
     local keys = keys_of_all(client)
     servers[2]:kill("KILL")
     for place, key in ipairs(keys) do
-      local lock, message, code = client:lock(key):acquire(1)
+      local lock, message, code = client:lock(key):acquire(3)
       if place == 2 then
         assert.equal("unreachable", code)
         assert.matches(servers[2].path, message, 1, true)
@@ -160,7 +165,7 @@ describe("shards", function()
         assert.is_true(lock:release())
       end
     end
-    local _, _, code = client:multi_lock(keys):acquire(1)
+    local _, _, code = client:multi_lock(keys):acquire(3)
     assert.equal("unreachable", code)
     for place, key in ipairs(keys) do
       if place ~= 2 then assert(connect():lock(key):try_acquire()):release() end
@@ -173,11 +178,16 @@ describe("shards", function()
     assert.error_matches(new { servers = { url }, }, "servers need a mode")
     assert.error_matches(new { mode = "shards" }, "servers, which are missing")
     assert.error_matches(new { mode = "shards", servers = {} }, "servers must be a list")
-    assert.error_matches(new { mode = "shards", servers = { { url = url, weight = 0 } } }, "servers must be a list")
-    assert.error_matches(new { mode = "shards", servers = { { url = url, wieght = 1 } } }, "servers must be a list")
-    assert.error_matches(new { mode = "shards", servers = { { url = url, name = "a" }, { url = url, name = "a" } } },
+    assert.error_matches(new { mode = "shards", servers = { { url = url, weight = 0 } } },
+      "servers%[1%].weight must be")
+    assert.error_matches(new { mode = "shards", servers = { { url = url, wieght = 1 } } },
+      'with the field "wieght"')
+    assert.error_matches(new { mode = "shards",
+      servers = { { url = url, name = "a" }, { url = url, name = "a" } } },
       'two servers are named "a"')
-    assert.error_matches(new { mode = "quorum", servers = { { url = url, weight = 2 } } }, 'for mode = "shards"')
-    assert.error_matches(new { mode = "shards", servers = { url, "nonsense" } }, "unknown scheme.*server 2")
+    assert.error_matches(new { mode = "quorum", servers = { { url = url, weight = 2 } } },
+      'for mode = "shards"')
+    assert.error_matches(new { mode = "shards", servers = { url, "nonsense" } },
+      "unknown scheme.*server 2")
   end)
 end)

@@ -21,7 +21,9 @@ local function waiting_program(options, wait)
     ]]):format(options, wait),
     args = { world.server:url() },
   }
-  assert.is_truthy(process.wait_until(function() return world.cli("EXISTS", "holdfast_queue:{k}") == 1 end, 5),
+  assert.is_truthy(process.wait_until(function()
+    return world.cli("EXISTS", "holdfast_queue:{k}") == 1
+  end, 20),
     child:output())
   return child
 end
@@ -32,8 +34,8 @@ describe("a signal", function()
     process.sleep(0.05)
     local sent = process.now()
     child:kill("USR1")
-    assert.same({ "exit", 0 }, { child:wait(5) })
-    assert.is_true(process.now() - sent < 1)
+    assert.same({ "exit", 0 }, { child:wait(20) })
+    assert.is_true(process.now() - sent < 10)
     assert.matches("result\tinterrupted\t1", child:output())
     assert.matches("info\t0\t0", child:output())
     assert.same({ "k" }, world.cli("KEYS", "*"))
@@ -44,7 +46,7 @@ describe("a signal", function()
   it("ends an interruptible wait without end", function()
     local child = waiting_program("interruptible = true", "math.huge")
     child:kill("USR1")
-    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("result\tinterrupted", child:output())
     world.cli("DEL", "k")
   end)
@@ -57,20 +59,20 @@ describe("a signal", function()
     end
     assert.is_nil(child:status())
     world.client():lock("k"):force_release()
-    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("result\tacquired\t[1-5]", child:output())
     assert.matches("release\ttrue", child:output())
   end)
 
   it("does not shorten or lengthen another wait", function()
-    local child = waiting_program("", "0.5")
+    local child = waiting_program("", "1")
     for _ = 1, 5 do
       child:kill("USR1")
       process.sleep(0.03)
     end
-    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.same({ "exit", 0 }, { child:wait(20) })
     local took = tonumber(child:output():match("result\tbusy\t%d+\t(%d+)"))
-    assert.is_true(took >= 500 and took < 1500, "took " .. tostring(took))
+    assert.is_true(took >= 1000 and took < 5000, "took " .. tostring(took))
     world.cli("DEL", "k")
   end)
 
@@ -79,32 +81,32 @@ describe("a signal", function()
       code = [[
         local sys = require "spec.support.sys"
         assert(sys.catch(10))
-        local lock = assert(require("holdfast").new { url = arg[1], lease = 0.3 }:lock("k"):acquire())
+        local lock = assert(require("holdfast").new { url = arg[1], lease = 3 }:lock("k"):acquire())
         print("held") io.stdout:flush()
         while sys.caught() < 20 do sys.sleep(0.01) end
         print("caught", lock:check(), lock:release())
       ]],
       args = { world.server:url() },
     }
-    assert.is_truthy(child:wait_output("held", 5))
+    assert.is_truthy(child:wait_output("held", 20))
     process.wait_until(function()
       child:kill("USR1")
       process.sleep(0.02)
       return child:output():find("caught")
-    end, 5)
+    end, 20)
     assert.matches("caught\ttrue\ttrue", child:output())
-    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.same({ "exit", 0 }, { child:wait(20) })
   end)
 end)
 
 describe("Ctrl-C", function()
   local function interrupt(code)
     local child = world.program { code = code, args = { world.server:url() } }
-    assert.is_truthy(child:wait_output("go", 5), child:output())
+    assert.is_truthy(child:wait_output("go", 20), child:output())
     process.wait_until(function() return world.cli("EXISTS", "holdfast_queue:{k}") == 1 end, 0.3)
     local sent = process.now()
     child:kill("INT")
-    local how = child:wait(5)
+    local how = child:wait(20)
     assert.equal("exit", how)
     assert.matches("interrupted!", child:output())
     return process.now() - sent, child:output()
@@ -123,7 +125,7 @@ describe("Ctrl-C", function()
       assert.is_nil(output:find("went on"))
       best = math.min(best, took)
     end
-    assert.is_true(best < 0.2, ("took %.3f s"):format(best))
+    assert.is_true(best < 1, ("took %.3f s"):format(best))
     assert.same({ "k" }, world.cli("KEYS", "*"))
     world.cli("DEL", "k")
   end)
@@ -135,7 +137,7 @@ describe("Ctrl-C", function()
       print("go") io.stdout:flush()
       coroutine.wrap(function() lock:acquire(30) end)()
     ]]
-    assert.is_true(took < 1)
+    assert.is_true(took < 10)
     assert.same({ "k" }, world.cli("KEYS", "*"))
     world.cli("DEL", "k")
   end)
@@ -148,7 +150,7 @@ describe("Ctrl-C", function()
         while true do require("spec.support.sys").sleep(0.001) end
       end)
     ]]
-    assert.is_true(took < 2)
+    assert.is_true(took < 10)
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 end)

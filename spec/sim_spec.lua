@@ -3,13 +3,16 @@
 local flavour = rawget(_G, "jit") and "luajit" or "lua5.4"
 local other = flavour == "luajit" and "lua5.4" or "luajit"
 local plain = not os.getenv("HOLDFAST_BUILD") and not os.getenv("LD_PRELOAD")
-local SEEDS = tonumber(os.getenv("HOLDFAST_SIM_SEEDS") or os.getenv("HOLDFAST_GC") and 50 or not plain and 300
+local SEEDS = tonumber(os.getenv("HOLDFAST_SIM_SEEDS") or os.getenv("HOLDFAST_GC") and 50
+  or not plain and 300
   or flavour == "luajit" and 2500 or 1000)
 local COMPARED = 200
+local GUIDED = 60
 
 -- → what it printed, its last line
 local function simulate(interpreter, arguments)
-  local pipe = assert(io.popen(("timeout 300 %s spec/sim/run.lua %s 2>&1"):format(interpreter, arguments)))
+  local pipe = assert(io.popen(("timeout 300 %s spec/sim/run.lua %s 2>&1"):format(interpreter,
+    arguments)))
   local text = pipe:read("*a")
   pipe:close()
   return text, text:match("([^\n]*)\n$") or ""
@@ -19,15 +22,40 @@ local function hash_of(line)
   return line:match("trace hash (%x+)")
 end
 
+local function without_rate(text)
+  return (text:gsub("%d+ a second", ""))
+end
+
 describe("the simulator", function()
   it("breaks no rule", function()
     local text, last = simulate(flavour, "--from 1000001 --seeds " .. SEEDS)
     assert.matches(SEEDS .. " schedules, 0 failed", last, nil, nil, text)
   end)
 
-  it("breaks no rule any more with the seeds that once did", function()
+  it("breaks no rule with failovers, slots that move, clocks that jump and io-threads", function()
+    local text, last = simulate(flavour, "--system --from 3000001 --seeds " .. SEEDS)
+    assert.matches(SEEDS .. " schedules, 0 failed", last, nil, nil, text)
+  end)
+
+  it("has only mutants that change a program or the core", function()
+    local mutants = require "spec.sim.mutants"
+    for _, list in ipairs { mutants.list(), mutants.of_systems() } do
+      for _, mutant in ipairs(list) do
+        local on = mutant.entry and mutants.turn_on(mutant)
+        if on then assert.truthy(on.patched or on.lead, mutant.name) end
+      end
+    end
+  end)
+
+  it("finds each program alone to do what its case says", function()
+    local text, last = simulate(flavour, "--cases")
+    assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
+  end)
+
+  it("breaks no rule any more with the seeds and schedules that once did", function()
     local text, last = simulate(flavour, "--kept")
     assert.matches("schedules, 0 failed", last, nil, nil, text)
+    assert.not_matches("schedules, [1-9]%d* failed", text)
   end)
 
   if plain then
@@ -36,6 +64,17 @@ describe("the simulator", function()
       local _, there = simulate(other, "--seeds " .. COMPARED)
       assert.is_string(hash_of(here))
       assert.equal(hash_of(here), hash_of(there))
+      _, here = simulate(flavour, "--system --seeds " .. COMPARED)
+      _, there = simulate(other, "--system --seeds " .. COMPARED)
+      assert.equal(hash_of(here), hash_of(there))
+    end)
+
+    it("follows what it reaches in the same way under both Luas", function()
+      local here = simulate(flavour, "--guided --coverage --seeds " .. GUIDED)
+      local there = simulate(other, "--guided --coverage --seeds " .. GUIDED)
+      assert.matches("programs: %d+ of %d+ branches", here)
+      assert.not_matches("reached by nothing", here)
+      assert.equal(without_rate(here), without_rate(there))
     end)
   end
 end)

@@ -135,13 +135,16 @@ describe("a redis-server with options", function()
   end)
 
   it("takes maxmemory and further lines", function()
-    local server = start { maxmemory = "100kb", conf = { "maxmemory-policy noeviction", "timeout 7" } }
+    local server = start { maxmemory = "100kb",
+      conf = { "maxmemory-policy noeviction", "timeout 7" } }
     assert.same({ "timeout", "7" }, server:cli("CONFIG", "GET", "timeout"))
     assert.matches("^OOM", server:cli("SET", "k", "v").err)
   end)
 
   it("says why it does not start", function()
-    assert.error_matches(function() redis.start { conf = { "no-such-option 1" } } end, "no%-such%-option")
+    assert.error_matches(function()
+      redis.start { conf = { "no-such-option 1" } }
+    end, "no%-such%-option")
   end)
 end)
 
@@ -156,10 +159,12 @@ describe("several redis-servers", function()
     servers = redis.several(3, { tcp = true, password = "secret" })
     for i, server in ipairs(servers) do server:cli("SET", "k", i) end
     servers[2]:kill()
-    assert.same({ true, false, true }, { servers[1]:is_running(), servers[2]:is_running(), servers[3]:is_running() })
+    assert.same({ true, false, true }, { servers[1]:is_running(), servers[2]:is_running(),
+      servers[3]:is_running() })
     assert.is_nil(servers[2]:try_cli("GET", "k"))
     servers[2]:restart()
-    assert.same({ "1", false, "3" }, { servers[1]:cli("GET", "k"), servers[2]:cli("GET", "k"), servers[3]:cli("GET", "k") })
+    assert.same({ "1", false, "3" }, { servers[1]:cli("GET", "k"), servers[2]:cli("GET", "k"),
+      servers[3]:cli("GET", "k") })
   end)
 
   it("are asked again over a new connection when the old one was ended", function()
@@ -183,7 +188,8 @@ describe("spec.support.sentinel", function()
     assert.same({ set.nodes[2], set.nodes[3] }, set:replicas())
     local ports = {}
     for i, server in ipairs(set.sentinels) do ports[i] = "127%.0%.0%.1:" .. server.port end
-    assert.matches("^redis%+sentinel://:data@" .. table.concat(ports, ",") .. "/holdfast/3$", set:url(3))
+    assert.matches("^redis%+sentinel://:data@" .. table.concat(ports, ",") .. "/holdfast/3$",
+      set:url(3))
     local open = resp.connect { port = set.sentinels[1].port }
     assert.matches("^NOAUTH", open:call("SENTINEL", "MASTERS").err)
     open:close()
@@ -277,7 +283,9 @@ describe("spec.support.cluster", function()
     assert.equal(replica, nodes:wait_promotion(slot, old))
     assert.equal("v", replica:cli("GET", "k"))
     old:restart(true)
-    assert.is_truthy(process.wait_until(function() return nodes:replicas_of(replica)[1] == old end, 60))
+    assert.is_truthy(process.wait_until(function()
+      return nodes:replicas_of(replica)[1] == old
+    end, 60))
     nodes:wait_ok()
   end)
 end)
@@ -288,13 +296,13 @@ describe("spec.support.process", function()
       code = "io.write(_VERSION, tostring(jit ~= nil), arg[1], os.getenv('X')) require 'spec.support.sys'",
       args = { "one" }, env = { X = "two" },
     }
-    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.same({ "exit", 0 }, { child:wait(20) })
     assert.equal(_VERSION .. tostring(rawget(_G, "jit") ~= nil) .. "onetwo", child:output())
   end)
 
   it("collects errors and the exit code", function()
     local child = process.lua { code = "error('told you')" }
-    assert.same({ "exit", 1 }, { child:wait(5) })
+    assert.same({ "exit", 1 }, { child:wait(20) })
     assert.matches("told you", child:output())
   end)
 
@@ -304,7 +312,7 @@ describe("spec.support.process", function()
     assert.same({ nil, "timeout" }, { child:wait(0.05) })
     assert.is_true(process.now() - before < 5)
     child:kill("TERM")
-    assert.same({ "signal", 15 }, { child:wait(5) })
+    assert.same({ "signal", 15 }, { child:wait(20) })
     assert.is_nil(child:kill())
   end)
 
@@ -344,7 +352,9 @@ describe("spec.support.process", function()
   it("runs Lua states in threads", function()
     local results = sys.run_threads { "return 'a'", "return require('spec.support.sys').getpid()" }
     assert.same({ "a", tostring(sys.getpid()) }, results)
-    assert.error_matches(function() sys.run_threads { "return 1", "error('in a thread')" } end, "in a thread")
+    assert.error_matches(function()
+      sys.run_threads { "return 1", "error('in a thread')" }
+    end, "in a thread")
   end)
 
   it("counts signals that it catches", function()
@@ -405,7 +415,8 @@ describe("a test that leaves something behind", function()
     file:write(SPEC)
     file:close()
     local child = process.start {
-      "sh", "-c", 'exec "$0" "$(command -v busted)" --output=plainTerminal "$1"', assert(sys.interpreter()), path,
+      "sh", "-c", 'exec "$0" "$(command -v busted)" --output=plainTerminal "$1"',
+      assert(sys.interpreter()), path,
       env = { HOLDFAST_BUILD = process.build },
     }
     assert(child:wait(30))
@@ -413,8 +424,11 @@ describe("a test that leaves something behind", function()
     assert.matches("9 successes / 0 failures / 5 errors", output, 1, true)
     assert.matches("a descriptor: %d+ descriptors were open before the test, %d+ after", output)
     assert.matches('a queue, still: left on the server: queues "holdfast_queue:{k}", channels "", 0 conn', output, 1, true)
-    assert.matches('a connection: left on the server: queues "", channels "", 1 connections', output, 1, true)
-    assert.matches('a channel: left on the server: queues "", channels "c", 1 connections', output, 1, true)
-    assert.matches('is stopped: left on the server: queues "", channels "d", 1 connections', output, 1, true)
+    assert.matches('a connection: left on the server: queues "", channels "", 1 connections',
+      output, 1, true)
+    assert.matches('a channel: left on the server: queues "", channels "c", 1 connections', output,
+      1, true)
+    assert.matches('is stopped: left on the server: queues "", channels "d", 1 connections', output,
+      1, true)
   end)
 end)

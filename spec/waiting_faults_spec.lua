@@ -8,7 +8,9 @@ local redis = require "spec.support.redis"
 local KEY = "crowd"
 local QUEUE = crowd.queue_of(KEY)
 local TOKEN = ("redisson_lock_token:{%s}"):format(KEY)
-local GRANT = 0.5 -- seconds; shorter than the default, so that a missed grant is over soon
+-- Seconds: a grant of one that is in does not end by itself on a busy machine. With BRIEF what is
+-- missed is soon over.
+local GRANT, BRIEF = 10, 2
 
 local server, others, client, lock
 
@@ -19,7 +21,7 @@ local function names(count)
 end
 
 local function assert_turns(turns, seconds)
-  assert.is_nil(others:finish(seconds or 10))
+  assert.is_nil(others:finish(seconds or 40))
   local history = others:history()
   assert.is_nil(history.overlap)
   assert.equal(0, history.lost)
@@ -27,10 +29,10 @@ local function assert_turns(turns, seconds)
   return history
 end
 
-local function prepare(options)
+local function prepare(options, grant_lease)
   server = redis.start(options)
   others = crowd.new(server, KEY)
-  client = holdfast.new { url = server:url(), grant_lease = GRANT }
+  client = holdfast.new { url = server:url(), grant_lease = grant_lease or GRANT }
   lock = client:lock(KEY)
 end
 
@@ -54,93 +56,104 @@ end
 describe("a crowd that waits gets in, one at a time,", function()
   after_each(clean_up)
 
-  local function line_up(options, grant_lease)
-    prepare(options)
+  local function line_up(options, grant_lease, given)
+    prepare(options, given or grant_lease)
     assert(lock:acquire(0))
-    others:line_up(names(6), { inside = 0.01, grant_lease = grant_lease or GRANT })
+    others:line_up(names(6), { inside = 0.01, grant_lease = grant_lease })
   end
 
-  -- Nobody but the crowd has the lock after `fault`; within `seconds` all were in.
-  local function assert_all_in(seconds)
+  -- Nobody but the crowd has the lock after the fault, and all get in, long before they give up.
+  local function assert_all_in()
+    return assert_turns(6, 20)
+  end
+
+  -- The same, by messages alone: no waiter looks by the clock.
+  local function assert_all_told()
     local start = process.now()
-    local history = assert_turns(6, seconds)
-    assert.is_true(process.now() - start < seconds)
+    local history = assert_turns(6)
+    assert.is_true(process.now() - start < GRANT * 0.8)
     return history
   end
 
+  local function wait_subscribed()
+    assert.truthy(process.wait_until(function()
+      return #server:cli("PUBSUB", "CHANNELS", "*") == 6
+    end, 20))
+  end
+
   it("after FLUSHALL", function()
-    line_up()
+    line_up(nil, BRIEF)
     server:cli("FLUSHALL")
-    assert_all_in(2 * GRANT + 1)
+    assert_all_in()
   end)
 
   it("after SCRIPT FLUSH", function()
-    line_up()
+    line_up(nil, GRANT)
     server:cli("SCRIPT", "FLUSH")
     assert(lock:release())
-    assert.same(names(6), assert_all_in(1).names)
+    assert.same(names(6), assert_all_told().names)
   end)
 
   it("after the loss of every connection, in its old order", function()
-    line_up()
+    line_up(nil, GRANT)
     kill_connections()
-    assert.truthy(process.wait_until(function() return #server:cli("PUBSUB", "CHANNELS", "*") == 6 end, 2))
+    wait_subscribed()
     assert(lock:release())
-    assert.same(names(6), assert_all_in(1.5).names)
+    assert.same(names(6), assert_all_told().names)
   end)
 
   it("after the loss of every connection in the very moment of the release", function()
-    line_up(nil, 5) -- they do not look by the clock
+    line_up(nil, GRANT, BRIEF)
     kill_connections()
     assert(lock:release())
-    assert_all_in(2)
+    assert_all_told()
   end)
 
   it("after a restart with the data, in its old order", function()
-    line_up { persist = true }
+    line_up({ persist = true }, GRANT)
     server:kill()
     server:restart(true)
-    assert.truthy(process.wait_until(function() return #server:cli("PUBSUB", "CHANNELS", "*") == 6 end, 3))
+    wait_subscribed()
     assert(lock:release())
-    assert.same(names(6), assert_all_in(2).names)
+    assert.same(names(6), assert_all_told().names)
   end)
 
   it("after a restart without the data", function()
-    line_up()
+    line_up(nil, BRIEF)
     server:restart()
-    assert_all_in(2 * GRANT + 2)
+    assert_all_in()
   end)
 
   it("after a pause of the server of 3 s", function()
-    line_up()
+    line_up(nil, BRIEF)
     others:add("late", { stubborn = 1 }) -- may find its first connection given up
     server:cli("CLIENT", "PAUSE", 3000)
-    local start = process.now()
     lock:release() -- the answer may come too late
-    assert_turns(7, 8)
-    assert.is_true(process.now() - start < 3 + 2 * GRANT + 1)
+    assert_turns(7, 20)
   end)
 
   it("after a queue that was deleted under it", function()
-    line_up()
+    line_up(nil, BRIEF)
     server:cli("DEL", QUEUE)
     assert(lock:release())
-    assert_all_in(2 * GRANT + 1)
+    assert_all_in()
   end)
 
   it("after a key that was deleted under its holder", function()
-    line_up()
+    line_up(nil, BRIEF)
     server:cli("DEL", KEY)
-    assert.same(names(6), assert_all_in(GRANT + 1).names)
+    assert.same(names(6), assert_all_in().names)
   end)
 
   it("after a fencing counter of another type got in the way", function()
-    line_up()
+    line_up(nil, GRANT)
     server:cli("DEL", TOKEN)
     server:cli("RPUSH", TOKEN, "x")
     assert(lock:release())
-    assert.is_nil(others:finish(5))
-    for _, worker in ipairs(others.workers) do assert.matches("failed conflict", worker:output()) end
+    assert.is_nil(others:finish())
+    for _, worker in ipairs(others.workers) do
+      assert.matches("failed conflict", worker:output())
+    end
     server:cli("DEL", TOKEN)
     assert(lock:acquire(0))
     assert(lock:release())
@@ -150,19 +163,22 @@ end)
 describe("a crowd that comes again and again loses no update", function()
   after_each(clean_up)
 
+  local CALM = 2.5 -- seconds without a fault, in which the processes end and take back their names
+
   -- Six processes for `seconds`, with a fault every 50 ms.
   local function under(seconds, fault, options)
     prepare(options)
     for _, name in ipairs(names(6)) do
-      others:add(name, { seconds = seconds, inside = 0.001, wait = 10, stubborn = 1, grant_lease = GRANT })
+      others:add(name, { seconds = seconds + CALM, inside = 0.001, wait = 10, stubborn = 1,
+        grant_lease = 1 })
     end
-    for _, worker in ipairs(others.workers) do assert(worker:wait_output("ready", 5)) end
+    for _, worker in ipairs(others.workers) do assert(worker:wait_output("ready", 20)) end
     local stop = process.now() + seconds
     while process.now() < stop do
       fault()
       process.sleep(0.05)
     end
-    assert.is_nil(others:finish(10))
+    assert.is_nil(others:finish(40))
     local history = others:history()
     assert.is_nil(history.overlap)
     assert.equal(0, history.lost)
@@ -171,7 +187,9 @@ describe("a crowd that comes again and again loses no update", function()
     return history
   end
 
-  it("while scripts are flushed", function() under(0.6, function() server:cli("SCRIPT", "FLUSH") end) end)
+  it("while scripts are flushed", function()
+    under(0.6, function() server:cli("SCRIPT", "FLUSH") end)
+  end)
 
   it("while connections are killed", function() under(1, kill_connections) end)
 
@@ -179,7 +197,9 @@ describe("a crowd that comes again and again loses no update", function()
     under(0.8, function() server:cli("CLIENT", "KILL", "TYPE", "pubsub") end)
   end)
 
-  it("while the server pauses", function() under(0.8, function() server:cli("CLIENT", "PAUSE", 30) end) end)
+  it("while the server pauses", function()
+    under(0.8, function() server:cli("CLIENT", "PAUSE", 30) end)
+  end)
 
   it("while the server restarts with its data", function()
     under(1.5, function()
@@ -191,7 +211,7 @@ describe("a crowd that comes again and again loses no update", function()
 end)
 
 describe("what stands in the way of a wait", function()
-  before_each(prepare)
+  before_each(function() prepare() end)
   after_each(clean_up)
 
   local function assert_conflict(wait)
@@ -199,39 +219,43 @@ describe("what stands in the way of a wait", function()
     local acquired, message, code = lock:acquire(wait)
     assert.is_nil(acquired)
     assert.equal("conflict", code, message)
-    assert.is_true(process.now() - before < 1.5)
+    assert.is_true(process.now() - before < 10)
   end
 
   it("is a conflict when the key is a hash without a TTL", function()
     server:cli("HSET", KEY, "somebody:1", 1)
-    for _, wait in ipairs { 0, 2 } do assert_conflict(wait) end
+    for _, wait in ipairs { 0, 20 } do assert_conflict(wait) end
     assert.equal("1", server:cli("HGET", KEY, "somebody:1"))
     server:cli("DEL", KEY)
   end)
 
-  it("is a conflict as quickly again and again, while the watchdog clears up behind each", function()
+  it("is a conflict as quickly again and again, while the watchdog clears up behind each",
+    function()
     server:cli("HSET", KEY, "somebody:1", 1)
-    for i = 1, 500 do assert_conflict(i % 2) end
+    for i = 1, 500 do assert_conflict(i % 2 * 20) end
     server:cli("DEL", KEY)
   end)
 
   it("is a conflict when the key is of another type", function()
-    for _, command in ipairs { { "SET", KEY, 1 }, { "RPUSH", KEY, 1 }, { "SADD", KEY, 1 }, { "ZADD", KEY, 1, 1 } } do
+    for _, command in ipairs { { "SET", KEY, 1 }, { "RPUSH", KEY, 1 }, { "SADD", KEY, 1 },
+        { "ZADD", KEY, 1, 1 } } do
       for _, ttl in ipairs { false, 30 } do
         server:cli(command)
         if ttl then server:cli("EXPIRE", KEY, ttl) end
-        for _, wait in ipairs { 0, 2 } do assert_conflict(wait) end
+        for _, wait in ipairs { 0, 20 } do assert_conflict(wait) end
         assert.equal(1, server:cli("DEL", KEY))
       end
     end
   end)
 
-  it("is a conflict when the queue is of another type, for those that would have to wait", function()
-    for _, command in ipairs { { "SET", QUEUE, 1 }, { "RPUSH", QUEUE, 1 }, { "HSET", QUEUE, 1, 1 } } do
+  it("is a conflict when the queue is of another type, for those that would have to wait",
+    function()
+    for _, command in ipairs { { "SET", QUEUE, 1 }, { "RPUSH", QUEUE, 1 },
+        { "HSET", QUEUE, 1, 1 } } do
       local holder = holdfast.new(server:url())
       local held = assert(holder:lock(KEY):acquire(0))
       server:cli(command)
-      assert_conflict(2)
+      assert_conflict(20)
       assert(held:release())
       assert.equal(0, server:cli("EXISTS", KEY))
       assert_conflict(0)
@@ -244,34 +268,42 @@ describe("what stands in the way of a wait", function()
   it("is a conflict when the fencing counter is of another type", function()
     server:cli("RPUSH", TOKEN, "x")
     assert_conflict(0)
-    assert_conflict(2)
+    assert_conflict(20)
     assert.equal(0, server:cli("EXISTS", KEY))
     server:cli("DEL", TOKEN)
   end)
 
   it("is skipped when it is a queue of the dead without a lock", function()
-    for i = 1, 20 do server:cli("ZADD", QUEUE, i, crowd.member(("%08x-0000-8000-8000-000000000000"):format(i), 1)) end
+    for i = 1, 20 do
+      server:cli("ZADD", QUEUE, i, crowd.member(("%08x-0000-8000-8000-000000000000"):format(i), 1))
+    end
     local before = process.now()
-    assert(lock:acquire(5))
-    assert.is_true(process.now() - before < 0.3)
+    assert(lock:acquire(GRANT))
+    assert.is_true(process.now() - before < GRANT / 2)
     assert.equal(0, server:cli("EXISTS", QUEUE))
     assert(lock:release())
   end)
 
   it("is skipped when it is no waiter at all", function()
+    local function waits()
+      for _, each in ipairs(server:cli("ZRANGE", QUEUE, 0, -1)) do
+        if each:find("^1l%x+%-") then return true end
+      end
+    end
     local half = ("0"):rep(8) .. "-0000-8000-8000-000000000000:x:y z"
-    for _, member in ipairs { "", "x", "foreign", ("x"):rep(100), half } do
+    for _, member in ipairs { "", "x", "foreign", "1f 0 0 0 0", "1f 6 0 0 0", ("x"):rep(100),
+        half } do
       for _, score in ipairs { "-inf", -1, 0, 0.5, 1, "+inf" } do
         server:cli("ZADD", QUEUE, score, member)
-        assert(lock:acquire(2))
+        assert(lock:acquire(20))
         server:cli("ZADD", QUEUE, score, member)
         assert(lock:release())
-        assert(lock:acquire(2))
+        assert(lock:acquire(20))
         server:cli("ZADD", QUEUE, score, member)
-        others:add("next", { wait = 5, grant_lease = GRANT })
-        assert(others:wait_queued(1, 1) or others:wait_queued(2, 5))
+        others:add("next", { grant_lease = GRANT })
+        if score ~= "+inf" then assert(process.wait_until(waits, 20)) end -- none comes behind that
         assert(lock:release())
-        assert.is_nil(others:finish(5))
+        assert.is_nil(others:finish())
         assert.matches("done 1", others.workers[#others.workers]:output())
         others.workers = {}
         server:cli("DEL", QUEUE)
@@ -282,11 +314,14 @@ describe("what stands in the way of a wait", function()
   it("never makes it spin", function()
     server:cli("HSET", KEY, "somebody:1", 1)
     server:cli("PEXPIRE", KEY, 30000)
-    others:line_up(names(3), { wait = 20, grant_lease = GRANT })
-    local most = 3 * 2 * (0.4 / (GRANT * 0.9) + 1) + 6 -- looks, and for each a new subscription
+    local lease = 0.5
+    others:line_up(names(3), { wait = 60, grant_lease = lease })
     local wreck = {
       function() server:cli("DEL", QUEUE) end,
-      function() server:cli("ZADD", QUEUE, 0, crowd.member(("0"):rep(8) .. "-0000-8000-8000-000000000000", 1)) end,
+      function()
+        server:cli("ZADD", QUEUE, 0, crowd.member(("0"):rep(8) .. "-0000-8000-8000-000000000000",
+          1))
+      end,
       function() server:cli("ZADD", QUEUE, -1, "foreign") end,
       function() server:cli("PEXPIRE", KEY, 5000) end,
       function() server:cli("HSET", KEY, "somebody:2", 1) end,
@@ -294,7 +329,9 @@ describe("what stands in the way of a wait", function()
     }
     for i, wreckage in ipairs(wreck) do
       wreckage()
-      local commands = crowd.commands_in(server, 0.4)
+      local commands, seconds = crowd.commands_in(server, 0.4)
+      -- looks, and for each a new subscription
+      local most = 3 * 2 * (seconds / (lease * 0.9) + 1) + 6
       assert.is_true(commands <= most, ("%d: %d commands"):format(i, commands))
     end
     server:cli("DEL", KEY)
@@ -303,26 +340,29 @@ describe("what stands in the way of a wait", function()
 
   it("keeps a key that loses its TTL under the waiters from hanging them", function()
     assert(lock:acquire(0))
-    others:line_up(names(2), { wait = 20, grant_lease = GRANT })
+    others:line_up(names(2), { wait = 60, grant_lease = BRIEF })
     server:cli("PERSIST", KEY)
-    assert.is_nil(others:finish(2 * GRANT + 1))
-    for _, worker in ipairs(others.workers) do assert.matches("failed conflict", worker:output()) end
+    assert.is_nil(others:finish(30))
+    for _, worker in ipairs(others.workers) do
+      assert.matches("failed conflict", worker:output())
+    end
     assert(lock:release())
   end)
 end)
 
 describe("an acquire that ends before its answer", function()
-  before_each(prepare)
+  before_each(function() prepare() end)
   after_each(clean_up)
 
-  for what, options in pairs { ["of a coroutine"] = {}, ["of a shared owner"] = { owner = "job" } } do
+  for what, options in pairs { ["of a coroutine"] = {},
+      ["of a shared owner"] = { owner = "job" } } do
     -- The server carries it out when nobody waits for it any more.
     local function give_up()
       local token = server:cli("GET", TOKEN)
       server:cli("CLIENT", "PAUSE", 60000, "WRITE")
       assert.equal("unreachable", select(3, lock:acquire(0.01)))
       server:cli("CLIENT", "UNPAUSE")
-      assert.truthy(process.wait_until(function() return server:cli("GET", TOKEN) ~= token end, 2))
+      assert.truthy(process.wait_until(function() return server:cli("GET", TOKEN) ~= token end, 20))
     end
 
     it("leaves nothing " .. what, function()
@@ -330,7 +370,7 @@ describe("an acquire that ends before its answer", function()
       assert(lock:acquire(0))
       assert(lock:release())
       give_up()
-      assert.truthy(process.wait_until(function() return server:cli("EXISTS", KEY) == 0 end, 2))
+      assert.truthy(process.wait_until(function() return server:cli("EXISTS", KEY) == 0 end, 20))
       assert(lock:acquire(0))
       assert(lock:release())
       assert.equal(0, server:cli("EXISTS", KEY))

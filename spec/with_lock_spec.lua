@@ -1,9 +1,10 @@
+local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
-local LEASE = 0.3
+local LEASE = 1.5 -- seconds: a loss is known after a third, a busy machine renews in time
 
 before_each(world.open)
 after_each(world.close)
@@ -39,12 +40,25 @@ describe("with_lock", function()
     local client = world.client()
     local function results() return nil, 1, nil, false, nil end
     assert.same(pack(results()), pack(client:with_lock("k", results)))
-    assert.same(pack(), pack(client:with_lock("k", function() end)))
     local many = {}
     for i = 1, 100 do many[i] = i end
     assert.equal(100, select("#", client:with_lock("k", { lease = 5 }, function()
       return (table.unpack or unpack)(many) -- luacheck: ignore 143 113
     end)))
+  end)
+
+  it("returns true for a function that returns nothing, so that assert and if tell", function()
+    local client = world.client()
+    assert.same(pack(true), pack(client:with_lock("k", function() end)))
+    assert.same(pack(true), pack(client:with_lock("k", { abort_on_loss = true }, function() end)))
+    assert.is_true(assert(client:with_lock("k", { lease = 5 }, function() return end)))
+  end)
+
+  it("passes on an explicit nil and an explicit false", function()
+    local client = world.client()
+    assert.same(pack(nil), pack(client:with_lock("k", function() return nil end)))
+    assert.same(pack(nil, nil), pack(client:with_lock("k", function() return nil, nil end)))
+    assert.same(pack(false), pack(client:with_lock("k", function() return false end)))
   end)
 
   it("takes options", function()
@@ -89,7 +103,9 @@ describe("with_lock", function()
   it("does not run the function when no server answers", function()
     local ran = false
     local client = world.client { url = "unix:///nowhere/redis.sock" }
-    assert.equal("unreachable", select(3, client:with_lock("k", { wait = 0 }, function() ran = true end)))
+    assert.equal("unreachable", select(3, client:with_lock("k", { wait = 0 }, function()
+      ran = true
+    end)))
     assert.is_false(ran)
   end)
 
@@ -111,15 +127,16 @@ describe("with_lock", function()
       ]],
       env = { HOLDFAST_URL = world.server:url() },
     }
-    assert.same({ "exit", 0 }, { child:wait(5) })
+    assert.same({ "exit", 0 }, { child:wait(20) })
     assert.matches("^true\tk\nfalse\ttable:", child:output())
   end)
 
   it("does not connect by itself to a server that $HOLDFAST_URL misspells", function()
     local child = world.program {
-      code = [[require("holdfast").with_lock("k", print)]], env = { HOLDFAST_URL = "http://somewhere" },
+      code = [[require("holdfast").with_lock("k", print)]],
+      env = { HOLDFAST_URL = "http://somewhere" },
     }
-    assert.same({ "exit", 1 }, { child:wait(5) })
+    assert.same({ "exit", 1 }, { child:wait(20) })
     assert.matches("url", child:output())
   end)
 end)
@@ -127,7 +144,9 @@ end)
 describe("an error in with_lock", function()
   it("goes on as it is, after the release", function()
     local client = world.client()
-    local values = { "text", { code = 7 }, 42, false, setmetatable({}, { __tostring = function() return "!" end }) }
+    local values = { "text", { code = 7 }, 42, false, setmetatable({}, { __tostring = function()
+      return "!"
+    end }) }
     for _, value in ipairs(values) do
       local result = pack(pcall(client.with_lock, client, "k", function() error(value, 0) end))
       assert.same(2, result.n)
@@ -138,7 +157,9 @@ describe("an error in with_lock", function()
   end)
 
   it("keeps its position", function()
-    local ok, err = pcall(world.client().with_lock, world.client(), "k", function() error("here") end)
+    local ok, err = pcall(world.client().with_lock, world.client(), "k", function()
+      error("here")
+    end)
     assert.is_false(ok)
     assert.matches("with_lock_spec%.lua:%d+: here$", err)
   end)
@@ -146,7 +167,7 @@ describe("an error in with_lock", function()
   it("of nil goes on", function()
     local ok, err = pcall(world.client().with_lock, world.client(), "k", function() error() end)
     assert.is_false(ok)
-    assert.is_nil(err)
+    assert.equal(select(2, pcall(error)), err) -- Lua 5.5 makes a text of nil
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
@@ -170,8 +191,11 @@ describe("an error in with_lock", function()
   end)
 end)
 
+-- Lua 5.1 cannot yield through a protected call, which with_lock makes.
+local it_yields = features.yields_in_pcall and it or pending
+
 describe("with_lock in a coroutine", function()
-  it("lets the function yield and holds the lock meanwhile", function()
+  it_yields("lets the function yield and holds the lock meanwhile", function()
     local client = world.client()
     local other = world.client():lock("k")
     local thread = coroutine.create(function(...)
@@ -188,7 +212,7 @@ describe("with_lock in a coroutine", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("passes on an error raised after a yield", function()
+  it_yields("passes on an error raised after a yield", function()
     local client, reason = world.client(), {}
     local thread = coroutine.create(function()
       return client:with_lock("k", function()
@@ -201,7 +225,7 @@ describe("with_lock in a coroutine", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("keeps two coroutines apart", function()
+  it_yields("keeps two coroutines apart", function()
     local client = world.client()
     local function worker()
       return client:with_lock("k", { wait = 0 }, function()
@@ -216,6 +240,105 @@ describe("with_lock in a coroutine", function()
     assert.same(pack(true, "done"), pack(coroutine.resume(one)))
   end)
 end)
+
+if coroutine.close then
+  describe("coroutine.close in a template's function", function()
+    local function suspended(run)
+      collectgarbage("stop") -- the collector would release what was forgotten
+      local thread = coroutine.create(run)
+      assert(coroutine.resume(thread))
+      return thread
+    end
+
+    after_each(function() collectgarbage("restart") end)
+
+    it("releases the lock of with_lock", function()
+      local client = world.client()
+      local thread = suspended(function() client:with_lock("k", coroutine.yield) end)
+      assert.equal(1, world.cli("EXISTS", "k"))
+      assert.is_true(coroutine.close(thread))
+      assert.is_true(world.is_free("k"))
+      assert.is_true(process.wait_until(function() -- when its reply is read
+        return client:stats().releases + client:stats().undone == 1
+      end))
+    end)
+
+    it("hands the lock to who waits", function()
+      local client = world.client()
+      local thread = suspended(function() client:with_lock("k", coroutine.yield) end)
+      local waiter = world.program {
+        code = [[print((require("holdfast").new(arg[1]):with_lock("k", { wait = 20 }, function() return "in" end)))]],
+        args = { world.server:url() },
+      }
+      assert.truthy(process.wait_until(function()
+        return world.cli("ZCARD", "holdfast_queue:{k}") == 1
+      end, 20))
+      coroutine.close(thread)
+      assert.truthy(waiter:wait_output("in", 20))
+      assert.same({ "exit", 0 }, { waiter:wait(20) })
+    end)
+
+    it("releases every hold of nested ones, and no other", function()
+      local client = world.client()
+      local outside = assert(client:lock("outside"):acquire())
+      local thread = suspended(function()
+        client:with_lock("a", { abort_on_loss = true }, function()
+          client:with_lock("a", function()
+            client:with_lock("b", function(lock)
+              assert(lock:acquire())
+              coroutine.yield()
+            end)
+          end)
+        end)
+      end)
+      assert.equal(2, world.cli("EXISTS", "a", "b"))
+      coroutine.close(thread)
+      assert.is_true(world.is_free("a"))
+      assert.is_true(world.is_free("b"))
+      assert.is_true(outside:release())
+    end)
+
+    it("leaves a hold that its owner had before", function()
+      local client = world.client()
+      local own = client:lock("k", { owner = "me" })
+      local thread = suspended(function()
+        assert(own:acquire())
+        client:with_lock("k", { owner = "me" }, coroutine.yield)
+      end)
+      assert.equal(2, own:holds())
+      assert.is_true(coroutine.close(thread))
+      assert.equal(1, own:holds())
+      assert.is_true(own:check())
+      assert.is_true(own:release())
+      assert.equal(0, world.cli("EXISTS", "k"))
+    end)
+
+    it("releases the lock of one_by_one and the key of idempotent", function()
+      local client = world.client()
+      local template = client:one_by_one()
+      local one = suspended(function() template:execute("t", 1, coroutine.yield) end)
+      local guard = suspended(function()
+        client:idempotent("g", { expire = 60 }, coroutine.yield)
+      end)
+      assert.equal(2, world.cli("EXISTS", "t_1", "g"))
+      coroutine.close(one)
+      coroutine.close(guard)
+      assert.is_true(world.is_free("t_1"))
+      assert.is_true(world.is_free("g"))
+    end)
+
+    it("waits for no server", function()
+      local client = world.client { command_timeout = 20 }
+      local thread = suspended(function() client:with_lock("k", coroutine.yield) end)
+      world.server:kill("STOP")
+      local began = process.now()
+      assert.is_true(coroutine.close(thread))
+      assert.is_true(process.now() - began < 10)
+      world.server:kill("CONT")
+      assert.is_true(world.is_free("k"))
+    end)
+  end)
+end
 
 describe("a lock lost in with_lock", function()
   it("gives nil, a message, lost and the results", function()
@@ -260,29 +383,91 @@ describe("a lock lost in with_lock", function()
   end)
 end)
 
+describe("a release in with_lock that finds something else", function()
+  it("gives conflict and the results when the key is of another type", function()
+    local result = pack(world.client():with_lock("k", function()
+      world.cli("DEL", "k")
+      world.cli("RPUSH", "k", "x")
+      return "done"
+    end))
+    assert.equal(4, result.n)
+    assert.is_nil(result[1])
+    assert.matches('"k"', result[2])
+    assert.equal("conflict", result[3])
+    assert.same({ n = 1, "done" }, result[4])
+    world.cli("DEL", "k")
+  end)
+
+  it("gives not_held and the results when a fork's child releases what its parent holds", function()
+    local child = world.program {
+      code = [[
+        local sys = require "spec.support.sys"
+        local client = require("holdfast").new(arg[1])
+        local pid
+        local _, _, code, results = client:with_lock("k", function()
+          pid = sys.fork()
+          if pid > 0 then
+            require("spec.support.process").wait_until(function() return sys.wait(pid) end)
+          end
+          return pid == 0 and "child" or "parent"
+        end)
+        if pid == 0 then
+          io.write(code, " ", results[1], " ", results.n, "\n")
+          io.flush()
+          sys.exit(0)
+        end
+        print(code)
+      ]],
+      args = { world.server:url() },
+    }
+    assert.same({ "exit", 0 }, { child:wait(20) })
+    assert.matches("not_held child 1\n", child:output())
+    assert.matches("nil\n$", child:output())
+  end)
+
+  it("is no failure when the function released the lock itself", function()
+    local client = world.client()
+    assert.equal("done", client:with_lock("k", function(lock)
+      assert(lock:acquire())
+      assert(lock:release())
+      assert(lock:release())
+      return "done"
+    end))
+    assert.equal("lost", select(3, client:with_lock("k", function(lock)
+      assert(lock:acquire())
+      assert(lock:release())
+      world.cli("DEL", "k")
+    end)))
+  end)
+end)
+
 describe("abort_on_loss", function()
   local function lose_and_compute(key)
     world.cli("DEL", key)
-    compute_until(nil, 5)
+    compute_until(nil, 20)
     return "ran to its end"
   end
 
   it("ends a computing function soon after the loss", function()
     local client = world.client { lease = LEASE }
     local started = process.now()
-    local result = pack(client:with_lock("k", { abort_on_loss = true }, function() return lose_and_compute("k") end))
+    local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
+      return lose_and_compute("k")
+    end))
     assert.equal("lost", result[3])
     assert.is_nil(result[1])
-    assert.is_true(process.now() - started < 2)
+    assert.is_true(process.now() - started < 10)
   end)
 
   it("ends one whose loop was compiled before", function()
     local client = world.client { lease = LEASE }
     for _ = 1, 3 do compute_until(nil, 0.02) end
     local started = process.now()
-    local result = pack(client:with_lock("k", { abort_on_loss = true }, function() return lose_and_compute("k") end))
+    local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
+      return lose_and_compute("k")
+    end))
     assert.equal("lost", result[3])
-    assert.is_true(process.now() - started < 2)
+    assert.is_true(process.now() - started < 10)
   end)
 
   it("ends one that catches errors", function()
@@ -290,23 +475,25 @@ describe("abort_on_loss", function()
     local started = process.now()
     local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
       pcall(lose_and_compute, "k")
-      compute_until(nil, 5)
+      compute_until(nil, 20)
     end))
     assert.equal("lost", result[3])
-    assert.is_true(process.now() - started < 2)
+    assert.is_true(process.now() - started < 10)
   end)
 
   it("lets a function that keeps the lock end well", function()
     local client = world.client { lease = LEASE }
     assert.same(pack(1, nil), pack(client:with_lock("k", { abort_on_loss = true }, function()
-      compute_until(nil, 3 * LEASE)
+      compute_until(nil, 2 * LEASE)
       return 1, nil
     end)))
   end)
 
   it("passes on the function's own error", function()
     local client, reason = world.client(), {}
-    local ok, err = pcall(client.with_lock, client, "k", { abort_on_loss = true }, function() error(reason) end)
+    local ok, err = pcall(client.with_lock, client, "k", { abort_on_loss = true }, function()
+      error(reason)
+    end)
     assert.is_false(ok)
     assert.equal(reason, err)
   end)
@@ -315,13 +502,15 @@ describe("abort_on_loss", function()
     local client = world.client { lease = LEASE }
     local inner, started = nil, process.now()
     local outer = pack(client:with_lock("outer", { abort_on_loss = true }, function()
-      inner = pack(client:with_lock("inner", { abort_on_loss = true }, function() return lose_and_compute("outer") end))
+      inner = pack(client:with_lock("inner", { abort_on_loss = true }, function()
+        return lose_and_compute("outer")
+      end))
       return "went on"
     end))
     assert.is_nil(inner)
     assert.equal("lost", outer[3])
     assert.is_nil(outer[4])
-    assert.is_true(process.now() - started < 2)
+    assert.is_true(process.now() - started < 10)
     assert.equal(0, world.cli("EXISTS", "inner"))
   end)
 
@@ -329,7 +518,9 @@ describe("abort_on_loss", function()
     local client = world.client { lease = LEASE }
     local inner
     local outer = pack(client:with_lock("outer", { abort_on_loss = true }, function()
-      inner = pack(client:with_lock("inner", { abort_on_loss = true }, function() return lose_and_compute("inner") end))
+      inner = pack(client:with_lock("inner", { abort_on_loss = true }, function()
+        return lose_and_compute("inner")
+      end))
       return "went on"
     end))
     assert.same(pack("went on"), outer)
@@ -344,20 +535,22 @@ describe("abort_on_loss", function()
       return lose_and_compute("outer")
     end))
     assert.equal("lost", outer[3])
-    assert.is_true(process.now() - started < 2)
+    assert.is_true(process.now() - started < 10)
   end)
 
   it("works inside a coroutine", function()
     local client = world.client { lease = LEASE }
     local started = process.now()
     local result = pack(coroutine.wrap(function()
-      return client:with_lock("k", { abort_on_loss = true }, function() return lose_and_compute("k") end)
+      return client:with_lock("k", { abort_on_loss = true }, function()
+        return lose_and_compute("k")
+      end)
     end)())
     assert.equal("lost", result[3])
-    assert.is_true(process.now() - started < 2)
+    assert.is_true(process.now() - started < 10)
   end)
 
-  it("works in a coroutine that yields, and leaves the others alone", function()
+  it_yields("works in a coroutine that yields, and leaves the others alone", function()
     local client = world.client { lease = LEASE }
     local thread = coroutine.create(function()
       return client:with_lock("k", { abort_on_loss = true }, function()
@@ -371,7 +564,7 @@ describe("abort_on_loss", function()
     local result = pack(coroutine.resume(thread))
     assert.is_true(result[1])
     assert.equal("lost", result[4])
-    assert.is_true(process.now() - started < 2)
+    assert.is_true(process.now() - started < 10)
   end)
 
   it("leaves the caller's own hook in place", function()

@@ -1,9 +1,13 @@
--- The documents keep up with the code: each public function has a heading in docs/api.md and is called in a spec, each
--- Lua sample compiles, the README shows examples/hello.lua, and links between files lead somewhere.
+-- The documents keep up with the code: each public function has a heading in docs/api.md and is
+-- called in a spec, each page is in the site's menu, each block of code has a language and
+-- something that runs it, nginx takes each piece of nginx.conf, the README shows
+-- examples/hello.lua, a translation has the code and links of its original, and links and names
+-- lead to a file and a heading.
+-- Needs nginx with ngx_lua.
 --
 --   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing
---
--- HOLDFAST_URL=…: also runs the samples, on that server; needs the built module.
+
+local pages = require "spec.support.pages"
 
 local missing = 0
 
@@ -12,12 +16,7 @@ local function report(format, ...)
   io.stderr:write("docs: ", format:format(...), "\n")
 end
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("a")
-  file:close()
-  return text
-end
+local read = pages.read
 
 local function list(command)
   local paths = {}
@@ -25,8 +24,8 @@ local function list(command)
   return paths
 end
 
--- Every public function, as "client:lock": those of the module, and the methods of each class, which is named like it
--- in capitals.
+-- Every public function, as "client:lock": those of the module, and the methods of each class,
+-- which is named like it in capitals.
 local function public()
   local names = {}
   for _, path in ipairs(list("ls lua/holdfast/*.lua")) do
@@ -42,7 +41,9 @@ end
 
 local function check_functions()
   local headings, calls = {}, {}
-  for name in read("docs/api.md"):gmatch("\n###? `([%w_.:]+)%(") do headings[name] = true end
+  for heading in read("docs/api.md"):gmatch("\n###? ([^\n]+)") do
+    for name in heading:gmatch("`([%w_.:]+)%(") do headings[name] = true end
+  end
   for _, path in ipairs(list("find spec -name '*_spec.lua'")) do
     for name in read(path):gmatch("[.:]([%a_][%w_]*)") do calls[name] = true end
   end
@@ -52,35 +53,275 @@ local function check_functions()
   end
 end
 
-local function check_sample(path, number, text)
-  local chunk, wrong = load(text, ("@%s, sample %d"):format(path, number), "t")
-  local ok = chunk ~= nil
-  if ok and os.getenv("HOLDFAST_URL") then ok, wrong = pcall(chunk) end
-  if not ok then report("%s", wrong) end
+-- ---- pieces of nginx.conf ----
+
+local directory -- of what nginx reads and writes
+
+local function run(command)
+  local pipe = assert(io.popen(command .. " 2>&1"))
+  local output = pipe:read("a")
+  return pipe:close(), output
+end
+
+local function write(path, text)
+  local file = assert(io.open(path, "wb"))
+  file:write(text)
+  file:close()
+end
+
+local function prepare_nginx()
+  local _, output = run("mktemp -d")
+  directory = output:gsub("\n$", "")
+  assert(run(("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=ca -days 1 -keyout %s/ca.key -out %s/ca.pem"):format(
+    directory, directory)))
+end
+
+local MAIN = [[
+load_module /usr/lib/nginx/modules/ndk_http_module.so;
+load_module /usr/lib/nginx/modules/ngx_http_lua_module.so;
+error_log stderr;
+pid %(directory)/nginx.pid;
+events {}
+%(piece)
+]]
+local HTTP = "http {\n%s\n}\n"
+-- those that a location may proxy to
+local SERVER = "upstream payments { server 127.0.0.1:9; }\nserver {\n%s\n}"
+local TEMPORARY = { "client_body", "proxy", "fastcgi", "uwsgi", "scgi" }
+
+local function temporary_paths()
+  local lines = {}
+  for i, name in ipairs(TEMPORARY) do
+    lines[i] = ("%s_temp_path %s/%s;"):format(name, directory, name)
+  end
+  return table.concat(lines, "\n")
+end
+
+-- The piece in what its outermost directive belongs to, with files that are there.
+local function whole(piece)
+  if piece:find("^location ") then piece = SERVER:format(piece) end
+  if not piece:find("^http {") then piece = HTTP:format(piece) end
+  piece = piece:gsub("^http {", function() return "http {\n" .. temporary_paths() end)
+  piece = piece:gsub("(certificate%s+)[^;%s]+;", function(name)
+    return name .. directory .. "/ca.pem;"
+  end)
+  return (MAIN:gsub("%%%((%w+)%)", { directory = directory, piece = piece }))
+end
+
+-- nginx compiles the Lua in it only when it runs.
+local function check_piece(path, number, piece)
+  if not directory then prepare_nginx() end
+  local name = ("%s, nginx.conf %d"):format(path, number)
+  write(directory .. "/nginx.conf", whole(piece))
+  local fine, output = run(("nginx -t -e stderr -c %s/nginx.conf"):format(directory))
+  if not fine then report("%s: %s", name, output) end
+  for block in piece:gmatch("_by_lua_block (%b{})") do
+    local compiled, wrong = load(block:sub(2, -2), "@" .. name, "t")
+    if not compiled then report("%s", wrong) end
+  end
+end
+
+-- ---- blocks of code ----
+
+local check_language = { nginx = check_piece }
+
+-- Run by spec/docs_spec.lua, or by what pages.runner_of names; text and diagrams run nowhere.
+for _, language in ipairs { "lua", "sh", "console", "cron", "ini", "text", "mermaid" } do
+  check_language[language] = check_language[language] or function() end
+end
+
+function check_language.lua(path, line, text)
+  local _, wrong = load(text, ("@%s:%d"):format(path, line), "t")
+  if wrong then report("%s", wrong) end
+end
+
+local COMMANDS = { "holdfast", "lua5.%d", "luajit", "lua", "make", "luarocks", "apt%-get",
+  "tools/%S+", "busted", "%$" }
+
+local function is_command(line)
+  for _, command in ipairs(COMMANDS) do
+    if line:find("^" .. command .. " [^=┌│]") then return true end
+  end
+  return false
+end
+
+-- What stands in a page as text alone, though it begins as a command does.
+local function is_synopsis(line) return line:find("…", 1, true) or line:find("%[options%]") end
+
+function check_language.text(path, line, text)
+  if text:find("require", 1, true) and load(text, "=text", "t") then
+    report("%s:%d: put it into a block of lua, so that it is run", path, line)
+  end
+  for each in text:gmatch("[^\n]+") do
+    if is_command(each) and not is_synopsis(each) then
+      report("%s:%d: put it into a block of sh, so that it is run: %s", path, line, each)
+    end
+  end
+end
+
+-- A block is run as a whole, by one thing; make knows each target.
+function check_language.sh(path, line, text)
+  local runner = pages.runner_of(text)
+  for each in text:gsub("\\\n%s*", ""):gmatch("[^\n]+") do
+    if not each:find("^#") and (pages.runner_of(each) ~= nil) ~= (runner ~= nil) then
+      report("%s:%d: one block is run by %s, but not all of it: %s", path, line, runner
+        or "spec/docs_spec.lua", each)
+    end
+    if each:find("^make%f[%A]") and not run("make -n "
+        .. each:gsub("^make", ""):gsub("#.*", "")) then
+      report("%s:%d: make does not know how: %s", path, line, each)
+    end
+  end
+end
+
+local function check_block(path, number, block)
+  local check = check_language[block.language or "text"]
+  if check == check_piece then return check(path, number, block.text) end
+  if not check then
+    return report("%s:%d: a block in the language %q", path, block.line, block.language)
+  end
+  check(path, block.line, block.text)
+end
+
+-- ---- links ----
+
+-- As forges name the anchor of a heading.
+local function anchor_of(heading)
+  local text = heading:gsub("%[(.-)%]%b()", "%1"):gsub("`", ""):lower()
+  text = text:gsub("[%z\1-\127]", function(char) return char:find("[%w%-_ ]") and char or "" end)
+  for _, mark in ipairs { "…", "，", "：", "、", "（", "）", "。", "“", "”", "？" } do
+    text = text:gsub(mark, "")
+  end
+  return (text:gsub(" ", "-"))
+end
+
+local anchors = {}
+
+local function anchors_of(path)
+  if anchors[path] then return anchors[path] end
+  local set, count = {}, {}
+  for heading in ("\n" .. read(path):gsub("\n```.-\n```", "\n")):gmatch("\n##?#?#? ([^\n]+)") do
+    local name = anchor_of(heading)
+    set[count[name] and ("%s-%d"):format(name, count[name]) or name] = true
+    count[name] = (count[name] or 0) + 1
+  end
+  anchors[path] = set
+  return set
 end
 
 local function check_link(path, target)
-  local file = target:gsub("#.*$", "")
-  if file == "" or target:find("^%a+:") then return end
-  local relative = path:gsub("[^/]*$", "") .. file
-  if not io.open(relative) then report("%s: %s leads nowhere", path, target) end
+  if target:find("^%a+:") then return end
+  local file, anchor = target:match("^([^#]*)#?(.*)$")
+  local relative = file == "" and path or path:gsub("[^/]*$", "") .. file
+  if not io.open(relative) then
+    report("%s: %s leads nowhere", path, target)
+  elseif anchor ~= "" and not anchors_of(relative)[anchor] then
+    report("%s: %s has no such heading", path, target)
+  end
+end
+
+-- ---- files ----
+
+local TOP = { bench = true, bin = true, completions = true, csrc = true, docs = true,
+  examples = true, lua = true,
+  packaging = true, spec = true, tools = true }
+
+-- What a page names as a file of the sources is there.
+local function check_files(path)
+  for name in read(path):gsub("\n```.-\n```", "\n"):gmatch("`([%w_]+/[%w_./-]+)`") do
+    if TOP[name:match("^[^/]+")] and not io.open(name) then
+      report("%s: there is no %s", path, name)
+    end
+  end
+end
+
+-- What a merge has left open.
+local function check_merged(path)
+  for line in ("\n" .. read(path)):gmatch("\n([<>]+ [^\n]*)") do
+    if line:find("^<<<<<<< ") or line:find("^>>>>>>> ") then report("%s: %s", path, line) end
+  end
 end
 
 local function check_document(path)
-  local text, samples = "\n" .. read(path), 0
-  for sample in text:gmatch("\n```lua\n(.-\n)```") do
-    samples = samples + 1
-    check_sample(path, samples, sample)
+  check_files(path)
+  check_merged(path)
+  local pieces = 0
+  for _, block in ipairs(pages.blocks(path)) do
+    if block.language == "nginx" then pieces = pieces + 1 end
+    check_block(path, pieces, block)
   end
-  for target in text:gmatch("%]%(([^%s)]+)%)") do check_link(path, target) end
+  for target in read(path):gsub("\n```.-\n```", "\n"):gmatch("%]%(([^%s)]+)%)") do
+    check_link(path, target)
+  end
+end
+
+-- ---- translations ----
+
+local function code_of(path)
+  local code = {}
+  for _, block in ipairs(pages.blocks(path)) do
+    if block.language == "lua" or block.language == "sh" then
+      code[#code + 1] = block.text:gsub("%s*%-%- [^\n]*", ""):gsub("%s*# [^\n]*", "")
+    end
+  end
+  return code
+end
+
+-- "docs/from" and "../api.md#lock" → "docs/api.md"
+local function join(base, target)
+  local parts = {}
+  for part in (base .. "/" .. target:gsub("#.*", "")):gmatch("[^/]+") do
+    if part == ".." then parts[#parts] = nil else parts[#parts + 1] = part end
+  end
+  return table.concat(parts, "/")
+end
+
+-- → the files that the page links to, as keys
+local function linked(path)
+  local set, base = {}, path:match("^(.*)/") or ""
+  for target in read(path):gmatch("%]%(([^%s)]+)%)") do
+    if not target:find("^%a+:") and not target:find("^#") then set[join(base, target)] = true end
+  end
+  return set
+end
+
+local function check_translation(path, original)
+  local links = linked(path)
+  for target in pairs(linked(original)) do
+    local lacks = target ~= path and not links[target]
+    if lacks then report("%s: it has no link to %s, as %s has", path, target, original) end
+  end
+  local here, there = code_of(path), code_of(original)
+  for i = 1, math.max(#here, #there) do
+    if here[i] ~= there[i] then report("%s: its block %d is not that of %s", path, i, original) end
+  end
 end
 
 local function check_hello()
   local code = read("examples/hello.lua"):gsub("^[^\n]*\n", "")
-  if not read("README.md"):find(code, 1, true) then report("README.md does not show examples/hello.lua as it is") end
+  if not read("README.md"):find(code, 1, true) then
+    report("README.md does not show examples/hello.lua as it is")
+  end
+end
+
+-- Each page is in the menu of the site.
+local function check_menu()
+  local menu = read("packaging/site/mkdocs.yml")
+  for _, path in ipairs(pages.all()) do
+    local name = path:match("^docs/(.*%.md)$")
+    if name and not menu:find(" " .. name .. "\n", 1, true) then
+      report("packaging/site/mkdocs.yml has no %s", name)
+    end
+  end
 end
 
 check_functions()
 check_hello()
-for _, path in ipairs(#arg > 0 and arg or list("ls *.md docs/*.md")) do check_document(path) end
+check_menu()
+for _, path in ipairs(#arg > 0 and arg or pages.all()) do
+  check_document(path)
+  local original = path:gsub("%.zh%-CN", ""):gsub("^docs/zh/", "docs/")
+  if original ~= path then check_translation(path, original) end
+end
+if directory then run(("rm -r '%s'"):format(directory)) end
 os.exit(missing == 0 and 0 or 1)

@@ -1,19 +1,24 @@
--- Writes csrc/core/programs_embedded.h from csrc/programs/*.lua. The header is committed, so a build from the
--- rockspec needs no generator. SHA1 and length always belong to exactly the text in the header.
+-- Writes csrc/programs/embedded.h from csrc/programs/*.lua, and their SHA1 into docs/protocol.sha1.
+-- Both are committed, so a build from the rockspec needs no generator. SHA1 and length always
+-- belong to exactly the text in the header.
 --
---   lua5.4 tools/embed.lua               write the header
---   lua5.4 tools/embed.lua --check       exit 1 if the committed header is stale
---   lua5.4 tools/embed.lua --expand DIR  write each program with its fragments in place, for luacheck
+--   lua5.4 tools/embed.lua               write the header and the list
+--   lua5.4 tools/embed.lua --check       exit 1 if one of them is stale
+--   lua5.4 tools/embed.lua --expand DIR  write each program with its fragments in place, for
+--                                        luacheck
+--   lua5.4 tools/embed.lua --sent DIR    write each program as clients send it, byte for byte
 --
--- "layout.lua" and "releases.lua" stand for files that depend on the variant of a program: under its own name it gets
--- hash.lua and plain.lua; mutex_<name> gets string.lua, sharded_<name> gets sharded.lua. A variant that would be no
--- other program is not made.
+-- "layout.lua", "holding.lua", "next.lua", "hearers.lua", "releases.lua" and "rw_releases.lua" stand
+-- for files that depend on the variant of a program: see VARIANTS. A variant that would be no other
+-- program is not made.
 --
--- A line `--#include "queue.lua"` stands for that file's text. A file whose first line is `--#fragment` is
--- only included, never a program. Comment lines, blank lines and indentation are not sent to the server.
+-- A line `--#include "queue.lua"` stands for that file's text. A file whose first line is
+-- `--#fragment` is only included, never a program. Comment lines, blank lines and indentation are
+-- not sent to the server.
 
 local SOURCES = "csrc/programs"
-local HEADER = "csrc/core/programs_embedded.h"
+local HEADER = "csrc/programs/embedded.h"
+local DIGESTS = "docs/protocol.sha1"
 
 local function fail(...)
   io.stderr:write("embed: ", string.format(...), "\n")
@@ -23,7 +28,7 @@ end
 local function read(path)
   local file, err = io.open(path, "rb")
   if not file then fail("%s", err) end
-  local text = file:read("a")
+  local text = file:read("*a")
   file:close()
   return text
 end
@@ -37,7 +42,7 @@ end
 
 local function output_of(command)
   local pipe = assert(io.popen(command))
-  local text = pipe:read("a")
+  local text = pipe:read("*a")
   if not pipe:close() then fail("failed: %s", command) end
   return text
 end
@@ -47,9 +52,18 @@ local function lines_of(text)
 end
 
 local VARIANTS = {
-  { prefix = "", ["layout.lua"] = "hash.lua", ["releases.lua"] = "plain.lua" },
-  { prefix = "mutex_", ["layout.lua"] = "string.lua", ["releases.lua"] = "plain.lua" },
-  { prefix = "sharded_", ["layout.lua"] = "hash.lua", ["releases.lua"] = "sharded.lua" },
+  { prefix = "", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
+    ["next.lua"] = "hash_next.lua",
+    ["hearers.lua"] = "plain.lua", ["releases.lua"] = "plain.lua",
+    ["rw_releases.lua"] = "rw_plain.lua" },
+  { prefix = "mutex_", ["layout.lua"] = "string.lua", ["holding.lua"] = "string_holding.lua",
+    ["next.lua"] = "string_next.lua",
+    ["hearers.lua"] = "string_silent.lua", ["releases.lua"] = "plain.lua",
+    ["rw_releases.lua"] = "rw_plain.lua" },
+  { prefix = "sharded_", ["layout.lua"] = "hash.lua", ["holding.lua"] = "hash_holding.lua",
+    ["next.lua"] = "hash_next.lua",
+    ["hearers.lua"] = "sharded.lua", ["releases.lua"] = "sharded.lua",
+    ["rw_releases.lua"] = "rw_sharded.lua" },
 }
 
 local function expand(name, out, open, variant)
@@ -70,7 +84,8 @@ local function expand(name, out, open, variant)
   return out
 end
 
--- Long brackets would make "comment line" and "indentation" depend on context: programs do without them.
+-- Long brackets would make "comment line" and "indentation" depend on context: programs do without
+-- them.
 local function strip(name, lines)
   local out = {}
   for _, line in ipairs(lines) do
@@ -79,6 +94,12 @@ local function strip(name, lines)
     if text ~= "" and not text:find("^%-%-") then out[#out + 1] = text end
   end
   return out
+end
+
+-- The text that goes to the server, and its lines.
+local function sent(program)
+  local lines = strip(program.file, program.lines)
+  return table.concat(lines, "\n") .. "\n", lines
 end
 
 local function sha1(text)
@@ -101,14 +122,18 @@ local function programs()
   for path in output_of("LC_ALL=C ls " .. SOURCES .. "/*.lua"):gmatch("[^\n]+") do
     local file = path:match("[^/]+$")
     local name = file:gsub("%.lua$", "")
-    if not name:find("^[a-z][a-z0-9_]*$") then fail("%s: a name is lower case letters, digits and _", file) end
+    if not name:find("^[a-z][a-z0-9_]*$") then
+      fail("%s: a name is lower case letters, digits and _", file)
+    end
     local text = read(path)
     local made = {}
     for i = 1, text:find("^%-%-#fragment") and 0 or #VARIANTS do
       local full = VARIANTS[i].prefix .. name
       local lines = expand(file, {}, {}, VARIANTS[i])
       local whole = table.concat(lines, "\n")
-      if not made[whole] then list[#list + 1] = { name = full, file = full .. ".lua", lines = lines } end
+      if not made[whole] then
+        list[#list + 1] = { name = full, file = full .. ".lua", lines = lines }
+      end
       made[whole] = true
     end
   end
@@ -117,18 +142,26 @@ local function programs()
   return list
 end
 
-local function header()
+-- In the form of sha1sum, by the files of --sent.
+local function digests(list)
+  local rows = {}
+  for i, program in ipairs(list) do
+    rows[i] = ("%s  %s\n"):format(sha1((sent(program))), program.file)
+  end
+  return table.concat(rows)
+end
+
+local function header(list)
   local ids, rows, known = {}, {}, {}
-  local list = programs()
   for _, program in ipairs(list) do known[program.name] = true end
   for _, program in ipairs(list) do
-    local lines = strip(program.file, program.lines)
-    local text = table.concat(lines, "\n") .. "\n"
+    local text, lines = sent(program)
     local literals = {}
     for i, line in ipairs(lines) do literals[i] = "     " .. c_literal(line .. "\n") end
     ids[#ids + 1] = "    HF_PROGRAM_" .. program.name:upper() .. ",\n"
     local sharded = "sharded_" .. program.name
-    rows[#rows + 1] = string.format('    {"%s", "%s",\n%s,\n     %d, %s},\n', program.name, sha1(text),
+    rows[#rows + 1] = string.format('    {"%s", "%s",\n%s,\n     %d, %s},\n', program.name,
+      sha1(text),
       table.concat(literals, "\n"), #text,
       known[sharded] and "&hf_program_table[HF_PROGRAM_" .. sharded:upper() .. "]" or "NULL")
   end
@@ -143,17 +176,23 @@ local function header()
 end
 
 local mode, dir = ...
+local list = programs()
 if mode == "--expand" and dir then
-  for _, program in ipairs(programs()) do
+  for _, program in ipairs(list) do
     write(dir .. "/" .. program.file, table.concat(program.lines, "\n") .. "\n")
   end
+elseif mode == "--sent" and dir then
+  for _, program in ipairs(list) do write(dir .. "/" .. program.file, (sent(program))) end
 elseif mode == "--check" then
-  local file = io.open(HEADER, "rb")
-  local committed = file and file:read("a")
-  if file then file:close() end
-  if committed ~= header() then fail("%s is stale: run make embed", HEADER) end
+  for path, text in pairs { [HEADER] = header(list), [DIGESTS] = digests(list) } do
+    local file = io.open(path, "rb")
+    local committed = file and file:read("*a")
+    if file then file:close() end
+    if committed ~= text then fail("%s is stale: run make embed", path) end
+  end
 elseif mode == nil then
-  write(HEADER, header())
+  write(HEADER, header(list))
+  write(DIGESTS, digests(list))
 else
-  fail("usage: embed.lua [--check | --expand DIR]")
+  fail("usage: embed.lua [--check | --expand DIR | --sent DIR]")
 end

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks docs/model/handoff.pml with spin: the protocol must hold, and each deliberate defect must be found.
+# Checks the models of docs/model with spin: the protocol must hold, and each mutant must be found.
 #   tools/model.sh        what `make check` runs
 #   tools/model.sh long   and two larger searches
 # One line for each run; exit 1 if any run ends otherwise than expected.
@@ -15,21 +15,23 @@ for tool in spin gcc; do
     command -v $tool >/dev/null || { echo "model: $tool is not installed" >&2; exit 1; }
 done
 
-# verify KIND [-DSWITCH...]: leaves errors and states; KIND is safety or progress
+# verify KIND [-DSWITCH...]: leaves errors and states; KIND is safety, progress, or tokens: no assertion of $model fails
 verify() {
     kind=$1
     shift
     rm -rf "$work"/*
     if [ "$kind" = safety ]; then
         flags="-DSAFETY -DNOCLAIM" options=""
+    elif [ "$kind" = tokens ]; then
+        flags="-DSAFETY -DNOCLAIM" options="-E -w25"
     else
-        flags="-DNFAIR=3" options="-a -f -N gets_in"
+        flags="-DNFAIR=6" options="-a -f -N gets_in"
     fi
     # shellcheck disable=SC2086
     (
         cd "$work" || exit 1
         spin -a "$@" "$model" >spin.log 2>&1 && gcc -w -O2 -DCOLLAPSE $flags -o pan pan.c >gcc.log 2>&1 &&
-            ./pan -m500000 $options >pan.log 2>&1
+            ./pan -m1000000 $options >pan.log 2>&1
     ) || { cat "$work"/*.log >&2; errors=broken states=0; return; }
     errors=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' "$work/pan.log")
     states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' "$work/pan.log" | awk '{ printf "%.0f", $1 }')
@@ -48,13 +50,13 @@ holds() { # holds KIND TITLE [-DSWITCH...]
     row protocol "$kind" "$title" "$states" "$verdict"
 }
 
-found() { # found KIND DEFECT [-DSWITCH...]
-    kind=$1 defect=$2
+found() { # found KIND MUTANT [-DSWITCH...]
+    kind=$1 mutant=$2
     shift 2
-    verify "$kind" "-DDEFECT_$defect" "$@"
+    verify "$kind" "-DMUTANT_$mutant" "$@"
     verdict="found"
     case $errors in [1-9]*) ;; *) verdict="NOT FOUND ($errors)" bad=1 ;; esac
-    row defect "$kind" "$defect" "$states" "$verdict"
+    row mutant "$kind" "$mutant" "$states" "$verdict"
 }
 
 row what check which states verdict
@@ -79,5 +81,38 @@ found safety NO_BOUND -DCLIENTS=2 -DROUNDS=2 -DFAULTY
 found safety LATE_CLOCK -DCLIENTS=2 -DFAULTY
 found safety STALE_GRANT -DCLIENTS=2 -DROUNDS=2 -DFAULTY
 found safety TELL_FIRST -DCLIENTS=2 -DROUNDS=2 -DFAULTY
+model=$PWD/docs/model/quorum.pml
+holds tokens "quorum, twice each, counters up to 4" -DROUNDS=2
+found tokens LESS_ONE -DROUNDS=1
+found tokens LOWEST -DROUNDS=1
+found tokens NO_RAISE -DROUNDS=1
+found tokens SENT_IS_KNOWN -DROUNDS=1
+found tokens LATE_PARTS -DROUNDS=1
+found tokens LOWERS
+model=$PWD/docs/model/kept.pml
+holds progress "kept locks, calm, 2 clients of 2 callers"
+holds progress "kept locks, calm, 3 clients" -DCLIENTS=3 -DCALLERS=1
+holds progress "kept locks, lossy, 2 clients" -DLOSSY -DCALLERS=1
+holds safety "kept locks, faulty, 2 clients" -DFAULTY -DCALLERS=1
+holds tokens "kept locks, calm, counter up to 8" -DTOKENS
+if [ "${1:-}" = long ]; then
+    holds progress "kept locks, lossy, 2 clients of 2 callers" -DLOSSY
+    holds safety "kept locks, faulty, 2 clients, 2 leases end" -DFAULTY -DCALLERS=1 -DENDS=2
+    holds tokens "kept locks, faulty, counter up to 6" -DFAULTY -DCALLERS=1 -DTOKENS -DMOST=6
+fi
+found progress WISH_UNHEARD -DCALLERS=1
+found progress EARLY_WISH
+found progress WISH_ONCE
+found progress LATER_FIRST
+found progress KEEPS_ON -DLOSSY -DCALLERS=1
+found progress NO_RECHECK -DLOSSY -DCALLERS=1
+found safety LENT_AFTER_END -DFAULTY -DCALLERS=1
+found safety GONE_UNHEARD -DFAULTY -DCALLERS=1
+found safety SHORT_UNNOTICED -DFAULTY -DCALLERS=1
+found safety DOUBT_UNHEARD -DFAULTY -DCALLERS=1
+found safety SAME_OWNER -DFAULTY -DCALLERS=1
+found tokens RANGE_UNRESERVED -DTOKENS -DCALLERS=1
+found tokens RANGE_EXCEEDED -DTOKENS -DCALLERS=1
+found tokens TOKEN_AGAIN -DTOKENS -DCALLERS=1
 echo "states of the protocol: $states_in_all"
 exit $bad

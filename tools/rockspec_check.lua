@@ -1,62 +1,106 @@
--- The rockspec names every C source and every Lua module, and nothing else.
+-- The version is in lua/holdfast/version.lua and nowhere else: the changelog begins with it, the
+-- rockspec of the sources has none, and the rockspec of a release, which make dist writes, can be
+-- loaded and names it. dist.ini, for OpenResty's opm, has what opm build asks for.
 --
---   lua5.4 tools/rockspec_check.lua           exit 1 if its lists differ from what is there
---   lua5.4 tools/rockspec_check.lua --update  writes the lists
+--   lua5.4 tools/rockspec_check.lua           exit 1 and a line for each thing that is wrong
 
-local ROCKSPEC = "holdfast-scm-1.rockspec"
+local wrong = 0
 
-local function files(pattern)
-  local list = {}
-  for path in io.popen("LC_ALL=C ls " .. pattern .. " 2>/dev/null"):lines() do list[#list + 1] = path end
-  return list
+local function expect(ok, format, ...)
+  if ok then return end
+  wrong = wrong + 1
+  io.stderr:write(format:format(...), "\n")
 end
 
 local function read(path)
   local file = assert(io.open(path, "rb"))
-  local text = file:read("a")
+  local text = file:read("*a")
   file:close()
   return text
 end
 
-local SOURCES = {
-  ["holdfast.core"] = "csrc/core/*.c csrc/posix/*.c csrc/lua/*.c",
-  ["holdfast.process"] = "csrc/process/*.c",
+local function rockspec(path)
+  local fields = {}
+  assert(load(read(path), "@" .. path, "t", fields))()
+  return fields
+end
+
+local function output_of(command)
+  local pipe = assert(io.popen(command))
+  local text = pipe:read("*a")
+  return text, pipe:close()
+end
+
+local version = dofile("lua/holdfast/version.lua")
+local number, candidate = version:match("^(%d+%.%d+%.%d+)(.*)$")
+expect(number and (candidate == "" or candidate:find("^%-rc%d+$")), "%s is not a semantic version",
+  version)
+
+local latest = read("CHANGELOG.md"):match("\n## %[([^%]]+)%]")
+expect(latest == version, "CHANGELOG.md begins with %s, the version is %s", latest, version)
+
+expect(rockspec("holdfast-scm-1.rockspec").version == "scm-1",
+  "holdfast-scm-1.rockspec is of another version")
+
+local directory = os.tmpname()
+os.remove(directory)
+local said, ok = output_of(("make -s dist BUILD=%s DIST_URL=https://host/path 2>&1"):format(directory))
+expect(ok, "make dist: %s", said)
+local release = rockspec(said:match("%S+%.rockspec"))
+expect(release.version == version:gsub("%-", "") .. "-1", "the rockspec of make dist is of %s",
+  release.version)
+local url = "https://host/path/holdfast-" .. version .. ".tar.gz"
+expect(release.source.url == url, "its source is %s", release.source.url)
+os.execute("rm -rf " .. directory)
+
+-- ---- dist.ini, by the rules of opm build ----
+
+local function ini(path)
+  local fields = {}
+  for line in io.lines(path) do
+    local name, value = line:match("^%s*([%w_]+)%s*=%s*(.-)%s*$")
+    expect(name or line:find("^%s*[#;]") or not line:find("%S"), "%s: opm reads no such line: %s",
+      path, line)
+    if name then
+      expect(fields[name] == nil, "%s: %s stands there twice", path, name)
+      fields[name] = value
+    end
+  end
+  return fields
+end
+
+local made
+made, ok = output_of(("tools/opm %s %s 2>&1"):format(version, directory))
+expect(ok, "tools/opm: %s", made)
+local package = ini(directory .. "/dist.ini")
+local RULES = {
+  name = "^[%w-]+$", abstract = "%S", author = "%a", is_original = "^yes$", license = "^mit$",
+  version = "^[%w.]+$",
+  repo_link = "^https://github%.com/[^/%s]+/holdfast$", lib_dir = "^[%w/]+$", doc_dir = "^[%w/]+$",
+  main_module = "^lua/[%w/]+%.lua$", requires = "^[%w_]+[%w_ ,.>=/-]*$",
+  exclude_files = "^%S+$",
 }
-
-local function sources(module)
-  local lines = {}
-  for _, path in ipairs(files(SOURCES[module])) do
-    lines[#lines + 1] = ('        "%s",\n'):format(path)
-  end
-  return table.concat(lines)
+for name, pattern in pairs(RULES) do
+  expect(package[name] and package[name]:find(pattern), "dist.ini: opm takes no %s = %s", name,
+    package[name])
 end
-
-local function modules()
-  local lines = {}
-  for _, path in ipairs(files("lua/holdfast/*.lua lua/holdfast/*/*.lua")) do
-    local name = path:gsub("^lua/", ""):gsub("%.lua$", ""):gsub("/init$", ""):gsub("/", ".")
-    local key = name:find("^[%a_]+$") and name or ('["%s"]'):format(name)
-    lines[#lines + 1] = ('    %s = "%s",\n'):format(key, path)
-  end
-  return table.concat(lines)
+for name in pairs(package) do expect(RULES[name], "dist.ini: opm knows no field %s", name) end
+expect(ini("dist.ini").version == nil, "dist.ini has a version; tools/opm adds it")
+expect(package.version == version:gsub("%-", ""), "dist.ini of tools/opm is of %s", package.version)
+for _, name in ipairs { "lib_dir", "doc_dir", "main_module" } do
+  expect(io.open(directory .. "/" .. package[name]), "dist.ini: %s leads nowhere", name)
 end
-
--- The lists stand between fixed lines of the file, so the rest of it is written by hand.
-local function updated(text)
-  text = text:gsub('(%["(holdfast%.%w+)"%] = {\n      sources = {\n).-(      },\n)', function(head, module, tail)
-    return head .. sources(module) .. tail
-  end)
-  local compiled, tail = text:match("^(.*\n    },\n).-(  },\n}\n)$")
-  return compiled .. modules() .. tail
+-- what opm takes for a version of the code must be that version
+for line in io.lines(package.main_module) do
+  local found = line:match("VERSION%s*=%s*(%S+)") or line:match("%f[%w]version%s*=%s*(%S+)")
+  expect(not (found and found:find("%d")), "%s: opm takes %s for its version", package.main_module,
+    found)
 end
-
-local text = read(ROCKSPEC)
-local fresh = updated(text)
-if ... == "--update" then
-  local file = assert(io.open(ROCKSPEC, "wb"))
-  file:write(fresh)
-  file:close()
-elseif fresh ~= text then
-  io.stderr:write(ROCKSPEC, " does not list what is there: run lua5.4 tools/rockspec_check.lua --update\n")
-  os.exit(1)
+for path in io.popen("find lua -name '*.lua'"):lines() do
+  local _, loads = output_of(("luajit -b %s /dev/null 2>&1"):format(path))
+  expect(loads or path == package.exclude_files,
+    "opm takes no package with %s, which LuaJIT does not compile", path)
 end
+os.execute("rm -rf " .. directory)
+
+os.exit(wrong == 0)

@@ -39,15 +39,21 @@ clang_version() {
     fi
 }
 
+# Node.js from elsewhere brings an npm that is no package.
+npm_needs() { command -v npm >/dev/null 2>&1 || echo npm; }
+
 # The lists are written once, in order of what builds on what.
 build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
 demo_needs() { echo redis-server; }
 openresty_needs() { echo "nginx-light|nginx-core|nginx" libnginx-mod-http-lua lua-resty-core wrk; }
-test_needs() { echo redis-sentinel openssl lua-busted lua-check; }
+test_needs() { echo redis-sentinel openssl lua-busted lua-check lua-socket lua-cqueues lua-http lua-copas lua-luv python3-prometheus-client; }
 check_needs() {
     echo clang clang-tidy clang-format cppcheck valgrind libc6-dbg "libclang-rt-$(clang_version)-dev|libclang-common-$(clang_version)-dev" \
-        spin tmux
+        spin tmux mandoc zsh lua5.1 liblua5.1-0-dev lua5.2 liblua5.2-dev lua5.3 liblua5.3-dev \
+        dpkg-dev debhelper fakeroot lintian debootstrap musl-tools \
+        gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-i686-linux-gnu libc6-dev-i386-cross qemu-user chromium chromium-driver
 }
+site_needs() { echo mkdocs-material chromium chromium-driver; npm_needs; }
 
 needs() {
     case $1 in
@@ -55,7 +61,7 @@ needs() {
     demo) build_needs; demo_needs ;;
     demo-openresty) build_needs; demo_needs; openresty_needs ;;
     test) build_needs; demo_needs; openresty_needs; test_needs ;;
-    check) build_needs; demo_needs; openresty_needs; test_needs; check_needs ;;
+    check) build_needs; demo_needs; openresty_needs; test_needs; check_needs; site_needs ;;
     esac
 }
 

@@ -1,49 +1,77 @@
-/* Between the files of the binding.
+/* What the files of the binding share.
  *
- * Userdata are made empty, given their metatable, then filled: an error in between leaks nothing. The functions here
- * take arguments that lua/holdfast has checked; they fail with nil, message, code. Failing to allocate raises. */
+ * A userdata is made empty, gets its metatable, and is then filled, so an error in between leaks
+ * nothing. The functions called from Lua get arguments that lua/holdfast has checked. They fail
+ * with nil, message, code, and raise an error when out of memory. */
 #ifndef HF_BINDING_H
 #define HF_BINDING_H
 
-#include "../posix/driver.h"
 #include "compat.h"
+#include "posix/driver.h"
 
 #define HF_CLIENT_TYPE "holdfast.client"
 #define HF_LOCK_TYPE "holdfast.lock"
+#define HF_PERMIT_TYPE "holdfast.permit"
 #define HF_OP_TYPE "holdfast.operation"
-#define HF_OP_ALL_TYPE "holdfast.operation_of_all"
 #define HF_TEMPLATE_TYPE "holdfast.one_by_one"
 #define HF_WATCHDOG_TYPE "holdfast.watchdog"
 
 typedef struct hf_lua_client {
     hf_driver *driver; /* NULL only until it is filled */
-    uint64_t news_seen;
+    uint64_t losses_seen;
 } hf_lua_client;
 
-/* Raises for a client that was collected. */
+/* Returns the driver of the client at `index`. Raises if the client was collected. */
 hf_driver *hf_check_driver(lua_State *L, int index);
 
-/* nil, message, code. */
+/* Returns the driver of the client at index 1. Raises if that client has sockets of its own. */
+hf_driver *hf_check_external(lua_State *L);
+
+/* Return a field of the table at `index`: a number, 0 if it is none; and whether it is true. */
+double hf_field_number(lua_State *L, int index, const char *name);
+bool hf_field_boolean(lua_State *L, int index, const char *name);
+
+/* Pushes nil, message, code. */
 int hf_push_failure(lua_State *L, const hf_failure *failure);
 
-/* Seconds to nanoseconds; infinity and whatever is too long is HF_NEVER. */
+/* Pushes the reply as a Lua value, and frees it. */
+int hf_push_reply(lua_State *L, hf_reply *reply);
+
+/* Converts seconds to nanoseconds; a time that is too long, or infinite, is HF_NEVER. */
 hf_time hf_to_time(double seconds);
 double hf_to_seconds(hf_time time);
 
-/* Runs the operation for the Lua state: a signal ends the wait of an interruptible acquire, and a hook that a signal
- * handler has set (as lua's own does on Ctrl-C) that of any. NULL: out of memory. */
+/* Runs the operation for the Lua state. A signal ends the wait of an interruptible acquire; a hook
+ * that a signal handler has set, as lua does on Ctrl-C, ends the wait of any. Returns NULL when out
+ * of memory. */
 hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool interruptible);
 
-/* A new userdata of `size` zero bytes with the metatable `type`. */
+/* As hf_driver_send. */
+hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec);
+
+/* Pushes a new userdata of `size` zero bytes with the metatable `type`, and returns it. */
 void *hf_new_object(lua_State *L, size_t size, const char *type);
 
 /* Makes the metatable `type` with these metamethods; leaves it on the stack. */
 void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods);
 
-void hf_open_client(lua_State *L); /* adds to the module table on top */
+/* Adds these methods to the type whose metatable is on top, for objects that only holdfast uses. */
+void hf_new_methods(lua_State *L, const luaL_Reg *methods);
+
+/* Pushes an integer, or a number if this Lua has no integers of 64 bits. */
+void hf_push_token(lua_State *L, uint64_t token);
+
+/* Remembers the main state. Under Lua 5.1, which cannot tell, it is the state that loaded the
+ * module. */
+void hf_keep_main_state(lua_State *L);
+
+void hf_open_observer(lua_State *L); /* adds to the table of the client's functions on top */
+void hf_open_client(lua_State *L);   /* adds to the module table on top */
 void hf_open_lock(lua_State *L);
+void hf_open_operations(lua_State *L);
 void hf_open_watchdog(lua_State *L);
 void hf_open_engine(lua_State *L);
+void hf_open_inside(lua_State *L); /* adds to the table of the engine's functions on top */
 void hf_open_template(lua_State *L);
 
 #endif

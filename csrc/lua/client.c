@@ -15,11 +15,10 @@ hf_driver *hf_check_driver(lua_State *L, int index) {
     return driver;
 }
 
-static double field_number(lua_State *L, int index, const char *name) {
-    lua_getfield(L, index, name);
-    double value = lua_tonumber(L, -1);
-    lua_pop(L, 1);
-    return value;
+hf_driver *hf_check_external(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    if (!driver->external) luaL_error(L, "not an external client");
+    return driver;
 }
 
 static const unsigned char *entropy_field(lua_State *L) {
@@ -44,14 +43,15 @@ static const char *text_field(lua_State *L, const char *name) {
     return text;
 }
 
-/* The field `tls` of the table at index 1: { ca_file, ca_path, cert, key, server_name, verify }, all optional. NULL:
- * out of memory. */
+/* The field `tls` of the table at index 1: { ca_file, ca_path, cert, key, server_name, verify },
+ * all optional. NULL: out of memory. */
 static hf_tls_settings *tls_settings(lua_State *L) {
     hf_tls_options options = {0};
     lua_getfield(L, 1, "tls");
     if (lua_istable(L, -1)) {
-        options = (hf_tls_options){text_field(L, "ca_file"), text_field(L, "ca_path"),     text_field(L, "cert"),
-                                   text_field(L, "key"),     text_field(L, "server_name"), false};
+        options = (hf_tls_options){text_field(L, "ca_file"),     text_field(L, "ca_path"),
+                                   text_field(L, "cert"),        text_field(L, "key"),
+                                   text_field(L, "server_name"), false};
         lua_getfield(L, -1, "verify");
         options.trusting = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
         lua_pop(L, 1);
@@ -67,8 +67,10 @@ static bool needs_tls(const hf_client_config *config) {
     return needs;
 }
 
-/* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL: nothing. */
-static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX], size_t *count) {
+/* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL:
+ * nothing. */
+static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX],
+                                size_t *count) {
     size_t length = hf_rawlen(L, index);
     luaL_argcheck(L, length >= 1 && length <= HF_SERVERS_MAX, 1, "1 to 64 servers");
     for (*count = 0; *count < length; ++*count) {
@@ -84,7 +86,8 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
     return NULL;
 }
 
-/* The lists `names` (false: none) and `weights`, as long as `servers`; the texts stay in their table. */
+/* The lists `names` (false: none) and `weights`, as long as `servers`; the texts stay in their
+ * table. */
 static const hf_shard *read_shards(lua_State *L, size_t count) {
     hf_shard *shards = hf_newuserdata(L, count * sizeof *shards);
     lua_getfield(L, 1, "names");
@@ -92,7 +95,8 @@ static const hf_shard *read_shards(lua_State *L, size_t count) {
     for (size_t i = 0; i < count; i++) {
         lua_rawgeti(L, -2, (int)i + 1);
         lua_rawgeti(L, -2, (int)i + 1);
-        shards[i] = (hf_shard){.name = lua_tostring(L, -2), .weight = (unsigned)luaL_checkinteger(L, -1)};
+        shards[i] =
+            (hf_shard){.name = lua_tostring(L, -2), .weight = (unsigned)luaL_checkinteger(L, -1)};
         lua_pop(L, 2);
     }
     return shards;
@@ -105,6 +109,7 @@ static const char *read_sentinels(lua_State *L, hf_client_config *config, const 
         servers[i] = (hf_server){0};
         copy_field(L, "sentinel_user", servers[i].user, sizeof servers[i].user);
         copy_field(L, "sentinel_password", servers[i].password, sizeof servers[i].password);
+        servers[i].tls = url->server.tls;
         hf_server_move(&servers[i], &url->hosts[i]);
     }
     config->mode = HF_MODE_SENTINEL;
@@ -116,7 +121,8 @@ static const char *read_sentinels(lua_State *L, hf_client_config *config, const 
     return NULL;
 }
 
-static void read_cluster(hf_client_config *config, const hf_url *url, hf_server servers[HF_SERVERS_MAX]) {
+static void read_cluster(hf_client_config *config, const hf_url *url,
+                         hf_server servers[HF_SERVERS_MAX]) {
     for (size_t i = 0; i < url->count; i++) {
         servers[i] = url->server;
         hf_server_move(&servers[i], &url->hosts[i]);
@@ -129,7 +135,8 @@ static void read_cluster(hf_client_config *config, const hf_url *url, hf_server 
 }
 
 /* The URL of one server, of Sentinels, or of some nodes of a cluster. */
-static const char *read_url(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
+static const char *read_url(lua_State *L, hf_client_config *config,
+                            hf_server servers[HF_SERVERS_MAX]) {
     hf_url url;
     size_t size;
     lua_getfield(L, 1, "url");
@@ -142,9 +149,10 @@ static const char *read_url(lua_State *L, hf_client_config *config, hf_server se
     return NULL;
 }
 
-/* Of the table at 1: a server's URL, or the URLs of several and their mode. `servers` and what is left on the stack
- * must live until the client is made. */
-static const char *read_where(lua_State *L, hf_client_config *config, hf_server servers[HF_SERVERS_MAX]) {
+/* Reads a server's URL, or the URLs of several and their mode, from the table at 1. `servers` and
+ * what is left on the stack must live until the client is made. */
+static const char *read_where(lua_State *L, hf_client_config *config,
+                              hf_server servers[HF_SERVERS_MAX]) {
     static const char *const modes[] = {"one", "quorum", "shards", NULL};
     static const hf_mode values[] = {HF_MODE_ONE, HF_MODE_QUORUM, HF_MODE_SHARDS};
     lua_getfield(L, 1, "mode");
@@ -158,15 +166,17 @@ static const char *read_where(lua_State *L, hf_client_config *config, hf_server 
     config->session.server = servers[0];
     if (!wrong && config->mode == HF_MODE_SHARDS) {
         config->shards = read_shards(L, config->server_count);
-        snprintf(config->session.server.label, sizeof config->session.server.label, "shards %.255s", servers[0].label);
+        snprintf(config->session.server.label, sizeof config->session.server.label, "shards %.255s",
+                 servers[0].label);
     }
     return wrong;
 }
 
-/* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name, connect_timeout,
- * command_timeout, grant_lease, sync_replicas, sync_timeout, external, attended, keeper_link, entropy, tls } -> client
- * | nil, what is wrong with the URL. An external client is driven through core.engine; with keeper_link it renews over
- * a third link.
+/* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name,
+ * connect_timeout, command_timeout, grant_lease, sync_replicas, sync_timeout, external, looped,
+ * needs_approval, renewer_link, entropy, tls, known_as } -> client | nil, what is wrong with the
+ * URL. An external client is driven through core.engine; with renewer_link it renews over a third
+ * link. A looped one is served by an event loop through core.engine.
  */
 static int l_new(lua_State *L) {
     hf_client_config config;
@@ -183,23 +193,28 @@ static int l_new(lua_State *L) {
         return 2;
     }
     copy_field(L, "name", config.session.name, sizeof config.session.name);
-    config.restart_guard = hf_to_time(field_number(L, 1, "restart_guard"));
-    config.session.connect_timeout = hf_to_time(field_number(L, 1, "connect_timeout"));
-    config.session.command_timeout = hf_to_time(field_number(L, 1, "command_timeout"));
-    config.grant_lease = hf_to_time(field_number(L, 1, "grant_lease"));
-    config.sync.replicas = (uint32_t)field_number(L, 1, "sync_replicas");
-    config.sync.timeout = hf_to_time(field_number(L, 1, "sync_timeout"));
-    lua_getfield(L, 1, "external");
-    bool external = lua_toboolean(L, -1);
-    lua_getfield(L, 1, "keeper_link");
-    config.keeper = external && !lua_toboolean(L, -1) ? HF_LINK_CALLS : HF_LINK_KEEPER;
-    lua_getfield(L, 1, "attended");
-    config.attended = lua_toboolean(L, -1);
+    config.session.asks_server = true;
+    config.restart_guard = hf_to_time(hf_field_number(L, 1, "restart_guard"));
+    config.session.connect_timeout = hf_to_time(hf_field_number(L, 1, "connect_timeout"));
+    config.session.command_timeout = hf_to_time(hf_field_number(L, 1, "command_timeout"));
+    config.grant_lease = hf_to_time(hf_field_number(L, 1, "grant_lease"));
+    config.sync.replicas = (uint32_t)hf_field_number(L, 1, "sync_replicas");
+    config.sync.timeout = hf_to_time(hf_field_number(L, 1, "sync_timeout"));
+    config.needs_approval = hf_field_boolean(L, 1, "needs_approval");
+    bool external = hf_field_boolean(L, 1, "external"), looped = hf_field_boolean(L, 1, "looped");
+    bool renewer_link = !(external || looped) || hf_field_boolean(L, 1, "renewer_link");
+    config.renewer = renewer_link ? HF_LINK_RENEWER : HF_LINK_CALLS;
     const unsigned char *entropy = entropy_field(L);
     hf_lua_client *client = hf_new_object(L, sizeof *client, HF_CLIENT_TYPE);
+    lua_newtable(L);
+    hf_setuservalue(L, -2);
     client->driver = hf_driver_new(&config, entropy);
     if (!client->driver) return luaL_error(L, "cannot make a client: %s", strerror(errno));
     client->driver->external = external;
+    lua_getfield(L, 1, "known_as");
+    if (!lua_isnil(L, -1)) hf_driver_introduce(client->driver, luaL_checkstring(L, -1));
+    lua_pop(L, 1);
+    client->driver->looped = looped;
     if (!tls) return 1;
     client->driver->tls = tls_settings(L);
     if (!client->driver->tls) return luaL_error(L, "not enough memory");
@@ -216,28 +231,35 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-/* close(client, patience): releases what is held, waiting at most `patience` seconds for the server. */
+/* close(client, patience): releases what is held, waiting at most `patience` seconds for the
+ * server. */
 static int l_close(lua_State *L) {
     hf_driver *driver = check_client(L)->driver;
     if (driver) hf_driver_close(driver, hf_to_time(luaL_checknumber(L, 2)));
     return 0;
 }
 
-static int l_ping(lua_State *L) {
-    hf_driver *driver = hf_check_driver(L, 1);
-    hf_op_spec spec = {.kind = HF_OP_PING};
+/* Returns the time that it took; 0, and `result` is unchanged, when out of memory. */
+static hf_time run_command(lua_State *L, hf_driver *driver, const hf_op_spec *spec,
+                           hf_result *result) {
+    hf_time took = 0;
     hf_driver_enter(driver);
-    hf_op *op = hf_run_op(L, driver, &spec, false);
-    hf_failure failure = {.code = HF_NO_MEMORY};
-    double took = 0;
+    hf_op *op = hf_run_op(L, driver, spec, false);
     if (op) {
-        failure = op->failure;
-        took = hf_to_seconds(hf_now() - op->begun_at);
+        took = hf_now() - hf_op_begun_at(op);
+        hf_op_take_result(op, result);
         hf_op_end(op, hf_now());
     }
     hf_driver_leave(driver);
-    if (failure.code != HF_OK) return hf_push_failure(L, &failure);
-    lua_pushnumber(L, took);
+    return took;
+}
+
+static int l_ping(lua_State *L) {
+    hf_op_spec spec = {.kind = HF_OP_PING};
+    hf_result result = {.failure = {.code = HF_NO_MEMORY}};
+    hf_time took = run_command(L, hf_check_driver(L, 1), &spec, &result);
+    if (result.failure.code != HF_OK) return hf_push_failure(L, &result.failure);
+    lua_pushnumber(L, hf_to_seconds(took));
     return 1;
 }
 
@@ -259,7 +281,8 @@ static void push_reply(lua_State *L, const hf_reply *reply) {
     }
 }
 
-/* Filled before the driver is entered, so that an error in between leaks nothing: the arguments stay on the stack. */
+/* Filled before the driver is entered, so that an error in between leaks nothing: the arguments
+ * stay on the stack. */
 static const hf_slice *check_args(lua_State *L, int index, size_t *count) {
     *count = hf_rawlen(L, index);
     luaL_argcheck(L, *count > 0, index, "no command");
@@ -273,43 +296,30 @@ static const hf_slice *check_args(lua_State *L, int index, size_t *count) {
     return args;
 }
 
-static hf_reply *run_command(lua_State *L, hf_driver *driver, const hf_op_spec *spec, hf_failure *failure) {
-    hf_reply *reply = NULL;
-    hf_driver_enter(driver);
-    hf_op *op = hf_run_op(L, driver, spec, false);
-    if (op) {
-        *failure = op->failure;
-        reply = op->reply;
-        op->reply = NULL;
-        hf_op_end(op, hf_now());
-    }
-    hf_driver_leave(driver);
-    return reply;
-}
-
 static int l_push_reply(lua_State *L) {
     push_reply(L, lua_touserdata(L, 1));
     return 1;
 }
 
-/* command(client, { name, arguments... }, node) -> the reply | nil, message, code. For what is not a lock: reading
- * keys, and setting one to a value. It may be sent twice. Strings, integers, lists; nil for none. To one of
- * nodes(client), or without `node` to that of the first argument. */
-static int l_command(lua_State *L) {
-    hf_driver *driver = hf_check_driver(L, 1);
-    hf_op_spec spec = {.kind = HF_OP_COMMAND, .node = (size_t)luaL_optinteger(L, 3, 0)};
-    hf_failure failure = {.code = HF_NO_MEMORY};
-    luaL_checktype(L, 2, LUA_TTABLE);
+int hf_push_reply(lua_State *L, hf_reply *reply) {
     lua_pushcfunction(L, l_push_reply);
-    int push = lua_gettop(L);
-    spec.args = check_args(L, 2, &spec.arg_count);
-    hf_reply *reply = run_command(L, driver, &spec, &failure);
-    if (!reply) return hf_push_failure(L, &failure);
-    lua_settop(L, push);
     lua_pushlightuserdata(L, reply);
     int status = lua_pcall(L, 1, 1, 0);
     hf_reply_free(reply);
     return status == 0 ? 1 : lua_error(L);
+}
+
+/* command(client, { name, arguments... }, node) -> the reply | nil, message, code. For what is not
+ * a lock: reading keys, and setting one to a value. It may be sent twice. Strings, integers, lists;
+ * nil for none. To one of nodes(client), or without `node` to that of the first argument. */
+static int l_command(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_op_spec spec = {.kind = HF_OP_COMMAND, .node = (size_t)luaL_optinteger(L, 3, 0)};
+    hf_result result = {.failure = {.code = HF_NO_MEMORY}};
+    luaL_checktype(L, 2, LUA_TTABLE);
+    spec.args = check_args(L, 2, &spec.arg_count);
+    run_command(L, driver, &spec, &result);
+    return result.reply ? hf_push_reply(L, result.reply) : hf_push_failure(L, &result.failure);
 }
 
 static void set_count(lua_State *L, const char *name, uint64_t value) {
@@ -317,45 +327,47 @@ static void set_count(lua_State *L, const char *name, uint64_t value) {
     lua_setfield(L, -2, name);
 }
 
-/* Counters since the client was made. */
+static void push_failures(lua_State *L, const hf_stats *stats) {
+    lua_newtable(L);
+    for (int code = HF_OK + 1; code < HF_CODES; code++)
+        set_count(L, hf_code_name((hf_code)code), stats->failures[code]);
+}
+
+/* stats(client) -> a table of counters since the client was made */
 static int l_stats(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
-    hf_stats stats = hf_client_stats(&driver->client);
-    uint64_t opens = 0, wakes = driver->wakes, holds = driver->client.holds.count;
-    for (size_t i = 0; i < hf_client_link_count(&driver->client); i++)
-        opens += hf_client_link(&driver->client, i)->opens;
+    hf_stats stats = hf_client_stats(driver->client);
+    hf_traffic traffic = hf_client_traffic(driver->client);
+    uint64_t wakes = driver->wakes, holds = hf_client_load(driver->client).holds;
     hf_driver_leave(driver);
     lua_newtable(L);
-    set_count(L, "acquires", stats.acquires);
-    set_count(L, "reentries", stats.reentries);
-    set_count(L, "releases", stats.releases);
-    set_count(L, "waits", stats.waits);
-    set_count(L, "grants", stats.grants);
-    set_count(L, "rechecks", stats.rechecks);
-    set_count(L, "renewals", stats.renewals);
-    set_count(L, "renew_batches", stats.renew_batches);
-    set_count(L, "late_renewals", stats.late_renewals);
-    set_count(L, "losses", stats.losses);
-    set_count(L, "undone", stats.undone);
-    set_count(L, "redirects", stats.redirects);
-    set_count(L, "connections", opens);
+#define SET_COUNTER(name) set_count(L, #name, stats.name);
+    HF_COUNTERS(SET_COUNTER)
+    push_failures(L, &stats);
+    lua_setfield(L, -2, "failures");
+    set_count(L, "connections", traffic.connections);
+    set_count(L, "reconnects", traffic.reconnects);
+    set_count(L, "round_trips", traffic.replies);
     set_count(L, "watchdog_wakes", wakes);
     set_count(L, "holds", holds);
     return 1;
 }
 
-/* news(client) -> true when a hold was lost since the last call. A weak table may still have a collected client. */
-static int l_news(lua_State *L) {
+/* has_losses(client) -> true when a hold was lost since the last call. A weak table may still have
+ * a collected client.
+ */
+static int l_has_losses(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
     if (!driver) return 0;
     hf_driver_enter(driver);
-    hf_client_notice(&driver->client, hf_driver_now(driver));
-    bool news = driver->client.holds.news != client->news_seen;
-    client->news_seen = driver->client.holds.news;
+    hf_client_notice(driver->client, hf_driver_now(driver));
+    uint64_t losses = hf_client_losses(driver->client);
+    bool more = losses != client->losses_seen;
+    client->losses_seen = losses;
     hf_driver_leave(driver);
-    lua_pushboolean(L, news);
+    lua_pushboolean(L, more);
     return 1;
 }
 
@@ -363,25 +375,43 @@ static int l_uuid(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
     hf_driver_leave(driver); /* a fork gives a new one */
-    lua_pushstring(L, driver->client.uuid);
+    lua_pushstring(L, hf_client_uuid(driver->client));
+    return 1;
+}
+
+/* introduce(client, name): who it tells others that it is, beside its host and pid; "": no name */
+static int l_introduce(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    const char *name = luaL_checkstring(L, 2);
+    hf_driver_enter(driver);
+    hf_driver_introduce(driver, name);
+    hf_driver_leave(driver);
+    return 0;
+}
+
+/* data(client) -> a table for what lives as long as the client and may refer to it */
+static int l_data(lua_State *L) {
+    check_client(L);
+    hf_getuservalue(L, 1);
     return 1;
 }
 
 /* server(client) -> how messages name its server */
 static int l_server(lua_State *L) {
-    lua_pushstring(L, hf_check_driver(L, 1)->client.first.server.label);
+    lua_pushstring(L, hf_client_label(hf_check_driver(L, 1)->client));
     return 1;
 }
 
-/* nodes(client) -> the list of those that have keys, for command; empty while those of a cluster are not known */
+/* nodes(client) -> the list of those that have keys, for command; empty while those of a cluster
+ * are not known */
 static int l_nodes(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    const hf_client *client = &driver->client;
+    const hf_client *client = driver->client;
     int count = 0;
     lua_newtable(L);
     hf_driver_enter(driver);
-    for (size_t i = 0; i < client->node_count; i++) {
-        if (client->cluster && !client->nodes[i]->serves) continue;
+    for (size_t i = 0; i < hf_client_node_count(client); i++) {
+        if (!hf_client_node_serves(client, i)) continue;
         lua_pushinteger(L, (lua_Integer)i + 1);
         lua_rawseti(L, -2, ++count);
     }
@@ -389,14 +419,26 @@ static int l_nodes(lua_State *L) {
     return 1;
 }
 
-/* place(client, key) -> a number; keys with the same one can be used in one step: the key's slot in a cluster, its
- * shard, 0 with one server */
-static int l_place(lua_State *L) {
+/* is_quorum(client) */
+static int l_is_quorum(lua_State *L) {
+    lua_pushboolean(L, hf_check_driver(L, 1)->config.mode == HF_MODE_QUORUM);
+    return 1;
+}
+
+/* is_shards(client) */
+static int l_is_shards(lua_State *L) {
+    lua_pushboolean(L, hf_check_driver(L, 1)->config.mode == HF_MODE_SHARDS);
+    return 1;
+}
+
+/* group(client, key) -> a number; keys with the same one can be used in one step: the key's slot in
+ * a cluster, its shard, 0 with one server */
+static int l_group(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;
     key.data = luaL_checklstring(L, 2, &key.size);
     hf_driver_enter(driver);
-    lua_pushinteger(L, (lua_Integer)hf_client_place(&driver->client, key));
+    lua_pushinteger(L, (lua_Integer)hf_client_group(driver->client, key));
     hf_driver_leave(driver);
     return 1;
 }
@@ -406,20 +448,32 @@ static int l_tostring(lua_State *L) {
     hf_driver *driver = client->driver;
     if (!driver) lua_pushliteral(L, HF_CLIENT_TYPE ": (closed)");
     else
-        lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", driver->client.first.server.label,
+        lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", hf_client_label(driver->client),
                         driver->closed ? " (closed)" : "");
     return 1;
 }
 
 void hf_open_client(lua_State *L) {
-    static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {
-        {"new", l_new},     {"close", l_close}, {"ping", l_ping},     {"stats", l_stats},
-        {"news", l_news},   {"uuid", l_uuid},   {"server", l_server}, {"command", l_command},
-        {"place", l_place}, {"nodes", l_nodes}, {NULL, NULL}};
+    static const luaL_Reg metamethods[] = {
+        {"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"new", l_new},
+                                         {"close", l_close},
+                                         {"ping", l_ping},
+                                         {"stats", l_stats},
+                                         {"has_losses", l_has_losses},
+                                         {"uuid", l_uuid},
+                                         {"server", l_server},
+                                         {"command", l_command},
+                                         {"group", l_group},
+                                         {"nodes", l_nodes},
+                                         {"is_quorum", l_is_quorum},
+                                         {"is_shards", l_is_shards},
+                                         {"introduce", l_introduce},
+                                         {"data", l_data},
+                                         {NULL, NULL}};
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);
-    luaL_setfuncs(L, functions, 0);
+    hf_setfuncs(L, functions);
     lua_setfield(L, -2, "client");
 }

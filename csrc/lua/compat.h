@@ -1,9 +1,39 @@
-/* The Lua 5.4 API on LuaJIT, as far as the binding needs it. */
+/* The parts of the Lua 5.4 API that the binding uses, for Lua 5.1 to 5.5 and LuaJIT. A module
+ * compiled for Lua 5.1 or LuaJIT loads under both, because it uses only what both export. */
 #ifndef HF_COMPAT_H
 #define HF_COMPAT_H
 
 #include <lauxlib.h>
 #include <lua.h>
+#include <stdbool.h>
+
+_Static_assert(
+    LUA_VERSION_NUM >= 501 && LUA_VERSION_NUM <= 505,
+    "holdfast supports Lua 5.1 to 5.5 and LuaJIT; these are the headers of another version");
+
+/* Raises if the module was compiled with the headers of another Lua. Lua 5.1 has no function for
+ * that, and loads no other modules. */
+static inline void hf_check_version(lua_State *L) {
+#if LUA_VERSION_NUM < 502
+    (void)L;
+#else
+    luaL_checkversion(L);
+#endif
+}
+
+#if LUA_VERSION_NUM < 502
+/* LuaJIT has a luaL_setfuncs of its own, Lua 5.1 has none. */
+static inline void hf_setfuncs(lua_State *L, const luaL_Reg *functions) {
+    for (; functions->name; functions++) {
+        lua_pushcfunction(L, functions->func);
+        lua_setfield(L, -2, functions->name);
+    }
+}
+#else
+static inline void hf_setfuncs(lua_State *L, const luaL_Reg *functions) {
+    luaL_setfuncs(L, functions, 0);
+}
+#endif
 
 #if LUA_VERSION_NUM < 504
 static inline void *hf_newuserdata(lua_State *L, size_t size) {
@@ -23,7 +53,17 @@ static inline size_t hf_rawlen(lua_State *L, int index) {
 #endif
 }
 
-/* Sets the table on top as the value kept with the userdata at `index`; pops it. */
+/* Returns the userdata at `index` if it has the metatable `type`, else NULL. */
+static inline void *hf_testudata(lua_State *L, int index, const char *type) {
+    void *object = lua_touserdata(L, index);
+    if (!object || !lua_getmetatable(L, index)) return NULL;
+    luaL_getmetatable(L, type);
+    bool same = lua_rawequal(L, -1, -2);
+    lua_pop(L, 2);
+    return same ? object : NULL;
+}
+
+/* Sets the table on top as the user value of the userdata at `index`, and pops it. */
 static inline void hf_setuservalue(lua_State *L, int index) {
 #if LUA_VERSION_NUM < 502
     lua_setfenv(L, index);
@@ -34,7 +74,7 @@ static inline void hf_setuservalue(lua_State *L, int index) {
 #endif
 }
 
-/* Pushes the value kept with the userdata at `index`. */
+/* Pushes the user value of the userdata at `index`. */
 static inline void hf_getuservalue(lua_State *L, int index) {
 #if LUA_VERSION_NUM < 502
     lua_getfenv(L, index);

@@ -1,37 +1,31 @@
-/* core.engine: drives an external client from Lua, which owns the sockets and the clock.
+/* core.engine: drives a client from Lua. Of an external client Lua owns the sockets and the clock;
+ * of one in an event loop (serve, rest, wake, forget) it waits for a descriptor.
  *
- * Links are numbers from 1 to links(client): three for each server, for its calls, its events and, where the client has
- * a keeper link of its own, its keeper. Times are seconds of whatever monotonic clock the caller keeps to. */
+ * Links are numbers from 1 to links(client): three for each server, for its calls, its events and,
+ * where the client has a renewer link of its own, its renewer. Times are seconds of whatever
+ * monotonic clock the caller keeps to. */
+#include <errno.h>
 #include <math.h>
+#include <string.h>
 
 #include "binding.h"
 
-#ifdef HF_DEFECTS
-#include "../core/programs.h"
-#endif
-
-static hf_driver *check_external(lua_State *L) {
-    hf_driver *driver = hf_check_driver(L, 1);
-    if (!driver->external) luaL_error(L, "not an external client");
-    return driver;
-}
-
 static hf_session *check_link(lua_State *L, hf_driver *driver) {
     lua_Integer link = luaL_checkinteger(L, 2);
-    bool known = link >= 1 && (size_t)link <= hf_client_link_count(&driver->client);
+    bool known = link >= 1 && (size_t)link <= hf_client_link_count(driver->client);
     luaL_argcheck(L, known, 2, "no such link");
-    return hf_client_link(&driver->client, (size_t)link - 1);
+    return hf_client_link(driver->client, (size_t)link - 1);
 }
 
 /* set_now(client, seconds): from now on this is its time, instead of the system's. */
 static int l_set_now(lua_State *L) {
-    check_external(L)->set_now = hf_to_time(luaL_checknumber(L, 2));
+    hf_check_external(L)->set_now = hf_to_time(luaL_checknumber(L, 2));
     return 0;
 }
 
 /* wants(client, link) -> "open", "close" or nil: what to do with the link's socket */
 static int l_wants(lua_State *L) {
-    hf_driver *driver = check_external(L);
+    hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     hf_driver_enter(driver);
     hf_want want = hf_session_wants(session, hf_driver_now(driver));
@@ -43,7 +37,7 @@ static int l_wants(lua_State *L) {
 
 /* Tells the link's session what its socket does. */
 static int tell(lua_State *L, void (*what)(hf_session *, hf_time)) {
-    hf_driver *driver = check_external(L);
+    hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     hf_driver_enter(driver);
     what(session, hf_driver_now(driver));
@@ -51,19 +45,19 @@ static int tell(lua_State *L, void (*what)(hf_session *, hf_time)) {
     return 0;
 }
 
-static void agreeing(hf_session *session, hf_time now) {
+static void handshaking(hf_session *session, hf_time now) {
     (void)now;
-    hf_session_agreeing(session);
+    hf_session_handshaking(session);
 }
 
-/* opening(client, link); agreeing(client, link): connected, now the TLS handshake; opened(client, link);
- * closed(client, link [, reason]): without one the server closed it */
+/* opening(client, link); handshaking(client, link): connected, now the TLS handshake;
+ * opened(client, link); closed(client, link [, reason]): without one the server closed it */
 static int l_opening(lua_State *L) {
     return tell(L, hf_session_opening);
 }
 
-static int l_agreeing(lua_State *L) {
-    return tell(L, agreeing);
+static int l_handshaking(lua_State *L) {
+    return tell(L, handshaking);
 }
 
 static int l_opened(lua_State *L) {
@@ -71,7 +65,7 @@ static int l_opened(lua_State *L) {
 }
 
 static int l_closed(lua_State *L) {
-    hf_driver *driver = check_external(L);
+    hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     const char *reason = luaL_optstring(L, 3, NULL);
     hf_driver_enter(driver);
@@ -80,45 +74,59 @@ static int l_closed(lua_State *L) {
     return 0;
 }
 
-/* output(client, link) -> the bytes to write, which count as written; nil when there are none */
+static void push_pieces(lua_State *L, hf_slice bytes, size_t most) {
+    lua_createtable(L, (int)(bytes.size / most + 1), 0);
+    for (int i = 1; bytes.size > 0; i++) {
+        size_t size = bytes.size < most ? bytes.size : most;
+        lua_pushlstring(L, bytes.data, size);
+        lua_rawseti(L, -2, i);
+        bytes = (hf_slice){bytes.data + size, bytes.size - size};
+    }
+}
+
+/* output(client, link [, part]) -> the bytes to write, as a list of strings each of which is this
+ * part of them, which count as written; nil when there are none */
 static int l_output(lua_State *L) {
-    hf_driver *driver = check_external(L);
+    hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
+    double part = luaL_optnumber(L, 3, 1);
     hf_driver_enter(driver);
     hf_slice output = hf_session_output(session);
     hf_driver_leave(driver);
     if (output.size == 0) return 0;
-    lua_pushlstring(L, output.data, output.size);
+    push_pieces(L, output, (size_t)(part * (double)output.size) + 1);
     hf_session_written(session, output.size);
     return 1;
 }
 
-/* feed(client, link, bytes) */
+/* feed(client, link, bytes) -> whether they end a reply or the connection; else there is nothing to
+ * do */
 static int l_feed(lua_State *L) {
-    hf_driver *driver = check_external(L);
+    hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     size_t size;
     const char *bytes = luaL_checklstring(L, 3, &size);
     hf_driver_enter(driver);
-    hf_session_feed(session, bytes, size, hf_driver_now(driver));
+    bool ended = hf_session_feed(session, bytes, size, hf_driver_now(driver));
     hf_driver_leave(driver);
-    return 0;
+    lua_pushboolean(L, ended);
+    return 1;
 }
 
 /* tick(client): does what is due */
 static int l_tick(lua_State *L) {
-    hf_driver *driver = check_external(L);
+    hf_driver *driver = hf_check_external(L);
     hf_driver_enter(driver);
-    hf_client_tick(&driver->client, hf_driver_now(driver));
+    hf_client_tick(driver->client, hf_driver_now(driver));
     hf_driver_leave(driver);
     return 0;
 }
 
 /* deadline(client) -> when tick has something to do next; math.huge: never */
 static int l_deadline(lua_State *L) {
-    hf_driver *driver = check_external(L);
+    hf_driver *driver = hf_check_external(L);
     hf_driver_enter(driver);
-    hf_time deadline = hf_client_deadline(&driver->client);
+    hf_time deadline = hf_client_deadline(driver->client);
     hf_driver_leave(driver);
     lua_pushnumber(L, deadline == HF_NEVER ? HUGE_VAL : hf_to_seconds(deadline));
     return 1;
@@ -126,21 +134,22 @@ static int l_deadline(lua_State *L) {
 
 /* links(client) -> how many there are; the number may grow with a tick or a feed */
 static int l_links(lua_State *L) {
-    hf_driver *driver = check_external(L);
+    hf_driver *driver = hf_check_external(L);
     hf_driver_enter(driver);
-    lua_pushinteger(L, (lua_Integer)hf_client_link_count(&driver->client));
+    lua_pushinteger(L, (lua_Integer)hf_client_link_count(driver->client));
     hf_driver_leave(driver);
     return 1;
 }
 
-/* turn(client, done, chores) -> links, deadline, asked
+/* turn(client, done, actions) -> links, deadline, asked
  *
- * Does what is due, then tells what the driver is to do: `chores` gets for each link "open", "close", "write" or false;
- * the number of links; when to come again, math.huge: no need; and a number that grows when a hold asks for its owner's
- * word. The list `done` becomes the numbers of the operations that have ended since the last turn. A link that is
- * merely not needed may stay open. */
-static void push_chore(lua_State *L, const hf_session *session, hf_time now) {
-    if (session->closing) lua_pushliteral(L, "close");
+ * Does what is due, then tells what the driver is to do: `actions` gets for each link "open",
+ * "close", "write" or false; the number of links; when to come again, math.huge: no need; and a
+ * number that grows when a hold asks for its owner's approval. The list `done` becomes the numbers
+ * of the operations that have ended since the last turn. A link that is merely not needed may stay
+ * open. */
+static void push_action(lua_State *L, const hf_session *session, hf_time now) {
+    if (hf_session_must_close(session)) lua_pushliteral(L, "close");
     else if (hf_session_wants(session, now) == HF_WANT_OPEN) lua_pushliteral(L, "open");
     else if (hf_session_output(session).size > 0) lua_pushliteral(L, "write");
     else lua_pushboolean(L, false);
@@ -148,10 +157,8 @@ static void push_chore(lua_State *L, const hf_session *session, hf_time now) {
 
 static void list_done(lua_State *L, hf_client *client) {
     int count = 0;
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (!op->done || op->told) continue;
-        op->told = true;
-        lua_pushnumber(L, (lua_Number)op->number);
+    for (hf_op *op = NULL; (op = hf_client_next_done(client, op));) {
+        lua_pushnumber(L, (lua_Number)hf_op_number(op));
         lua_rawseti(L, 2, ++count);
     }
     lua_pushnil(L);
@@ -159,8 +166,8 @@ static void list_done(lua_State *L, hf_client *client) {
 }
 
 static int l_turn(lua_State *L) {
-    hf_driver *driver = check_external(L);
-    hf_client *client = &driver->client;
+    hf_driver *driver = hf_check_external(L);
+    hf_client *client = driver->client;
     luaL_checktype(L, 2, LUA_TTABLE);
     luaL_checktype(L, 3, LUA_TTABLE);
     hf_driver_enter(driver);
@@ -172,38 +179,99 @@ static int l_turn(lua_State *L) {
     list_done(L, client);
     size_t links = hf_client_link_count(client);
     for (size_t i = 0; i < links; i++) {
-        push_chore(L, hf_client_link(client, i), now);
+        push_action(L, hf_client_link(client, i), now);
         lua_rawseti(L, 3, (int)i + 1);
     }
     lua_pushinteger(L, (lua_Integer)links);
     lua_pushnumber(L, deadline == HF_NEVER ? HUGE_VAL : hf_to_seconds(deadline));
-    lua_pushnumber(L, (lua_Number)hf_client_asked(client));
+    lua_pushnumber(L, (lua_Number)hf_client_approvals_asked(client));
     hf_driver_leave(driver);
     return 3;
 }
 
-/* load(client) -> operations not ended, holds that are ours or may become so, holds to be undone */
-static int l_load(lua_State *L) {
-    hf_driver *driver = check_external(L);
-    const hf_client *client = &driver->client;
-    int operations = 0, held = 0, leaving = 0;
+static hf_driver *check_looped(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    if (!driver->looped) luaL_error(L, "not a client of an event loop");
+    return driver;
+}
+
+/* serve(client [, done]): does what is due and sends what can be sent. With the list `done` it also
+ * reads what has come; the list becomes the numbers of the operations that have ended. */
+static int l_serve(lua_State *L) {
+    hf_driver *driver = check_looped(L);
+    bool reads = lua_istable(L, 2);
     hf_driver_enter(driver);
-    for (const hf_op *op = client->ops; op; op = op->next) operations++;
-    for (size_t i = 0; i < client->holds.count; i++) {
-        hf_hold_state state = client->holds.heap[i]->state;
-        leaving += state == HF_HOLD_LEAVING;
-        held += state != HF_HOLD_LEAVING && state != HF_HOLD_LOST;
-    }
+    hf_driver_serve(driver, reads);
+    if (reads) list_done(L, driver->client);
     hf_driver_leave(driver);
-    lua_pushinteger(L, operations);
-    lua_pushinteger(L, held);
-    lua_pushinteger(L, leaving);
+    return 0;
+}
+
+/* ended(client, done): the list becomes the numbers of the operations that have ended since */
+static int l_ended(lua_State *L) {
+    hf_driver *driver = check_looped(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    hf_driver_enter(driver);
+    list_done(L, driver->client);
+    hf_driver_leave(driver);
+    return 0;
+}
+
+/* rest(client, seconds) -> the descriptor that is readable when serve has something to do, and
+ * after so many seconds | nil, why there is none */
+static int l_rest(lua_State *L) {
+    hf_driver *driver = check_looped(L);
+    hf_time span = hf_to_time(luaL_checknumber(L, 2));
+    hf_driver_enter(driver);
+    int fd = hf_driver_rest(driver, hf_time_add(hf_now(), span));
+    int error = errno;
+    hf_driver_leave(driver);
+    if (fd < 0) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "no descriptor to wait for: %s", strerror(error));
+        return 2;
+    }
+    lua_pushinteger(L, fd);
+    return 1;
+}
+
+/* wake(client): the descriptor of rest is readable now */
+static int l_wake(lua_State *L) {
+    hf_driver *driver = check_looped(L);
+    hf_driver_enter(driver);
+    if (driver->ready) hf_ready_by(driver->ready, 0, hf_now());
+    hf_driver_leave(driver);
+    return 0;
+}
+
+/* forget(client): nobody waits for the descriptor of rest any more */
+static int l_forget(lua_State *L) {
+    hf_driver_forget_ready(check_looped(L));
+    return 0;
+}
+
+/* close(client): releases everything; the loop is to serve it until it is quiet */
+static int l_close(lua_State *L) {
+    hf_driver_begin_close(hf_check_driver(L, 1));
+    return 0;
+}
+
+/* load(client) -> operations not ended, holds that are ours or may become so, what is still to be
+ * undone or told */
+static int l_load(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_driver_enter(driver);
+    hf_load load = hf_client_load(driver->client);
+    hf_driver_leave(driver);
+    lua_pushinteger(L, (lua_Integer)load.operations);
+    lua_pushinteger(L, (lua_Integer)load.held);
+    lua_pushinteger(L, (lua_Integer)load.to_do);
     return 3;
 }
 
 /* server(client, link) -> host or socket path, port or 0 */
 static int l_server(lua_State *L) {
-    const hf_server *server = check_link(L, check_external(L))->server;
+    const hf_server *server = hf_session_server(check_link(L, hf_check_external(L)));
     lua_pushstring(L, server->host);
     lua_pushinteger(L, server->port);
     return 2;
@@ -211,8 +279,8 @@ static int l_server(lua_State *L) {
 
 /* tls(client, link) -> { cert, key, server_name, verify }; nil for a plain connection */
 static int l_tls(lua_State *L) {
-    hf_driver *driver = check_external(L);
-    if (!check_link(L, driver)->server->tls) return 0;
+    hf_driver *driver = hf_check_external(L);
+    if (!hf_session_server(check_link(L, driver))->tls) return 0;
     const hf_tls_options *options = hf_tls_settings_options(driver->tls);
     lua_createtable(L, 0, 4);
     lua_pushstring(L, options->cert); /* NULL is nil */
@@ -228,69 +296,35 @@ static int l_tls(lua_State *L) {
 
 /* timeouts(client) -> seconds for a connection, for a command */
 static int l_timeouts(lua_State *L) {
-    const hf_session_config *config = &check_external(L)->config.session;
+    const hf_session_config *config = &hf_check_external(L)->config.session;
     lua_pushnumber(L, hf_to_seconds(config->connect_timeout));
     lua_pushnumber(L, hf_to_seconds(config->command_timeout));
     return 2;
 }
 
-/* is_external(client) */
-static int l_is_external(lua_State *L) {
-    lua_pushboolean(L, hf_check_driver(L, 1)->external);
-    return 1;
-}
-
 /* is_quiet(client) -> nothing is left to be undone on the server */
 static int l_is_quiet(lua_State *L) {
-    lua_pushboolean(L, hf_client_is_quiet(&check_external(L)->client));
+    lua_pushboolean(L, hf_client_is_quiet(hf_check_driver(L, 1)->client));
     return 1;
 }
-
-#ifdef HF_DEFECTS
-/* defect(name): from now on this one is on, "NONE": none */
-static int l_defect(lua_State *L) {
-#define HF_DEFECT_NAME(name) #name,
-    static const char *const names[] = {HF_DEFECT_LIST(HF_DEFECT_NAME) NULL};
-    hf_defect_on = (hf_defect)luaL_checkoption(L, 1, NULL, names);
-    return 0;
-}
-
-/* program(name, sha1, source): from now on this is the program */
-static int l_program(lua_State *L) {
-    size_t length;
-    const char *source = luaL_checklstring(L, 3, &length);
-    lua_pushboolean(L, hf_program_replace(luaL_checkstring(L, 1), luaL_checkstring(L, 2), source, length));
-    return 1;
-}
-#endif
 
 void hf_open_engine(lua_State *L) {
-    static const luaL_Reg functions[] = {{"set_now", l_set_now},
-                                         {"wants", l_wants},
-                                         {"opening", l_opening},
-                                         {"agreeing", l_agreeing},
-                                         {"opened", l_opened},
-                                         {"closed", l_closed},
-                                         {"output", l_output},
-                                         {"feed", l_feed},
-                                         {"tick", l_tick},
-                                         {"deadline", l_deadline},
-                                         {"server", l_server},
-                                         {"tls", l_tls},
-                                         {"links", l_links},
-                                         {"is_quiet", l_is_quiet},
-                                         {"turn", l_turn},
-                                         {"load", l_load},
-                                         {"timeouts", l_timeouts},
-                                         {"is_external", l_is_external},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"set_now", l_set_now},   {"wants", l_wants},
+                                         {"opening", l_opening},   {"handshaking", l_handshaking},
+                                         {"opened", l_opened},     {"closed", l_closed},
+                                         {"output", l_output},     {"feed", l_feed},
+                                         {"tick", l_tick},         {"deadline", l_deadline},
+                                         {"server", l_server},     {"tls", l_tls},
+                                         {"links", l_links},       {"is_quiet", l_is_quiet},
+                                         {"turn", l_turn},         {"load", l_load},
+                                         {"timeouts", l_timeouts}, {"serve", l_serve},
+                                         {"ended", l_ended},       {"rest", l_rest},
+                                         {"wake", l_wake},         {"forget", l_forget},
+                                         {"close", l_close},       {NULL, NULL}};
     lua_newtable(L);
-    luaL_setfuncs(L, functions, 0);
-#ifdef HF_DEFECTS
-    lua_pushcfunction(L, l_defect);
-    lua_setfield(L, -2, "defect");
-    lua_pushcfunction(L, l_program);
-    lua_setfield(L, -2, "program");
+    hf_setfuncs(L, functions);
+#ifdef HF_MUTANTS
+    hf_open_inside(L);
 #endif
     lua_setfield(L, -2, "engine");
 }

@@ -25,18 +25,13 @@ void hf_lock_enter(hf_lua_lock *lock) {
     hf_lock_notice_fork(lock);
 }
 
-static bool is_over(const hf_hold *hold) {
-    return !hold->in_table || hold->state == HF_HOLD_LOST || hold->state == HF_HOLD_LEAVING;
-}
-
 static bool is_replaced(const hf_lua_lock *lock, const hf_hold *hold) {
-    const hf_holds *holds = &lock->driver->client.holds;
-    return hf_holds_find(holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold)) != NULL;
+    return hf_client_has_hold_like(lock->driver->client, hold);
 }
 
 /* Told, and no newer hold of its owner is there to be kept from. */
 static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
-    return entry->count == 0 && !is_replaced(lock, entry->hold);
+    return entry->count == 0 && !hf_view_of(entry->hold).ending && !is_replaced(lock, entry->hold);
 }
 
 static void drop_settled(hf_lua_lock *lock) {
@@ -56,19 +51,21 @@ bool hf_lock_reserve(hf_lua_lock *lock) {
     return true;
 }
 
-static void note_untold(hf_lua_lock *lock, const taken *entry) {
-    if (entry->hold->reason != HF_LOST_NOT && !entry->told) lock->untold = entry->hold->reason;
+static void note_pending_loss(hf_lua_lock *lock, const taken *entry) {
+    hf_lost_reason reason = hf_view_of(entry->hold).reason;
+    if (reason != HF_LOST_NOT && !entry->notified) lock->pending_loss = reason;
 }
 
 /* Of what this owner took before and is over, one loss that no release has told of is enough. */
-static void drop_over(hf_lua_lock *lock, hf_slice owner) {
+static void drop_over(hf_lua_lock *lock, hf_slice caller) {
     bool kept = false;
     for (size_t i = lock->taken_count; i-- > 0;) {
         const hf_hold *hold = lock->taken[i].hold;
-        if (!is_over(hold) || !hf_slice_equal(hf_hold_owner(hold), owner)) continue;
-        bool keep = hold->state == HF_HOLD_LOST && lock->taken[i].count > 0 && !kept;
+        hf_hold_view seen = hf_view_of(hold);
+        if (!seen.over || seen.ending || !hf_slice_equal(hf_hold_caller(hold), caller)) continue;
+        bool keep = seen.state == HF_HOLD_LOST && lock->taken[i].count > 0 && !kept;
         if (!keep) {
-            note_untold(lock, &lock->taken[i]);
+            note_pending_loss(lock, &lock->taken[i]);
             drop_taken(lock, i);
         }
         kept = kept || keep;
@@ -76,7 +73,7 @@ static void drop_over(hf_lua_lock *lock, hf_slice owner) {
 }
 
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
-    drop_over(lock, hf_hold_owner(hold));
+    drop_over(lock, hf_hold_caller(hold));
     for (size_t i = lock->taken_count; i-- > 0;) {
         if (lock->taken[i].hold == hold) {
             lock->taken[i].count++;
@@ -87,55 +84,45 @@ void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
     lock->taken[lock->taken_count++] = (taken){hold, 1, false};
 }
 
-void hf_lock_let_go(hf_lua_lock *lock, const hf_hold *hold) {
+void hf_lock_note_release(hf_lua_lock *lock, const hf_hold *hold) {
+    hf_hold_view seen = hf_view_of(hold);
     for (size_t i = lock->taken_count; i-- > 0;) {
         taken *entry = &lock->taken[i];
         if (entry->hold != hold) continue;
-        note_untold(lock, entry);
-        entry->told = entry->told || hold->reason != HF_LOST_NOT;
-        entry->count = is_over(hold) || entry->count == 0 ? 0 : entry->count - 1;
-        bool lost = hold->state == HF_HOLD_LOST && is_replaced(lock, hold);
-        if (entry->count == 0 && !lost) drop_taken(lock, i);
+        note_pending_loss(lock, entry);
+        entry->notified = entry->notified || seen.reason != HF_LOST_NOT;
+        entry->count = seen.over || entry->count == 0 ? 0 : entry->count - 1;
+        bool lost = seen.state == HF_HOLD_LOST && is_replaced(lock, hold);
+        if (entry->count == 0 && !lost && !seen.ending) drop_taken(lock, i);
     }
 }
 
-const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice owner) {
+const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller) {
     const taken *lost = NULL;
     for (size_t i = 0; i < lock->taken_count; i++) {
         const taken *entry = &lock->taken[i];
-        if (!hf_slice_equal(hf_hold_owner(entry->hold), owner)) continue;
-        if (entry->hold->in_table) return NULL;
-        if (entry->hold->state == HF_HOLD_LOST && !is_settled(lock, entry)) lost = entry;
+        if (!hf_slice_equal(hf_hold_caller(entry->hold), caller)) continue;
+        hf_hold_view seen = hf_view_of(entry->hold);
+        if (seen.in_table) return NULL;
+        if (seen.state == HF_HOLD_LOST && !is_settled(lock, entry)) lost = entry;
     }
     return lost;
 }
 
 /* ---- life ---- */
 
-static double number_field(lua_State *L, const char *name) {
-    lua_getfield(L, 2, name);
-    double value = lua_tonumber(L, -1);
+static const hf_kind *kind_field(lua_State *L) {
+    lua_getfield(L, 2, "kind");
+    const char *name = luaL_optstring(L, -1, "lock");
+    const hf_kind *kind = hf_kind_named(name);
+    if (!kind) luaL_error(L, "no kind of lock is called %s", name);
     lua_pop(L, 1);
-    return value;
+    return kind;
 }
 
-static bool boolean_field(lua_State *L, const char *name) {
-    lua_getfield(L, 2, name);
-    bool value = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    return value;
-}
-
-static hf_layout layout_field(lua_State *L) {
-    static const char *const layouts[] = {"lock", "mutex", "guard", NULL};
-    lua_getfield(L, 2, "layout");
-    hf_layout layout = (hf_layout)luaL_checkoption(L, -1, "lock", layouts);
-    lua_pop(L, 1);
-    return layout;
-}
-
-/* new(client, { key, layout, lease, wait, renewed, owner, interruptible, token_ttl }) -> lock. The table stays with the
- * lock; it must hold the client. */
+/* new(client, { key, kind, lease, wait, keep, renewed, owner, interruptible, async_release,
+ * token_ttl, permits, permits_at_first }) -> lock, or permits. The table stays with it; it must
+ * hold the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     size_t key_size, owner_size = 0;
@@ -144,23 +131,36 @@ static int l_new(lua_State *L) {
     const char *key = luaL_checklstring(L, -1, &key_size);
     lua_getfield(L, 2, "owner");
     const char *owner = luaL_optlstring(L, -1, NULL, &owner_size);
-    lua_getfield(L, 2, "print");
-    size_t print_size;
-    const char *print = luaL_optlstring(L, -1, "", &print_size);
-    hf_lua_lock *lock = hf_new_object(L, sizeof *lock, HF_LOCK_TYPE);
+    lua_getfield(L, 2, "fingerprint");
+    size_t fingerprint_size;
+    const char *fingerprint = luaL_optlstring(L, -1, "", &fingerprint_size);
+    const hf_kind *kind = kind_field(L);
+    hf_lua_lock *lock =
+        hf_new_object(L, sizeof *lock, hf_kind_is_counted(kind) ? HF_PERMIT_TYPE : HF_LOCK_TYPE);
     lua_pushvalue(L, 2);
     hf_setuservalue(L, -2);
     lock->driver = driver;
+    lock->waited = -1;
     hf_driver_ref(driver);
     lock->generation = driver->generation;
-    lock->lease = hf_to_time(number_field(L, "lease"));
-    lock->wait = number_field(L, "wait");
-    lock->token_ttl_ms = (uint64_t)ceil(number_field(L, "token_ttl") * 1000);
-    lock->layout = layout_field(L);
-    lock->renewed = boolean_field(L, "renewed");
-    lock->interruptible = boolean_field(L, "interruptible");
-    if (!hf_names_make(&lock->names, (hf_slice){key, key_size})) return luaL_error(L, "not enough memory");
-    lock->print = (hf_slice){print, print_size}; /* the table keeps it */
+    lock->lease = hf_to_time(hf_field_number(L, 2, "lease"));
+    lock->wait = hf_field_number(L, 2, "wait");
+    lock->keep = hf_to_time(hf_field_number(L, 2, "keep"));
+    lock->observer = (uint64_t)hf_field_number(L, 2, "observer");
+    lock->class = (uint16_t)hf_field_number(L, 2, "class");
+    lock->deadlock_check = hf_to_time(hf_field_number(L, 2, "deadlock_check"));
+    double token_ttl_ms = ceil(hf_field_number(L, 2, "token_ttl") * 1000);
+    lock->token_ttl_ms = token_ttl_ms < HF_NO_TOKEN_TTL ? (uint64_t)token_ttl_ms : HF_NO_TOKEN_TTL;
+    lock->kind = kind;
+    lock->permits = (uint32_t)hf_field_number(L, 2, "permits");
+    lock->permits_at_first = (uint64_t)hf_field_number(L, 2, "permits_at_first");
+    lock->handle = hf_kind_is_counted(kind) ? ++driver->handles : 0;
+    lock->renewed = hf_field_boolean(L, 2, "renewed");
+    lock->interruptible = hf_field_boolean(L, 2, "interruptible");
+    lock->async_release = hf_field_boolean(L, 2, "async_release");
+    lock->names = hf_client_names(driver->client, kind, (hf_slice){key, key_size});
+    if (!lock->names) return luaL_error(L, "not enough memory");
+    lock->fingerprint = (hf_slice){fingerprint, fingerprint_size}; /* the table keeps it */
     if (!owner) return 1;
     lock->shared = true;
     lock->owner = malloc(owner_size);
@@ -170,15 +170,49 @@ static int l_new(lua_State *L) {
     return 1;
 }
 
+/* copy(lock, key) -> a lock with another key and the same settings, but without an owner or a
+ * fingerprint of its own */
+static int l_copy(lua_State *L) {
+    const hf_lua_lock *from = hf_lock_check(L);
+    hf_slice key;
+    key.data = luaL_checklstring(L, 2, &key.size);
+    if (!from->driver) return luaL_error(L, "the lock was collected");
+    hf_lua_lock *lock = hf_new_object(
+        L, sizeof *lock, hf_kind_is_counted(from->kind) ? HF_PERMIT_TYPE : HF_LOCK_TYPE);
+    hf_getuservalue(L, 1);
+    hf_setuservalue(L, -2);
+    *lock = (hf_lua_lock){.driver = from->driver,
+                          .generation = from->driver->generation,
+                          .lease = from->lease,
+                          .wait = from->wait,
+                          .keep = from->keep,
+                          .deadlock_check = from->deadlock_check,
+                          .observer = from->observer,
+                          .class = from->class,
+                          .token_ttl_ms = from->token_ttl_ms,
+                          .kind = from->kind,
+                          .renewed = from->renewed,
+                          .interruptible = from->interruptible,
+                          .handle = hf_kind_is_counted(from->kind) ? ++from->driver->handles : 0,
+                          .permits = from->permits,
+                          .permits_at_first = from->permits_at_first,
+                          .async_release = from->async_release,
+                          .waited = -1};
+    hf_driver_ref(lock->driver);
+    lock->names = hf_client_names(lock->driver->client, lock->kind, key);
+    if (!lock->names) return luaL_error(L, "not enough memory");
+    return 1;
+}
+
 /* Does no I/O: what is still held goes to the watchdog. */
 static void abandon(hf_lua_lock *lock) {
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);
     while (lock->taken_count > 0) {
-        hf_client_abandon(&lock->driver->client, lock->taken[0].hold, lock->taken[0].count, now);
+        hf_client_abandon(lock->driver->client, lock->taken[0].hold, lock->taken[0].count, now);
         drop_taken(lock, 0);
     }
-    hf_driver_nudge(lock->driver);
+    hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
 }
 
@@ -186,7 +220,8 @@ static int l_gc(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
     abandon(lock);
-    hf_names_free(&lock->names);
+    hf_names_delete(lock->names);
+    lock->names = NULL;
     free(lock->taken);
     free(lock->owner);
     lock->owner = NULL;
@@ -195,18 +230,23 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-/* abandon(lock): lets go in the background of all that was acquired through this handle; does no I/O */
+/* abandon(lock): releases in the background all that was acquired through this handle; does no I/O
+ */
 static int l_abandon(lua_State *L) {
-    abandon(hf_lock_check(L));
+    hf_lua_lock *lock = hf_lock_check(L);
+    abandon(lock);
+    lock->balance = 0;
     return 0;
 }
 
-/* allow(lock): the owners of what was acquired through this handle are there; what asks for that is renewed */
-static int l_allow(lua_State *L) {
+/* approve(lock): the owners of what was acquired through this handle are there; what asks for that
+ * is renewed */
+static int l_approve(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);
-    for (size_t i = 0; i < lock->taken_count; i++) hf_client_allow(&lock->driver->client, lock->taken[i].hold, now);
+    for (size_t i = 0; i < lock->taken_count; i++)
+        hf_client_approve(lock->driver->client, lock->taken[i].hold, now);
     hf_driver_leave(lock->driver);
     return 0;
 }
@@ -215,10 +255,11 @@ static int l_allow(lua_State *L) {
 
 /* The calling owner's hold, NULL when it has none; a hold whose time is over is marked lost. */
 static hf_hold *own_hold(hf_lua_lock *lock, lua_Number number) {
-    owner_text text;
-    hf_client *client = &lock->driver->client;
-    hf_hold *hold = hf_holds_find(&client->holds, lock->layout, lock->names.key, hf_lock_owner(lock, number, &text));
-    if (hold) hf_client_look_at(client, hold, hf_driver_now(lock->driver));
+    caller_text text;
+    hf_client *client = lock->driver->client;
+    hf_hold *hold =
+        hf_client_find(client, lock->kind, lock->names, hf_lock_caller(lock, number, &text));
+    if (hold) hf_client_refresh(client, hold, hf_driver_now(lock->driver));
     return hold;
 }
 
@@ -230,100 +271,165 @@ typedef struct view {
     hf_lost_reason loss;
 } view;
 
-static view look(lua_State *L, hf_lua_lock *lock) {
+/* What a release that was not waited for has found, or the last operation. */
+static hf_lost_reason late_loss(const hf_lua_lock *lock, hf_slice caller) {
+    for (size_t i = 0; i < lock->taken_count; i++) {
+        const hf_hold *hold = lock->taken[i].hold;
+        hf_hold_view seen = hf_view_of(hold);
+        bool late = seen.detached && seen.state == HF_HOLD_LOST;
+        if (late && hf_slice_equal(hf_hold_caller(hold), caller)) return seen.reason;
+    }
+    return lock->last_loss;
+}
+
+static view snapshot(lua_State *L, hf_lua_lock *lock) {
     lua_Number number = lock->owner ? 0 : hf_coroutine_number(L);
     view seen = {0};
     if (!lock->driver) return seen;
     hf_lock_enter(lock);
     const hf_hold *hold = own_hold(lock, number);
     hf_time now = hf_driver_now(lock->driver);
-    owner_text text;
-    const taken *lost = hf_lock_lost(lock, hf_lock_owner(lock, number, &text));
+    caller_text text;
+    const taken *lost = hf_lock_lost(lock, hf_lock_caller(lock, number, &text));
+    hf_hold_view of = hold ? hf_view_of(hold) : (hf_hold_view){0};
     if (lost) {
-        seen.loss = lost->hold->reason;
+        seen.loss = hf_view_of(lost->hold).reason;
     } else if (hold && hf_hold_is_valid(hold, now)) {
-        seen = (view){true, hold->count, hold->valid_until - now, hold->token, HF_LOST_NOT};
-    } else if (hold && hold->state == HF_HOLD_LOST) {
-        seen.loss = hold->reason;
+        seen = (view){true, of.count, of.valid_until - now, of.token, HF_LOST_NOT};
+    } else if (hold && of.state == HF_HOLD_LOST) {
+        seen.loss = of.reason;
     } else {
-        seen.loss = lock->last_loss;
+        seen.loss = late_loss(lock, hf_lock_caller(lock, number, &text));
     }
     hf_driver_leave(lock->driver);
     return seen;
 }
 
 static int l_is_held(lua_State *L) {
-    lua_pushboolean(L, look(L, hf_lock_check(L)).held);
+    lua_pushboolean(L, snapshot(L, hf_lock_check(L)).held);
     return 1;
 }
 
 static int l_holds(lua_State *L) {
-    lua_pushinteger(L, (lua_Integer)look(L, hf_lock_check(L)).holds);
+    lua_pushinteger(L, (lua_Integer)snapshot(L, hf_lock_check(L)).holds);
     return 1;
 }
 
 static int l_remaining(lua_State *L) {
-    lua_pushnumber(L, hf_to_seconds(look(L, hf_lock_check(L)).left));
+    lua_pushnumber(L, hf_to_seconds(snapshot(L, hf_lock_check(L)).left));
     return 1;
 }
 
 static int l_token(lua_State *L) {
-    uint64_t token = look(L, hf_lock_check(L)).token;
+    uint64_t token = snapshot(L, hf_lock_check(L)).token;
     if (token == 0) lua_pushnil(L);
     else hf_push_token(L, token);
     return 1;
 }
 
 static int l_lost(lua_State *L) {
-    lua_pushstring(L, hf_lost_reason_name(look(L, hf_lock_check(L)).loss)); /* NULL is nil */
+    lua_pushstring(L, hf_lost_reason_name(snapshot(L, hf_lock_check(L)).loss)); /* NULL is nil */
     return 1;
 }
 
-/* untold(lock) -> the reason of a loss that was not told yet, of whichever owner acquired through this handle */
-static int l_untold(lua_State *L) {
+/* pending_loss(lock) -> the reason of a loss that was not told yet, of whichever owner acquired
+ * through this handle */
+static int l_pending_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    hf_lost_reason reason = lock->untold;
-    lock->untold = HF_LOST_NOT;
+    hf_lost_reason reason = lock->pending_loss;
+    lock->pending_loss = HF_LOST_NOT;
     for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
-        if (lock->taken[i].told || lock->taken[i].hold->reason == HF_LOST_NOT) continue;
-        lock->taken[i].told = true;
-        reason = lock->taken[i].hold->reason;
+        hf_lost_reason found = hf_view_of(lock->taken[i].hold).reason;
+        if (lock->taken[i].notified || found == HF_LOST_NOT) continue;
+        lock->taken[i].notified = true;
+        reason = found;
     }
     hf_driver_leave(lock->driver);
     lua_pushstring(L, hf_lost_reason_name(reason));
     return 1;
 }
 
-static int l_key(lua_State *L) {
+/* standing(lock) -> seconds left of what was acquired through this handle, by whichever coroutine |
+ * nil, the reason of its loss, nil: it was released, or there was none */
+static int l_standing(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    lua_pushlstring(L, lock->names.key.data, lock->names.key.size);
+    hf_lost_reason reason = HF_LOST_NOT;
+    if (!lock->driver) return 0;
+    hf_lock_enter(lock);
+    hf_time now = hf_driver_now(lock->driver), left = 0;
+    for (size_t i = 0; i < lock->taken_count; i++) {
+        hf_hold *hold = lock->taken[i].hold;
+        if (hf_view_of(hold).in_table) hf_client_refresh(lock->driver->client, hold, now);
+        hf_hold_view seen = hf_view_of(hold);
+        if (seen.in_table && hf_hold_is_valid(hold, now)) left = seen.valid_until - now;
+        else if (seen.reason != HF_LOST_NOT) reason = seen.reason;
+    }
+    hf_driver_leave(lock->driver);
+    if (left > 0) lua_pushnumber(L, hf_to_seconds(left));
+    else lua_pushnil(L);
+    lua_pushstring(L, left > 0 ? NULL : hf_lost_reason_name(reason));
+    return 2;
+}
+
+/* balance(lock) -> acquires less releases that succeeded through this handle; a fork changes
+ * nothing */
+static int l_balance(lua_State *L) {
+    lua_pushnumber(L, (lua_Number)hf_lock_check(L)->balance);
     return 1;
 }
 
+/* waited(lock) -> seconds that the last acquire through this handle took that got the lock; nil:
+ * none did */
+static int l_waited(lua_State *L) {
+    double waited = hf_lock_check(L)->waited;
+    if (waited < 0) return 0;
+    lua_pushnumber(L, waited);
+    return 1;
+}
+
+/* One that was collected has none. */
+static hf_slice key_of(const hf_lua_lock *lock) {
+    return lock->names ? hf_names_key(lock->names) : (hf_slice){"", 0};
+}
+
+static int l_key(lua_State *L) {
+    hf_slice key = key_of(hf_lock_check(L));
+    lua_pushlstring(L, key.data, key.size);
+    return 1;
+}
+
+/* owner(lock) -> the owner of the calling caller's hold, as the server has it; without one the
+ * caller itself */
 static int l_owner(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     lua_Number number = lock->owner ? 0 : hf_coroutine_number(L);
-    owner_text text;
+    caller_text text;
+    char bytes[HF_OWNER_MAX + 1];
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    hf_driver_leave(lock->driver); /* a fork gives a new uuid */
-    hf_slice owner = hf_lock_owner(lock, number, &text);
-    lua_pushlstring(L, owner.data, owner.size);
+    const hf_hold *hold = own_hold(lock, number);
+    bool held = hold && hf_view_of(hold).state == HF_HOLD_HELD;
+    hf_slice owner = held ? hf_hold_owner(hold) : hf_lock_caller(lock, number, &text);
+    memcpy(bytes, owner.data, owner.size);
+    hf_driver_leave(lock->driver);
+    lua_pushlstring(L, bytes, owner.size);
     return 1;
 }
 
 static int l_tostring(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    view seen = look(L, lock);
+    view seen = snapshot(L, lock);
+    hf_slice key = key_of(lock);
     char state[64] = "not held";
     if (seen.held) snprintf(state, sizeof state, "held, %.1f s left", hf_to_seconds(seen.left));
     else if (seen.loss) snprintf(state, sizeof state, "lost: %s", hf_lost_reason_name(seen.loss));
     luaL_Buffer buffer;
     luaL_buffinit(L, &buffer);
-    luaL_addstring(&buffer, HF_LOCK_TYPE ": ");
-    luaL_addlstring(&buffer, lock->names.key.data ? lock->names.key.data : "", lock->names.key.size);
+    luaL_addstring(&buffer,
+                   hf_kind_is_counted(lock->kind) ? HF_PERMIT_TYPE ": " : HF_LOCK_TYPE ": ");
+    luaL_addlstring(&buffer, key.data, key.size);
     luaL_addstring(&buffer, " (");
     luaL_addstring(&buffer, state);
     luaL_addstring(&buffer, ")");
@@ -333,34 +439,39 @@ static int l_tostring(lua_State *L) {
 
 /* data(lock) -> the table it was made with */
 static int l_data(lua_State *L) {
-    luaL_checkudata(L, 1, HF_LOCK_TYPE);
+    hf_lock_check(L);
     hf_getuservalue(L, 1);
     return 1;
 }
 
 void hf_open_lock(lua_State *L) {
-    hf_open_operations(L);
-    hf_open_operations_of_all(L);
-    static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
+    static const luaL_Reg metamethods[] = {
+        {"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},
+                                         {"copy", l_copy},
                                          {"abandon", l_abandon},
-                                         {"allow", l_allow},
+                                         {"approve", l_approve},
                                          {"renumber", hf_lock_renumber},
                                          {"is_held", l_is_held},
                                          {"holds", l_holds},
                                          {"remaining", l_remaining},
                                          {"token", l_token},
                                          {"lost", l_lost},
-                                         {"untold", l_untold},
+                                         {"standing", l_standing},
+                                         {"pending_loss", l_pending_loss},
+                                         {"balance", l_balance},
+                                         {"waited", l_waited},
                                          {"key", l_key},
                                          {"owner", l_owner},
                                          {"data", l_data},
                                          {NULL, NULL}};
     hf_new_type(L, HF_LOCK_TYPE, metamethods);
     lua_setfield(L, -2, "lock_type");
+    hf_new_type(L, HF_PERMIT_TYPE, metamethods);
+    lua_setfield(L, -2, "permit_type");
     lua_newtable(L);
-    luaL_setfuncs(L, functions, 0);
-    luaL_setfuncs(L, hf_lock_calls, 0);
-    luaL_setfuncs(L, hf_lock_several, 0);
+    hf_setfuncs(L, functions);
+    hf_setfuncs(L, hf_lock_calls);
+    hf_setfuncs(L, hf_lock_batch);
     lua_setfield(L, -2, "lock");
 }

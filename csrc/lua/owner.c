@@ -1,10 +1,11 @@
-/* Who owns: the owner that a lock was given, or the coroutine that calls. Coroutines are numbered in a weak table of
- * the registry, so that each Lua state has its own numbers. */
+/* Who owns: the owner that a lock was given, or the coroutine that calls. Coroutines are numbered
+ * in a weak table of the registry, so that each Lua state has its own numbers. */
 #include <string.h>
 
 #include "lock.h"
 
-static const char COROUTINES = 0; /* its address: the registry key of a weak table, coroutine -> number */
+static const char COROUTINES =
+    0; /* its address: the registry key of a weak table, coroutine -> number */
 
 static void push_coroutines(lua_State *L) {
     lua_pushlightuserdata(L, (void *)(uintptr_t)&COROUTINES);
@@ -49,8 +50,8 @@ lua_Number hf_coroutine_number(lua_State *L) {
     return number;
 }
 
-/* renumber(): the calling coroutine is another owner from now on. ngx_lua runs one request after the other in the same
- * coroutine. */
+/* renumber(): the calling coroutine is another owner from now on. ngx_lua runs one request after
+ * the other in the same coroutine. */
 int hf_lock_renumber(lua_State *L) {
     if (lua_pushthread(L)) return 0;
     push_coroutines(L);
@@ -58,12 +59,12 @@ int hf_lock_renumber(lua_State *L) {
     return 0;
 }
 
-hf_slice hf_lock_owner(const hf_lua_lock *lock, lua_Number number, owner_text *text) {
+hf_slice hf_lock_caller(const hf_lua_lock *lock, lua_Number number, caller_text *text) {
     if (lock->owner) return (hf_slice){lock->owner, lock->owner_size};
     char digits[24];
-    hf_slice decimal = hf_decimal(digits, (uint64_t)number);
-    memcpy(text->bytes, lock->driver->client.uuid, HF_UUID_SIZE);
-    text->bytes[HF_UUID_SIZE] = ':';
+    hf_slice decimal = hf_decimal(digits, lock->handle > 0 ? lock->handle : (uint64_t)number);
+    memcpy(text->bytes, hf_client_uuid(lock->driver->client), HF_UUID_SIZE);
+    text->bytes[HF_UUID_SIZE] = lock->handle > 0 ? '*' : '/'; /* an owner has a colon there */
     memcpy(text->bytes + HF_UUID_SIZE + 1, decimal.data, decimal.size);
     return (hf_slice){text->bytes, HF_UUID_SIZE + 1 + decimal.size};
 }

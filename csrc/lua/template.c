@@ -23,6 +23,6 @@ void hf_open_template(lua_State *L) {
     hf_new_type(L, HF_TEMPLATE_TYPE, metamethods);
     lua_setfield(L, -2, "template_type");
     lua_newtable(L);
-    luaL_setfuncs(L, functions, 0);
+    hf_setfuncs(L, functions);
     lua_setfield(L, -2, "template");
 }

@@ -1,4 +1,5 @@
-/* The watchdog userdata: a view of a client's renewals. It keeps the client alive through its user value. */
+/* The watchdog userdata: a view of a client's renewals. It keeps the client alive through its user
+ * value. */
 #include "binding.h"
 
 typedef struct hf_lua_watchdog {
@@ -31,19 +32,11 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-static size_t count_renewed(const hf_holds *holds) {
-    size_t renewed = 0;
-    for (size_t i = 0; i < holds->count; i++) {
-        renewed += holds->heap[i]->renewed && holds->heap[i]->state == HF_HOLD_HELD;
-    }
-    return renewed;
-}
-
 /* holds(watchdog) -> how many locks it renews */
 static int l_holds(lua_State *L) {
     hf_driver *driver = check_watchdog(L);
     hf_driver_enter(driver);
-    size_t renewed = count_renewed(&driver->client.holds);
+    size_t renewed = hf_client_load(driver->client).renewed;
     hf_driver_leave(driver);
     lua_pushinteger(L, (lua_Integer)renewed);
     return 1;
@@ -83,18 +76,21 @@ static int l_client(lua_State *L) {
 static int l_tostring(lua_State *L) {
     const hf_lua_watchdog *watchdog = luaL_checkudata(L, 1, HF_WATCHDOG_TYPE);
     const hf_driver *driver = watchdog->driver;
-    lua_pushfstring(L, HF_WATCHDOG_TYPE ": %s", driver && driver->running ? "running" : "not running");
+    lua_pushfstring(L, HF_WATCHDOG_TYPE ": %s",
+                    driver && driver->running ? "running" : "not running");
     return 1;
 }
 
 void hf_open_watchdog(lua_State *L) {
-    static const luaL_Reg metamethods[] = {{"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"new", l_new},   {"holds", l_holds}, {"is_running", l_is_running},
-                                         {"stop", l_stop}, {"start", l_start}, {"client", l_client},
-                                         {NULL, NULL}};
+    static const luaL_Reg metamethods[] = {
+        {"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"new", l_new},   {"holds", l_holds}, {"is_running", l_is_running},
+        {"stop", l_stop}, {"start", l_start}, {"client", l_client},
+        {NULL, NULL}};
     hf_new_type(L, HF_WATCHDOG_TYPE, metamethods);
     lua_setfield(L, -2, "watchdog_type");
     lua_newtable(L);
-    luaL_setfuncs(L, functions, 0);
+    hf_setfuncs(L, functions);
     lua_setfield(L, -2, "watchdog");
 }

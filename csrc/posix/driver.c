@@ -1,32 +1,20 @@
 #include "driver.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "system.h"
+
 #define SLICE (50 * HF_MS) /* how soon a wait notices a signal that came between two polls */
 #define READ_SIZE 16384
-
-#ifdef CLOCK_BOOTTIME
-#define CLOCK CLOCK_BOOTTIME /* a suspended host must not believe in its old lease */
-#else
-#define CLOCK CLOCK_MONOTONIC
-#endif
-
-hf_time hf_now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK, &time);
-    return (hf_time)time.tv_sec * HF_SECOND + (hf_time)time.tv_nsec;
-}
 
 hf_time hf_driver_now(const hf_driver *driver) {
     return driver->set_now ? driver->set_now : hf_now();
@@ -34,19 +22,49 @@ hf_time hf_driver_now(const hf_driver *driver) {
 
 /* ---- life ---- */
 
-static bool init_client(hf_driver *driver, const unsigned char *given) {
+/* Printable and without spaces; "?" when it cannot be told. */
+static void read_host_name(char *name, size_t size) {
+    bool told = gethostname(name, size) == 0 && name[0] != '\0';
+    name[size - 1] = '\0';
+    if (!told) snprintf(name, size, "?");
+    for (char *at = name; *at; at++) {
+        if (*at < 33 || *at > 126) *at = '?';
+    }
+}
+
+static void introduce(hf_driver *driver) {
+    char host[256], text[HF_WHO_SIZE + 128];
+    if (!driver->introduces) return;
+    read_host_name(host, sizeof host);
+    snprintf(text, sizeof text, "%s %ld%s%s", host, (long)driver->pid,
+             driver->known_as[0] ? " " : "", driver->known_as);
+    hf_client_introduce(driver->client, text);
+}
+
+void hf_driver_introduce(hf_driver *driver, const char *name) {
+    snprintf(driver->known_as, sizeof driver->known_as, "%s", name);
+    driver->introduces = true;
+    introduce(driver);
+}
+
+static bool make_client(hf_driver *driver, const unsigned char *given) {
     unsigned char entropy[24];
     if (given) memcpy(entropy, given, sizeof entropy);
-    else if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) return false;
-    if (!hf_client_init(&driver->client, &driver->config, entropy)) return false;
+    else if (!hf_random(entropy, sizeof entropy)) return false;
+    driver->client = hf_client_new(&driver->config, entropy);
+    return driver->client != NULL;
+}
+
+/* Of this process. */
+static void begin_here(hf_driver *driver) {
     driver->wake[0] = driver->wake[1] = -1;
-    driver->pid = getpid();
-    return true;
+    driver->pid = hf_process();
+    introduce(driver);
 }
 
 /* Links that there is no memory for are not served: what needs them fails by its time. */
 static void notice_links(hf_driver *driver) {
-    size_t count = hf_client_link_count(&driver->client);
+    size_t count = hf_client_link_count(driver->client);
     if (count == driver->connection_count) return;
     hf_connection *grown = realloc(driver->connections, count * sizeof *grown);
     if (!grown) return;
@@ -56,11 +74,7 @@ static void notice_links(hf_driver *driver) {
 }
 
 static void init_locks(hf_driver *driver) {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&driver->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    hf_cond_init(&driver->changed);
     pthread_mutex_init(&driver->mutex, NULL);
 }
 
@@ -75,7 +89,8 @@ static bool copy_servers(hf_client_config *config, const hf_client_config *given
 static bool copy_shards(hf_client_config *config, const hf_client_config *given) {
     size_t count = given->server_count, size = count * sizeof(hf_shard);
     if (!given->shards || count == 0) return true;
-    for (size_t i = 0; i < count; i++) size += given->shards[i].name ? strlen(given->shards[i].name) + 1 : 0;
+    for (size_t i = 0; i < count; i++)
+        size += given->shards[i].name ? strlen(given->shards[i].name) + 1 : 0;
     hf_shard *shards = malloc(size);
     config->shards = shards;
     if (!shards) return false;
@@ -106,18 +121,26 @@ hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *en
     hf_driver *driver = calloc(1, sizeof *driver);
     if (!driver) return NULL;
     driver->refs = 1;
-    if (!copy_config(driver, config) || !init_client(driver, entropy)) {
-        hf_client_free(&driver->client);
+    if (!copy_config(driver, config) || !make_client(driver, entropy)) {
         free_config(&driver->config);
         free(driver);
         return NULL;
     }
+    begin_here(driver);
     init_locks(driver);
     notice_links(driver);
     return driver;
 }
 
-/* The parent's memory may have been copied in the middle of a change: it is left alone, not freed. */
+/* Without random bytes the client has no identity: it is closed. */
+static void start_over(hf_driver *driver) {
+    unsigned char entropy[24];
+    bool random = hf_random(entropy, sizeof entropy);
+    if (!hf_client_start_over(driver->client, random ? entropy : NULL)) driver->closed = true;
+}
+
+/* The parent's memory may have been copied in the middle of a change: it is left alone, not freed.
+ */
 static void begin_anew_after_fork(hf_driver *driver) {
     for (size_t link = 0; link < driver->connection_count; link++) {
         hf_connection *connection = &driver->connections[link];
@@ -127,18 +150,20 @@ static void begin_anew_after_fork(hf_driver *driver) {
     driver->connection_count = 0;
     for (int end = 0; end < 2; end++) hf_file_close(driver->wake[end], driver->wake_file);
     if (driver->tls) hf_tls_settings_forget(driver->tls);
+    if (driver->ready) hf_ready_forget(driver->ready);
+    driver->ready = NULL;
     driver->generation++;
     driver->running = driver->stopping = driver->calling = false;
     atomic_store(&driver->watchdog_waits, false);
-    driver->sleeps_until = 0;
+    driver->sleeps_until = driver->looks_at = 0;
     init_locks(driver);
-    if (!init_client(driver, NULL)) driver->closed = true;
-    driver->client.closed = driver->closed;
+    start_over(driver);
+    begin_here(driver);
     notice_links(driver);
 }
 
 static bool is_forked(const hf_driver *driver) {
-    return driver->pid != getpid();
+    return driver->pid != hf_process();
 }
 
 void hf_driver_ref(hf_driver *driver) {
@@ -148,7 +173,8 @@ void hf_driver_ref(hf_driver *driver) {
 void hf_driver_unref(hf_driver *driver) {
     if (--driver->refs > 0) return;
     hf_driver_close(driver, HF_SECOND);
-    hf_client_free(&driver->client);
+    hf_driver_forget_ready(driver);
+    hf_client_delete(driver->client);
     free(driver->connections);
     free_config(&driver->config);
     hf_tls_settings_free(driver->tls);
@@ -173,21 +199,22 @@ void hf_driver_leave(hf_driver *driver) {
 #define ROLE(link) (1u << (link)) /* a set of links: those of all nodes with this role */
 
 static hf_session *session_of(const hf_driver *driver, size_t link) {
-    return hf_client_link(&driver->client, link);
+    return hf_client_link(driver->client, link);
 }
 
 static bool has_role(size_t link, unsigned roles) {
     return (roles & ROLE(link % HF_LINKS)) != 0;
 }
 
-/* With a command still unanswered the kernel must not deliver it later: the reset throws it away. */
+/* With a command still unanswered the kernel must not deliver it later: the reset throws it away.
+ */
 static void shut(hf_driver *driver, size_t link) {
     hf_connection *connection = &driver->connections[link];
     const hf_session *session = session_of(driver, link);
     if (connection->dialing) hf_dial_cancel(&connection->dial);
     if (connection->fd >= 0) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};
-        bool unanswered = session->first_slot != session->next_slot;
+        bool unanswered = hf_session_awaits_reply(session);
         if (unanswered) setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
         hf_tls_free(connection->tls, !unanswered);
         close(connection->fd);
@@ -203,19 +230,12 @@ static void lose_link(hf_driver *driver, size_t link, const char *reason) {
     hf_session_closed(session_of(driver, link), reason, hf_now());
 }
 
-/* A recv without flags sleeps for a slice at most; everything else says MSG_DONTWAIT. */
-static void make_blocking(int fd) {
-    struct timeval slice = {.tv_sec = 0, .tv_usec = SLICE / 1000};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-}
-
 static void read_link(hf_driver *driver, size_t link);
 
 static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const char *reason) {
     hf_connection *connection = &driver->connections[link];
     if (state == HF_DIAL_PENDING) {
-        if (connection->dial.tls) hf_session_agreeing(session_of(driver, link));
+        if (connection->dial.tls) hf_session_handshaking(session_of(driver, link));
         return;
     }
     if (state == HF_DIAL_FAILED) {
@@ -230,9 +250,10 @@ static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const c
     connection->dial.tls = NULL;
     connection->dialing = false;
     hf_dial_cancel(&connection->dial);
-    if (!connection->tls) make_blocking(connection->fd);
+    if (!connection->tls) hf_prepare_wait(connection->fd, SLICE);
     hf_session_opened(session_of(driver, link), hf_now());
-    if (connection->tls) read_link(driver, link); /* what came with the handshake no poll would tell of */
+    if (connection->tls)
+        read_link(driver, link); /* what came with the handshake no poll would tell of */
 }
 
 static void open_link(hf_driver *driver, size_t link) {
@@ -242,22 +263,24 @@ static void open_link(hf_driver *driver, size_t link) {
     hf_time now = hf_now(), until = hf_time_add(now, driver->config.session.connect_timeout);
     hf_session_opening(session, now);
     connection->dialing = true;
-    hf_dial_state state =
-        hf_dial_start(&connection->dial, session->server, driver->tls, now, until, reason, sizeof reason);
+    hf_dial_state state = hf_dial_start(&connection->dial, hf_session_server(session), driver->tls,
+                                        now, until, reason, sizeof reason);
     on_dial(driver, link, state, reason);
 }
 
 static void step_dial(hf_driver *driver, size_t link) {
     char reason[160] = "";
-    hf_dial_state state = hf_dial_step(&driver->connections[link].dial, hf_now(), reason, sizeof reason);
+    hf_dial_state state =
+        hf_dial_step(&driver->connections[link].dial, hf_now(), reason, sizeof reason);
     on_dial(driver, link, state, reason);
 }
 
 /* Why recv or send failed, by errno; NULL: the server closed the connection. */
 static const char *io_error_text(const hf_connection *connection, char *text, size_t size) {
     if (errno == ECONNRESET || errno == EPIPE) return NULL;
-    if (connection->tls && errno == EPROTO) snprintf(text, size, "%s", hf_tls_reason(connection->tls));
-    else return strerror_r(errno, text, size);
+    if (connection->tls && errno == EPROTO)
+        snprintf(text, size, "%s", hf_tls_reason(connection->tls));
+    else return hf_error_text(errno, text, size);
     return text;
 }
 
@@ -274,12 +297,12 @@ static bool on_received(hf_driver *driver, size_t link, const char *bytes, ssize
 
 static ssize_t receive(const hf_connection *connection, char *bytes, size_t size) {
     if (connection->tls) return hf_tls_recv(connection->tls, bytes, size);
-    return recv(connection->fd, bytes, size, MSG_DONTWAIT);
+    return hf_recv(connection->fd, bytes, size);
 }
 
 static ssize_t transmit(const hf_connection *connection, hf_slice bytes) {
     if (connection->tls) return hf_tls_send(connection->tls, bytes.data, bytes.size);
-    return send(connection->fd, bytes.data, bytes.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return hf_send(connection->fd, bytes.data, bytes.size);
 }
 
 static void read_link(hf_driver *driver, size_t link) {
@@ -316,8 +339,11 @@ static void write_link(hf_driver *driver, size_t link) {
 static void serve_link(hf_driver *driver, size_t link) {
     hf_session *session = session_of(driver, link);
     hf_want want = hf_session_wants(session, hf_now());
-    if (want == HF_WANT_CLOSE) lose_link(driver, link, "not needed any more");
-    if (hf_session_wants(session, hf_now()) == HF_WANT_OPEN) open_link(driver, link);
+    if (want == HF_WANT_CLOSE) {
+        lose_link(driver, link, "not needed any more");
+        want = hf_session_wants(session, hf_now());
+    }
+    if (want == HF_WANT_OPEN) open_link(driver, link);
     const hf_connection *connection = &driver->connections[link];
     if (connection->dialing && hf_now() >= connection->dial.next_at) step_dial(driver, link);
     write_link(driver, link);
@@ -331,15 +357,16 @@ static void serve_links(hf_driver *driver, unsigned roles) {
 }
 
 static void serve_calls(hf_driver *driver) {
-    hf_client_tick_calls(&driver->client, hf_now());
+    hf_client_tick_calls(driver->client, hf_now());
     serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS));
 }
 
-static void serve_keeper(hf_driver *driver) {
-    hf_client_tick_keeper(&driver->client, hf_now());
-    serve_links(driver, ROLE(HF_LINK_KEEPER));
-    for (size_t link = HF_LINK_CALLS; !driver->calling && link < driver->connection_count; link += HF_LINKS)
-        write_link(driver, link); /* the keeper leaves there too */
+static void serve_renewer(hf_driver *driver) {
+    hf_client_tick_renewer(driver->client, hf_now());
+    serve_links(driver, ROLE(HF_LINK_RENEWER));
+    for (size_t link = HF_LINK_CALLS; !driver->calling && link < driver->connection_count;
+         link += HF_LINKS)
+        write_link(driver, link); /* the renewer leaves there too */
 }
 
 static short poll_events(const hf_driver *driver, size_t link) {
@@ -355,19 +382,19 @@ static int poll_fd(const hf_driver *driver, size_t link) {
     return connection->dialing ? connection->dial.fd : connection->fd;
 }
 
-/* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing is taken for granted.
+/* After a poll without the mutex: the other thread may have served the link meanwhile, so nothing
+ * is taken for granted.
  */
 static void on_polled(hf_driver *driver, size_t link, short revents) {
-    const hf_connection *connection = &driver->connections[link];
+    hf_connection *connection = &driver->connections[link];
     bool readable = revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL);
-    if (revents == 0) return;
+    if (revents == 0) {
+        connection->quiet_at = hf_now();
+        return;
+    }
     if (connection->dialing) step_dial(driver, link);
-    else if (readable || (connection->tls && hf_tls_recv_wants_write(connection->tls))) read_link(driver, link);
-}
-
-static struct timespec timespec_of(hf_time span) {
-    hf_time capped = hf_time_min(span, 3600 * HF_SECOND);
-    return (struct timespec){(time_t)(capped / HF_SECOND), (long)(capped % HF_SECOND)};
+    else if (readable || (connection->tls && hf_tls_recv_wants_write(connection->tls)))
+        read_link(driver, link);
 }
 
 static void lock_again(hf_driver *driver, bool watchdog) {
@@ -376,7 +403,8 @@ static void lock_again(hf_driver *driver, bool watchdog) {
     if (watchdog) atomic_store(&driver->watchdog_waits, false);
 }
 
-#define POLL_MOST ((size_t)3 * 1024) /* sockets; what is beyond that waits for a look by the clock */
+#define POLL_MOST                                                                                  \
+    ((size_t)3 * 1024) /* sockets; what is beyond that waits for a look by the clock */
 
 typedef struct hf_polled {
     struct pollfd fds[POLL_MOST + 1];
@@ -394,7 +422,8 @@ static hf_time choose_polled(const hf_driver *driver, unsigned roles, hf_polled 
         const hf_connection *connection = &driver->connections[link];
         if (connection->dialing) until = hf_time_min(until, connection->dial.next_at);
         polled->links[polled->count] = link;
-        polled->fds[polled->count++] = (struct pollfd){.fd = fd, .events = poll_events(driver, link)};
+        polled->fds[polled->count++] =
+            (struct pollfd){.fd = fd, .events = poll_events(driver, link)};
     }
     return until;
 }
@@ -408,23 +437,23 @@ static void on_all_polled(hf_driver *driver, unsigned roles, const hf_polled *po
 }
 
 /* Takes what is there, without sleeping. */
-static void look_at_links(hf_driver *driver, unsigned roles) {
+static void poll_links(hf_driver *driver, unsigned roles) {
     hf_polled polled;
     choose_polled(driver, roles, &polled);
     if (poll(polled.fds, polled.count, 0) > 0) on_all_polled(driver, roles, &polled);
 }
 
-/* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has something, or `until`.
- * Releases the mutex meanwhile; reads only what `mine` still allows after that. False after a signal. */
-static bool sleep_on_links(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra, hf_time until,
-                           const sigset_t *signals) {
+/* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has
+ * something, or `until`. Releases the mutex meanwhile; reads only what `mine` still allows after
+ * that. False after a signal. */
+static bool sleep_on_links(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra,
+                           hf_time until, const sigset_t *signals) {
     hf_polled polled;
     until = hf_time_min(until, choose_polled(driver, mine(driver), &polled));
     polled.fds[polled.count] = (struct pollfd){.fd = extra, .events = POLLIN};
     hf_time now = hf_now();
-    struct timespec timeout = timespec_of(until > now ? until - now : 0);
     pthread_mutex_unlock(&driver->mutex);
-    int ready = ppoll(polled.fds, polled.count + 1, &timeout, signals);
+    int ready = hf_poll(polled.fds, polled.count + 1, until > now ? until - now : 0, signals);
     bool signalled = ready < 0 && errno == EINTR;
     lock_again(driver, extra >= 0);
     if (ready > 0) on_all_polled(driver, mine(driver), &polled);
@@ -433,7 +462,8 @@ static bool sleep_on_links(hf_driver *driver, unsigned (*mine)(const hf_driver *
 
 /* The caller's thread reads the links of its calls, and all of them while no watchdog runs. */
 static unsigned caller_links(const hf_driver *driver) {
-    return ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS) | (driver->running ? 0 : ROLE(HF_LINK_KEEPER));
+    return ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS) |
+           (driver->running ? 0 : ROLE(HF_LINK_RENEWER));
 }
 
 static bool has_left_behind(const hf_driver *driver) {
@@ -443,39 +473,47 @@ static bool has_left_behind(const hf_driver *driver) {
     return false;
 }
 
-/* The watchdog reads its own link, and what calls have left behind while none runs. A quorum leaves something behind
- * with nearly each call, and hears it with the next one: the watchdog looks at that now and then. */
+/* A call of a quorum leaves something behind nearly each time, and so does a release that is not
+ * waited for. The next call hears it; the watchdog looks at that now and then. */
+static bool leaves_behind(const hf_driver *driver) {
+    return driver->config.mode == HF_MODE_QUORUM || hf_client_has_detached(driver->client);
+}
+
+/* The watchdog reads its own link; while no call runs, what calls have left behind, and whether
+ * others want a lock that the client keeps. */
 static unsigned watchdog_links(const hf_driver *driver) {
-    bool left_behind = !driver->calling && !driver->client.quorum && has_left_behind(driver);
-    return ROLE(HF_LINK_KEEPER) | (left_behind ? ROLE(HF_LINK_CALLS) : 0);
+    bool left_behind = !driver->calling && !leaves_behind(driver) && has_left_behind(driver);
+    bool keeps = !driver->calling && hf_client_keeps(driver->client);
+    return ROLE(HF_LINK_RENEWER) | (left_behind ? ROLE(HF_LINK_CALLS) : 0) |
+           (keeps ? ROLE(HF_LINK_EVENTS) : 0);
 }
 
 /* ---- operations ---- */
 
 /* What needs the caller's thread; the watchdog sees to the rest. */
 static hf_time call_deadline(const hf_driver *driver, const hf_op *op) {
-    if (!driver->running) return hf_client_deadline(&driver->client);
-    return hf_time_min(hf_client_calls_deadline(&driver->client), hf_op_deadline(op));
+    if (!driver->running) return hf_client_deadline(driver->client);
+    return hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(op));
 }
 
 static void wait_for_change(hf_driver *driver, hf_time until) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    hf_time now = hf_now(), span = hf_time_min(until > now ? until - now : 0, SLICE);
-    hf_time end = (hf_time)at.tv_sec * HF_SECOND + (hf_time)at.tv_nsec + span;
-    at = (struct timespec){(time_t)(end / HF_SECOND), (long)(end % HF_SECOND)};
-    pthread_cond_timedwait(&driver->changed, &driver->mutex, &at);
+    hf_time now = hf_now();
+    hf_cond_wait(&driver->changed, &driver->mutex,
+                 hf_time_min(until > now ? until - now : 0, SLICE));
 }
 
-/* A reply is all there is to wait for: one recv then does what poll and recv would. */
-static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, hf_time until) {
+/* A reply is all there is to wait for: one recv then does what poll and recv would. What comes over
+ * the events link changes nothing before that; a signal that ends the wait must not come too late
+ * for poll. */
+static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, hf_time until,
+                             bool heeds_signals) {
     const hf_session *calls = session_of(driver, HF_LINK_CALLS);
-    bool asks = op->spec.kind != HF_OP_ACQUIRE || op->state == HF_ACQUIRE_ASKING;
-    bool alone = driver->running && driver->connection_count == HF_LINKS &&
-                 driver->connections[HF_LINK_EVENTS].fd < 0 && !driver->connections[HF_LINK_EVENTS].dialing;
+    const hf_connection *events = &driver->connections[HF_LINK_EVENTS];
+    bool alone = driver->running && driver->connection_count == HF_LINKS && !events->dialing &&
+                 (events->fd < 0 || !heeds_signals);
     bool plain = !driver->connections[HF_LINK_CALLS].tls;
-    return asks && alone && plain && calls->state == HF_SESSION_READY && hf_session_output(calls).size == 0 &&
-           until > hf_now() + SLICE;
+    return hf_op_awaits_reply(op) && alone && plain && hf_session_is_ready(calls) &&
+           hf_session_output(calls).size == 0 && until > hf_now() + SLICE;
 }
 
 /* False after a signal. */
@@ -483,7 +521,7 @@ static bool receive_reply(hf_driver *driver) {
     int fd = driver->connections[HF_LINK_CALLS].fd;
     char bytes[READ_SIZE];
     pthread_mutex_unlock(&driver->mutex);
-    ssize_t size = recv(fd, bytes, sizeof bytes, 0);
+    ssize_t size = hf_recv_wait(fd, bytes, sizeof bytes, SLICE);
     int error = errno;
     pthread_mutex_lock(&driver->mutex);
     errno = error;
@@ -491,31 +529,42 @@ static bool receive_reply(hf_driver *driver) {
     return size >= 0 || error != EINTR;
 }
 
+/* With `signals`, which are let in while it sleeps, none can come between two sleeps: it need not
+ * look by the clock. */
 static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) {
     hf_time until = call_deadline(driver, op);
     bool left_behind = has_left_behind(driver); /* read by nobody else during a call */
-    if (op->blocked && driver->running && !left_behind) {
+    if (hf_op_is_blocked(op) && driver->running && !left_behind) {
         wait_for_change(driver, until);
         return true;
     }
-    if (op->blocked) until = hf_time_min(until, hf_now() + SLICE);
-    if (awaits_one_reply(driver, op, until)) return receive_reply(driver);
-    bool waits = op->spec.kind == HF_OP_ACQUIRE && op->state != HF_ACQUIRE_ASKING;
-    bool shares = driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
-    if (waits || shares) until = hf_time_min(until, hf_now() + SLICE);
+    if (hf_op_is_blocked(op)) until = hf_time_min(until, hf_now() + SLICE);
+    if (awaits_one_reply(driver, op, until, signals != NULL)) return receive_reply(driver);
+    bool shares =
+        driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
+    if ((!hf_op_awaits_reply(op) && !signals) || shares)
+        until = hf_time_min(until, hf_now() + SLICE);
     return sleep_on_links(driver, caller_links, -1, until, signals);
 }
 
-#define IDLE HF_MS /* a connection heard so long ago is looked at before it is used */
+#define IDLE HF_MS /* a connection that was silent for this time is read before it is used */
 
-/* A server that closed the idle connection meanwhile: better noticed before a command is sent into it. And replies that
- * nobody waited for have their say. */
-static void hear_idle(hf_driver *driver) {
+/* A server that closed the idle connection meanwhile: better noticed before a command is sent into
+ * it. And replies that nobody waited for have their say. Returns the time after that. */
+static hf_time receive_idle(hf_driver *driver) {
+    hf_time now = hf_now();
     for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
         const hf_session *calls = session_of(driver, link);
-        bool idle = hf_session_has_work(calls) || hf_now() >= calls->heard_at + IDLE;
-        if (calls->state == HF_SESSION_READY && idle) read_link(driver, link);
+        bool left_behind = !hf_client_has_detached(driver->client) && hf_session_has_work(calls);
+        hf_time looked_at =
+            hf_time_max(hf_session_received_at(calls), driver->connections[link].quiet_at);
+        bool idle = left_behind || now >= looked_at + IDLE;
+        if (!hf_session_is_ready(calls) || !idle) continue;
+        driver->connections[link].quiet_at = now;
+        read_link(driver, link);
+        now = hf_now();
     }
+    return now;
 }
 
 static void hold_signals(sigset_t *before) {
@@ -526,26 +575,51 @@ static void hold_signals(sigset_t *before) {
     pthread_sigmask(SIG_BLOCK, &held, before);
 }
 
-hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible, hf_interrupt_check *check,
+static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interrupt_check *check,
                      void *context) {
     sigset_t before;
-    hear_idle(driver);
-    hf_op *op = hf_client_begin(&driver->client, spec, hf_now());
-    if (!op) return NULL;
+    bool holds = interruptible; /* signals: they come in while it sleeps, as one that came before
+                                   would be missed */
     driver->calling = true;
-    if (interruptible) hold_signals(&before); /* they come in while it sleeps: one that came before would be missed */
-    while (!op->done) {
+    if (holds) hold_signals(&before);
+    while (!hf_op_is_done(op)) {
         serve_calls(driver);
-        if (!driver->running) serve_keeper(driver);
-        if (op->done) break;
-        hf_driver_nudge(driver);
-        bool signalled = !sleep_for_op(driver, op, interruptible ? &before : NULL);
-        if (!op->done && check(context, signalled)) hf_op_interrupt(op, hf_now());
+        if (!driver->running) serve_renewer(driver);
+        if (hf_op_is_done(op)) break;
+        hf_driver_wake(driver);
+        bool signalled = !sleep_for_op(driver, op, holds ? &before : NULL);
+        if (!holds && !hf_op_awaits_reply(op) &&
+            hf_now() >= hf_op_begun_at(op) + SLICE) { /* the wait is long enough to pay for it */
+            hold_signals(&before);
+            holds = true;
+        }
+        if (!hf_op_is_done(op) && check(context, signalled)) hf_op_interrupt(op, hf_now());
     }
-    if (interruptible) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (holds) pthread_sigmask(SIG_SETMASK, &before, NULL);
     driver->calling = false;
     serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS));
-    hf_driver_nudge(driver);
+    hf_client_end_detached(driver->client, hf_now());
+    hf_driver_wake(driver);
+}
+
+hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible,
+                     hf_interrupt_check *check, void *context) {
+    hf_op *op = hf_client_begin(driver->client, spec, receive_idle(driver));
+    if (op && hf_op_is_done(op) && driver->running) hf_driver_wake(driver);
+    else if (op) carry_on(driver, op, interruptible, check, context);
+    return op;
+}
+
+hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
+                      void *context) {
+    hf_op *op = hf_client_begin(driver->client, spec, receive_idle(driver));
+    if (!op || hf_op_is_done(op)) return op;
+    if (!driver->running || !hf_op_detach(op)) {
+        carry_on(driver, op, false, check, context);
+        return op;
+    }
+    serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS));
+    hf_driver_wake(driver);
     return op;
 }
 
@@ -553,20 +627,29 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
 
 #define NOW_AND_THEN (10 * HF_MS)
 
-static hf_time watch_deadline(const hf_driver *driver) {
-    if (driver->calling) return hf_client_keeper_deadline(&driver->client);
-    hf_time until = hf_client_deadline(&driver->client);
-    return driver->client.quorum && has_left_behind(driver) ? hf_time_min(until, hf_now() + NOW_AND_THEN) : until;
+static hf_time watch_deadline(hf_driver *driver) {
+    if (driver->calling) return hf_client_renewer_deadline(driver->client);
+    hf_time until = hf_client_deadline(driver->client);
+    if (!leaves_behind(driver) || !has_left_behind(driver)) {
+        driver->looks_at = 0;
+        return until;
+    }
+    if (driver->looks_at == 0) driver->looks_at = hf_now() + NOW_AND_THEN;
+    return hf_time_min(until, driver->looks_at);
+}
+
+/* Not each time that the watchdog wakes: whoever leaves something behind would have to wake it each
+ * time, too. */
+static void look_behind(hf_driver *driver) {
+    bool due = driver->stopping || hf_now() >= driver->looks_at;
+    if (!leaves_behind(driver) || !due) return;
+    driver->looks_at = 0;
+    poll_links(driver, ROLE(HF_LINK_CALLS));
 }
 
 static bool must_go_on(const hf_driver *driver) {
     if (!driver->stopping) return true;
-    return hf_now() < driver->stop_by && !hf_client_is_quiet(&driver->client);
-}
-
-static void drain(int fd) {
-    char bytes[64];
-    while (read(fd, bytes, sizeof bytes) > 0) continue;
+    return hf_now() < driver->stop_by && !hf_client_is_quiet(driver->client);
 }
 
 static void *watch(void *context) {
@@ -575,17 +658,18 @@ static void *watch(void *context) {
     while (must_go_on(driver)) {
         driver->sleeps_until = 0;
         if (!driver->calling) {
-            if (driver->client.quorum) look_at_links(driver, ROLE(HF_LINK_CALLS));
+            look_behind(driver);
             serve_calls(driver);
         }
-        serve_keeper(driver);
+        serve_renewer(driver);
         pthread_cond_broadcast(&driver->changed);
         if (!must_go_on(driver)) break;
         hf_time until = watch_deadline(driver);
         if (driver->stopping) until = hf_time_min(until, driver->stop_by);
         driver->sleeps_until = until;
+        driver->sleeps_on = watchdog_links(driver);
         sleep_on_links(driver, watchdog_links, driver->wake[0], until, NULL);
-        drain(driver->wake[0]);
+        hf_pipe_drain(driver->wake[0]);
         driver->wakes++;
         pthread_cond_broadcast(&driver->changed);
     }
@@ -594,33 +678,26 @@ static void *watch(void *context) {
 }
 
 bool hf_driver_watch(hf_driver *driver) {
-    if (driver->running || driver->unwatched || driver->external) return true;
+    bool none = driver->external || (driver->looped && !driver->closed);
+    if (driver->running || driver->unwatched || none) return true;
     if (driver->wake[0] < 0) {
-        if (pipe2(driver->wake, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+        if (!hf_pipe(driver->wake, false)) return false;
         driver->wake_file = hf_file_of(driver->wake[0]);
     }
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int result = pthread_create(&driver->thread, NULL, watch, driver);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = result;
-    driver->running = result == 0;
+    driver->running = hf_thread_start(&driver->thread, watch, driver);
     driver->stopping = false;
     return driver->running;
 }
 
-static void wake_watchdog(hf_driver *driver) {
-    ssize_t written = write(driver->wake[1], "", 1);
-    (void)written; /* a full pipe wakes as well */
-}
+static hf_time loop_deadline(const hf_driver *driver);
 
-void hf_driver_nudge(hf_driver *driver) {
+void hf_driver_wake(hf_driver *driver) {
+    if (driver->ready) hf_ready_by(driver->ready, loop_deadline(driver), hf_now());
     if (!driver->running || driver->sleeps_until == 0) return;
-    bool left_behind = watchdog_links(driver) != ROLE(HF_LINK_KEEPER);
-    if (left_behind || watch_deadline(driver) < driver->sleeps_until) {
+    bool unheard = watchdog_links(driver) & ~driver->sleeps_on;
+    if (unheard || watch_deadline(driver) < driver->sleeps_until) {
         driver->sleeps_until = 0;
-        wake_watchdog(driver);
+        hf_pipe_wake(driver->wake[1]);
     }
 }
 
@@ -628,7 +705,7 @@ static void join_watchdog(hf_driver *driver, hf_time patience) {
     if (!driver->running) return;
     driver->stopping = true;
     driver->stop_by = hf_time_add(hf_now(), patience);
-    wake_watchdog(driver);
+    hf_pipe_wake(driver->wake[1]);
     pthread_mutex_unlock(&driver->mutex);
     pthread_join(driver->thread, NULL);
     pthread_mutex_lock(&driver->mutex);
@@ -640,19 +717,89 @@ void hf_driver_unwatch(hf_driver *driver) {
     join_watchdog(driver, 0);
 }
 
+/* ---- in an event loop ---- */
+
+#define ALL_ROLES (ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS) | ROLE(HF_LINK_RENEWER))
+
+hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
+    if (driver->looped) receive_idle(driver);
+    return hf_client_begin(driver->client, spec, hf_driver_now(driver));
+}
+
+/* An operation that has ended is due until it has been told. */
+static hf_time loop_deadline(const hf_driver *driver) {
+    hf_time until = hf_client_has_done(driver->client) ? 0 : hf_client_deadline(driver->client);
+    for (size_t link = 0; link < driver->connection_count; link++) {
+        const hf_connection *connection = &driver->connections[link];
+        if (connection->dialing) until = hf_time_min(until, connection->dial.next_at);
+    }
+    return until;
+}
+
+static bool watch_links(hf_driver *driver) {
+    size_t count = driver->connection_count;
+    hf_watch few[HF_LINKS], *list = count <= HF_LINKS ? few : malloc(count * sizeof *list);
+    if (!list) return false;
+    for (size_t link = 0; link < count; link++) {
+        const hf_connection *connection = &driver->connections[link];
+        list[link] =
+            (hf_watch){.fd = poll_fd(driver, link),
+                       .file = connection->dialing ? connection->dial.file : connection->file};
+        if (list[link].fd >= 0) list[link].events = poll_events(driver, link);
+    }
+    bool watched = hf_ready_watch(driver->ready, list, count);
+    if (list != few) free(list);
+    return watched;
+}
+
+/* Without memory for the list it comes again soon. */
+static void rest(hf_driver *driver, hf_time until) {
+    hf_time now = hf_now();
+    if (!watch_links(driver)) until = hf_time_min(until, now + 10 * HF_MS);
+    hf_ready_by(driver->ready, hf_time_min(until, loop_deadline(driver)), now);
+}
+
+void hf_driver_serve(hf_driver *driver, bool reads) {
+    if (reads) poll_links(driver, ALL_ROLES);
+    serve_calls(driver);
+    serve_renewer(driver);
+    if (driver->ready && !reads) rest(driver, HF_NEVER);
+}
+
+int hf_driver_rest(hf_driver *driver, hf_time until) {
+    if (!driver->ready) driver->ready = hf_ready_new();
+    if (!driver->ready) return -1;
+    rest(driver, until);
+    return hf_ready_fd(driver->ready);
+}
+
+void hf_driver_forget_ready(hf_driver *driver) {
+    hf_ready_free(driver->ready);
+    driver->ready = NULL;
+}
+
 /* ---- closing ---- */
+
+void hf_driver_begin_close(hf_driver *driver) {
+    hf_driver_enter(driver);
+    if (!driver->closed) hf_client_close(driver->client, hf_driver_now(driver));
+    driver->closed = true;
+    hf_driver_leave(driver);
+}
 
 void hf_driver_close(hf_driver *driver, hf_time patience) {
     hf_driver_enter(driver);
     if (!driver->closed) {
         driver->closed = true;
-        hf_client_close(&driver->client, hf_driver_now(driver));
+        hf_client_close(driver->client, hf_driver_now(driver));
         driver->unwatched = false;
-        if (!hf_client_is_quiet(&driver->client)) hf_driver_watch(driver);
+        if (!hf_client_is_quiet(driver->client)) hf_driver_watch(driver);
         join_watchdog(driver, patience);
     }
-    for (size_t link = 0; link < driver->connection_count && !driver->external; link++)
+    for (size_t link = 0; link < driver->connection_count && !driver->external; link++) {
+        write_link(driver, link); /* what nobody waits for */
         lose_link(driver, link, "the client was closed");
+    }
     for (int end = 0; end < 2; end++) {
         if (driver->wake[end] >= 0) close(driver->wake[end]);
         driver->wake[end] = -1;

@@ -1,7 +1,6 @@
 #include "net.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,6 +13,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "system.h"
 
 struct hf_lookup {
     pthread_mutex_t mutex;
@@ -45,10 +46,7 @@ static void *run_lookup(void *context) {
     lookup->addresses = addresses;
     lookup->done = true;
     bool abandoned = lookup->abandoned;
-    if (!abandoned) {
-        ssize_t written = write(lookup->notify[1], "", 1);
-        (void)written;
-    }
+    if (!abandoned) hf_pipe_wake(lookup->notify[1]);
     pthread_mutex_unlock(&lookup->mutex);
     if (abandoned) free_lookup(lookup);
     return NULL;
@@ -56,16 +54,9 @@ static void *run_lookup(void *context) {
 
 static bool start_thread(hf_lookup *lookup) {
     pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int result = pthread_create(&thread, &attributes, run_lookup, lookup);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return result == 0;
+    if (!hf_thread_start(&thread, run_lookup, lookup)) return false;
+    pthread_detach(thread);
+    return true;
 }
 
 static hf_lookup *start_lookup(const char *host, const char *port) {
@@ -75,7 +66,7 @@ static hf_lookup *start_lookup(const char *host, const char *port) {
     snprintf(lookup->host, sizeof lookup->host, "%s", host);
     snprintf(lookup->port, sizeof lookup->port, "%s", port);
     pthread_mutex_init(&lookup->mutex, NULL);
-    if (pipe2(lookup->notify, O_CLOEXEC | O_NONBLOCK) == 0 && start_thread(lookup)) return lookup;
+    if (hf_pipe(lookup->notify, false) && start_thread(lookup)) return lookup;
     free_lookup(lookup);
     return NULL;
 }
@@ -116,7 +107,7 @@ static void close_socket(hf_dial *dial) {
 #define SHARE_MOST (250 * HF_MS) /* of an address that is not the last */
 
 static int open_socket(int family) {
-    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = hf_socket(family);
     if (fd >= 0 && family != AF_UNIX) {
         int on = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -142,7 +133,7 @@ static hf_dial_state begin_connect(hf_dial *dial, const struct sockaddr *address
 
 static hf_dial_state fail_with_errno(hf_dial *dial, char *reason, size_t size) {
     char text[96];
-    snprintf(reason, size, "%s", strerror_r(dial->error, text, sizeof text));
+    snprintf(reason, size, "%s", hf_error_text(dial->error, text, sizeof text));
     hf_dial_cancel(dial);
     return HF_DIAL_FAILED;
 }
@@ -168,7 +159,8 @@ static hf_dial_state on_connected(hf_dial *dial, char *reason, size_t size) {
 /* When the address under way has had its share of the time. */
 static hf_time end_of_share(const hf_dial *dial, hf_time now) {
     hf_time sharers = 1;
-    for (const struct addrinfo *address = dial->next; address; address = address->ai_next) sharers++;
+    for (const struct addrinfo *address = dial->next; address; address = address->ai_next)
+        sharers++;
     if (sharers == 1 || now >= dial->until) return HF_NEVER;
     return now + hf_time_min((dial->until - now) / sharers, SHARE_MOST);
 }
@@ -211,8 +203,8 @@ static hf_dial_state start_tcp(hf_dial *dial, hf_time now, char *reason, size_t 
     return HF_DIAL_PENDING;
 }
 
-hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, hf_tls_settings *settings, hf_time now,
-                            hf_time until, char *reason, size_t size) {
+hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, hf_tls_settings *settings,
+                            hf_time now, hf_time until, char *reason, size_t size) {
     *dial = HF_DIAL_IDLE;
     dial->server = server;
     dial->tls_settings = settings;

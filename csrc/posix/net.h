@@ -1,19 +1,20 @@
 /* Non-blocking sockets to one server.
  *
- * A dial goes through the addresses of a name one after the other, and agrees on TLS where that is asked for. Its
- * descriptor is to be polled for `events`, then hf_dial_step called; the latter also at `next_at`, when the next
- * address gets its turn: one that is silent must not use up the time of the others. Names that need a look-up are
- * looked up by a thread of their own: the system's resolver cannot be interrupted, and a thread that comes too late
- * cleans up after itself. */
+ * A dial tries the addresses of a name one after the other, and does the TLS handshake for a server
+ * with TLS. Poll its descriptor for `events`, then call hf_dial_step; call it also at `next_at`,
+ * when the next address is tried: a silent address must not use up the time of the others. A thread
+ * of its own looks up a name, because the system's resolver cannot be interrupted; a thread that
+ * finishes too late cleans up after itself. */
 #ifndef HF_NET_H
 #define HF_NET_H
 
 #include <netdb.h>
 
-#include "../core/url.h"
+#include "holdfast.h"
 #include "tls.h"
 
-/* Which file a descriptor is: the child of a fork may have closed it, and opened another one under its number. */
+/* Which file a descriptor is: the child of a fork may have closed it, and opened another one under
+ * its number. */
 typedef struct hf_file {
     dev_t device;
     ino_t inode;
@@ -44,16 +45,18 @@ typedef enum hf_dial_state { HF_DIAL_PENDING, HF_DIAL_CONNECTED, HF_DIAL_FAILED 
 
 #define HF_DIAL_IDLE ((hf_dial){.fd = -1, .next_at = HF_NEVER})
 
-/* Begins to connect; `until` is when the caller will give up. `settings` are used for a server with TLS alone; they and
- * the server must outlive the dial. On FAILED `reason` says why. */
-hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, hf_tls_settings *settings, hf_time now,
-                            hf_time until, char *reason, size_t size);
+/* Starts to connect; the caller stops at `until`. `settings` are used for a server with TLS alone;
+ * they and the server must outlive the dial. On FAILED `reason` says why. */
+hf_dial_state hf_dial_start(hf_dial *dial, const hf_server *server, hf_tls_settings *settings,
+                            hf_time now, hf_time until, char *reason, size_t size);
 hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size);
 
-/* Gives up; closes what is open, but not what the caller has taken out (fd, tls) of a dial that was CONNECTED. */
+/* Stops the dial and closes what it has open, but not the fd and tls that the caller took from a
+ * CONNECTED dial. */
 void hf_dial_cancel(hf_dial *dial);
 
-/* In the child of a fork: closes its copies of the descriptors; the parent's memory is left alone. */
+/* In the child of a fork: closes its copies of the descriptors, and does not touch the parent's
+ * memory. */
 void hf_dial_forget(hf_dial *dial);
 
 #endif

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "system.h"
+
 struct hf_tls_settings {
     hf_tls_options options; /* its texts are ours */
     SSL_CTX *context;       /* NULL until the first connection */
@@ -73,13 +75,13 @@ static int settle_io(hf_tls *tls, BIO *bio, ssize_t result, int retry) {
 
 static int write_socket(BIO *bio, const char *bytes, int size) {
     hf_tls *tls = BIO_get_data(bio);
-    ssize_t result = send(tls->fd, bytes, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t result = hf_send(tls->fd, bytes, (size_t)size);
     return settle_io(tls, bio, result, BIO_FLAGS_WRITE);
 }
 
 static int read_socket(BIO *bio, char *bytes, int size) {
     hf_tls *tls = BIO_get_data(bio);
-    ssize_t result = recv(tls->fd, bytes, (size_t)size, MSG_DONTWAIT);
+    ssize_t result = hf_recv(tls->fd, bytes, (size_t)size);
     if (result == 0) tls->ended = true;
     return settle_io(tls, bio, result, BIO_FLAGS_READ);
 }
@@ -151,14 +153,15 @@ void hf_tls_settings_forget(hf_tls_settings *settings) {
 /* Why the last call failed: the first of the errors it left tells most. */
 static const char *error_text(char *text, size_t size) {
     unsigned long error = ERR_get_error();
-    if (ERR_GET_LIB(error) == ERR_LIB_SYS) return strerror_r(ERR_GET_REASON(error), text, size);
+    if (ERR_GET_LIB(error) == ERR_LIB_SYS) return hf_error_text(ERR_GET_REASON(error), text, size);
     const char *reason = error ? ERR_reason_error_string(error) : NULL;
     return reason ? reason : "unknown error";
 }
 
 static bool fail_on_file(const char *option, const char *path, char *reason, size_t size) {
     char text[96];
-    snprintf(reason, size, "TLS: cannot use %s %s: %s", option, path, error_text(text, sizeof text));
+    snprintf(reason, size, "TLS: cannot use %s %s: %s", option, path,
+             error_text(text, sizeof text));
     return false;
 }
 
@@ -171,7 +174,8 @@ static bool load_trust(SSL_CTX *context, const hf_tls_options *options, char *re
     return true;
 }
 
-static bool load_identity(SSL_CTX *context, const hf_tls_options *options, char *reason, size_t size) {
+static bool load_identity(SSL_CTX *context, const hf_tls_options *options, char *reason,
+                          size_t size) {
     if (!options->cert) return true;
     if (SSL_CTX_use_certificate_chain_file(context, options->cert) != 1)
         return fail_on_file("cert", options->cert, reason, size);
@@ -193,7 +197,9 @@ static void set_up(SSL_CTX *context, const hf_tls_options *options) {
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
     SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
 #ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
-    SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF); /* a reply has its length: it cannot be cut unseen */
+    SSL_CTX_set_options(
+        context,
+        SSL_OP_IGNORE_UNEXPECTED_EOF); /* a reply has its length: it cannot be cut unseen */
 #endif
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(context, 1);
@@ -249,7 +255,8 @@ static bool set_up_connection(hf_tls *tls, const hf_tls_settings *settings, cons
     return true;
 }
 
-static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int fd, char *reason, size_t size) {
+static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int fd, char *reason,
+                              size_t size) {
     if (!make_context(settings, reason, size)) return NULL;
     hf_tls *tls = calloc(1, sizeof *tls);
     if (tls) {
@@ -280,7 +287,8 @@ static void say_error(hf_tls *tls, unsigned long error) {
     int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
     switch (reason) {
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
-        say(tls, "certificate verify failed: ", X509_verify_cert_error_string(SSL_get_verify_result(tls->ssl)));
+        say(tls, "certificate verify failed: ",
+            X509_verify_cert_error_string(SSL_get_verify_result(tls->ssl)));
         return;
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_HTTP_REQUEST:
@@ -289,7 +297,9 @@ static void say_error(hf_tls *tls, unsigned long error) {
         if (tls->agreed) break;
         say(tls, "the server does not speak TLS", "");
         return;
-    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED: say(tls, "the server wants a client certificate", ""); return;
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+        say(tls, "the server wants a client certificate", "");
+        return;
     default: break;
     }
     say(tls, "TLS: ", error_text(text, sizeof text));
@@ -297,7 +307,9 @@ static void say_error(hf_tls *tls, unsigned long error) {
 
 static bool is_end_of_stream(unsigned long error) {
 #ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING
-    if (ERR_GET_LIB(error) == ERR_LIB_SSL && ERR_GET_REASON(error) == SSL_R_UNEXPECTED_EOF_WHILE_READING) return true;
+    if (ERR_GET_LIB(error) == ERR_LIB_SSL &&
+        ERR_GET_REASON(error) == SSL_R_UNEXPECTED_EOF_WHILE_READING)
+        return true;
 #endif
     return error == 0;
 }
@@ -360,9 +372,12 @@ ssize_t hf_tls_send(hf_tls *tls, const char *bytes, size_t size) {
 static void say_handshake_failed(const hf_tls *tls, ssize_t result, char *reason, size_t size) {
     char text[96];
     int error = errno;
-    if (result == 0) snprintf(reason, size, "the server closed the connection during the TLS handshake");
+    if (result == 0)
+        snprintf(reason, size, "the server closed the connection during the TLS handshake");
     else if (error == EPROTO) snprintf(reason, size, "%s", tls->reason);
-    else snprintf(reason, size, "%s, during the TLS handshake", strerror_r(error, text, sizeof text));
+    else
+        snprintf(reason, size, "%s, during the TLS handshake",
+                 hf_error_text(error, text, sizeof text));
 }
 
 hf_tls_state hf_tls_handshake(hf_tls *tls, short *events, char *reason, size_t size) {

@@ -1,16 +1,18 @@
 /* Starts a job and sees it end.
  *
- * Between fork and exec the child calls nothing that is unsafe in a process with threads: all it needs is made before.
- * It is killed when this program ends, however that ends. */
+ * Between fork and exec the child calls nothing that is unsafe in a process with threads: all it
+ * needs is made before. Where the system can do that, it is killed when this program ends, however
+ * that ends. */
 #include "process.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "posix/system.h"
 
 extern char **environ;
 
@@ -21,7 +23,8 @@ typedef struct plan {
     bool terminal;
 } plan;
 
-/* A NULL-terminated array of what the table at `index` lists, and room for `more`. The strings stay the table's. */
+/* A NULL-terminated array of what the table at `index` lists, and room for `more`. The strings stay
+ * the table's. */
 static char **new_list(lua_State *L, int index, size_t *count, size_t more) {
     *count = hf_rawlen(L, index);
     char **list = hf_newuserdata(L, (*count + more + 1) * sizeof *list);
@@ -47,7 +50,8 @@ static bool is_set_anew(const char *entry, char **fresh, size_t count) {
     return false;
 }
 
-/* This program's environment with the entries "NAME=value" of the table at `index` in place of its own. */
+/* This program's environment with the entries "NAME=value" of the table at `index` in place of its
+ * own. */
 static char **new_environment(lua_State *L, int index) {
     size_t own = 0, count;
     while (environ[own]) own++;
@@ -70,10 +74,11 @@ static void fail_to_start(const plan *job, int error) {
 static void start(const plan *job) {
     setpgid(0, 0);
     if (job->terminal) hf_terminal_give(getpgid(job->parent), getpid());
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    hf_end_with_parent(SIGKILL);
     if (getppid() != job->parent) _exit(127);
     hf_signals_restore();
-    execvpe(job->argv[0], job->argv, job->envp);
+    environ = job->envp;
+    execvp(job->argv[0], job->argv);
     fail_to_start(job, errno);
 }
 
@@ -97,8 +102,9 @@ static int start_error(int fd) {
     return size == (ssize_t)sizeof error ? error : 0;
 }
 
-/* spawn(arguments, environment, terminal) -> pid | nil, message, errno. In a group of its own, which becomes the
- * terminal's foreground group if `terminal` is true and this program's group is. */
+/* spawn(arguments, environment, terminal) -> pid | nil, message, errno. In a group of its own,
+ * which becomes the terminal's foreground group if `terminal` is true and this program's group is.
+ */
 static int l_spawn(lua_State *L) {
     size_t count;
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -107,7 +113,7 @@ static int l_spawn(lua_State *L) {
     job.argv = new_list(L, 1, &count, 0);
     luaL_argcheck(L, count > 0, 1, "no command");
     job.envp = new_environment(L, 2);
-    if (pipe2(job.error, O_CLOEXEC) != 0) return hf_process_failed(L, errno);
+    if (!hf_pipe(job.error, true)) return hf_process_failed(L, errno);
     pid_t pid = fork_blocked(&job);
     int error = pid < 0 ? errno : 0;
     close(job.error[1]);
@@ -130,8 +136,8 @@ static int push_status(lua_State *L, const char *how, int number, bool is_signal
     return 3;
 }
 
-/* status(pid) -> nil: nothing new | "exit", code | "signal", number, name | "stopped", number, name | "continued" |
- * "gone": it was waited for */
+/* status(pid) -> nil: nothing new | "exit", code | "signal", number, name | "stopped", number, name
+ * | "continued" | "gone": it was waited for */
 static int l_status(lua_State *L) {
     int status;
     pid_t pid = waitpid((pid_t)luaL_checkinteger(L, 1), &status, WNOHANG | WUNTRACED | WCONTINUED);
@@ -145,5 +151,5 @@ static int l_status(lua_State *L) {
 
 void hf_open_child(lua_State *L) {
     static const luaL_Reg functions[] = {{"spawn", l_spawn}, {"status", l_status}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    hf_setfuncs(L, functions);
 }

@@ -1,14 +1,7 @@
-#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "process.h"
-
-int hf_process_failed(lua_State *L, int error) {
-    lua_pushnil(L);
-    lua_pushstring(L, strerror(error));
-    lua_pushinteger(L, error);
-    return 3;
-}
 
 static int l_pid(lua_State *L) {
     lua_pushinteger(L, getpid());
@@ -22,12 +15,22 @@ static int l_host(lua_State *L) {
     return 1;
 }
 
+/* time() -> seconds since 1970, with fractions */
+static int l_time(lua_State *L) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    lua_pushnumber(L, (lua_Number)now.tv_sec + (lua_Number)now.tv_nsec / 1e9);
+    return 1;
+}
+
 __attribute__((visibility("default"))) int luaopen_holdfast_process(lua_State *L);
 
 int luaopen_holdfast_process(lua_State *L) {
-    static const luaL_Reg functions[] = {{"pid", l_pid}, {"host", l_host}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"pid", l_pid}, {"host", l_host}, {"time", l_time}, {NULL, NULL}};
+    hf_check_version(L);
     lua_newtable(L);
-    luaL_setfuncs(L, functions, 0);
+    hf_setfuncs(L, functions);
     hf_open_signals(L);
     hf_open_child(L);
     hf_open_terminal(L);

@@ -1,7 +1,8 @@
-/* holdfast.process: what the command needs of the system to run a job in a process group of its own.
+/* holdfast.process: what the command needs of the system to run a job in a process group of its
+ * own.
  *
- * Signals belong to the whole process, so this state is static: one Lua state of a program may use the module. Failures
- * return nil, message, errno. */
+ * Signals belong to the whole process, so this state is static: one Lua state of a program may use
+ * the module. Failures return nil, message, errno. */
 #ifndef HF_PROCESS_H
 #define HF_PROCESS_H
 
@@ -9,24 +10,29 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "../lua/compat.h"
+#include "lua/compat.h"
 
+/* ---- failure.c ---- */
+
+/* Pushes nil, the error's message and its number: three results. */
 int hf_process_failed(lua_State *L, int error);
 
 /* ---- signals.c ---- */
 
-/* The name without SIG, NULL if it has none here. */
+/* Returns the name without SIG; NULL if it has none on this system. */
 const char *hf_signal_name(int number);
 
-/* In a forked child: the dispositions and the mask that this program was started with. Safe after a fork. */
+/* Restores the dispositions and the mask that this program was started with. Safe in a forked
+ * child.
+ */
 void hf_signals_restore(void);
 
 void hf_open_signals(lua_State *L); /* adds to the module table on top */
 
 /* ---- terminal.c ---- */
 
-/* Makes the group the terminal's foreground group if this program's group is that now. Safe after a fork, with SIGTTOU
- * blocked. */
+/* Makes the group the terminal's foreground group if this program's group is that now. Safe after a
+ * fork, with SIGTTOU blocked. */
 bool hf_terminal_give(pid_t from, pid_t to);
 
 void hf_open_terminal(lua_State *L);

@@ -1,8 +1,9 @@
 /* Signals as bytes in a pipe, to be read in turn with everything else that ends a sleep.
  *
- * A signal that was ignored when the program started stays ignored: nohup and background jobs mean it so. A caught
- * signal also ends a wait of the library; one that arrives just before that wait begins comes again as SIGALRM a second
- * later, until it is read. */
+ * A signal that was ignored when the program started stays ignored: nohup and background jobs mean
+ * it so. SIGCHLD does not: the system would forget how the job ended. A caught signal also ends a
+ * wait of the library; one that arrives just before that wait begins comes again as SIGALRM a
+ * second later, until it is read. */
 #include "process.h"
 
 #include <errno.h>
@@ -13,14 +14,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "posix/system.h"
+
 #define AGAIN_AFTER 1 /* seconds */
 
 static const struct {
     const char *name;
     int number;
-} SIGNALS[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"TERM", SIGTERM},   {"USR1", SIGUSR1},
-               {"USR2", SIGUSR2}, {"TSTP", SIGTSTP}, {"CONT", SIGCONT}, {"WINCH", SIGWINCH}, {"CHLD", SIGCHLD},
-               {"KILL", SIGKILL}, {"STOP", SIGSTOP}, {"TTIN", SIGTTIN}, {"TTOU", SIGTTOU},   {"PIPE", SIGPIPE}};
+} SIGNALS[] = {{"HUP", SIGHUP},     {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"TERM", SIGTERM},
+               {"USR1", SIGUSR1},   {"USR2", SIGUSR2}, {"TSTP", SIGTSTP}, {"CONT", SIGCONT},
+               {"WINCH", SIGWINCH}, {"CHLD", SIGCHLD}, {"KILL", SIGKILL}, {"STOP", SIGSTOP},
+               {"TTIN", SIGTTIN},   {"TTOU", SIGTTOU}, {"PIPE", SIGPIPE}};
 
 #define SIGNAL_COUNT (sizeof SIGNALS / sizeof *SIGNALS)
 
@@ -54,7 +58,7 @@ static int open_pipe(void) {
     struct sigaction action = {.sa_handler = on_alarm};
     if (caught[0] >= 0) return 0;
     sigprocmask(SIG_SETMASK, NULL, &first_mask);
-    if (pipe2(caught, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
+    if (!hf_pipe(caught, false)) return -1;
     return sigaction(SIGALRM, &action, NULL);
 }
 
@@ -63,7 +67,7 @@ static int change(size_t i, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     if (is_changed[i]) return 0;
     if (sigaction(SIGNALS[i].number, NULL, &before[i]) != 0) return -1;
-    if (before[i].sa_handler == SIG_IGN) return 0;
+    if (before[i].sa_handler == SIG_IGN && SIGNALS[i].number != SIGCHLD) return 0;
     is_changed[i] = true;
     return sigaction(SIGNALS[i].number, &action, NULL);
 }
@@ -92,8 +96,8 @@ static size_t check_signal(lua_State *L, int arg) {
     return (size_t)luaL_argerror(L, arg, "no such signal");
 }
 
-/* catch(name, ...): from now on wait returns these signals, instead of what they would do. A broken pipe is an error of
- * whoever writes. -> true | nil, message, errno */
+/* catch(name, ...): from now on wait returns these signals, instead of what they would do. A broken
+ * pipe is an error of whoever writes. -> true | nil, message, errno */
 static int l_catch(lua_State *L) {
     if (open_pipe() != 0) return hf_process_failed(L, errno);
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
@@ -126,8 +130,8 @@ static int next_signal(void) {
     return byte;
 }
 
-/* wait(seconds [, input]) -> the name of the next caught signal; "input" when `input` is true and standard input has
- * something or ends; nil when the time is over */
+/* wait(seconds [, input]) -> the name of the next caught signal; "input" when `input` is true and
+ * standard input has something or ends; nil when the time is over */
 static int l_wait(lua_State *L) {
     double until = monotonic() + luaL_checknumber(L, 1);
     bool input = lua_toboolean(L, 2);
@@ -163,8 +167,8 @@ static int l_exists(lua_State *L) {
     return 1;
 }
 
-/* stop(name, group): stops this program, or all of its group, as the signal does by default; returns when continued, or
- * at once where there is nobody to continue it. */
+/* stop(name, group): stops this program, or all of its group, as the signal does by default;
+ * returns when continued, or at once where there is nobody to continue it. */
 static int l_stop(lua_State *L) {
     int number = SIGNALS[check_signal(L, 1)].number;
     struct sigaction action = {.sa_handler = SIG_DFL}, kept;
@@ -178,5 +182,5 @@ static int l_stop(lua_State *L) {
 void hf_open_signals(lua_State *L) {
     static const luaL_Reg functions[] = {{"catch", l_catch},   {"wait", l_wait}, {"kill", l_kill},
                                          {"exists", l_exists}, {"stop", l_stop}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    hf_setfuncs(L, functions);
 }

@@ -70,7 +70,8 @@ static int l_size(lua_State *L) {
     return 2;
 }
 
-/* raw(on): standard input gives keys as they are pressed, unechoed; -> true | nil, message, errno */
+/* raw(on): standard input gives keys as they are pressed, unechoed; -> true | nil, message, errno
+ */
 static int l_raw(lua_State *L) {
     bool on = lua_toboolean(L, 1);
     if (on == is_raw) return 0;
@@ -106,5 +107,5 @@ void hf_open_terminal(lua_State *L) {
                                          {"raw", l_raw},
                                          {"keys", l_keys},
                                          {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    hf_setfuncs(L, functions);
 }

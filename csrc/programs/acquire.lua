@@ -1,5 +1,11 @@
+--#include "keys.lua"
+--#include "clock.lua"
 --#include "layout.lua"
---#include "queue.lua"
+--#include "ours.lua"
+--#include "following.lua"
+--#include "ranges.lua"
+--#include "fresh.lua"
+--#include "holding.lua"
+--#include "hearers.lua"
+--#include "placing.lua"
 --#include "acquiring.lua"
--- Arguments and replies are those of acquiring.lua.
-return acquire()

@@ -1,10 +1,17 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "ranges.lua"
 --#include "hash.lua"
+--#include "hash_holding.lua"
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "releases.lua"
 --#include "queue.lua"
 -- Takes several locks, all or none. Waits for none of them and never overtakes their queues. Safe to send twice.
 --
 -- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
--- ARGV[3] lease ms, ARGV[4] token ttl ms, 0: no fencing
--- ARGV[4 + i] the count of lock i that the owner knows of
+-- ARGV[1] unused, ARGV[2] grant lease in ms, ARGV[3] lease ms, ARGV[4] token ttl ms, 0: no fencing
+-- ARGV[2i + 3] the owner of lock i, ARGV[2i + 4] the count of it that the owner knows of
 --
 -- { 1, token 1, token 2, … }  acquired; token 0: unchanged, or no fencing
 -- { 0, i, ttl ms }            lock i is busy
@@ -13,13 +20,15 @@ local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]
 
 local function look_at(i)
   LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
-  return tonumber(ARGV[4 + i])
+  OWNER = ARGV[2 * i + 3]
+  return tonumber(ARGV[2 * i + 4])
 end
 
 local function is_free()
   if redis.call('EXISTS', LOCK) == 1 then return false end
+  if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))
-  return foreign_ms() == 0 and not hand_over()
+  return foreign_ms() == 0 and hand_over() == false and redis.call('ZCARD', QUEUE) == 0
 end
 
 for i = 1, #KEYS / 4 do

@@ -1,9 +1,11 @@
 --#include "layout.lua"
--- Sets a new lease, which also confirms a lock that came by a grant. Changes nothing for anyone but the owner.
+-- Sets a new lease, which also confirms a lock that came by a grant. Changes nothing for anyone but the owner. A lease
+-- that stays is written again, so that a WAIT behind it waits for that.
 --
 -- KEYS[1] the lock, KEYS[2] its queue
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only look
 -- ARGV[3] a TTL of more ms than this is not shortened, "": any may be
+-- ARGV[4] the member of the queue that the grant went to, "": none
 --
 -- 1 held by this owner; -1 the key is gone, -2 another owner has it
 if not holds_of(KEYS[1], ARGV[1]) then
@@ -12,7 +14,10 @@ end
 if ARGV[2] ~= '0' then
   local ttl_ms, most = redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])
   local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])
-  if not stays then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-  redis.pcall('ZREMRANGEBYSCORE', KEYS[2], 0, 0)
+  redis.call('PEXPIRE', KEYS[1], stays and ttl_ms or ARGV[2])
+  if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
+  if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one
+--#include "shortened.lua"
+  end
 end
 return 1

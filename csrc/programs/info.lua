@@ -1,4 +1,5 @@
 --#include "layout.lua"
+--#include "holding.lua"
 -- Reads a lock, its fencing counter and its queue at one moment.
 --
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
@@ -6,12 +7,7 @@
 --
 -- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` waiters come before the first of
 -- the asking client's, -1 when none of its own waits
-local function ahead_of(client)
-  for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do
-    if member:sub(1, 36) == client then return place - 1 end
-  end
-  return -1
-end
+--#include "ahead.lua"
 
 local holder = holder_of(KEYS[1])
 return {

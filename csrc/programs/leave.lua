@@ -1,38 +1,64 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "ranges.lua"
 --#include "layout.lua"
+--#include "holding.lua"
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "hearers.lua"
 --#include "queue.lua"
--- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile goes to the next one.
+--#include "forgetting.lua"
+-- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile, or found free, goes to the next
+-- one.
 --
 -- ARGV[3] to      the count that the owner keeps
--- ARGV[4] waiter  its place in the queue, "": none
+-- ARGV[4] waiter  its member of the queue, "": none
 -- ARGV[5] own     of an owner that other processes share, instead of `to`: how many holds to let go of, 0: the one that
 --                 was granted to the waiter, if any; "": it is not shared
 --
--- 1 the lock had been granted and was passed on, 0 nothing was held
+-- 1 the lock had been granted and was passed on, 0 nothing was held, 3 either, and dead waiters are left to be removed
+-- before the next one gets it
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
--- Only the first waiter listens to a holder that will not hand over.
-local function tell_next_first()
-  local holder, member = holder_of(LOCK), first()
-  if not holder or holder:find(OURS) or not member then return end
-  local wait = parts(member)
-  if wait then tell(member, 'look ' .. wait) end
+local function tell_first(...)
+  local first_waiting = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
+  local _, _, number = parts(first_waiting or '')
+  if number then tell(first_waiting, (...), number, select(2, ...)) end
 end
 
-local granted, was_first = false, false
-if WAITER ~= '' and redis.call('TYPE', QUEUE).ok == 'zset' then
-  granted, was_first = tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0, first() == WAITER
-  redis.call('ZREM', QUEUE, WAITER)
+-- What the first waiter does that a later one does not: to listen to a holder that will not hand over, and to look
+-- after a turn of such holders. A free lock goes to it.
+local function serve_next()
+  local holder = holder_of(LOCK)
+  if holder then
+    if not holder:find(OURS) then tell_first('recheck') end
+    return 0
+  end
+  if redis.call('EXISTS', LOCK) == 1 then return 0 end
+  settle_missed_grant(OWNER:sub(1, 36))
+  local left = foreign_ms()
+  if left > 0 then
+    tell_first('turn', left)
+    return 0
+  end
+  return hand_over() == nil and 3 or 0
 end
+
+local granted, queued = nil, redis.call('TYPE', QUEUE).ok == 'zset'
+if WAITER ~= '' and queued then
+  granted = forget_wait(WAITER)
+  if not first() then redis.call('DEL', QUEUE) end
+end
+local _, _, _, _, owner = parts(granted or '')
+if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end -- a shared one: the client knew its number alone
 local count = holds_of(LOCK, OWNER)
 if OWN == 0 and granted then OWN = 1 end
 local to = OWN and count and count - OWN or TO
 if not count or count <= to then
-  if was_first then tell_next_first() end
-  return 0
+  return queued and not count and serve_next() or 0
 end
 if to > 0 then
   set_holds(LOCK, OWNER, to, 0)
-else
-  pass_on()
+  return 1
 end
-return 1
+return pass_on()

@@ -6,6 +6,13 @@ local function foreign_waiters(releases)
   return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0
 end
 
-local function announce(releases)
-  redis.pcall('PUBLISH', releases, '0')
+-- Those, and who listens to the channels: { channel, count, … }
+local function listeners(releases, ...)
+  local counts = redis.pcall('PUBSUB', 'NUMSUB', releases, ...)
+  return counts[2] or 0, counts
+end
+
+-- → how many heard it
+local function announce(releases, payload)
+  return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0
 end

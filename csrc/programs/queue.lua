@@ -1,148 +1,142 @@
 --#fragment
--- Shared by the programs that take, pass on or leave a lock.
+-- Shared by the programs that take, pass on or leave a lock. See docs/protocol.md.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fencing counter
--- KEYS[3] its queue: a sorted set whose lowest score is served first
---           score >  0   a waiter, "<client uuid>:<wait>:<token ttl ms> <owner>"
---           score == 0   the waiter that holds the lock by a grant it has not confirmed
---           score <  0   "foreign": until -score ms of server time, the free lock is
---                        left to clients that know no queue
+-- KEYS[3] its queue: a sorted set, the lowest score is served first
+--           score >  0   a waiter, "1<kind><client uuid>:<number>:<token ttl ms>[ <owner>]"; the score is its place,
+--                        which no waiter has twice; without an owner that is <client uuid>:<number>
+--           score == 0   the waiter that got the lock by a grant it has not confirmed
+--           score <  0   the record of clients that know no queue: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
-local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local OWNER, GRANT_MS = ARGV[1], ARGV[2]
-local QUEUE_MS = 120000
-local TURN_MS = 50
-local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers
-local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
+local TURN_MS = 50 -- for those that listen to a release
+local POLL_MS = 250 -- for those that poll
+local POLL_LOOK_MS = 20 -- when the first waiter looks whether one of them has come
+local RUN_MS = 2000 -- the most that ours get in return for one of theirs
+local MOST_BATCHES = 10 -- of dead waiters that one script removes
+local FEW = '2' -- the last of a record, a grant and a waiter
 
-local function server_us()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
+--#include "parts.lua"
+--#include "granting.lua"
 
--- A token above every earlier one, also when the counter was lost. A counter without a TTL is Java's: it stays so.
-local function next_token(ttl_ms, floor)
-  if ttl_ms == '0' then return 0 end
-  local last = tonumber(redis.call('GET', COUNTER))
-  if last and not (last >= 0 and last < TOKEN_MOST) then last = 0 end
-  local token = math.max((last or 0) + 1, server_us(), floor or 0)
-  local text = string.format('%.0f', token)
-  if last and redis.call('PTTL', COUNTER) == -1 then
-    redis.call('SET', COUNTER, text)
-  else
-    redis.call('SET', COUNTER, text, 'PX', ttl_ms)
-  end
-  return token
-end
-
-local function channel_of(member)
-  return 'holdfast_grant:' .. member:sub(1, 36)
-end
-
--- Whether the waiter's client is there. Patterns that somebody else listens to do not count.
-local function listens(member)
-  return (redis.pcall('PUBSUB', 'NUMSUB', channel_of(member))[2] or 0) > 0
-end
-
--- A client that may not publish leaves its waiters to their clocks: what it has written must not be half done.
-local function tell(member, text)
-  redis.pcall('PUBLISH', channel_of(member), text)
-end
-
--- Forgets every waiter of the member's client: it is dead, or as good as dead.
-local function bury(member)
-  local client = member:sub(1, 36)
-  for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, -1)) do
-    if other:sub(1, 36) == client then redis.call('ZREM', QUEUE, other) end
-  end
-end
-
-local function first()
-  local head = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')
-  return head[1], tonumber(head[2])
-end
-
-local function parts(member)
-  return member:match('^[^:]*:(%d+):(%d+) (.*)$')
-end
-
+--#include "members.lua"
 -- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the grant. A client that
 -- is here to ask lives: its waiter keeps its place.
 local function settle_missed_grant(client)
   local member, score = first()
   if score ~= 0 then return end
-  if member:sub(1, 36) == client then redis.call('ZADD', QUEUE, 0.5, member) else bury(member) end
+  if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end
 end
 
--- How long the free lock is left to clients that know no queue, while any of them waits. More than a turn: the server's
--- clock went back.
+-- How long the free lock is left to clients that know no queue; to those that listen, while any
+-- does. More than the longest turn: the server's clock went back.
 local function foreign_ms()
-  local _, score = first()
-  if not score or score >= 0 or foreign_waiters(RELEASES) == 0 then return 0 end
-  local left = -score - math.floor(server_us() / 1000)
-  return left <= TURN_MS and math.max(0, left) or 0
+  local was = record_in(first_members())
+  if not was or was.heard and foreign_waiters(RELEASES) == 0 then return 0 end
+  local left = was.till - now_ms()
+  return left <= POLL_MS and math.max(0, left) or 0
 end
 
--- Drops what stands before the waiters, and what is no waiter; the lock is free or about to be.
-local function first_waiter()
-  local member, score = first()
-  while member and (score <= 0 or not parts(member)) do
-    redis.call('ZREM', QUEUE, member)
-    member, score = first()
-  end
-  return member
+-- Why this member cannot be served: a grant, a waiter for another type of key, a dead one.
+local function is_over(member, score, alive)
+  if score <= 0 then return true end
+  local kind, _, number = parts(member)
+  if not kind then return not is_newer(member) end
+  if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end
+  return not alive[channel_of(member)]
 end
 
--- Gives the free lock to the first waiter that listens; a waiter that finds no token with its grant asks for one.
--- Stops before the member `me`, which can take it by itself.
-local function hand_over(me)
-  local member = first_waiter()
-  while member and member ~= me do
-    local wait, ttl_ms, owner = parts(member)
-    local counted, token = pcall(next_token, ttl_ms)
-    local text = counted and string.format('%.0f', token) or '0'
-    local layout = KIND == 'string' and 1 or 0
-    if listens(member) then
-      set_holds(LOCK, owner, 1, GRANT_MS)
-      redis.call('ZADD', QUEUE, 0, member)
-      redis.call('PEXPIRE', QUEUE, QUEUE_MS)
-      tell(member, table.concat({ 'grant', wait, text, GRANT_MS, layout, #owner, owner .. LOCK }, ' '))
-      return true
+-- Removes what comes between the record and the first waiter that can be served, and a record without waiters; the lock
+-- is free or about to be. The member `me` can be served, and so can a waiter of a newer format, by itself.
+-- `members`: the first ones, with their scores, if they are known.
+-- → member, place, foreign waiters | nil, whether more is to be removed, foreign waiters or nil: nobody was looked at
+local function first_waiter(me, members)
+  local foreign
+  for batch = -1, MOST_BATCHES do
+    members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')
+    local from = record_in(members) and 3 or 1
+    if #members < from then
+      if from == 3 then redis.call('DEL', QUEUE) end
+      return nil, false, foreign
     end
-    bury(member)
-    member = first_waiter()
+    local alive, heard = listening(members, from)
+    local gone, found = {}, nil
+    foreign = foreign or heard
+    for i = from, #members, 2 do
+      if members[i] == me or not is_over(members[i], tonumber(members[i + 1]), alive) then
+        found = i
+        break
+      end
+      gone[#gone + 1] = members[i]
+    end
+    if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
+    if found then return members[found], tonumber(members[found + 1]), foreign end
+  end
+  return nil, true, foreign
+end
+
+local function grant(member, place)
+  give(member, place_of(place), parts(member))
+end
+
+-- Gives the free lock to the first waiter. Stops before the member `me`, which can take it by itself.
+-- → true: given; false: to nobody; nil: there may be a waiter, behind dead ones that the next script removes
+local function hand_over(me)
+  local member, place = first_waiter(me)
+  if not member and place then return nil end
+  if not member or member == me or is_newer(member) then return false end
+  grant(member, place)
+  return true
+end
+
+-- Leaves the free lock to others for `ms`, also before callers of ours that come meanwhile; the first waiter of ours is
+-- told to look again after `look_ms`.
+local function leave_free(was, ms, look_ms, unused, heard, member, more)
+  write_record(was, 0, unused, heard, 0, now_ms() + ms)
+  local _, _, number = parts(member or '')
+  if number then tell(member, 'turn', number, look_ms) end
+  if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
+end
+
+-- To Redisson's waiters.
+local function foreign_turn(was, member, more)
+  keep_counter()
+  leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)
+end
+
+--#include "due.lua"
+-- Whether the free lock is left to those that poll. Where it is no mutex, they are only thought of once they are seen.
+local function left_to_pollers(was, member)
+  if not was and KIND == 'hash' then return false end
+  local now = now_ms()
+  local seen = was and was.unused == 0
+  if was and is_due(was, now) then
+    leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)
+    return true
+  end
+  if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them
+    write_record(was, 0, 1, false, 0, now)
+  elseif seen then
+    local run = was.turns == 0 and math.max(0, math.min(now - was.till, RUN_MS)) or was.run
+    write_record(was, was.turns + 1, 0, false, run, was.till)
   end
   return false
 end
 
--- Leaves the free lock to Redisson's waiters for a moment, also before callers of ours that come meanwhile; the first
--- waiter of ours is told to look again after it.
-local function foreign_turn()
-  local member = first_waiter()
-  while member and not listens(member) do
-    bury(member)
-    member = first_waiter()
+-- Frees the lock, unless that is done and its first waiters are known since. It goes to the next one, of ours and of
+-- others in turns.
+-- → 1, or 3 where dead waiters are left to be removed before the next one gets it
+local function pass_on(heads)
+  if not heads then redis.call('DEL', LOCK) end
+  heads = heads or redis.pcall('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')
+  local was = record_in(heads)
+  local member, place, foreign = first_waiter(nil, heads)
+  if foreign == 0 and member and not is_newer(member) then
+    if not left_to_pollers(was, member) then grant(member, place) end
+    return 1
   end
-  redis.call('ZADD', QUEUE, -(math.floor(server_us() / 1000) + TURN_MS), 'foreign')
-  if member then
-    tell(member, table.concat({ 'turn', (parts(member)), TURN_MS }, ' '))
-  else
-    redis.call('PEXPIRE', QUEUE, TURN_MS)
-  end
-end
-
--- Frees the lock. It goes to the next one, of ours and of Redisson's in turns. A queue of another type is left alone.
-local function pass_on()
-  redis.call('DEL', LOCK)
-  local waiters = redis.pcall('ZCARD', QUEUE)
-  if type(waiters) == 'number' then
-    if foreign_waiters(RELEASES) > 0 then
-      foreign_turn()
-    elseif waiters > 0 and hand_over() then
-      return
-    end
-  end
+  if (foreign or 0) > 0 then foreign_turn(was, member, place) end
   announce(RELEASES)
+  return foreign == 0 and not member and place and 3 or 1
 end

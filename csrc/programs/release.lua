@@ -1,22 +1,53 @@
+--#include "keys.lua"
 --#include "layout.lua"
---#include "queue.lua"
+--#include "hearers.lua"
 -- Lets go of one hold. The last one frees the lock and passes it on.
 --
 -- ARGV[3] to     the count that stays; 0: free it
 -- ARGV[4] lease  ms, the least TTL of a lock that is still held
 -- ARGV[5] own    of an owner that other processes share, instead of `to`: how many holds to let go of; "": not shared
 --
--- 1 freed, 2 still held; not held by this owner: -1 the key is gone, -2 another owner has it
-local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-
-local count = holds_of(LOCK, OWNER)
-if not count then
+-- 1 freed, 3 freed, and dead waiters are left to be removed before the next one gets it, 2 still held; not held by this
+-- owner: -1 the key is gone, -2 another owner has it
+if ARGV[3] ~= '0' or ARGV[5] ~= '' then
+  local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+  local count = holds_of(LOCK, OWNER)
+  local to = count and (OWN and count - OWN or TO) or 0
+  if to > 0 then
+--#include "holding.lua"
+    set_holds(LOCK, OWNER, to, LEASE)
+    return 2
+  end
+end
+if not remove_hold(LOCK, OWNER) then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
-local to = OWN and count - OWN or TO
-if to > 0 then
-  set_holds(LOCK, OWNER, to, LEASE)
-  return 2
+local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')
+if #first_few == 0 and (announce(RELEASES) == 0 or first_few.err) then return 1 end
+
+--#include "clock.lua"
+--#include "ranges.lua"
+-- The common hand-over before the rest is made: the next waiter listens, and nobody waits without a queue.
+do
+--#include "parts.lua"
+--#include "next.lua"
+  local place = (first_few[i + 1] or ''):match('^[1-9]%d*$')
+  local member = first_few[i] or ''
+  local kind, client, number, ttl_ms, owner = parts(member)
+  if kind and place and KINDS:find(kind, 1, true) then
+    local channel = 'holdfast_grant:' .. client
+    local foreign, counts = listeners(RELEASES, channel)
+    if foreign == 0 and (counts[#counts] or 0) > 0 then
+      if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end
+--#include "giving.lua"
+      return 1
+    end
+  end
 end
-pass_on()
+
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "queue.lua"
+if #first_few > 0 then return pass_on(first_few) end
+foreign_turn(nil)
 return 1

@@ -1,12 +1,20 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "ranges.lua"
 --#include "hash.lua"
+--#include "hash_holding.lua"
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "releases.lua"
 --#include "queue.lua"
 -- Lets go of one hold of each of several locks.
 --
 -- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
--- ARGV[2i + 1] the count of lock i that stays, 0: free it
--- ARGV[2i + 2] its lease in ms, the least TTL of a lock that is still held
+-- ARGV[1] unused, ARGV[2] grant lease in ms
+-- ARGV[3i] the owner of lock i, ARGV[3i + 1] the count that stays, 0: free it
+-- ARGV[3i + 2] its lease in ms, the least TTL of a lock that is still held
 --
--- for each lock as release.lua: 1 freed, 2 still held; not held: -1 the key is gone, -2 another owner (or another
+-- for each lock as release.lua: 1 or 3 freed, 2 still held; not held: -1 the key is gone, -2 another owner (or another
 -- type) has it
 local function release(to, lease)
   local readable, count = pcall(holds_of, LOCK, OWNER)
@@ -17,13 +25,13 @@ local function release(to, lease)
     set_holds(LOCK, OWNER, to, lease)
     return 2
   end
-  pass_on()
-  return 1
+  return pass_on()
 end
 
 local results = {}
 for i = 1, #KEYS / 4 do
   LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
-  results[i] = release(tonumber(ARGV[2 * i + 1]), ARGV[2 * i + 2])
+  OWNER = ARGV[3 * i]
+  results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])
 end
 return results

@@ -1,5 +1,6 @@
 --#include "layout.lua"
--- Renews many locks at once. Never re-creates one, never shortens a lease, never touches another owner's lock.
+-- Renews many locks at once. Never re-creates one, never shortens a lease, never touches another owner's lock. A TTL
+-- that is longer already is written again, so that a WAIT behind it waits for that.
 --
 -- KEYS[i] a lock; ARGV[2i - 1] its owner, ARGV[2i] its lease in ms
 --
@@ -8,8 +9,7 @@ local results = {}
 for i, lock in ipairs(KEYS) do
   local readable, count = pcall(holds_of, lock, ARGV[2 * i - 1])
   if readable and count then
-    local lease = ARGV[2 * i]
-    if redis.call('PTTL', lock) < tonumber(lease) then redis.call('PEXPIRE', lock, lease) end
+    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(ARGV[2 * i])))
     results[i] = 1
   else
     results[i] = redis.call('EXISTS', lock) == 0 and -1 or -2

@@ -1,23 +1,21 @@
 --#fragment
 -- How a mutex stands on the server, as SET key owner NX PX leaves it: a string, the owner. Others may set it without a
 -- TTL; they poll, so nobody needs to be told of a release.
-local KIND = 'string'
+local KIND, KINDS = 'string', 'm'
+local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it
 
 local function holds_of(lock, owner)
   return redis.call('GET', lock) == owner and 1 or nil
 end
 
-local function set_holds(lock, owner, _, ms)
-  redis.call('SET', lock, owner, 'PX', ms)
-end
-
-local function holder_of(lock)
+local function first_owner(lock)
   return redis.call('GET', lock)
 end
 
-local function foreign_waiters(_)
-  return 0
+local function remove_hold(lock, owner)
+  return redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1
 end
 
-local function announce(_)
+local function create_hold(lock, owner, ms)
+  redis.call('SET', lock, owner, 'PX', ms)
 end

@@ -12,7 +12,7 @@
  *   calm    no lease runs out and nobody looks by the clock; one waiter may crash, noticed by the server. Every live
  *           waiter gets in by hand-off alone, in the order of arrival.
  *
- * DEFECT_… switches break the protocol in one place each; tools/model.sh shows that each break is found. */
+ * MUTANT_… switches break the protocol in one place each; tools/model.sh shows that each break is found. */
 
 #ifndef CLIENTS
 #define CLIENTS 2
@@ -20,17 +20,17 @@
 #ifndef ROUNDS
 #define ROUNDS 1
 #endif
-#ifdef DEFECT_FORGET_EARLY
+#ifdef MUTANT_FORGET_EARLY
 #define REMEMBERED false /* a grant that overtakes a reply is dropped */
 #else
 #define REMEMBERED true
 #endif
-#ifdef DEFECT_DEAF_PLACE
+#ifdef MUTANT_DEAF_PLACE
 #define PLACE_NEEDS_EAR false /* takes its place before its subscription stands, and does not look after */
 #else
 #define PLACE_NEEDS_EAR true
 #endif
-#ifdef DEFECT_LATE_CLOCK
+#ifdef MUTANT_LATE_CLOCK
 #define FROM_REPLY true /* counts leases from the reply */
 #else
 #define FROM_REPLY false
@@ -168,19 +168,19 @@ inline hand_over(me, stops) {
     do
     :: waiters == 0 || queue[0] == me -> break
     :: else ->
-#ifdef DEFECT_LAST_FIRST
+#ifdef MUTANT_LAST_FIRST
         head = queue[waiters - 1];
 #else
         head = queue[0];
 #endif
         remove(head);
         if
-#ifdef DEFECT_NO_SKIP
+#ifdef MUTANT_NO_SKIP
         :: true ->
 #else
         :: heard[head] ->
 #endif
-#ifdef DEFECT_TELL_FIRST
+#ifdef MUTANT_TELL_FIRST
             tell(head);
             if
             :: stops -> prepend(head)
@@ -193,7 +193,7 @@ inline hand_over(me, stops) {
             fi;
 #endif
             break
-#ifndef DEFECT_NO_SKIP
+#ifndef MUTANT_NO_SKIP
         :: else -> arrival[head] = 0
 #endif
         fi
@@ -259,7 +259,7 @@ inline let_go(who) {
 inline leave(who) {
     forget(who);
     arrival[who] = 0;
-#ifdef DEFECT_LEAVE_KEEPS
+#ifdef MUTANT_LEAVE_KEEPS
     reply[who] = DONE
 #else
     let_go(who)
@@ -302,10 +302,10 @@ inline serve(who) {
 
 /* Whether a grant may be believed without asking: it is for this wait, its lease still runs for sure, and there is no
  * older one for the same wait that it could be. */
-#ifdef DEFECT_STALE_GRANT
+#ifdef MUTANT_STALE_GRANT
 #define ACCEPTED (about == rounds[me] && fresh[me])
 #else
-#ifdef DEFECT_NO_BOUND
+#ifdef MUTANT_NO_BOUND
 #define ACCEPTED (about == rounds[me] && !displaced[me])
 #else
 #define ACCEPTED (about == rounds[me] && fresh[me] && !displaced[me])
@@ -360,7 +360,7 @@ again:  /* a look; its lease counts from here */
             fi
         }
 #ifdef FAULTY
-#ifndef DEFECT_NO_LOOK
+#ifndef MUTANT_NO_LOOK
         :: goto again
 #else
         :: !heard[me] -> goto again /* at least when the subscription comes back */

@@ -1,5 +1,5 @@
--- Runs nginx.conf of this directory with a redis-server of its own, fires bursts at it with wrk, and prints what came
--- of them. Both servers are gone at the end.
+-- Runs nginx.conf of this directory with a redis-server of its own, fires bursts at it with wrk,
+-- and prints what came of them. Both servers are gone at the end.
 
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
@@ -15,14 +15,16 @@ local function read(path)
 end
 
 local function wrk(front, path, header)
-  local command = { "wrk", "-t1", "-c100", "-d2", ("http://127.0.0.1:%d%s"):format(front.port, path) }
+  local command = { "wrk", "-t1", "-c100", "-d2",
+    ("http://127.0.0.1:%d%s"):format(front.port, path) }
   if header then
     command[#command + 1] = "-H"
     command[#command + 1] = header
   end
   local run = process.start(command)
   assert(run:wait(60) == "exit", run:output())
-  return tonumber(run:output():match("(%d+) requests in")), tonumber(run:output():match("Non%-2xx[^:]*: (%d+)")) or 0
+  return tonumber(run:output():match("(%d+) requests in")),
+    tonumber(run:output():match("Non%-2xx[^:]*: (%d+)")) or 0
 end
 
 local function state(front, more)
@@ -41,7 +43,8 @@ local front = nginx.example("examples/openresty", { HOLDFAST_URL = server:url() 
 
 state(front, "?set=" .. STOCK)
 local requests, refused = wrk(front, "/sale")
-show("flash sale of " .. STOCK, requests, refused, ("%d sold, %d left"):format(state(front).sold, state(front).stock))
+show("flash sale of " .. STOCK, requests, refused,
+  ("%d sold, %d left"):format(state(front).sold, state(front).stock))
 requests, refused = wrk(front, "/orders/42/ship")
 show("ship order 42", requests, refused, state(front).shipments .. " shipment")
 requests, refused = wrk(front, "/pay", "Idempotency-Key: 7f3a")

@@ -1,13 +1,21 @@
 -- The methods of a client. See docs/api.md.
 
 local core = require "holdfast.core"
+local deadlocks = require "holdfast.deadlocks"
 local driver = require "holdfast.driver"
+local events = require "holdfast.events"
 local idempotent = require "holdfast.idempotent"
+local latch = require "holdfast.latch"
+local lead = require "holdfast.lead"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
+local metrics = require "holdfast.metrics"
 local multi_lock = require "holdfast.multi_lock"
 local one_by_one = require "holdfast.one_by_one"
 local options = require "holdfast.options"
+local plain_semaphore = require "holdfast.plain_semaphore"
+local read_write_lock = require "holdfast.read_write_lock"
+local semaphore = require "holdfast.semaphore"
 local servers = require "holdfast.servers"
 local templates = require "holdfast.with_lock"
 
@@ -28,22 +36,30 @@ meta.__metatable = meta.__name
 ---@class holdfast.client_options
 ---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
 --- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db] or
---- redis+cluster://[[user:]password@]host[:port],…; $HOLDFAST_URL
----@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 of a quorum, 1 to 64 shards
+--- redis+cluster://[[user:]password@]host[:port],…; with rediss+ over TLS; $HOLDFAST_URL
+---@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 of a quorum, 1 to 64 shards;
+--- without url, servers and mode the quorum of $HOLDFAST_SERVERS
 ---@field mode? string of several servers: "quorum", a lock is held by a majority of them; "shards", each has its keys
 ---@field restart_guard? number seconds: in a quorum a server up for less has no vote; the longest lease anybody uses
 ---@field tls? holdfast.tls_options for rediss://
 ---@field sentinel_user? string of the Sentinels
 ---@field sentinel_password? string of the Sentinels
 ---@field sync? holdfast.sync replicas that must have a lock before it counts
----@field name? string for CLIENT SETNAME; "holdfast"
+---@field name? string who this client is, for others and for CLIENT SETNAME; there "holdfast"
 ---@field lease? number seconds, 0.001 to 1e9; 30
 ---@field wait? number seconds that acquire waits, math.huge: no end; 10
 ---@field prefix? string before every key
+---@field fencing? boolean of locks that do not say; true
+---@field token_ttl? number of locks that do not say; 7 days
 ---@field connect_timeout? number seconds; 1
 ---@field command_timeout? number seconds; 3
 ---@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
----@field driver? string "posix"; under ngx_lua "resty" too, which is then the default
+---@field async_release? boolean of locks and templates that do not say; false
+---@field keep? number seconds, 0 to 60: of locks, mutexes and templates that do not say; 0
+---@field class? string of locks that do not say, for counters and events; ""
+---@field on_event? fun(event: table) what happens to its locks and connections
+---@field driver? string|table "posix"; "cqueues", "copas", "luv" or a loop of yours; under ngx_lua "resty", the default
+--- there
 
 ---@class holdfast.sync
 ---@field replicas? integer 1 to 1000; 1
@@ -81,22 +97,39 @@ local known = {
   lease = options.lease,
   wait = options.wait,
   prefix = options.text,
+  fencing = options.boolean,
+  token_ttl = options.token_ttl,
   connect_timeout = options.timeout,
   command_timeout = options.timeout,
   grant_lease = options.timeout,
-  driver = options.one_of((table.unpack or unpack)(driver.names)),
+  async_release = options.boolean,
+  keep = options.keep,
+  class = options.class,
+  on_event = options.callable,
+  driver = driver.check,
 }
+
+local function copy(values, name, value)
+  local new = {}
+  for key, old in pairs(values) do new[key] = old end
+  new[name] = value
+  return new
+end
+
+-- One step takes several locks at the server, so none of them is kept.
+local multi_options = copy(locks.options, "keep", nil)
 
 local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
 
-local NGINX_TRUSTS = "holdfast.new: tls: under ngx_lua the authorities are those of lua_ssl_trusted_certificate"
-
-local function check_tls(tls, external, level)
+local function check_tls(tls, loop, level)
   options.table(tls, known_tls, "holdfast.new: tls", level + 1)
-  if (tls.cert == nil) ~= (tls.key == nil) then error("holdfast.new: tls: cert and key go together", level + 1) end
-  if external and (tls.ca_file or tls.ca_path) then error(NGINX_TRUSTS, level + 1) end
+  if (tls.cert == nil) ~= (tls.key == nil) then
+    error("holdfast.new: tls: cert and key go together", level + 1)
+  end
+  local wrong = driver.check_tls(loop, tls)
+  if wrong then error("holdfast.new: tls: " .. wrong, level + 1) end
 end
 
 -- → replicas, timeout
@@ -110,44 +143,131 @@ local function sync_of(given, level)
   return sync.replicas or 1, timeout
 end
 
-local function new(given, level)
-  if type(given) == "string" then given = { url = given } end
-  given = options.table(given, known, "holdfast.new", level + 1)
+-- The options of new(options), new(url) and new(url, options).
+local function read(given, more, level)
+  if type(more) == "number" then more = nil end -- new(url:gsub(…)) has always passed its count
+  if type(given) ~= "string" and given ~= nil then
+    if more ~= nil then
+      error("holdfast.new: options stand in one table, or behind a URL", level + 1)
+    end
+    local checked = options.table(given, known, "holdfast.new", level + 1)
+    return checked
+  end
+  local all = {}
+  for name, value in pairs(options.table(more, known, "holdfast.new", level + 1)) do
+    all[name] = value
+  end
+  if given and (all.url or all.servers) then
+    error("holdfast.new: url is given twice", level + 1)
+  end
+  all.url = given or all.url
+  return all
+end
+
+-- Without servers in the options, those of the environment.
+-- → the options, the name of the place for messages
+local function locate(given, level)
+  if given.url then return given, "url" end
+  if given.servers or given.mode then return given, "servers" end
+  local there = servers.environment()
+  if not there.url and not there.servers then return given, "url" end
+  local all = {}
+  for name, value in pairs(given) do all[name] = value end
+  if not there.servers then
+    all.url = there.url
+    return all, "url of $HOLDFAST_URL"
+  end
+  local list, source = servers.split(there.servers), "servers of $HOLDFAST_SERVERS"
+  options.argument(list, servers.check, "holdfast.new", source, level + 1)
+  all.servers, all.mode = list, "quorum"
+  return all, source
+end
+
+local function new(given, level, more)
+  local source
+  given, source = locate(read(given, more, level + 1), level + 1)
   local at_odds = servers.check_together(given)
   if at_odds then error("holdfast.new: " .. at_odds, level + 1) end
   local several = servers.lists(given.servers or {})
   local sync_replicas, sync_timeout = sync_of(given, level + 1)
-  local external = (given.driver or driver.default) == "resty"
-  if given.tls then check_tls(given.tls, external, level + 1) end
+  local loop, missing = driver.loop(given.driver)
+  if missing then error("holdfast.new: driver: " .. missing, level + 1) end
+  if given.tls then check_tls(given.tls, loop, level + 1) end
+  if given.mode == "quorum" and (given.keep or 0) > 0 then
+    error("holdfast.new: keep is not for a quorum, whose locks no single server can lend",
+      level + 1)
+  end
+  local settings = driver.settings(loop)
   local client, wrong = raw.new {
     mode = given.mode,
     servers = several.urls,
     weights = several.weights,
     names = several.names,
     restart_guard = given.restart_guard or 0,
-    url = given.url or os.getenv("HOLDFAST_URL") or DEFAULT_URL,
+    url = given.url or DEFAULT_URL,
     sentinel_user = given.sentinel_user,
     sentinel_password = given.sentinel_password,
     sync_replicas = sync_replicas,
     sync_timeout = sync_timeout,
     name = given.name or "holdfast",
+    known_as = given.name or "",
     connect_timeout = given.connect_timeout or 1,
     command_timeout = given.command_timeout or 3,
     grant_lease = given.grant_lease or 2,
-    external = external,
-    attended = external,
+    external = settings.external,
+    needs_approval = settings.needs_approval,
+    looped = settings.looped,
     tls = given.tls,
   }
-  if not client then error(("holdfast.new: %s: %s"):format(given.servers and "servers" or "url", wrong), level + 1) end
+  if not client then error(("holdfast.new: %s: %s"):format(source, wrong), level + 1) end
   defaults[client] = {
     lease = given.lease or 30,
     wait = given.wait or 10,
     prefix = given.prefix or "",
-    external = external,
+    fencing = given.fencing,
+    token_ttl = given.token_ttl,
+    async_release = given.async_release,
+    keep = given.keep or 0,
+    class = given.class or "",
+    classes = {},
+    loop = loop,
     quorum = given.mode == "quorum",
     patience = given.command_timeout or 3,
   }
+  driver.take(client, loop)
+  core.client.class(client, given.class or "")
+  if given.on_event then events.watch(client, given.on_event) end
   return client
+end
+
+local function check_keep(client, given, what, level)
+  if (given.keep or 0) == 0 then return end
+  if defaults[client].quorum then
+    error(what .. ": keep is not for a quorum, whose locks no single server can lend", level + 1)
+  elseif given.owner then
+    error(what .. ": keep and owner exclude each other, since other processes share the owner",
+      level + 1)
+  end
+end
+
+-- The checked options of a lock of this client.
+local function lock_options(client, given, known_options, what, level)
+  if given == nil or given == locks.none then return locks.none end
+  given = options.table(given, known_options, what, level + 1)
+  if given.deadlock_check and defaults[client].quorum then
+    error(what .. ": deadlock_check is not for a quorum, whose waiters are in no queue", level + 1)
+  end
+  check_keep(client, given, what, level + 1)
+  return given
+end
+
+-- What begins a call about `key`. `without`: what a quorum does not have, if that is what it makes.
+local function check_call(self, what, key, without)
+  check_self(self, meta, what, 3)
+  argument(key, options.key, what, "key", 3)
+  if without and defaults[self].quorum then
+    error(("%s: a quorum has no %s"):format(what, without), 3)
+  end
 end
 
 -- A lock on `key`; does no I/O.
@@ -155,20 +275,40 @@ end
 ---@param opts? holdfast.lock_options
 ---@return holdfast.lock
 function Client:lock(key, opts)
-  check_self(self, meta, "client:lock", 2)
-  argument(key, options.key, "client:lock", "key", 2)
-  return locks.new(self, key, options.table(opts, locks.options, "client:lock", 2), defaults[self])
+  check_call(self, "client:lock", key)
+  return locks.new(self, key, lock_options(self, opts, locks.options, "client:lock", 2),
+    defaults[self])
 end
 
--- A lock in the layout of SET key owner NX PX, which excludes whoever else uses that; its owner cannot enter it twice.
--- Does no I/O.
+-- A lock that stands as SET key owner NX PX leaves it, which excludes whoever else uses that. Its
+-- owner cannot enter it twice. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options
 ---@return holdfast.lock
 function Client:mutex(key, opts)
-  check_self(self, meta, "client:mutex", 2)
-  argument(key, options.key, "client:mutex", "key", 2)
-  return locks.new(self, key, options.table(opts, locks.options, "client:mutex", 2), defaults[self], "mutex")
+  check_call(self, "client:mutex", key)
+  return locks.new(self, key, lock_options(self, opts, locks.options, "client:mutex", 2),
+    defaults[self], "mutex")
+end
+
+-- A read/write lock, which Redisson's RReadWriteLock shares. Does no I/O.
+---@param key string 1 to 1048576 bytes
+---@param opts? holdfast.lock_options without owner
+---@return holdfast.read_write_lock
+function Client:read_write_lock(key, opts)
+  check_call(self, "client:read_write_lock", key, "read/write locks")
+  opts = lock_options(self, opts, read_write_lock.options, "client:read_write_lock", 2)
+  return read_write_lock.new(self, key, opts, defaults[self])
+end
+
+-- A lock that takes its turn in the list of Redisson's RFairLock. Does no I/O.
+---@param key string 1 to 1048576 bytes
+---@param opts? holdfast.lock_options without owner
+---@return holdfast.lock
+function Client:fair_lock(key, opts)
+  check_call(self, "client:fair_lock", key, "fair locks")
+  opts = lock_options(self, opts, read_write_lock.options, "client:fair_lock", 2)
+  return locks.new(self, key, opts, defaults[self], "fair")
 end
 
 -- One lock over several keys of this server: all or none. Does no I/O.
@@ -178,12 +318,14 @@ end
 function Client:multi_lock(keys, opts)
   check_self(self, meta, "client:multi_lock", 2)
   argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
-  opts = options.table(opts, locks.options, "client:multi_lock", 2)
+  opts = lock_options(self, opts, multi_options, "client:multi_lock", 2)
+  if defaults[self].keep > 0 then opts = copy(opts, "keep", 0) end
   local members = {}
-  for i, key in ipairs(keys) do
-    members[i] = locks.new(self, key, opts, defaults[self])
+  for i = 1, #keys do
+    members[i] = locks.new(self, keys[i], opts, defaults[self])
   end
-  return (multi_lock.new(members, opts.wait, "client:multi_lock", 2)) -- no tail call: the level counts this function
+  -- no tail call: the level counts this function
+  return (multi_lock.new(members, opts.wait, "client:multi_lock", 2))
 end
 
 -- A template that runs functions one by one for each business type and id.
@@ -191,19 +333,22 @@ end
 ---@return holdfast.one_by_one
 function Client:one_by_one(opts)
   check_self(self, meta, "client:one_by_one", 2)
-  return one_by_one.new(self, options.table(opts, one_by_one.options, "client:one_by_one", 2), defaults[self])
+  opts = options.table(opts, one_by_one.options, "client:one_by_one", 2)
+  check_keep(self, opts, "client:one_by_one", 2)
+  return one_by_one.new(self, opts, defaults[self])
 end
 
 -- Calls fn(...) unless it runs or has run for this key.
 ---@param key string
 ---@param opts? holdfast.idempotent_options | fun(...): ...
 ---@param fn? fun(...): ...
----@return any ... fn's results; nil, info, "duplicate"; nil, message, code; fn's results behind these when the end of
---- the run could not be recorded
+---@return any ... fn's results, true for none; nil, info, "duplicate"; nil, message, code; fn's
+--- results behind these when the end of the run could not be recorded
 function Client:idempotent(key, opts, fn, ...)
-  check_self(self, meta, "client:idempotent", 2)
-  argument(key, options.key, "client:idempotent", "key", 2)
-  if options.callable(opts) == nil then return idempotent.run(self, key, defaults[self], {}, opts, fn, ...) end
+  check_call(self, "client:idempotent", key)
+  if options.callable(opts) == nil then
+    return idempotent.run(self, key, defaults[self], {}, opts, fn, ...)
+  end
   opts = options.table(opts, idempotent.options, "client:idempotent", 2)
   argument(fn, options.callable, "client:idempotent", "fn", 2)
   return idempotent.run(self, key, defaults[self], opts, fn, ...)
@@ -213,15 +358,105 @@ end
 ---@param key string
 ---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
----@return any ... fn's results; nil, message, code when fn did not run; nil, message, "lost", results when the lock was
---- lost meanwhile
+---@return any ... fn's results, true for none; nil, message, code when fn did not run; nil, message, "lost", results
+--- when the lock was lost meanwhile, "conflict" or "not_held" when the release found another type
+--- of key or owner
 function Client:with_lock(key, opts, fn, ...)
-  check_self(self, meta, "client:with_lock", 2)
-  argument(key, options.key, "client:with_lock", "key", 2)
-  if options.callable(opts) == nil then return Client.with_lock(self, key, {}, opts, fn, ...) end
-  opts = options.table(opts, templates.options, "client:with_lock", 2)
+  check_call(self, "client:with_lock", key)
+  if options.callable(opts) == nil then
+    return Client.with_lock(self, key, locks.none, opts, fn, ...)
+  end
+  opts = lock_options(self, opts, templates.options, "client:with_lock", 2)
   argument(fn, options.callable, "client:with_lock", "fn", 2)
   return templates.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
+end
+
+-- A number of permits, of which each has a lease. Does no I/O.
+---@param key string 1 to 1048576 bytes
+---@param opts? holdfast.semaphore_options
+---@return holdfast.semaphore
+function Client:semaphore(key, opts)
+  check_call(self, "client:semaphore", key, "semaphores")
+  opts = options.table(opts, semaphore.options, "client:semaphore", 2)
+  return semaphore.new(self, key, opts, defaults[self])
+end
+
+-- A number of permits that nobody renews and nothing gives back by itself; Redisson's RSemaphore
+-- shares it. Does no I/O.
+---@param key string 1 to 1048576 bytes
+---@param opts? holdfast.plain_semaphore_options
+---@return holdfast.plain_semaphore
+function Client:plain_semaphore(key, opts)
+  check_call(self, "client:plain_semaphore", key, "plain semaphores")
+  opts = options.table(opts, plain_semaphore.options, "client:plain_semaphore", 2)
+  return plain_semaphore.new(self, key, opts, defaults[self])
+end
+
+-- A count that opens a gate when it is 0; Redisson's RCountDownLatch shares it. Does no I/O.
+---@param key string 1 to 1048576 bytes
+---@param opts? holdfast.latch_options
+---@return holdfast.latch
+function Client:latch(key, opts)
+  check_call(self, "client:latch", key, "latches")
+  opts = options.table(opts, latch.options, "client:latch", 2)
+  return latch.new(self, key, opts, defaults[self])
+end
+
+-- `kind`: of locks.new.
+local function with_kind(self, name, kind, key, opts, fn, ...)
+  if options.callable(opts) == nil then
+    local lock = locks.new(self, key, locks.none, defaults[self], kind)
+    return templates.run(lock, locks.none, opts, fn, ...)
+  end
+  opts = lock_options(self, opts, read_write_lock.with_options, name, 2)
+  argument(fn, options.callable, name, "fn", 2)
+  return templates.run(locks.new(self, key, opts, defaults[self], kind), opts, fn, ...)
+end
+
+-- Calls fn(lock, ...) while holding the read lock on `key`; as with_lock.
+---@param key string
+---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
+---@param fn? fun(lock: holdfast.lock, ...): ...
+---@return any ... as of with_lock
+function Client:with_read_lock(key, opts, fn, ...)
+  check_call(self, "client:with_read_lock", key, "read/write locks")
+  return with_kind(self, "client:with_read_lock", "read", key, opts, fn, ...)
+end
+
+-- Calls fn(lock, ...) while holding the write lock on `key`; as with_lock.
+---@param key string
+---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
+---@param fn? fun(lock: holdfast.lock, ...): ...
+---@return any ... as of with_lock
+function Client:with_write_lock(key, opts, fn, ...)
+  check_call(self, "client:with_write_lock", key, "read/write locks")
+  return with_kind(self, "client:with_write_lock", "write", key, opts, fn, ...)
+end
+
+-- Calls fn(lock, ...) while holding the fair lock on `key`; as with_lock.
+---@param key string
+---@param opts? holdfast.with_lock_options | fun(lock: holdfast.lock, ...): ...
+---@param fn? fun(lock: holdfast.lock, ...): ...
+---@return any ... as of with_lock
+function Client:with_fair_lock(key, opts, fn, ...)
+  check_call(self, "client:with_fair_lock", key, "fair locks")
+  return with_kind(self, "client:with_fair_lock", "fair", key, opts, fn, ...)
+end
+
+-- Waits to be the leader, calls fn(term, ...), and waits again when fn has returned or the term is
+-- lost. Ends with options.once, term:resign() or client:close().
+---@param key string
+---@param opts? holdfast.lead_options | fun(term: holdfast.term, ...): ...
+---@param fn? fun(term: holdfast.term, ...): ...
+---@return any ... of the last term as client:with_lock; nil, message, "closed"
+function Client:lead(key, opts, fn, ...)
+  check_call(self, "client:lead", key)
+  if options.callable(opts) == nil then
+    return lead.run(self, key, {}, defaults[self], opts, fn, ...)
+  end
+  opts = options.table(opts, lead.options, "client:lead", 2)
+  argument(fn, options.callable, "client:lead", "fn", 2)
+  return lead.run(self, key, opts, defaults[self], fn, ...)
 end
 
 -- Counters since the client was made: acquires, releases, grants, renewals, losses, connections, …
@@ -229,7 +464,27 @@ end
 function Client:stats()
   check_self(self, meta, "client:stats", 2)
   tell()
-  return raw.stats(self)
+  local all = raw.stats(self)
+  all.classes = metrics.classes(self)
+  return all
+end
+
+-- The same as OpenMetrics text.
+---@return string
+function Client:metrics()
+  check_self(self, meta, "client:metrics", 2)
+  tell()
+  return metrics.text(metrics.samples(self))
+end
+
+-- Returns the waits of owners for each other. Each cycle is a deadlock: a list of its waits, the oldest first.
+---@return {cycles: table[], waits: table[]}? found
+---@return string? message
+---@return string? code
+function Client:deadlocks()
+  check_self(self, meta, "client:deadlocks", 2)
+  tell()
+  return deadlocks.find(self)
 end
 
 -- Asks the server for a sign of life.
@@ -239,14 +494,15 @@ end
 function Client:ping()
   check_self(self, meta, "client:ping", 2)
   tell()
-  return driver.ping(self)
+  return driver.ping(self, defaults[self].loop)
 end
 
 -- Releases what this client holds and ends its watchdog; later calls fail with "closed".
 function Client:close()
   check_self(self, meta, "client:close", 2)
   tell()
-  driver.close(self, defaults[self].patience)
+  driver.close(self, defaults[self].loop, defaults[self].patience)
+  tell()
 end
 
 -- ---- the watchdog ----
@@ -278,7 +534,8 @@ function Watchdog:is_running()
   return core.watchdog.is_running(self)
 end
 
--- Ends the thread until start: meanwhile nothing is renewed but while another call of the client runs.
+-- Ends the thread until start: meanwhile nothing is renewed but while another call of the client
+-- runs.
 function Watchdog:stop()
   check_self(self, watchdog_meta, "watchdog:stop", 2)
   core.watchdog.stop(self)

@@ -1,17 +1,205 @@
--- How the API reaches a server: the core's own calls, which block, or under ngx_lua those of holdfast.resty for the
--- clients that it drives. Elsewhere nothing stands between the API and the core.
+-- How the API reaches a server: the core's own calls, which block, or those of an event loop for
+-- the clients that one serves.
 
 local core = require "holdfast.core"
+local loops = require "holdfast.loop"
+local pump = require "holdfast.loop.pump"
+
+local raw, data = core.lock, core.lock.data
 
 local ngx = rawget(_G, "ngx")
-local under_ngx = type(ngx) == "table" and ngx.socket ~= nil and ngx.socket.tcp ~= nil and ngx.timer ~= nil
+local under_ngx = type(ngx) == "table" and ngx.socket ~= nil and ngx.socket.tcp ~= nil
+  and ngx.timer ~= nil
 
-if under_ngx then return require "holdfast.resty" end
+if under_ngx and ngx.config.subsystem == "stream" then
+  error("holdfast: does not run in stream {} of nginx, only in http {}; see docs/openresty.md", 0)
+end
 
-return {
-  default = "posix",
-  names = { "posix" },
-  lock = core.lock,
-  ping = core.client.ping,
-  close = core.client.close,
+local nginx = under_ngx and require "holdfast.loop.ngx" or nil
+
+local driver = {
+  default = nginx and "resty" or "posix",
+  finish = nginx and nginx.finish,
+  at_end = nginx and nginx.at_end,
+  ending = nginx and nginx.ending,
+  listen = pump.listen,
+  ends = nginx and nginx.ends or function() return false end,
+  gives_way = nginx and nginx.gives_way or function() end,
+  lock = setmetatable({}, { __index = raw }),
 }
+
+-- ---- which one ----
+
+local names = { "posix" }
+if nginx then names[2] = "resty" end
+for _, name in ipairs(loops.names) do names[#names + 1] = name end
+
+local known = {}
+for _, name in ipairs(names) do known[name] = true end
+
+-- A check, as those of holdfast.options.
+function driver.check(value)
+  if type(value) == "table" then return loops.check(value) end
+  if not known[value] then
+    return 'one of "' .. table.concat(names, '", "') .. '", or a loop of yours'
+  end
+end
+
+-- The loop that this option names; nil: none, its calls block.
+-- → the loop | nil, why it cannot be had
+function driver.loop(value)
+  value = value or driver.default
+  if value == "posix" then return nil end
+  if value == "resty" then return nginx end
+  return loops.get(value)
+end
+
+-- What core.client.new needs to know of it, as { name = true }.
+function driver.settings(loop)
+  return loop and loop.settings or {}
+end
+
+-- Why these options of TLS cannot be had with it; nil: they can.
+function driver.check_tls(loop, tls)
+  if loop and loop.check_tls then return loop.check_tls(tls) end
+end
+
+-- Raises, at the line of the caller, where the functions that run under locks like this one take
+-- turns and would share LuaJIT's one hook.
+function driver.check_hooks(lock)
+  if rawget(_G, "jit") and data(lock).loop then
+    pump.raise "holdfast: abort_on_loss cannot be had in an event loop under LuaJIT; ask lock:lost(), or give on_lost"
+  end
+end
+
+-- ---- calls ----
+
+local blocking = {} -- the core's own
+local looping = false -- there is a client that an event loop serves
+
+local KINDS = {
+  "acquire", "release", "complete", "force_release", "extend", "check", "ttl", "info", "pause",
+  "set", "set_count", "count_down", "count", "await", "delete", "take",
+  "give", "drain",
+}
+
+for _, kind in ipairs(KINDS) do
+  local run = raw[kind]
+  blocking[kind] = run
+  driver.lock[kind] = function(lock, seconds, record)
+    local of = looping and data(lock)
+    if of and of.loop then return pump.call(of, lock, kind, seconds, record) end
+    return blocking[kind](lock, seconds, record)
+  end
+end
+
+for _, kind in ipairs { "acquire", "release" } do
+  local all = kind .. "_all"
+  blocking[all] = raw[all]
+  driver.lock[all] = function(locks)
+    if data(locks[1]).loop then return pump.call_all(locks, kind) end
+    return blocking[all](locks)
+  end
+end
+
+-- Releases in the background all that was acquired through this handle, whoever calls.
+function driver.abandon(lock)
+  raw.abandon(lock)
+  local of = data(lock)
+  if nginx then nginx.forget(lock) end
+  if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
+end
+
+-- Gives the permits of this handle back in the background.
+function driver.give_later(lock)
+  local of = data(lock)
+  raw.begin(lock, "give", of.permits):abandon()
+  if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
+end
+
+function driver.ping(client, loop)
+  if loop then return pump.ping(client, loop) end
+  return core.client.ping(client)
+end
+
+local loops_of = setmetatable({}, { __mode = "k" }) -- client -> its loop, where it has one
+
+function driver.take(client, loop)
+  loops_of[client] = loop
+  looping = looping or loop ~= nil
+end
+
+-- As core.client.command.
+function driver.command(client, words, node)
+  local loop = loops_of[client]
+  if loop then return pump.command(client, loop, words, node) end
+  return core.client.command(client, words, node)
+end
+
+-- Where a command goes that names what stands beside the key, as its queue does; nil: where its
+-- first argument says. Shards have it at the key's server, whatever its own name is.
+function driver.node_beside(client, key)
+  return core.client.is_shards(client) and core.client.group(client, key) + 1 or nil
+end
+
+-- A lock of the client on a key as it stands on the server, without the client's prefix, to look
+-- at it.
+function driver.reader(client, key, kind)
+  return raw.new(client, {
+    client = client, key = key, kind = kind, loop = loops_of[client], lease = 1, wait = 0,
+    token_ttl = 0,
+  })
+end
+
+function driver.close(client, loop, patience)
+  if loop then return pump.close(client, loop, patience) end
+  return core.client.close(client, patience)
+end
+
+if not nginx then return driver end
+
+pump.listen(function(client, last)
+  require("holdfast.shared_metrics").add(client, last)
+end)
+
+-- ---- under ngx_lua ----
+
+-- The owner is the request, whatever drives the client.
+
+local function settle(locks, kind, mark, done, ...)
+  for _, lock in ipairs(locks) do nginx.settle(nil, lock, kind, mark, done) end
+  return done, ...
+end
+
+for kind, run in pairs(blocking) do
+  local all = kind:match("^(%a+)_all$")
+  blocking[kind] = function(what, seconds, record)
+    local mark = nginx.identify()
+    return settle(all and what or { what }, all or kind, mark, run(what, seconds, record))
+  end
+end
+
+for _, name in ipairs { "is_held", "holds", "remaining", "token", "lost", "owner" } do
+  local asked = raw[name]
+  driver.lock[name] = function(lock)
+    nginx.identify()
+    return asked(lock)
+  end
+end
+
+local show = core.lock_type.__tostring
+
+function core.lock_type.__tostring(lock)
+  nginx.identify()
+  return show(lock)
+end
+
+-- Begins a release or a complete that nobody waits for; in any phase of a request. A failure is
+-- logged.
+function driver.detach(lock, kind, seconds, record)
+  if not data(lock).loop then return nginx.report(blocking[kind](lock, seconds, record)) end
+  nginx.forget(lock)
+  pump.detach(lock, kind, seconds, record)
+end
+
+return driver

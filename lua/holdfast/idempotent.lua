@@ -1,17 +1,19 @@
--- The idempotent guard: for one key a function runs once; who comes later is told so, or gets the first one's results.
+-- The idempotent guard: for one key a function runs once; who comes later is told so, or gets the
+-- first one's results.
 --
--- While it runs the key is a lock that the watchdog keeps. After a success it is a record for `expire` seconds: "D", or
--- "R" and the results when they are to be replayed. After an error it is free again.
+-- While it runs the key is a lock that the watchdog keeps. After a success it is a record for
+-- `expire` seconds: "D", or "R" and the results when they are to be replayed. After an error it is
+-- free again.
 
+local compat = require "holdfast.compat"
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 local record = require "holdfast.record"
-local traceback = require "holdfast.traceback"
+local templates = require "holdfast.with_lock"
 
 local raw = driver.lock
-local unpack = table.unpack or unpack
 
 local EXPIRE = 1
 local INFO = "duplicate: it runs already or was done a moment ago"
@@ -44,23 +46,25 @@ local function refuse(opts, message, code, stored)
   if code ~= "duplicate" and code ~= "busy" then return nil, message, code end
   if opts.replay and stored and stored:sub(1, 1) == "R" then
     local values = record.decode(stored:sub(2))
-    if values then return unpack(values, 1, values.n) end
+    if values then return templates.results(compat.unpack(values, 1, values.n)) end
   end
   return nil, opts.info or INFO, "duplicate"
 end
 
 local function complete(guard, opts, ...)
   local text = opts.replay and record.encode(RECORD_MAX, ...)
-  return raw.complete(guard, opts.delete_key and 0 or opts.expire or EXPIRE, text and "R" .. text or "D")
+  return raw.complete(guard, opts.delete_key and 0 or opts.expire or EXPIRE, text and "R" .. text
+    or "D")
 end
 
 local function finish(guard, opts, ran, ...)
   if not ran then
-    if opts.keep_on_error then raw.complete(guard, opts.expire or EXPIRE, "D") else raw.release(guard) end
+    if opts.keep_on_error then raw.complete(guard, opts.expire or EXPIRE,
+      "D") else raw.release(guard) end
     error((...), 0)
   end
   local completed, message, code = complete(guard, opts, ...)
-  if completed then return ... end
+  if completed then return templates.results(...) end
   return nil, message, code, { n = select("#", ...), ... }
 end
 
@@ -70,13 +74,14 @@ function idempotent.run(client, key, defaults, opts, fn, ...)
     lease = opts.lease,
     watchdog = true,
     wait = opts.wait or 0,
-    print = opts.fingerprint,
+    fingerprint = opts.fingerprint,
     fencing = false,
+    async_release = false,
   }, defaults, "guard")
   loss.tell()
   local begun, message, code, stored = raw.acquire(guard)
   if not begun then return refuse(opts, message, code, stored) end
-  return finish(guard, opts, xpcall(fn, traceback.keep, ...))
+  return finish(guard, opts, templates.call(guard, fn, ...))
 end
 
 return idempotent

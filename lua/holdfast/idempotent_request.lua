@@ -1,9 +1,9 @@
--- The idempotent guard as an access handler: the first request with a key goes on to its content, others are answered
--- here.
+-- The idempotent guard as an access handler: the first request with a key goes on to its content,
+-- others are answered here.
 --
--- While the first one runs the key is a guard that lives as long as its request. holdfast.finish() in log_by_lua turns
--- it into a record, "D" or "R" and the response to be replayed; or frees it, when the client hung up (499) or the
--- server failed (5xx).
+-- While the first one runs the key is a guard that lives as long as its request. holdfast.finish()
+-- in log_by_lua turns it into a record, "D" or "R" and the response to be replayed; or frees it,
+-- when the client hung up (499) or the server failed (5xx).
 
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -30,11 +30,15 @@ local idempotent_request = {}
 ---@field lease? number seconds after which the key of a dead worker is free; the client's
 
 local function key_option(value)
-  if options.key(value) and options.callable(value) then return "a non-empty string or a function" end
+  if options.key(value) and options.callable(value) then
+    return "a non-empty string or a function"
+  end
 end
 
 local function header_option(value)
-  if type(value) ~= "boolean" and options.key(value) then return "a boolean or the name of a header" end
+  if type(value) ~= "boolean" and options.key(value) then
+    return "a boolean or the name of a header"
+  end
 end
 
 local function status_option(value)
@@ -61,8 +65,9 @@ idempotent_request.options = {
 -- ---- what identifies a request ----
 
 local function read_file(path)
-  local file = path and io.open(path, "rb")
-  if not file then return "" end
+  if not path then return "" end
+  -- taken for empty, other bodies would be the same request
+  local file = assert(io.open(path, "rb"))
   local text = file:read("*a")
   file:close()
   return text
@@ -86,7 +91,9 @@ local function digest(...)
     local part = select(i, ...)
     text[i] = #part .. ":" .. part
   end
-  return (ngx.sha1_bin(table.concat(text)):gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
+  return (ngx.sha1_bin(table.concat(text)):gsub(".", function(byte)
+    return ("%02x"):format(byte:byte())
+  end))
 end
 
 local function print_of_request()
@@ -140,7 +147,8 @@ end
 
 -- ---- the first request ----
 
-local HOP_BY_HOP = { ["connection"] = true, ["transfer-encoding"] = true, ["content-length"] = true, ["date"] = true,
+local HOP_BY_HOP = { ["connection"] = true, ["transfer-encoding"] = true, ["content-length"] = true,
+  ["date"] = true,
   ["server"] = true, ["keep-alive"] = true }
 
 local function response_of(guard)
@@ -158,19 +166,20 @@ end
 local function complete(guard)
   local opts = guard.opts
   if ngx.status >= 499 then return driver.detach(guard.lock, "release") end
-  driver.detach(guard.lock, "complete", opts.delete_key and 0 or opts.expire or EXPIRE, response_of(guard))
+  driver.detach(guard.lock, "complete", opts.delete_key and 0 or opts.expire or EXPIRE,
+    response_of(guard))
 end
 
 -- `opts` are checked. Returns when the request may go on; else it is answered.
 function idempotent_request.enter(client, opts, defaults)
-  local key, print = identify(opts)
+  local key, fingerprint = identify(opts)
   if not key then return answer(400, "the header that makes this request idempotent is missing") end
   local lock = locks.new(client, PREFIX .. key, {
     owner = ngx.var.request_id,
     lease = opts.lease,
     watchdog = true,
     wait = 0,
-    print = print,
+    fingerprint = fingerprint,
     fencing = false,
   }, defaults, "guard")
   local begun, message, code, stored = driver.lock.acquire(lock)

@@ -8,16 +8,30 @@ local options = require "holdfast.options"
 local traceback = require "holdfast.traceback"
 
 ---@class holdfast
-local holdfast = { _VERSION = "scm" }
+local holdfast = { _VERSION = require "holdfast.version" }
 
 -- A client of the server at `url`; does no I/O.
 ---@param url_or_opts? string | holdfast.client_options
+---@param opts? holdfast.client_options behind a URL
 ---@return holdfast.client
-function holdfast.new(url_or_opts)
-  return (client.new(url_or_opts, 2)) -- no tail call: the level counts this function
+function holdfast.new(url_or_opts, opts)
+  options.no_colon(url_or_opts, holdfast, "holdfast.new", 2)
+  return (client.new(url_or_opts, 2, opts)) -- no tail call: the level counts this function
 end
 
 local default
+
+-- Made at its first use, from the environment.
+local function default_client(level)
+  default = default or client.new(nil, level + 1)
+  return default
+end
+
+local function check_client(value)
+  return options.kind(value, "holdfast.client")
+end
+
+local STATUS_OPTIONS = { client = check_client, pattern = options.text }
 
 -- client:with_lock on a client of $HOLDFAST_URL, or of redis://127.0.0.1:6379.
 ---@param key string
@@ -25,8 +39,8 @@ local default
 ---@param fn? fun(lock: holdfast.lock, ...): ...
 ---@return any ...
 function holdfast.with_lock(key, opts, fn, ...)
-  default = default or client.new(nil, 2)
-  return default:with_lock(key, opts, fn, ...)
+  options.no_colon(key, holdfast, "holdfast.with_lock", 2)
+  return default_client(2):with_lock(key, opts, fn, ...)
 end
 
 -- One lock over several locks, also of different clients: all or none. Does no I/O.
@@ -34,39 +48,60 @@ end
 ---@param opts? { wait: number? } 1.5 seconds for each lock by default
 ---@return holdfast.multi_lock
 function holdfast.multi_lock(members, opts)
+  options.no_colon(members, holdfast, "holdfast.multi_lock", 2)
   options.argument(members, multi_lock.check_members, "holdfast.multi_lock", "locks", 2)
   opts = options.table(opts, { wait = options.wait }, "holdfast.multi_lock", 2)
   return (multi_lock.new(members, opts.wait, "holdfast.multi_lock", 2))
 end
 
--- The traceback of the last error that with_lock passed on in this coroutine, from where it was raised.
+-- The traceback of the last error that with_lock passed on in this coroutine, from where it was
+-- raised.
 ---@return string?
 function holdfast.traceback()
   return traceback.last()
 end
 
--- Under ngx_lua, in log_by_lua: lets go of what the request still holds or waits for. Elsewhere it does nothing.
+-- Under ngx_lua, in log_by_lua: releases what the request still holds or waits for. Elsewhere it
+-- does nothing.
 function holdfast.finish()
   if driver.finish then driver.finish() end
 end
 
--- Under ngx_lua, in access_by_lua: lets the first request with a key go on and answers the others. Needs
--- holdfast.finish() in log_by_lua.
+-- Under ngx_lua, in access_by_lua: lets the first request with a key go on and answers the others.
+-- Needs holdfast.finish() in log_by_lua.
 ---@param opts? holdfast.idempotent_request_options
 function holdfast.idempotent_request(opts)
+  options.no_colon(opts, holdfast, "holdfast.idempotent_request", 2)
   opts = options.table(opts, idempotent_request.options, "holdfast.idempotent_request", 2)
   if not driver.finish then error("holdfast.idempotent_request: only under ngx_lua", 2) end
-  local one = opts.client
-  if not one then
-    default = default or client.new(nil, 2)
-    one = default
-  end
+  local one = opts.client or default_client(2)
   return idempotent_request.enter(one, opts, client.defaults(one))
 end
 
--- Under ngx_lua, in body_filter_by_lua: keeps the response for the duplicates of idempotent_request{ replay = true }.
+-- Under ngx_lua, in body_filter_by_lua: keeps the response for the duplicates of
+-- idempotent_request{ replay = true }.
 function holdfast.capture()
   if driver.finish then idempotent_request.capture() end
+end
+
+-- Under ngx_lua, in content_by_lua: the counters of all workers as OpenMetrics text, from
+-- `lua_shared_dict holdfast`.
+function holdfast.metrics()
+  if not driver.finish then
+    error("holdfast.metrics: only under ngx_lua; elsewhere client:metrics()", 2)
+  end
+  require("holdfast.shared_metrics").serve(2)
+end
+
+-- Under ngx_lua, in content_by_lua: a live page of what is held and who waits. It only reads. It
+-- must be protected.
+---@param opts? { client: holdfast.client?, pattern: string? }
+function holdfast.status(opts)
+  options.no_colon(opts, holdfast, "holdfast.status", 2)
+  opts = options.table(opts, STATUS_OPTIONS, "holdfast.status", 2)
+  if not driver.finish then error("holdfast.status: only under ngx_lua", 2) end
+  local one = opts.client or default_client(2)
+  require("holdfast.status").serve(one, opts.pattern)
 end
 
 return holdfast

@@ -2,16 +2,15 @@
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local events = require "holdfast.events"
 local loss = require "holdfast.loss"
+local names = require "holdfast.names"
 local options = require "holdfast.options"
 
 local raw, meta = driver.lock, core.lock_type
-local argument, check_self, tell = options.argument, options.self, loss.tell
-
-local function tell_after(...)
-  tell()
-  return ...
-end
+local argument, check_self = options.argument, options.self
+local tell, tell_after = loss.tell, loss.tell_after
+local is_wrong_wait = options.wait
 
 ---@class holdfast.lock
 local Lock = {}
@@ -26,8 +25,10 @@ meta.__metatable = meta.__name
 ---@return string? code
 function Lock:acquire(wait)
   check_self(self, meta, "lock:acquire", 2)
-  if wait ~= nil then argument(wait, options.wait, "lock:acquire", "wait", 2) end
-  tell()
+  if wait ~= nil and is_wrong_wait(wait) then
+    argument(wait, options.wait, "lock:acquire", "wait", 2)
+  end
+  if events.heeded then tell() end
   return raw.acquire(self, wait)
 end
 
@@ -41,12 +42,13 @@ function Lock:try_acquire()
   return raw.acquire(self, 0)
 end
 
--- Lets go of one hold; the last one frees the lock and passes it on.
+-- Releases one hold; the last one frees the lock and passes it on.
 ---@return true? released
 ---@return string? message
 ---@return string? code
 function Lock:release()
   check_self(self, meta, "lock:release", 2)
+  if not events.heeded then return raw.release(self) end
   return tell_after(raw.release(self))
 end
 
@@ -136,7 +138,8 @@ function Lock:token()
   return raw.token(self)
 end
 
--- How this owner's lock was lost: "expired", "taken", "deleted", "unreachable"; nil if it was not. No I/O.
+-- How this owner's lock was lost: "expired", "taken", "deleted", "unreachable"; nil if it was not.
+-- No I/O.
 ---@return string? reason
 function Lock:lost()
   check_self(self, meta, "lock:lost", 2)
@@ -144,15 +147,28 @@ function Lock:lost()
   return raw.lost(self)
 end
 
--- The lock as the server has it; owner, ttl and token are absent when there is none, position (from 1) when none of
--- this client's callers waits.
----@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer, position: integer?}? info
+-- The lock as the server has it; owner, ttl and token are absent when there is none, position (from
+-- 1) when none of this client's callers waits, host, pid and name of a holder that has not told
+-- them; readers but of a read/write lock.
+---@return {owner: string?, holds: integer, ttl: number?, token: integer?, waiters: integer, position: integer?,
+--- host: string?, pid: integer?, name: string?, readers: integer?}? info
 ---@return string? message
 ---@return string? code
 function Lock:info()
   check_self(self, meta, "lock:info", 2)
   tell()
-  return raw.info(self)
+  local info, message, code = raw.info(self)
+  local who = info and info.owner and names.of(raw.data(self).client, info.owner)
+  if who then info.host, info.pid, info.name = who.host, who.pid, who.name end
+  return info, message, code
+end
+
+-- How many seconds the last acquire through this handle took that got the lock; nil: none did. No
+-- I/O.
+---@return number? seconds
+function Lock:waited()
+  check_self(self, meta, "lock:waited", 2)
+  return raw.waited(self)
 end
 
 -- The key on the server, with the client's prefix.
@@ -169,7 +185,8 @@ function Lock:owner()
   return raw.owner(self)
 end
 
--- `local held <close> = assert(lock:acquire())`: release, once more or not at all if it is not held any more.
+-- `local held <close> = assert(lock:acquire())`: release, once more or not at all if it is not held
+-- any more.
 meta.__close = raw.release
 
 ---@class holdfast.lock_options
@@ -178,9 +195,14 @@ meta.__close = raw.release
 ---@field watchdog? boolean renew although a lease is given, or do not although none is
 ---@field owner? string 1 to 255 bytes; the calling coroutine of this client
 ---@field on_lost? fun(lock: holdfast.lock, reason: string)
+---@field on_event? fun(event: table)
+---@field class? string of locks with one use, for counters and events; the client's
 ---@field interruptible? boolean a signal ends a wait
----@field fencing? boolean default true
----@field token_ttl? number seconds that the fencing counter outlives the last acquire; 7 days
+---@field async_release? boolean release returns when it is on its way; the client's
+---@field keep? number seconds, 0 to 60, for which the client keeps it for its callers; the client's
+---@field deadlock_check? number seconds, at least 0.5: after so long acquire looks whether it waits for itself
+---@field fencing? boolean the client's, true by default
+---@field token_ttl? number seconds that the fencing counter outlives the last acquire; the client's, 7 days by default
 
 local lock = {}
 
@@ -190,35 +212,92 @@ lock.options = {
   watchdog = options.boolean,
   owner = options.owner,
   on_lost = options.callable,
+  on_event = options.callable,
+  class = options.class,
   interruptible = options.boolean,
+  async_release = options.boolean,
+  keep = options.keep,
+  deadlock_check = options.deadlock_check,
   fencing = options.boolean,
-  token_ttl = options.lease,
+  token_ttl = options.token_ttl,
 }
 
 local WEEK = 7 * 24 * 3600
 
--- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix. `layout`: nil is the
--- reentrant lock's, "mutex" that of SET NX PX, "guard" that of the idempotent guard.
-function lock.new(client, key, given, defaults, layout)
+local function first_of(given, default)
+  if given == nil then return default end
+  return given
+end
+
+local function token_ttl_of(given, defaults)
+  return first_of(given.fencing, defaults.fencing) == false and 0 or given.token_ttl
+    or defaults.token_ttl or WEEK
+end
+
+local function class_of(client, name, defaults)
+  name = name or defaults.class
+  local number = defaults.classes[name]
+  if not number then
+    number = core.client.class(client, name)
+    defaults.classes[name] = number
+  end
+  return number
+end
+
+local KEPT = { lock = true, mutex = true }
+
+-- The processes of a shared owner are not one client's.
+local function keep_of(given, defaults, kind)
+  if not KEPT[kind or "lock"] or given.owner then return 0 end
+  return given.keep or defaults.keep
+end
+
+-- For lock.new: no options.
+lock.none = {}
+
+local function make(client, key, given, defaults, kind, permits)
   local watchdog = given.watchdog
   if watchdog == nil then watchdog = given.lease == nil end
   local self = raw.new(client, {
     client = client,
     key = defaults.prefix .. key,
-    layout = layout,
-    external = defaults.external,
+    kind = kind,
+    loop = defaults.loop,
     quorum = defaults.quorum,
-    print = given.print,
+    fingerprint = given.fingerprint,
+    permits = permits,
+    permits_at_first = given.permits,
     lease = given.lease or defaults.lease,
     wait = given.wait or defaults.wait,
+    keep = keep_of(given, defaults, kind),
     renewed = watchdog,
     owner = given.owner,
     interruptible = given.interruptible,
-    token_ttl = given.fencing == false and 0 or given.token_ttl or WEEK,
+    async_release = first_of(given.async_release, defaults.async_release),
+    deadlock_check = given.deadlock_check or 0,
+    class = class_of(client, given.class, defaults),
+    observer = events.observer(client, given.on_event),
+    on_event = given.on_event,
+    token_ttl = token_ttl_of(given, defaults),
     on_lost = given.on_lost,
   })
   if given.on_lost then loss.watch(self, client) end
   return self
+end
+
+-- A lock without options: a copy of the first one of the client and the kind.
+local function make_plain(client, key, defaults, kind)
+  local plain, name = core.client.data(client), kind or "lock"
+  plain[name] = plain[name] or make(client, key, lock.none, defaults, kind)
+  return raw.copy(plain[name], defaults.prefix .. key)
+end
+
+-- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix.
+-- `kind`: the name of a kind of csrc/core/lock/kind.c; "lock" unless given. `permits`: how many
+-- permits of a semaphore it is, or its acquire takes of a plain one.
+function lock.new(client, key, given, defaults, kind, permits)
+  if given == lock.none and not permits then return make_plain(client, key, defaults, kind) end
+  return make(client, key, given, defaults, kind, permits)
 end
 
 return lock

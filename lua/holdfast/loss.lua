@@ -1,7 +1,9 @@
--- Tells owners that a lock is lost: on_lost callbacks, called in the owner's Lua state at the next call of holdfast,
--- and the error that abort_on_loss raises in a running function.
+-- Tells owners that a lock is lost: on_lost callbacks, called in the owner's Lua state at the next
+-- call of holdfast, and the error that abort_on_loss raises in a running function.
 
 local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+local events = require "holdfast.events"
 
 local loss = {}
 
@@ -13,13 +15,13 @@ local clients = setmetatable({}, { __mode = "k" })
 -- The lock's on_lost is called when a hold that was acquired through it is lost.
 function loss.watch(lock, client)
   watched[lock] = true
-  clients[client] = true
+  clients[client], events.heeded = true, true
 end
 
 local function tell_all()
   local told = {}
   for lock in pairs(watched) do
-    local reason = core.lock.untold(lock)
+    local reason = core.lock.pending_loss(lock)
     if reason then told[#told + 1] = { lock, reason } end
   end
   local failed, failure
@@ -30,16 +32,25 @@ local function tell_all()
   if failed then error(failure, 0) end
 end
 
--- Called by every method of the API: first, but by those that let go last. An error of a callback comes out of it after
--- all callbacks were called.
+-- Called by every method of the API: first, but by those that let go last. An error of a callback
+-- comes out of it after all callbacks were called.
 function loss.tell()
-  if next(clients) == nil then return end
+  if not events.heeded then return end
+  events.tell()
   local news = false
   for client in pairs(clients) do
-    news = core.client.news(client) or news
+    news = core.client.has_losses(client) or news
   end
   if news then tell_all() end
 end
+
+-- Tells losses, and returns what it was given: what a call returns.
+function loss.tell_after(...)
+  loss.tell()
+  return ...
+end
+
+if driver.listen then driver.listen(loss.tell) end
 
 -- ---- abort_on_loss ----
 
@@ -54,10 +65,11 @@ function loss.is_abort(value, lock)
   return type(value) == "table" and getmetatable(value) == Aborted and value.lock == lock
 end
 
--- Under ngx_lua the one hook would be shared by requests that take turns.
 function loss.check_abort(value)
   if type(value) ~= "boolean" then return "a boolean" end
-  if value and rawget(_G, "ngx") then return "absent under ngx_lua (ask lock:lost(), or give on_lost)" end
+  if value and driver.finish then
+    return "absent under ngx_lua (ask lock:lost(), or give on_lost)"
+  end
 end
 
 -- LuaJIT looks at hooks only in its interpreter, and has one hook for all coroutines.
@@ -82,7 +94,9 @@ function loss.abort_on(lock, run, ...)
     if event ~= "count" or coroutine.running() ~= thread then return end
     if before and mask == "" then before(event, line) end
     local reason = core.lock.lost(lock)
-    if reason then error(setmetatable({ lock = lock, key = lock:key(), reason = reason }, Aborted), 0) end
+    if reason then
+      error(setmetatable({ lock = lock, key = lock:key(), reason = reason }, Aborted), 0)
+    end
   end
   if jitted then interpret(true) end
   debug.sethook(hook, mask or "", EVERY)

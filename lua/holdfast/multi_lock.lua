@@ -1,24 +1,22 @@
 -- Several locks as one: after an acquire either all are held or none.
 --
--- Members stand in one order for everybody, by server and key, so that those who take them one after the other never
--- wait in a circle. Locks of one client are first tried in a single step; when one of them is taken, and for locks of
--- different clients, they are taken in order, each through its queue, and given back if one cannot be had.
+-- Members stand in one order for everybody, by server and key, so that those who take them one
+-- after the other never wait in a circle. Locks of one client are first tried in a single step;
+-- when one of them is taken, and for locks of different clients, they are taken in order, each
+-- through its queue, and rolled back if one cannot be had.
 
+local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 
 local raw = driver.lock
-local argument, tell = options.argument, loss.tell
+local argument, check_self = options.argument, options.self
+local tell, tell_after = loss.tell, loss.tell_after
 
 local WAIT_EACH = 1.5
 local MOST = 1024
-
-local function tell_after(...)
-  tell()
-  return ...
-end
 
 ---@class holdfast.multi_lock
 local MultiLock = {}
@@ -27,22 +25,16 @@ MultiLock.__name = "holdfast.multi_lock"
 
 local multi_lock = {}
 
-local function check_self(self, what)
-  if getmetatable(self) ~= MultiLock then error(what .. ": call it with a colon on a holdfast.multi_lock", 3) end
-end
-
 function multi_lock.check_keys(value)
-  if not options.is_list(value, MOST, function(key) return options.key(key) == nil end) then
-    return "a list of 1 to 1024 keys, each a string of 1 to 1048576 bytes"
-  end
+  return options.list(value, MOST, "a list of 1 to 1024 keys", options.key)
 end
 
-local function is_lock(value)
-  return type(value) == "userdata" and getmetatable(value) == core.lock_type.__metatable
+local function check_member(value)
+  return options.kind(value, core.lock_type.__metatable)
 end
 
 function multi_lock.check_members(value)
-  if not options.is_list(value, MOST, is_lock) then return "a list of 1 to 1024 locks" end
+  return options.list(value, MOST, "a list of 1 to 1024 locks", check_member)
 end
 
 local function place(lock)
@@ -58,7 +50,7 @@ end
 
 -- Raises when a key of a server stands there twice.
 local function in_order(members, what, level)
-  local sorted = { (table.unpack or unpack)(members) }
+  local sorted = { compat.unpack(members) }
   table.sort(sorted, is_before)
   for i = 2, #sorted do
     if not is_before(sorted[i - 1], sorted[i]) then
@@ -70,10 +62,11 @@ end
 
 -- Where a key lives: the keys of one step live at one place.
 local function home(lock)
-  return core.client.place(raw.data(lock).client, raw.key(lock))
+  return core.client.group(raw.data(lock).client, raw.key(lock))
 end
 
--- One client and one place, one kind of lock, no owner that other processes may share: a single step serves all.
+-- One client and one place, one kind of lock, no owner that other processes may share: a single
+-- step serves all.
 local function are_alike(members)
   local first, first_home = raw.data(members[1]), home(members[1])
   if first.owner or first.quorum then return false end
@@ -82,7 +75,7 @@ local function are_alike(members)
     local same = data.client == first.client and not data.owner and data.lease == first.lease
       and data.renewed == first.renewed and data.token_ttl == first.token_ttl
     if not same or home(lock) ~= first_home then return false end
-    if (data.layout or "lock") ~= "lock" or data.external then return false end
+    if (data.kind or "lock") ~= "lock" then return false end
   end
   return true
 end
@@ -103,10 +96,13 @@ local function give_back(members, last)
   end
 end
 
--- A lease that was given for a fixed time counts from when all are held. One that was entered before for longer stays.
+-- A lease that was given for a fixed time counts from when all are held. One that was entered
+-- before for longer stays.
 local function start_lease(lock)
   local data = raw.data(lock)
-  if not data.renewed and raw.remaining(lock) < data.lease then return raw.extend(lock, data.lease) end
+  if not data.renewed and raw.remaining(lock) < data.lease then
+    return raw.extend(lock, data.lease)
+  end
   if raw.is_held(lock) then return true end
   return raw.check(lock)
 end
@@ -142,13 +138,14 @@ local function acquire(self, wait)
   return nil, message, code
 end
 
--- Takes all the locks, or enters them once more. `wait`: seconds in total, 0 tries once, math.huge waits for ever.
+-- Takes all the locks, or enters them once more. `wait`: seconds in total, 0 tries once, math.huge
+-- waits for ever.
 ---@param wait? number
 ---@return holdfast.multi_lock? lock
 ---@return string? message
 ---@return string? code
 function MultiLock:acquire(wait)
-  check_self(self, "multi_lock:acquire")
+  check_self(self, MultiLock, "multi_lock:acquire", 2)
   if wait ~= nil then argument(wait, options.wait, "multi_lock:acquire", "wait", 2) end
   tell()
   return acquire(self, wait or self.wait)
@@ -159,7 +156,7 @@ end
 ---@return string? message
 ---@return string? code
 function MultiLock:try_acquire()
-  check_self(self, "multi_lock:try_acquire")
+  check_self(self, MultiLock, "multi_lock:try_acquire", 2)
   tell()
   return acquire(self, 0)
 end
@@ -180,12 +177,12 @@ local function release(self)
   return each(self.members, raw.release)
 end
 
--- Lets go of one hold of each.
+-- Releases one hold of each.
 ---@return true? released
 ---@return string? message
 ---@return string? code
 function MultiLock:release()
-  check_self(self, "multi_lock:release")
+  check_self(self, MultiLock, "multi_lock:release", 2)
   return tell_after(release(self))
 end
 
@@ -195,7 +192,7 @@ end
 ---@return string? message
 ---@return string? code
 function MultiLock:extend(seconds)
-  check_self(self, "multi_lock:extend")
+  check_self(self, MultiLock, "multi_lock:extend", 2)
   argument(seconds, options.lease, "multi_lock:extend", "seconds", 2)
   tell()
   return each(self.members, raw.extend, seconds)
@@ -206,7 +203,7 @@ end
 ---@return string? message
 ---@return string? code
 function MultiLock:check()
-  check_self(self, "multi_lock:check")
+  check_self(self, MultiLock, "multi_lock:check", 2)
   tell()
   return each(self.members, raw.check)
 end
@@ -214,7 +211,7 @@ end
 -- All held by this owner and locally still valid; no I/O.
 ---@return boolean
 function MultiLock:is_held()
-  check_self(self, "multi_lock:is_held")
+  check_self(self, MultiLock, "multi_lock:is_held", 2)
   tell()
   return each(self.members, function(lock) return raw.is_held(lock), "", "not_held" end) == true
 end
@@ -222,7 +219,7 @@ end
 -- Seconds for which this owner may believe in all of them; no I/O.
 ---@return number
 function MultiLock:remaining()
-  check_self(self, "multi_lock:remaining")
+  check_self(self, MultiLock, "multi_lock:remaining", 2)
   tell()
   local least = math.huge
   for _, lock in ipairs(self.members) do
@@ -235,7 +232,7 @@ end
 ---@return string? reason
 ---@return string? key
 function MultiLock:lost()
-  check_self(self, "multi_lock:lost")
+  check_self(self, MultiLock, "multi_lock:lost", 2)
   tell()
   for _, lock in ipairs(self.members) do
     local reason = raw.lost(lock)
@@ -243,10 +240,11 @@ function MultiLock:lost()
   end
 end
 
--- The fencing tokens of the current hold, key -> token; locks of different servers with one key have one entry.
+-- The fencing tokens of the current hold, key -> token; locks of different servers with one key
+-- have one entry.
 ---@return table<string, integer>
 function MultiLock:tokens()
-  check_self(self, "multi_lock:tokens")
+  check_self(self, MultiLock, "multi_lock:tokens", 2)
   tell()
   local tokens = {}
   for _, lock in ipairs(self.members) do
@@ -258,7 +256,7 @@ end
 -- The keys in the order in which they are taken.
 ---@return string[]
 function MultiLock:keys()
-  check_self(self, "multi_lock:keys")
+  check_self(self, MultiLock, "multi_lock:keys", 2)
   local keys = {}
   for i, lock in ipairs(self.members) do
     keys[i] = raw.key(lock)

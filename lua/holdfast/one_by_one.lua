@@ -1,7 +1,8 @@
--- The OneByOne template: for each business type and id, functions run one at a time, in the order they came.
+-- The OneByOne template: for each business type and id, functions run one at a time, in the order
+-- they came.
 --
--- A template is userdata that holds its settings only. Its lock is a mutex on prefix .. type .. "_" .. id, which also
--- excludes other programs that SET NX that key.
+-- A template is userdata that holds its settings only. Its lock is a mutex on prefix .. type .. "_"
+-- .. id, which also excludes other programs that SET NX that key.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -26,7 +27,10 @@ meta.__metatable = meta.__name
 ---@field lease? number seconds that one run may take; 30 renewed by the watchdog, also for 0 and less
 ---@field queue? boolean false: try once instead of waiting; true
 ---@field prefix? string before every key
+---@field class? string for counters and events; the client's
 ---@field interruptible? boolean a signal ends a wait
+---@field async_release? boolean a run's end is not waited for; the client's
+---@field keep? number seconds, 0 to 60, for which the client keeps the lock for its next runs; the client's
 
 local one_by_one = {}
 
@@ -35,7 +39,10 @@ one_by_one.options = {
   lease = options.number_or_default,
   queue = options.boolean,
   prefix = options.text,
+  class = options.class,
   interruptible = options.boolean,
+  async_release = options.boolean,
+  keep = options.keep,
 }
 
 ---@class holdfast.execute_options
@@ -88,6 +95,9 @@ local function run(self, biz_type, biz_id, opts, fn, ...)
     watchdog = lease == nil,
     wait = queue and positive(opts.wait, given.wait, WAIT) or 0,
     interruptible = given.interruptible,
+    async_release = given.async_release,
+    keep = given.keep,
+    class = given.class,
   }, data.defaults, "mutex")
   loss.tell()
   local acquired, message, code = driver.lock.acquire(lock)
@@ -100,7 +110,7 @@ end
 ---@param biz_id string | number
 ---@param opts? holdfast.execute_options | fun(lock: holdfast.lock, ...): ...
 ---@param fn? fun(lock: holdfast.lock, ...): ...
----@return any ... fn's results; nil, message, code as client:with_lock
+---@return any ... as client:with_lock
 function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   check_self(self, meta, "one_by_one:execute", 2)
   argument(biz_type, options.name_part, "one_by_one:execute", "biz_type", 2)

@@ -1,6 +1,9 @@
 -- Checks what callers pass in. Each misuse raises at the caller's level and names the argument.
 --
--- A check is a function (value) -> nil when it is fine, or what it must be.
+-- A check is a function (value) -> nil when it is fine; or what it must be and, for a part of the
+-- value, the place of that part behind the argument's name and what stands there.
+
+local error = require("holdfast.compat").error
 
 local options = {}
 
@@ -17,8 +20,31 @@ function options.lease(value)
   end
 end
 
+-- Whoever began to wait before has told so by then.
+function options.deadlock_check(value)
+  if not is_number(value) or value < 0.5 or value > LEASE_MAX then
+    return "a number of seconds from 0.5 to 1e9"
+  end
+end
+
+-- Clients that cannot tell that they want a lock wait for so long while it is kept.
+function options.keep(value)
+  if not is_number(value) or value < 0 or value > 60 then
+    return "a number of seconds from 0 to 60"
+  end
+end
+
+-- A fencing counter may stay for ever.
+function options.token_ttl(value)
+  if value ~= math.huge and options.lease(value) then
+    return "a number of seconds from 0.001 to 1e9, or math.huge"
+  end
+end
+
 function options.wait(value)
-  if not is_number(value) or value < 0 then return "a number of seconds, 0 or more, or math.huge" end
+  if type(value) ~= "number" or value ~= value or value < 0 then
+    return "a number of seconds, 0 or more, or math.huge"
+  end
 end
 
 -- Any number; what is 0 or less stands for the default.
@@ -27,11 +53,15 @@ function options.number_or_default(value)
 end
 
 function options.timeout(value)
-  if not is_number(value) or value < 0.001 or value > 3600 then return "a number of seconds from 0.001 to 3600" end
+  if not is_number(value) or value < 0.001 or value > 3600 then
+    return "a number of seconds from 0.001 to 3600"
+  end
 end
 
 function options.key(value)
-  if type(value) ~= "string" or value == "" or #value > KEY_MAX then return "a string of 1 to 1048576 bytes" end
+  if type(value) ~= "string" or value == "" or #value > KEY_MAX then
+    return "a string of 1 to 1048576 bytes"
+  end
 end
 
 function options.owner(value)
@@ -51,13 +81,27 @@ function options.secret(value)
   end
 end
 
-function options.replicas(value)
-  if not is_number(value) or value < 1 or value > 1000 or value % 1 ~= 0 then return "a whole number from 1 to 1000" end
+-- A check of whole numbers; `range` says which.
+function options.whole(least, most, range)
+  return function(value)
+    if not is_number(value) or value % 1 ~= 0 or value < least or value > most then
+      return "a whole number from " .. range
+    end
+  end
 end
+
+options.replicas = options.whole(1, 1000, "1 to 1000")
 
 -- Of a file or directory.
 function options.path(value)
   if type(value) ~= "string" or value == "" or value:find("\0", 1, true) then return "a path" end
+end
+
+-- Of locks with one use: a label, so not the key.
+function options.class(value)
+  if type(value) ~= "string" or #value > 63 or value:find("[^\32-\126]") then
+    return "a string of at most 63 printable characters"
+  end
 end
 
 -- CLIENT SETNAME takes no spaces and no control characters.
@@ -69,7 +113,9 @@ end
 
 -- What can stand in a key: a string or a number.
 function options.name_part(value)
-  if type(value) ~= "string" and type(value) ~= "number" or value == "" then return "a non-empty string or a number" end
+  if type(value) ~= "string" and type(value) ~= "number" or value == "" then
+    return "a non-empty string or a number"
+  end
 end
 
 -- Userdata of the type with this name.
@@ -91,20 +137,6 @@ function options.callable(value)
   if type(meta) ~= "table" or not meta.__call then return "a function" end
 end
 
--- Whether it is a list of 1 to `most` values that all pass, without holes and without other fields.
-function options.is_list(value, most, passes)
-  if type(value) ~= "table" then return false end
-  local count = 0
-  for _, each in pairs(value) do
-    if not passes(each) then return false end
-    count = count + 1
-  end
-  for i = 1, count do
-    if value[i] == nil then return false end
-  end
-  return count > 0 and count <= most and count == #value
-end
-
 function options.one_of(...)
   local known = { ... }
   return function(value)
@@ -124,37 +156,131 @@ local function shown(value)
   return value == nil and "nothing" or "a " .. type(value)
 end
 
--- Levenshtein's distance, by rows.
-local function distance(a, b)
-  local row = {}
-  for j = 0, #b do row[j] = j end
-  for i = 1, #a do
-    local diagonal = row[0]
-    row[0] = i
-    for j = 1, #b do
-      local replace = diagonal + (a:byte(i) == b:byte(j) and 0 or 1)
-      diagonal = row[j]
-      row[j] = math.min(replace, row[j] + 1, row[j - 1] + 1)
-    end
+options.shown = shown
+
+-- What stands in a table of `count` fields that has nothing at `place`, in place of a list.
+local function described(value, count, place)
+  if count == 0 then return "an empty table" end
+  for name in pairs(value) do
+    if type(name) ~= "number" then return "a table with the field " .. shown(name) end
   end
+  return "a table with a hole at " .. place
+end
+
+-- Checks a list of 1 to `most` values without holes and other fields; `check` checks each of them.
+-- `must` says what the list must be.
+function options.list(value, most, must, check)
+  if type(value) ~= "table" then return must end
+  local count = 0
+  for _ in pairs(value) do count = count + 1 end
+  for i = 1, math.max(count, 1) do
+    if value[i] == nil then return must, "", described(value, count, i) end
+    local wrong, place, found = check(value[i])
+    if wrong then return wrong, ("[%d]%s"):format(i, place or ""), found or shown(value[i]) end
+  end
+  if count > most or count ~= #value then return must, "", ("a table of %d"):format(count) end
+end
+
+-- The names that other libraries have for ours, in lower case and without separators.
+local FOREIGN = {}
+
+local function foreign(ours, ...)
+  for _, theirs in ipairs { ... } do FOREIGN[theirs] = ours end
+end
+
+foreign({ "wait", "command_timeout" }, "timeout")
+foreign({ "wait" }, "retry", "retries", "retrycount", "retrydelay", "retryinterval", "retryjitter",
+  "retrytimes",
+  "waittime", "maxwait", "blocking", "blockingtimeout", "acquiretimeout", "step", "ratio",
+  "maxstep")
+foreign({ "expire", "lease" }, "ttl", "expire", "expires", "expiry", "expiration", "exptime", "ex",
+  "px")
+foreign({ "lease" }, "leasetime", "locktimeout", "locktime", "duration")
+foreign({ "watchdog" }, "renew", "autorenew", "autorenewal", "autoextend", "keepalive", "renewal")
+foreign({ "owner" }, "token", "id", "identifier", "identity", "value")
+foreign({ "url" }, "host", "port", "password", "auth", "user", "username", "db", "database",
+  "socket",
+  "address", "redis")
+foreign({ "servers", "url" }, "hosts", "nodes", "masters", "startupnodes")
+foreign({ "prefix" }, "keyprefix", "namespace")
+foreign({ "abort_on_loss" }, "abort", "abortonlost")
+foreign({ "tls" }, "ssl")
+
+-- Where an option belongs that is given to something else.
+local HOME = {}
+
+local function home(function_name, ...)
+  for _, name in ipairs { ... } do HOME[name] = function_name end
+end
+
+home("client:with_lock and one_by_one:execute", "abort_on_loss")
+home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "sync", "prefix", "driver",
+  "grant_lease",
+  "connect_timeout", "command_timeout", "sentinel_user", "sentinel_password")
+home("client:lock", "owner", "watchdog", "on_lost", "interruptible", "deadlock_check")
+home("client:lock, client:mutex, client:with_lock and client:one_by_one", "keep")
+home("client:one_by_one", "queue")
+home("client:idempotent", "info", "delete_key", "replay", "fingerprint", "keep_on_error")
+
+-- One row of the table of distances. A step adds, drops or changes a letter, or swaps two
+-- neighbours.
+local function next_row(a, b, i, row, above)
+  local new = { [0] = i }
+  for j = 1, #b do
+    local same = a:byte(i) == b:byte(j)
+    new[j] = math.min(row[j - 1] + (same and 0 or 1), row[j] + 1, new[j - 1] + 1)
+    local swapped = above and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j)
+    if swapped then new[j] = math.min(new[j], above[j - 2] + 1) end
+  end
+  return new
+end
+
+local function distance(a, b)
+  local above, row = nil, {}
+  for j = 0, #b do row[j] = j end
+  for i = 1, #a do above, row = row, next_row(a, b, i, row, above) end
   return row[#b]
 end
 
-local function nearest(name, known)
-  local best, best_distance
+-- The name in `known`, a table by names, that `name` is a misspelling of: one letter of up to four,
+-- two of more.
+function options.nearest(name, known)
+  if #name > 64 then return nil end
+  local best, best_distance = nil, #name < 3 and 0 or #name < 5 and 1 or 2
   for candidate in pairs(known) do
     local d = distance(name, candidate)
-    if not best or d < best_distance or (d == best_distance and candidate < best) then
+    if d < best_distance or d == best_distance and (not best or candidate < best) then
       best, best_distance = candidate, d
     end
   end
   return best
 end
 
--- Raises unless `value` passes; `what` names the function, `name` the argument; `level` as error's, for the caller.
+local function foreign_names(name, known)
+  local list = {}
+  for _, ours in ipairs(FOREIGN[name:lower():gsub("[_-]", "")] or {}) do
+    if known[ours] then list[#list + 1] = ('"%s"'):format(ours) end
+  end
+  return #list > 0 and table.concat(list, " or ")
+end
+
+-- → the end of the message about an unknown option
+local function hint(name, known)
+  if type(name) ~= "string" then return "" end
+  local likely = foreign_names(name, known)
+  local near = not likely and options.nearest(name, known)
+  likely = likely or near and ('"%s"'):format(near)
+  return likely and (", did you mean %s?"):format(likely) or ""
+end
+
+-- Raises unless `value` passes; `what` names the function, `name` the argument; `level` as error's,
+-- for the caller.
 function options.argument(value, check, what, name, level)
-  local wrong = check(value)
-  if wrong then error(("%s: %s must be %s, not %s"):format(what, name, wrong, shown(value)), level + 1) end
+  local wrong, place, found = check(value)
+  if wrong then
+    error(("%s: %s%s must be %s, not %s"):format(what, name, place or "", wrong, found
+      or shown(value)), level + 1)
+  end
   return value
 end
 
@@ -176,19 +302,30 @@ function options.table(given, known, what, level)
   given = settled(given, known)
   for name, value in pairs(given) do
     local check = known[name]
-    if not check then
-      local hint = type(name) == "string" and (', did you mean "%s"?'):format(nearest(name, known)) or ""
-      error(("%s: unknown option %s%s"):format(what, shown(name), hint), level + 1)
+    if not check and HOME[name] then
+      error(("%s: %s is an option of %s"):format(what, shown(name), HOME[name]), level + 1)
+    elseif not check then
+      error(("%s: unknown option %s%s"):format(what, shown(name), hint(name, known)), level + 1)
     end
     options.argument(value, check, what, name, level + 1)
   end
   return given
 end
 
--- Raises unless `self` is userdata of this type: a method called with `.` for `:`.
-function options.self(self, type_table, what, level)
-  if type(self) == "userdata" and getmetatable(self) == type_table.__metatable then return end
-  error(("%s: call it with a colon on a %s, not on %s"):format(what, type_table.__name, shown(self)), level + 1)
+-- Raises when a function of `module` was called with a colon: `first` is its first argument.
+function options.no_colon(first, module, what, level)
+  if first == module then
+    error(what .. ": call it with a dot, a colon passes the module itself", level + 1)
+  end
+end
+
+-- Raises unless `self` is of this class, a table or the metatable of userdata: a method called with
+-- `.` for `:`.
+function options.self(self, class, what, level)
+  local own = getmetatable(self)
+  if own == class or own and own == class.__metatable and type(self) == "userdata" then return end
+  error(("%s: call it with a colon on a %s, not on %s"):format(what, class.__name, shown(self)),
+    level + 1)
 end
 
 return options

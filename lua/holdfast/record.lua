@@ -1,5 +1,5 @@
--- Writes a list of results as text and reads it back: nil, booleans, numbers, strings, and tables of these without
--- metatables and cycles.
+-- Writes a list of results as text and reads it back: nil, booleans, numbers, strings, and tables
+-- of these without metatables and cycles.
 --
 --   N | T | F | D<number>; | S<size>:<bytes> | { key value … }
 
@@ -20,7 +20,8 @@ local function write_table(value, out, depth)
 end
 
 local function write_number(value, out)
-  local text = math.type and math.type(value) == "integer" and ("%d"):format(value) or ("%.17g"):format(value)
+  local text = math.type and math.type(value) == "integer" and ("%d"):format(value)
+    or ("%.17g"):format(value)
   out[#out + 1] = "D" .. text .. ";"
   return value == value and value ~= math.huge and value ~= -math.huge
 end

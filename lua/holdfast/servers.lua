@@ -9,21 +9,38 @@ local servers = {}
 
 servers.mode = options.one_of("quorum", "shards")
 
-local function check_entry(value)
-  if type(value) == "string" then return true end
-  if type(value) ~= "table" or type(value.url) ~= "string" then return false end
-  local weight, name = value.weight or 1, value.name or "name"
-  if type(weight) ~= "number" or weight % 1 ~= 0 or weight < 1 or weight > MOST_WEIGHT then return false end
-  if type(name) ~= "string" or #name == 0 or #name > 255 or name:find("\0", 1, true) then return false end
-  for option in pairs(value) do
-    if option ~= "url" and option ~= "weight" and option ~= "name" then return false end
+local function check_url(value)
+  if type(value) ~= "string" then return "a URL" end
+end
+
+local function check_weight(value)
+  local fits = type(value) == "number" and value % 1 == 0 and value >= 1 and value <= MOST_WEIGHT
+  if not fits then return "a whole number from 1 to 100" end
+end
+
+local function check_name(value)
+  if type(value) ~= "string" or value == "" or #value > 255 or value:find("\0", 1, true) then
+    return "a string of 1 to 255 bytes without NUL"
   end
-  return true
+end
+
+local ENTRY = "a URL or { url = , weight = , name = }"
+local known = { url = check_url, weight = check_weight, name = check_name }
+
+local function check_entry(value)
+  if type(value) == "string" then return end
+  if type(value) ~= "table" then return ENTRY end
+  for name in pairs(value) do
+    if not known[name] then return ENTRY, "", "a table with the field " .. options.shown(name) end
+  end
+  for name, check in pairs(known) do
+    local wrong = (name == "url" or value[name] ~= nil) and check(value[name])
+    if wrong then return wrong, "." .. name, options.shown(value[name]) end
+  end
 end
 
 function servers.check(value)
-  if options.is_list(value, MOST.shards, check_entry) then return end
-  return "a list of 1 to 32 URLs; of shards 1 to 64, also as { url = , weight = 1 to 100, name = }"
+  return options.list(value, MOST.shards, "a list of 1 to 32 URLs; of shards 1 to 64", check_entry)
 end
 
 -- What is wrong with these options together, nil: nothing.
@@ -34,14 +51,36 @@ function servers.check_together(given)
   if mode and not list then return "mode is for servers, which are missing" end
   if given.restart_guard and mode ~= "quorum" then return 'restart_guard is for mode = "quorum"' end
   if given.sync and mode == "quorum" then return 'sync is not for mode = "quorum"' end
-  if list and #list > MOST[mode] then return ("at most %d servers of a %s"):format(MOST[mode], mode) end
+  if list and #list > MOST[mode] then
+    return ("at most %d servers of a %s"):format(MOST[mode], mode)
+  end
   local names = {}
   for _, each in ipairs(list or {}) do
-    if type(each) == "table" and mode ~= "shards" then return 'weight and name are for mode = "shards"' end
+    if type(each) == "table" and mode ~= "shards" then
+      return 'weight and name are for mode = "shards"'
+    end
     local name = type(each) == "table" and each.name
     if name and names[name] then return ("two servers are named %q"):format(name) end
     if name then names[name] = true end
   end
+end
+
+-- The URLs in a text, between commas and spaces.
+function servers.split(text)
+  local list = {}
+  for url in text:gmatch("[^,%s]+") do list[#list + 1] = url end
+  return list
+end
+
+local function variable(name)
+  local value = os.getenv(name)
+  return value ~= "" and value or nil
+end
+
+-- What the environment says, where an empty variable counts as none: { url = text or nil, servers =
+-- text or nil }.
+function servers.environment()
+  return { url = variable("HOLDFAST_URL"), servers = variable("HOLDFAST_SERVERS") }
 end
 
 -- For core.client.new: the URLs, weights and names (false: none) in lists.
@@ -49,7 +88,8 @@ function servers.lists(given)
   local lists = { urls = {}, weights = {}, names = {} }
   for i, each in ipairs(given) do
     local entry = type(each) == "table" and each or { url = each }
-    lists.urls[i], lists.weights[i], lists.names[i] = entry.url, entry.weight or 1, entry.name or false
+    lists.urls[i], lists.weights[i], lists.names[i] = entry.url, entry.weight or 1, entry.name
+      or false
   end
   return lists
 end

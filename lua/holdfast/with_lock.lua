@@ -1,5 +1,6 @@
 -- Runs a function under a lock: acquire, call, release, whatever happens in between.
 
+local compat = require "holdfast.compat"
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
@@ -17,36 +18,70 @@ for name, check in pairs(locks.options) do
   with_lock.options[name] = check
 end
 
-local function lost(message, ...)
-  return nil, message, "lost", { n = select("#", ...), ... }
+-- What the caller gets for fn's results: true for none, so that assert and if tell success.
+function with_lock.results(...)
+  if select("#", ...) == 0 then return true end
+  return ...
 end
 
--- After fn: its error goes on as it is, its results only if the lock was held to the end.
+local function unprotected(message, code, ...)
+  return nil, message, code, { n = select("#", ...), ... }
+end
+
+-- Why fn's results are not to be trusted: message, code. A release that did not reach the server is
+-- no reason, nor is one that found nothing because fn had released the lock itself.
+local function doubt(lock, reason, message, code)
+  if code == "lost" or code == "conflict" then return message, code end
+  if reason then return "lost: " .. reason, "lost" end
+  if code == "not_held" and raw.balance(lock) > 0 then return message, code end
+end
+
 local function finish(lock, ran, ...)
   local reason = raw.lost(lock)
   local _, message, code = raw.release(lock)
   loss.tell()
   if not ran then
     local err = ...
-    if loss.is_abort(err, lock) then return nil, message or tostring(err), "lost" end
-    error(err, 0)
+    if not loss.is_abort(err, lock) then error(err, 0) end
+    return nil, code == "lost" and message or tostring(err), "lost"
   end
-  if reason or code == "lost" then return lost(message or "lost: " .. reason, ...) end
-  return ...
+  message, code = doubt(lock, reason, message, code)
+  if code then return unprotected(message, code, ...) end
+  return with_lock.results(...)
 end
 
-local function call(fn, lock, ...)
-  return xpcall(fn, traceback.keep, lock, ...)
+local function call(fn, ...)
+  return compat.xpcall(fn, traceback.keep, ...)
+end
+
+local guarded -- run(...), which also calls abandon(lock) when the coroutine is closed
+if _VERSION >= "Lua 5.4" then
+  guarded = require "holdfast.closing"
+else
+  function guarded(_, _, run, ...) return run(...) end
+end
+
+-- xpcall(fn, …, ...). A coroutine that is closed meanwhile calls abandon(lock).
+function with_lock.guarded(abandon, lock, fn, ...)
+  return guarded(abandon, lock, call, fn, ...)
+end
+
+-- The same under the lock, which is released then.
+function with_lock.call(lock, fn, ...)
+  return guarded(raw.abandon, lock, call, fn, ...)
 end
 
 -- Runs fn(lock, ...) under a lock that was just acquired.
 function with_lock.run_held(lock, opts, fn, ...)
-  if opts.abort_on_loss then return finish(lock, loss.abort_on(lock, call, fn, lock, ...)) end
-  return finish(lock, call(fn, lock, ...))
+  if opts.abort_on_loss then
+    return finish(lock, loss.abort_on(lock, with_lock.call, lock, fn, lock, ...))
+  end
+  return finish(lock, with_lock.call(lock, fn, lock, ...))
 end
 
 -- The lock is fresh, `opts` and `fn` are checked.
 function with_lock.run(lock, opts, fn, ...)
+  if opts.abort_on_loss then driver.check_hooks(lock) end
   loss.tell()
   local acquired, message, code = raw.acquire(lock)
   if not acquired then return nil, message, code end

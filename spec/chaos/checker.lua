@@ -1,13 +1,17 @@
--- Was it a lock? Rules for the history of a chaos run (spec/chaos/history.lua); `docs/proof.md` states them in words.
+-- Was it a lock? Rules for the history of a chaos run (spec/chaos/history.lua); `docs/proof.md`
+-- states them in words.
 --
---   order      there is an order of all operations on a key, each between its call and its answer, that the model of
---              the lock (spec/chaos/model.lua) can follow
+--   order      there is an order of all operations on a key, each between its call and its answer,
+--              that the model of the lock (spec/chaos/model.lua) can follow
 --   exclusion  no two owners were locally valid at one moment
 --   token      a hold that began after another had begun has the higher token
---   fence      the store has accepted no older token after a newer one, and refused nobody who held the lock
---   bound      every call came back in time, for as long as its process ran
---   unnoticed  where only a minority of the servers had faults, nobody who wanted a lock was told of them, unless the
---              others took their time. (Who holds one may be: a hold can stand on a bare majority for a while.)
+--   fence      the store has accepted no older token after a newer one, and refused nobody who held
+--              the lock
+--   bound      every call of ours came back in time, for as long as its process ran
+--   unnoticed  where only a minority of the servers had faults, nobody who wanted a lock was told
+--              of them, unless the others took their time. (A holder may be told: its hold can
+--              stand on a bare majority for a while.)
+--   kept       where only slots moved, and every hold is renewed, nobody lost one
 
 local model = require "spec.chaos.model"
 
@@ -33,15 +37,17 @@ local function effect_of(op)
     return "forget", result ~= "true"
   end
   if op.what == "look" then return result == "false" and "free" or nil end
-  if (result == "lost" or result == "not_held") and LOSING[op.what] then return op.count > 0 and "lost" or nil end
+  if (result == "lost" or result == "not_held") and LOSING[op.what] then
+    return op.count > 0 and "lost" or nil
+  end
   if op.what ~= "drop" and (result == "ok" or result == "true") then return op.what end
   if op.what == "drop" or op.what == "release" and op.count == 1 then return "drop", true end
   if op.what == "release" and op.count > 1 and result then return "drop" end
   if op.what == "extend" and op.count > 0 then return "doubt", result == nil end
 end
 
--- What may or may not have happened is bound to its hold, and stays open until that is over. Where there is no such
--- bond it is open for as long as a fault can hold it up.
+-- What may or may not have happened is bound to its hold, and stays open until that is over. Where
+-- there is no such bond it is open for as long as a fault can hold it up.
 local function leave_open(op)
   if op.what ~= "force" and op.owner ~= "shared" then
     op.finish = huge
@@ -51,8 +57,8 @@ local function leave_open(op)
   end
 end
 
--- Gives the operations on one key their effects, and those that speak of a hold its token. An acquire without a yes has
--- no effect that any of the others could show.
+-- Gives the operations on one key their effects, and those that speak of a hold its token. An
+-- acquire without a yes has no effect that any of the others could show.
 local function prepare(ops, grant)
   local tokens, list = {}, {}
   for _, op in ipairs(ops) do
@@ -123,7 +129,8 @@ local function answer(configurations, pending, op, now)
     local state, done = reached[at].state, reached[at].done
     for _, other in ipairs(pending) do
       for _, after in ipairs(not done[other.number] and model.apply(state, other, now) or {}) do
-        if other == op then add(result, after, done) else add(reached, after, changed(done, other.number, true)) end
+        if other == op then add(result, after, done) else add(reached, after,
+          changed(done, other.number, true)) end
       end
     end
     at = at + 1
@@ -132,10 +139,13 @@ local function answer(configurations, pending, op, now)
   return result
 end
 
--- Those without an answer that can have no effect any more: their hold is over in every configuration.
+-- Those without an answer that can have no effect any more: their hold is over in every
+-- configuration.
 local function drop_outdated(pending, configurations)
   local least = huge
-  for _, each in ipairs(configurations) do least = min(least, each.state.token or each.state.last + 1) end
+  for _, each in ipairs(configurations) do
+    least = min(least, each.state.token or each.state.last + 1)
+  end
   for i = #pending, 1, -1 do
     local op = pending[i]
     if op.maybe and op.of and op.of < least then
@@ -153,7 +163,8 @@ end
 
 local function state_in_words(state, origin)
   if not state.owner then return ("free, last token %.0f"):format(state.last) end
-  return ("%s x%d, token %.0f, valid until %.3f or longer"):format(state.owner, state.count or 0, state.token,
+  return ("%s x%d, token %.0f, valid until %.3f or longer"):format(state.owner, state.count or 0,
+    state.token,
     state.valid - origin)
 end
 
@@ -186,7 +197,8 @@ end
 
 local ENDS = { release = true, drop = true, extend = true, force = true }
 
--- When each owner was surely valid: from a claim's reading to its end, or to the next call that may end it.
+-- When each owner was surely valid: from a claim's reading to its end, or to the next call that may
+-- end it.
 local function intervals_of(ops)
   local next_end, list = {}, {}
   for i = #ops, 1, -1 do
@@ -205,7 +217,8 @@ end
 local function is_excused(claim, losses, leases)
   local lease = leases[claim.owner]
   for _, loss in ipairs(losses) do
-    if claim.start <= loss.stop + lease and loss.start <= claim.valid and claim.valid <= loss.stop + lease then
+    if claim.start <= loss.stop + lease and loss.start <= claim.valid and claim.valid <= loss.stop
+        + lease then
       return true
     end
   end
@@ -215,7 +228,9 @@ end
 local function longest_leases(ops)
   local leases = {}
   for _, op in ipairs(ops) do
-    if op.owner then leases[op.owner] = max(leases[op.owner] or op.grant, op.lease or 0, op.seconds or 0) end
+    if op.owner then
+      leases[op.owner] = max(leases[op.owner] or op.grant, op.lease or 0, op.seconds or 0)
+    end
   end
   return leases
 end
@@ -234,7 +249,8 @@ local function check_exclusion(ops)
     for owner, other in pairs(open) do
       if other.to <= mine.from then
         open[owner] = nil
-      elseif owner ~= mine.op.owner and not is_excused(other.op, losses, leases) and not is_excused(mine.op, losses, leases) then
+      elseif owner ~= mine.op.owner and not is_excused(other.op, losses, leases)
+          and not is_excused(mine.op, losses, leases) then
         return {
           rule = "exclusion", at = mine.from, op = mine.op, other = other.op,
           text = ("%s and %s both hold it"):format(owner, mine.op.owner),
@@ -251,7 +267,9 @@ end
 local function check_tokens(ops)
   local takes = {}
   for _, op in ipairs(ops) do
-    if op.what == "acquire" and op.result == "ok" and op.owner ~= "shared" and op.holds == 1 then takes[#takes + 1] = op end
+    if op.what == "acquire" and op.result == "ok" and op.owner ~= "shared" and op.holds == 1 then
+      takes[#takes + 1] = op
+    end
   end
   table.sort(takes, function(a, b) return a.stop < b.stop end)
   local starts, highest, at = {}, nil, 1
@@ -293,8 +311,10 @@ local function check_writes(ops)
     local owner = op.owner
     if op.what == "write" then
       refused[owner] = op.accepted == 0 and owner ~= "shared" and op or nil
-    elseif op.what == "claim" and refused[owner] and refused[owner].token == op.token and not is_excused(op, losses, leases) then
-      return { rule = "fence", at = op.stop, op = op, other = refused[owner], text = "the store refused the holder's write" }
+    elseif op.what == "claim" and refused[owner] and refused[owner].token == op.token
+        and not is_excused(op, losses, leases) then
+      return { rule = "fence", at = op.stop, op = op, other = refused[owner],
+        text = "the store refused the holder's write" }
     elseif owner and op.what ~= "claim" then
       refused[owner] = nil
     end
@@ -317,7 +337,8 @@ local function check_bounds(ops, pauses, finished, timeout)
     local is_open = op.stop == huge
     local took = is_open and 0 or op.stop - op.start - paused(op, pauses)
     local bound = max(op.wait or 0, timeout) + timeout + LEAVE + SLACK
-    if op.what ~= "fault" and op.what ~= "forget" and (took > bound or is_open and finished[op.by]) then
+    if op.what ~= "fault" and op.what ~= "forget" and not op.theirs
+        and (took > bound or is_open and finished[op.by]) then
       return {
         rule = "bound", at = min(op.stop, op.start + 100), op = op,
         text = is_open and "it never came back" or ("it took %.1f s"):format(took),
@@ -328,9 +349,20 @@ end
 
 local function check_unnoticed(ops, pauses)
   for _, op in ipairs(ops) do
-    local is_first = op.what == "acquire" and tonumber(op.count) == 0 and op.stop - op.start < PROMPT
-    if is_first and (op.result == "unreachable" or op.result == "no_quorum") and paused(op, pauses) == 0 then
-      return { rule = "unnoticed", at = op.stop, op = op, text = "a minority of the servers was enough to stop an acquire" }
+    local is_first = op.what == "acquire" and tonumber(op.count) == 0 and op.stop
+      - op.start < PROMPT
+    if is_first and (op.result == "unreachable" or op.result == "no_quorum")
+        and paused(op, pauses) == 0 then
+      return { rule = "unnoticed", at = op.stop, op = op,
+        text = "a minority of the servers was enough to stop an acquire" }
+    end
+  end
+end
+
+local function check_kept(ops)
+  for _, op in ipairs(ops) do
+    if op.result == "lost" then
+      return { rule = "kept", at = op.stop, op = op, text = "a hold was lost while slots moved" }
     end
   end
 end
@@ -362,8 +394,10 @@ local function by_key(ops)
   return keys, names
 end
 
--- run: { ops, log = of the store, grant, timeout, pauses = { name = { { from, to } } }, finished = { name = true },
---   unnoticed = true: only a minority of the servers had faults }
+-- run: { ops, log = of the store, grant, timeout, pauses = { name = { { from, to } } }, finished =
+-- { name = true },
+--   unnoticed = true: only a minority of the servers had faults,
+--   kept = true: nothing but slots that moved }
 -- → list of { rule, text, at, key, op, other }, empty: it was a lock
 function checker.check(run)
   local found = {}
@@ -385,6 +419,7 @@ function checker.check(run)
   note(check_store_log(run.log or {}))
   note(check_bounds(run.ops, run.pauses or {}, run.finished or {}, run.timeout))
   if run.unnoticed then note(check_unnoticed(run.ops, run.pauses or {})) end
+  if run.kept then note(check_kept(run.ops)) end
   return found
 end
 

@@ -2,10 +2,12 @@
 --
 --   call id=7 at=12.500001 by=w1 what=acquire key=a owner=w1.2 ...    before an operation
 --   done id=7 at=12.523456 result=ok token=... ...                    after it
---   seen id=8 from=12.523470 at=12.523480 by=w1 what=claim ...        something that changes nothing, in one line
+--   seen id=8 from=12.523470 at=12.523480 by=w1 what=claim ...        something that changes
+--     nothing, in one line
 --
--- Times are seconds of the monotonic clock that all processes of a host share. Each line is one write to a file opened
--- for appending: a kill loses at most the answer of the call under way, which then stays open. Values hold no spaces.
+-- Times are seconds of the monotonic clock that all processes of a host share. Each line is one
+-- write to a file opened for appending: a kill loses at most the answer of the call under way,
+-- which then stays open. Values hold no spaces.
 
 local sys = require "spec.support.sys"
 
@@ -39,7 +41,8 @@ end
 -- → id
 function Writer:call(fields)
   self.last = self.last + 1
-  self.file:write(("call id=%d at=%.6f by=%s %s\n"):format(self.last, sys.now(), self.name, words(fields)))
+  self.file:write(("call id=%d at=%.6f by=%s %s\n"):format(self.last, sys.now(), self.name,
+    words(fields)))
   return self.last
 end
 
@@ -50,21 +53,25 @@ end
 -- from: when it was begun to look at
 function Writer:seen(from, fields)
   self.last = self.last + 1
-  self.file:write(("seen id=%d from=%.6f at=%.6f by=%s %s\n"):format(self.last, from, sys.now(), self.name,
+  self.file:write(("seen id=%d from=%.6f at=%.6f by=%s %s\n"):format(self.last, from, sys.now(),
+    self.name,
     words(fields)))
 end
 
 -- ---- reading ----
 
 local NUMBERS = {
-  id = true, at = true, from = true, wait = true, lease = true, token = true, holds = true, valid = true, grant = true,
+  id = true, at = true, from = true, wait = true, lease = true, token = true, holds = true,
+  valid = true, grant = true, kept = true,
   seconds = true, accepted = true,
 }
 
 local function parse(line)
   local kind = line:match("^%a+")
   local fields = {}
-  for name, value in line:gmatch("(%a+)=(%S*)") do fields[name] = NUMBERS[name] and tonumber(value) or value end
+  for name, value in line:gmatch("(%a+)=(%S*)") do
+    fields[name] = NUMBERS[name] and tonumber(value) or value
+  end
   return kind, fields
 end
 
@@ -80,7 +87,8 @@ function history.parse(text, ops)
         if name ~= "at" then op[name] = value end
       end
     else
-      fields.start, fields.stop = fields.from or fields.at, kind == "seen" and fields.at or math.huge
+      fields.start, fields.stop = fields.from or fields.at, kind == "seen" and fields.at
+        or math.huge
       fields.at, fields.from = nil, nil
       ops[#ops + 1] = fields
       calls[fields.id] = fields
@@ -106,11 +114,14 @@ end
 
 -- ---- in words ----
 
-local SHOWN = { "key", "owner", "wait", "lease", "seconds", "token", "holds", "valid", "accepted", "reason", "how", "place" }
+local SHOWN = { "key", "owner", "wait", "lease", "seconds", "token", "holds", "valid", "accepted",
+  "reason", "how", "place" }
 
 local function shown(name, value, origin)
   if name == "valid" then return ("valid until %.3f"):format(value - origin) end
-  if name == "key" or name == "owner" or name == "how" or name == "place" then return tostring(value) end
+  if name == "key" or name == "owner" or name == "how" or name == "place" then
+    return tostring(value)
+  end
   return name .. " " .. text_of(value)
 end
 
@@ -121,7 +132,8 @@ function history.describe(op, origin)
     if op[name] ~= nil then parts[#parts + 1] = shown(name, op[name], origin) end
   end
   local stop = op.stop < math.huge and ("%9.3f"):format(op.stop - origin) or "     open"
-  return ("%9.3f %s  %-6s %-9s %s%s"):format(op.start - origin, stop, op.by, op.what, table.concat(parts, ", "),
+  return ("%9.3f %s  %-6s %-9s %s%s"):format(op.start - origin, stop, op.by, op.what,
+    table.concat(parts, ", "),
     op.result and " -> " .. op.result or "")
 end
 

@@ -1,19 +1,22 @@
--- An owner-aware reentrant mutex with fences and leases, for one key, as a state that operations change.
+-- An owner-aware reentrant mutex with fences and leases, for one key, as a state that operations
+-- change.
 --
--- A state: the holder as far as it is surely one (owner, token, count), `valid`: until then nobody else can have it,
--- `lease`: the longest that it may run for, `last`: the last token, `now`: no operation takes effect before, and the
--- ghosts: owners whose lock the server has lost without their knowledge.
+-- A state: the holder as far as it is surely one (owner, token, count), `valid`: until then nobody
+-- else can have it, `lease`: the longest that it may run for, `last`: the last token, `now`: no
+-- operation takes effect before, and the ghosts: owners whose lock the server has lost without
+-- their knowledge.
 --
--- An operation is one of the history's, with its `effect`, `of`: the token of the hold that it speaks of, `grant`: the
--- grant lease.
+-- An operation is one of the history's, with its `effect`, `of`: the token of the hold that it
+-- speaks of, `grant`: the grant lease, `kept`: it may be lent with what is left of a lease.
 --
--- apply(state, op, by) → the states after op took effect at some time up to `by`; none: it cannot have. States are
--- never changed. What each operation asks for and does stands with its function; an owner that all processes share has
--- no count, because its processes do not know each other's.
+-- apply(state, op, by) → the states after op took effect at some time up to `by`; none: it cannot
+-- have. States are never changed. What each operation asks for and does stands with its function;
+-- an owner that all processes share has no count, because its processes do not know each other's.
 
 local max, min = math.max, math.min
 
 local MARGIN = 0.002
+local LEFT = 1 / 4 -- of a lease, at least, when a kept lock is lent
 
 local model = {}
 
@@ -51,7 +54,8 @@ function model.key(state)
     if ghost then ghosts[#ghosts + 1] = ("%s:%.0f:%.6f"):format(owner, ghost.token, ghost.valid) end
   end
   table.sort(ghosts)
-  return ("%s|%.0f|%d|%.6f|%.6f|%.0f|%.6f|%s"):format(state.owner or "", state.token or 0, state.count or 0,
+  return ("%s|%.0f|%d|%.6f|%.6f|%.0f|%.6f|%s"):format(state.owner or "", state.token or 0,
+    state.count or 0,
     state.valid or 0, state.lease or 0, state.last, state.now, table.concat(ghosts, ","))
 end
 
@@ -67,7 +71,8 @@ local function ghost_of(state, op)
   return ghost and (is_shared(op) or ghost.token == op.of) and ghost or nil
 end
 
--- The server does not know the holder any more, but the holder may go on to believe in it for what its lease had left.
+-- The server does not know the holder any more, but the holder may go on to believe in it for what
+-- its lease had left.
 local function forget(state, by)
   if not state.owner then return state end
   local ghost = { token = state.token, valid = by + state.lease }
@@ -79,23 +84,33 @@ local apply = {}
 local function enter_again(state, op)
   if not is_shared(op) and op.holds ~= state.count + 1 then return {} end
   return { with(state, {
-    count = op.holds, valid = max(state.valid, model.lease_end(op.start, op.lease)), lease = max(state.lease, op.lease),
+    count = op.holds, valid = max(state.valid, model.lease_end(op.start, op.lease)),
+    lease = max(state.lease, op.lease),
   }) }
 end
 
--- Entered again: the same token and one hold more. Or anew: a higher token, and nobody can be in it any more.
+-- Until it is confirmed.
+local function first_lease(op)
+  return min(op.lease, op.grant) * (op.kept and LEFT or 1)
+end
+
+-- Entered again: the same token and one hold more. Or anew: a higher token, and nobody can be in it
+-- any more.
 function apply.acquire(state, op, by)
   if state.owner == op.owner and state.token == op.token then return enter_again(state, op) end
   local is_new = op.token > state.last and (is_shared(op) or op.holds == 1)
   local is_over = not state.owner or by >= state.valid
   if not is_new or not is_over then return {} end
   return { with(without_ghost(state, op.owner), {
-    owner = op.owner, token = op.token, last = op.token, count = op.holds, lease = max(op.lease, op.grant),
-    valid = model.lease_end(op.start, min(op.lease, op.grant)), now = max(state.now, state.valid or 0),
+    owner = op.owner, token = op.token, last = op.token, count = op.holds,
+    lease = max(op.lease, op.grant),
+    valid = model.lease_end(op.start, first_lease(op)),
+    now = max(state.now, state.valid or 0),
   }) }
 end
 
--- One hold less, of an owner that has it. A ghost's release that had to be sent twice finds nothing, and counts.
+-- One hold less, of an owner that has it. A ghost's release that had to be sent twice finds
+-- nothing, and counts.
 function apply.release(state, op)
   if ghost_of(state, op) then return { without_ghost(state, op.owner) } end
   if not is_holder(state, op) then return {} end
@@ -110,9 +125,18 @@ function apply.drop(state, op)
   return apply.release(state, op)
 end
 
+-- An extend that may have been carried out, with this lease, and need not have been: the shorter of
+-- the two counts.
+local function shortest(state, op)
+  return min(state.valid, model.lease_end(op.start, op.seconds))
+end
+
 -- Told that it is lost: not before it can be.
 function apply.lost(state, op, by)
-  if not is_shared(op) and is_holder(state, op) and by < state.valid then return {} end
+  if not is_shared(op) and is_holder(state, op) then
+    if op.what == "extend" then state = with(state, { valid = shortest(state, op) }) end
+    if by < state.valid then return {} end
+  end
   return { without_ghost(state, op.owner) }
 end
 
@@ -123,15 +147,14 @@ end
 function apply.extend(state, op)
   if not is_holder(state, op) then return {} end
   local valid = model.lease_end(op.start, op.seconds)
-  return { with(state, { valid = is_shared(op) and min(state.valid, valid) or valid, lease = max(state.lease, op.seconds) }) }
+  return { with(state, { valid = is_shared(op) and min(state.valid, valid) or valid,
+    lease = max(state.lease, op.seconds) }) }
 end
 
 -- An extension without an answer: believed in for the shorter of the two.
 function apply.doubt(state, op)
   if not is_holder(state, op) then return op.maybe and {} or { state } end
-  return { with(state, {
-    valid = min(state.valid, model.lease_end(op.start, op.seconds)), lease = max(state.lease, op.seconds),
-  }) }
+  return { with(state, { valid = shortest(state, op), lease = max(state.lease, op.seconds) }) }
 end
 
 -- "It is mine until op.valid."

@@ -1,6 +1,6 @@
--- What goes wrong in a chaos run, and when: a schedule that follows from a seed, carried out on a world of workers and
--- servers, with a proxy between each two of them. The first `plan.faulty` servers have faults, and so have the ways to
--- them; the others have none.
+-- What goes wrong in a chaos run, and when: a schedule that follows from a seed, carried out on a
+-- world of workers and servers, with a proxy between each two of them. The first `plan.faulty`
+-- servers have faults, and so have the ways to them; the others have none.
 --
 -- Every fault ends by itself or is ended after a while. Faults of one kind of target may overlap.
 
@@ -14,13 +14,24 @@ local nemesis = {}
 local FAULTS = {
   { "stop_worker", 14, 0.1, 2.5 }, { "kill_worker", 7, 0.02, 0.6 },
   { "cut_network", 10, 0.1, 2 }, { "cut_up", 6, 0.1, 1.5 }, { "cut_down", 8, 0.1, 1.5 },
-  { "lose_up", 5, 0.1, 1 }, { "lose_down", 6, 0.1, 1 }, { "delay", 6, 0.3, 2 }, { "chunk", 4, 0.3, 2 },
-  { "cut_reply", 8, 0, 0 }, { "cut_request", 5, 0, 0 }, { "reset", 6, 0, 0 }, { "refuse", 4, 0.1, 1 },
+  { "lose_up", 5, 0.1, 1 }, { "lose_down", 6, 0.1, 1 }, { "delay", 6, 0.3, 2 },
+  { "chunk", 4, 0.3, 2 },
+  { "cut_reply", 8, 0, 0 }, { "cut_request", 5, 0, 0 }, { "reset", 6, 0, 0 },
+  { "refuse", 4, 0.1, 1 },
+  { "late", 6, 0.1, 1.2 },
   { "stop_server", 6, 0.05, 1.2 }, { "pause_clients", 4, 0.05, 0.6 }, { "kill_clients", 5, 0, 0 },
   { "kill_listeners", 4, 0, 0 }, { "flush_scripts", 3, 0, 0 }, { "restart", 3, 0.05, 0.5 },
 }
 local FLUSH, RESTART_EMPTY = { "flush", 8, 0, 0 }, { "restart_empty", 4, 0.05, 0.4 }
 local LOSSES = { loses = { FLUSH, RESTART_EMPTY }, minority = { RESTART_EMPTY } }
+-- Of Sentinels and clusters.
+local MOVES = {
+  sentinel = { { "fail_over", 10, 2, 5 }, { "stop_replica", 14, 0.1, 0.6 } },
+  cluster = { { "move_slot", 20, 0, 0.8 }, { "promote", 8, 0, 0 } },
+  slots = { { "drain_slot", 10, 2.5, 4 } },
+}
+
+local PROMOTION = 5 -- seconds; a replica may have been refused
 
 local function wanted(list, names)
   if not names then return true end
@@ -40,21 +51,27 @@ local function pick(prng, faults)
   end
 end
 
+-- All have ended after plan.seconds.
 -- plan: of spec/chaos/round.lua → list of { at, what, worker, server, seconds, number }
 function nemesis.schedule(plan)
   local prng, list, faults = Prng.new(plan.seed + 500000), {}, {}
   for _, each in ipairs(FAULTS) do
     if wanted(each, plan.faults) then faults[#faults + 1] = each end
   end
-  for _, each in ipairs(LOSSES[plan.kind] or {}) do faults[#faults + 1] = each end
+  for _, kinds in ipairs { LOSSES, MOVES } do
+    for _, each in ipairs(kinds[plan.kind] or {}) do faults[#faults + 1] = each end
+  end
   local at = 0.3
   while at < plan.seconds do
-    local fault = pick(prng, faults)
-    list[#list + 1] = {
-      at = at, what = fault[1], worker = prng:range(1, plan.workers), server = prng:range(1, plan.faulty),
+    local kind = pick(prng, faults)
+    local fault = {
+      at = at, what = kind[1], worker = prng:range(1, plan.workers),
+      server = prng:range(1, plan.faulty),
       number = prng:range(1, 300),
-      seconds = prng:range(fault[3] * 1000, fault[4] * 1000) / 1000,
+      seconds = prng:range(kind[3] * 1000, kind[4] * 1000) / 1000,
     }
+    fault.seconds = math.min(fault.seconds, plan.seconds - at)
+    if fault.seconds >= kind[3] then list[#list + 1] = fault end
     at = at + prng:range(20, 600) / 1000
   end
   return list
@@ -100,12 +117,26 @@ on_proxy("cut_request", "cut", "up", "NUMBER")
 on_proxy("reset", "reset")
 on_proxy("refuse", "refuse")
 
--- One fault of a server at a time: what is told to a stopped one would wait.
+-- Requests wait; then the client is reset, and the server hears them behind the client's next
+-- connection.
+function begin.late(world, fault)
+  world.proxies[fault.worker][fault.server]:tell("stop", "up")
+end
+
+function finish.late(world, fault)
+  local between = world.proxies[fault.worker][fault.server]
+  between:tell("late", fault.number)
+  between:tell("go")
+end
+
+-- One fault of a server at a time, and none of one that is gone: what is told to a stopped one
+-- would wait.
 local function on_server(name, start, stop)
   begin[name] = function(world, fault)
-    if world.busy[fault.server] then return true end
+    local server = world.servers[fault.server]
+    if world.busy[fault.server] or server.hung or not server:is_running() then return true end
     world.busy[fault.server] = true
-    start(world.servers[fault.server], fault)
+    start(server, fault)
   end
   finish[name] = function(world, fault)
     if stop then stop(world.servers[fault.server]) end
@@ -115,22 +146,87 @@ end
 
 local function kill(server) server:kill("KILL") end
 
-on_server("stop_server", function(server) server:kill("STOP") end, function(server) server:kill("CONT") end)
+-- A Sentinel that makes a server a replica kills its clients, this one too.
+local function tell(server, ...)
+  return server:try_cli(...) or server:cli(...)
+end
+
+on_server("stop_server", function(server)
+  server:kill("STOP")
+end, function(server) server:kill("CONT") end)
 on_server("pause_clients", function(server, fault)
-  server:cli("CLIENT", "PAUSE", ("%.0f"):format(fault.seconds * 1000), fault.number % 2 == 0 and "ALL" or "WRITE")
+  tell(server, "CLIENT", "PAUSE", ("%.0f"):format(fault.seconds * 1000), fault.number % 2 == 0
+    and "ALL" or "WRITE")
 end)
-on_server("kill_clients", function(server) server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") end)
-on_server("kill_listeners", function(server) server:cli("CLIENT", "KILL", "TYPE", "pubsub") end)
-on_server("flush_scripts", function(server) server:cli("SCRIPT", "FLUSH") end)
+on_server("kill_clients", function(server)
+  tell(server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+end)
+on_server("kill_listeners", function(server) tell(server, "CLIENT", "KILL", "TYPE", "pubsub") end)
+on_server("flush_scripts", function(server) tell(server, "SCRIPT", "FLUSH") end)
 on_server("restart", kill, function(server) server:restart(true) end)
-on_server("flush", function(server) server:cli("FLUSHALL") end)
+on_server("flush", function(server) tell(server, "FLUSHALL") end)
 on_server("restart_empty", kill, function(server) server:restart(false) end)
+
+-- One change of a whole set at a time.
+local function on_set(name, start, stop)
+  begin[name] = function(world, fault)
+    if world.busy.set then return true end
+    fault.ending = start(world.set, fault, world)
+    if not fault.ending then return true end
+    world.busy.set = true
+  end
+  finish[name] = function(world, fault)
+    stop(world.set, fault.ending, fault)
+    world.busy.set = nil
+  end
+end
+
+-- The master dies, or hangs and comes back as one that does not know that it was replaced.
+on_set("fail_over", function(set, fault)
+  local master = set:is_settled() and set:master()
+  if not master then return nil end
+  if fault.number % 2 == 0 then master:kill("KILL") else set:hang(master) end
+  return master
+end, function(set, master, fault)
+  if fault.number % 2 == 0 then master:restart(true) else set:resume(master) end
+end)
+on_set("stop_replica", function(set)
+  local replica = set:is_settled() and set:replicas()[1]
+  if replica then set:hang(replica) end
+  return replica
+end, function(set, replica) set:resume(replica) end)
+local function begin_move(set, fault, world)
+  local keys = {}
+  for key in world.plan.keys:gmatch("%a") do keys[#keys + 1] = key end
+  local slot, masters = set:slot(keys[fault.number % #keys + 1]), set:masters()
+  local to = masters[fault.number % #masters + 1]
+  return to ~= set:owner(slot) and set:begin_move(slot, to)
+end
+
+local function finish_move(_, move) move:finish() end
+
+on_set("move_slot", begin_move, finish_move)
+-- All keys are at the new node, and the slot is not yet.
+on_set("drain_slot", function(set, fault, world)
+  local move = begin_move(set, fault, world)
+  process.wait_until(function() return not move or move:carry() == 0 end)
+  return move
+end, finish_move)
+on_set("promote", function(set, fault)
+  local master = set:masters()[fault.number % #set:masters() + 1]
+  local replica = set:replicas_of(master)[1]
+  return replica and replica:cli("CLUSTER", "FAILOVER") == "OK" and replica
+end, function(_, replica)
+  process.wait_until(function() return replica:cli("ROLE")[1] == "master" end, PROMOTION)
+end)
 
 local LOSES = { flush = true, restart_empty = true }
 local OF_WORKER = { stop_worker = true, kill_worker = true }
 local OF_SERVER = {
-  stop_server = true, pause_clients = true, kill_clients = true, kill_listeners = true, flush_scripts = true,
-  restart = true, flush = true, restart_empty = true,
+  stop_server = true, pause_clients = true, kill_clients = true, kill_listeners = true,
+  flush_scripts = true,
+  restart = true, flush = true, restart_empty = true, fail_over = true, stop_replica = true,
+  move_slot = true, drain_slot = true, promote = true,
 }
 
 local function target_of(world, fault)
@@ -143,7 +239,8 @@ end
 -- Whoever reads the history sees the faults in it; a loss of data is an operation on every key.
 local function note(world, fault)
   world.faults[#world.faults + 1] = {
-    what = LOSES[fault.what] and world.plan.kind == "loses" and "forget" or "fault", how = fault.what, by = "faults",
+    what = LOSES[fault.what] and world.plan.kind == "loses" and "forget" or "fault",
+    how = fault.what, by = "faults",
     start = fault.from, stop = sys.now(), place = target_of(world, fault), number = 0,
   }
 end
@@ -154,7 +251,9 @@ function nemesis.run(world, schedule)
   while at <= #schedule or #ends > 0 do
     table.sort(ends, function(a, b) return a.ends < b.ends end)
     local fault, is_end = schedule[at], false
-    if ends[1] and (not fault or ends[1].ends <= begun + fault.at) then fault, is_end = ends[1], true end
+    if ends[1] and (not fault or ends[1].ends <= begun + fault.at) then
+      fault, is_end = ends[1], true
+    end
     process.sleep(math.max(0, (is_end and fault.ends or begun + fault.at) - sys.now()))
     if is_end then
       table.remove(ends, 1)

@@ -2,8 +2,9 @@
  *
  *   proxy LISTEN SERVER CONTROL
  *
- * Each address is a TCP port of 127.0.0.1 (to listen, 0: any) or the path of a unix socket. It prints "ready PORT" once
- * it listens; PORT is 0 for a path. Commands come over CONTROL as lines, each answered by "ok" or "what?":
+ * Each address is a TCP port of 127.0.0.1 (to listen, 0: any) or the path of a unix socket. It
+ * prints "ready PORT" once it listens; PORT is 0 for a path. Commands come over CONTROL as lines,
+ * each answered by "ok" or "what?":
  *
  *   delay MS             of each byte, each way
  *   chunk BYTES          passes no more than that at a time, a millisecond apart; 0: as it comes
@@ -13,9 +14,12 @@
  *   cut WAY BYTES        after so many more bytes the connection that they belong to is reset
  *   refuse, accept       new connections
  *   reset                of all connections
+ *   late MS              resets all connections too, but what their clients had sent reaches the
+ * server that much later
  *
- * WAY is up (to the server), down or both. A connection that its client resets is reset at once, and what was still
- * under way of it is dropped, as no network delivers what its sender has taken back. */
+ * WAY is up (to the server), down or both. A connection that its client resets is reset at once,
+ * and what was still under way of it is dropped, as no network delivers what its sender has taken
+ * back. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -52,6 +56,7 @@ typedef struct stream {
     bool ended; /* no more comes */
     bool lost;  /* bytes were thrown away */
     bool hung;  /* the sender is gone; what it sent waits behind a stop */
+    bool gone;  /* the receiver is gone: what comes is thrown away */
     piece *first, *last;
     size_t queued;
 } stream;
@@ -107,7 +112,8 @@ static socklen_t parse_address(const char *text, struct sockaddr_storage *storag
 }
 
 static int new_socket(const char *address) {
-    int fd = socket(is_path(address) ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd =
+        socket(is_path(address) ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) die("socket");
     return fd;
 }
@@ -180,6 +186,7 @@ static void drop_pieces(stream *s) {
 static void end(connection *c, bool by_reset) {
     for (int way = 0; way < WAYS; way++) {
         drop_pieces(&c->streams[way]);
+        if (c->streams[way].from < 0) continue;
         if (by_reset) reset_socket(c->streams[way].from);
         else close(c->streams[way].from);
     }
@@ -207,7 +214,8 @@ static void take_connection(void) {
     if (client < 0) return;
     connection *c = unused();
     int server = new_socket(server_at);
-    bool connected = c && (connect(server, (struct sockaddr *)&storage, size) == 0 || errno == EINPROGRESS);
+    bool connected =
+        c && (connect(server, (struct sockaddr *)&storage, size) == 0 || errno == EINPROGRESS);
     if (!connected) {
         close(server);
         reset_socket(client);
@@ -259,6 +267,8 @@ static bool take_bytes(connection *c, int way, uint64_t now) {
     if (size < 0) return errno == EAGAIN || errno == EINTR;
     if (size == 0) {
         s->ended = true;
+    } else if (s->gone) {
+        return true;
     } else if (rules[way].losing || s->lost) {
         s->lost = true;
     } else {
@@ -266,11 +276,33 @@ static bool take_bytes(connection *c, int way, uint64_t now) {
         size_t allowed = before_cut(&rules[way], (size_t)size, &cut);
         enqueue(s, bytes, allowed, now);
         if (cut) { /* what comes before the cut arrives */
-            for (piece *p = s->first; p; p = p->next) send(s->to, p->bytes + p->sent, p->size - p->sent, MSG_NOSIGNAL);
+            for (piece *p = s->first; p; p = p->next)
+                send(s->to, p->bytes + p->sent, p->size - p->sent, MSG_NOSIGNAL);
             return false;
         }
     }
     return true;
+}
+
+/* The client is reset; the server gets what it had sent at `due`, and then the end of the
+ * connection. */
+static void leave_late(connection *c, uint64_t now, uint64_t due) {
+    stream *up = &c->streams[UP], *down = &c->streams[DOWN];
+    char bytes[PIECE];
+    for (ssize_t size; !up->ended && (size = recv(up->from, bytes, sizeof bytes, 0)) > 0;) {
+        append(up, bytes, (size_t)size, now);
+    }
+    for (piece *p = up->first; p; p = p->next) p->due = due;
+    drop_pieces(down);
+    reset_socket(up->from);
+    up->from = down->to = -1;
+    up->ended = down->gone = true;
+}
+
+static void reset_late(uint64_t now, uint64_t ms) {
+    for (connection *c = connections; c < connections + CONNECTIONS; c++) {
+        if (c->open && !c->streams[DOWN].gone) leave_late(c, now, now + ms * MS);
+    }
 }
 
 static bool deliver(int way, stream *s, uint64_t now) {
@@ -353,6 +385,7 @@ static bool obey(const char *line) {
     else if (strcmp(word, "refuse") == 0) refuse();
     else if (strcmp(word, "accept") == 0) accept_again();
     else if (strcmp(word, "reset") == 0) reset_all(false);
+    else if (strcmp(word, "late") == 0) reset_late(now_ns(), (uint64_t)atoll(way));
     else if (strcmp(word, "go") == 0) {
         delay = chunk = 0;
         change(1 << UP | 1 << DOWN, apply_go, 0);
@@ -428,7 +461,8 @@ static void turn(void) {
     if (poll(fds, count, timeout_ms()) < 0 && errno != EINTR) die("poll");
     uint64_t now = now_ns();
     for (size_t i = 0; i < CONNECTIONS; i++) {
-        if (connections[i].open) serve(&connections[i], fds[2 * i].revents, fds[2 * i + 1].revents, now);
+        if (connections[i].open)
+            serve(&connections[i], fds[2 * i].revents, fds[2 * i + 1].revents, now);
     }
     if (fds[count - 1].revents) take_commands();
     if (fds[count - 3].revents & POLLIN) take_connection();

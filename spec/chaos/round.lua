@@ -1,22 +1,27 @@
 -- One round of a chaos run: a fresh server, workers behind proxies, faults, quiet, and the verdict.
 --
--- What a round is follows from its seed; what the operating system makes of it does not, so a seed that failed once may
--- have to be repeated.
+-- What a round is follows from its seed; what the operating system makes of it does not, so a seed
+-- that failed once may have to be repeated.
 
+local java = require "spec.support.java"
 local process = require "spec.support.process"
+local cluster = require "spec.support.cluster"
 local redis = require "spec.support.redis"
+local sentinel = require "spec.support.sentinel"
 local sys = require "spec.support.sys"
 local crowd = require "spec.support.crowd"
 local checker = require "spec.chaos.checker"
 local history = require "spec.chaos.history"
+local kinds_checker = require "spec.chaos.kinds_checker"
 local nemesis = require "spec.chaos.nemesis"
 local proxy = require "spec.chaos.proxy"
 local Prng = require "spec.sim.prng"
 
-local GUARD = 3.1       -- seconds: a server that was up for less has no vote where there is a restart_guard of 2
-local QUIET = 0.8       -- seconds between the last fault and the end of the programs
+-- Seconds between the last fault and the end of the programs. Whoever closes while nobody serves
+-- cannot take its name back.
+local QUIET, PROMOTION = 0.8, 6
 local END_TIMEOUT = 20  -- for the workers to end
-local LITTER_TIMEOUT = 5
+local LITTER_TIMEOUT = 12 -- longer than a killed process seems to wait
 local FREE_TIMEOUT = 10 -- for each lock to be had by somebody else, after all is over
 
 local World = {}
@@ -24,31 +29,82 @@ World.__index = World
 
 local round = {}
 
--- The kinds of rounds, by seed: "one" server; the same with an owner that all processes "share"; one that "loses" its
--- data and whose locks are forced; a quorum whose "minority" suffers all faults, of which nobody may notice anything;
--- a quorum behind a "network" that cuts anything from anything.
-local KINDS = { "shared", "loses", "minority", "one", "network" }
+-- The kinds of rounds, by seed: "one" server; the same with an owner that all processes "share";
+-- one that "loses" its data and whose locks are forced; a quorum whose "minority" suffers all
+-- faults, of which nobody may notice anything; a quorum behind a "network" that cuts anything from
+-- anything; a master with a replica under Sentinels, where a hold counts when the replica has it; a
+-- cluster whose slots and masters move; one server with other "kinds" of locks. Only where they are
+-- asked for: one server and processes of "redisson" beside ours; a cluster whose "slots" are between
+-- two nodes for seconds, where nothing else goes wrong.
+local KINDS = {
+  "shared", "loses", "minority", "one", "network", "sentinel", "cluster", "kinds",
+}
 
--- options: { seconds = of faults, defect, faults = the only ones, kind, keep }; all but the first for defects
+-- What can go wrong where workers and servers have no proxy between them.
+local WITHOUT_PROXIES = {
+  "stop_worker", "kill_worker", "kill_clients", "kill_listeners", "flush_scripts", "pause_clients",
+}
+local FAILOVER = 8 -- seconds that Sentinels have more
+local JAVA_WORKER = "ChaosWorker"
+local JAVA_STARTS = 4 -- seconds that processes of Java have more
+local DRAINS = 6 -- seconds that slots have more
+
+local start = {}
+
+function start.sentinel(self)
+  self.set = sentinel.start()
+  self.servers = self.set.nodes
+end
+
+function start.cluster(self)
+  self.set = cluster.start { node_timeout = 5000 } -- a node that is slow is not gone
+  self.servers = self.set.nodes
+end
+
+start.slots = start.cluster
+
+-- options: { seconds = of faults, mutant, faults = the only ones, kind, keep }; all but the first
+-- for mutants
 function round.plan(seed, options)
   local prng = Prng.new(seed)
   local kind = options.kind or KINDS[(seed - 1) % #KINDS + 1]
   local is_quorum = kind == "minority" or kind == "network"
   local plan = {
     seed = seed, kind = kind, seconds = options.seconds, workers = prng:range(3, 4),
-    keys = prng:pick { "a", "a,b", "a,b,m", "a,m" }, shared = kind == "shared", lossy = kind == "loses",
-    grant = prng:pick { 0.3, 0.6, 2 }, timeout = prng:pick { 0.3, 0.8 }, servers = is_quorum and prng:pick { 3, 5 } or 1,
-    defect = options.defect, faults = options.faults, keep = options.keep or 8,
+    keys = prng:pick { "a", "a,b", "a,b,m", "a,m" }, shared = kind == "shared",
+      lossy = kind == "loses",
+    grant = prng:pick { 0.3, 0.6, 2 }, timeout = prng:pick { 0.3, 0.8 }, servers = is_quorum
+      and prng:pick { 3, 5 } or 1,
+    mutant = options.mutant, faults = options.faults, keep = options.keep or 8,
+    quiet = kind == "sentinel" and PROMOTION or QUIET,
   }
+  if start[kind] then
+    plan.servers = kind == "sentinel" and 2 or 6
+    plan.timeout = 0.8
+    plan.faults = options.faults or WITHOUT_PROXIES
+    if kind == "sentinel" then plan.seconds = options.seconds + FAILOVER end
+    if kind == "slots" then
+      plan.seconds, plan.faults, plan.keep = options.seconds + DRAINS, {}, 60
+    end
+  end
   plan.faulty = kind == "minority" and (plan.servers - 1) / 2 or plan.servers
   if kind == "minority" then plan.timeout = 2 end
+  if kind == "redisson" then
+    plan.workers, plan.theirs, plan.keys = 4, 2, prng:pick { "a", "a,b" }
+    plan.seconds, plan.timeout = options.seconds + JAVA_STARTS, 0.8
+  end
+  if kind == "kinds" then
+    plan.keys, plan.permits, plan.latch = "", prng:range(2, 3), prng:range(4, 25)
+  end
   return plan
 end
 
 function round.describe(plan)
   return ("seed %d: %s, %d of %d servers, %d workers, keys %s, grant lease %g s, timeout %g s%s"):format(plan.seed,
-    plan.kind, plan.faulty, plan.servers, plan.workers, plan.keys .. (plan.shared and ",s" or ""), plan.grant,
-    plan.timeout, plan.defect and ", with " .. plan.defect or "")
+    plan.kind, plan.faulty, plan.servers, plan.workers,
+    plan.permits and "of kinds" or plan.keys .. (plan.shared and ",s" or ""),
+    plan.grant,
+    plan.timeout, plan.mutant and ", with " .. plan.mutant or "")
 end
 
 -- ---- the world ----
@@ -56,7 +112,7 @@ end
 local function build_path(plan)
   local flavour = process.flavour
   local own = ("%s/%s/?.so;;"):format(process.build, flavour)
-  return plan.defect and ("%s/sim/%s/?.so;%s"):format(process.build, flavour, own) or own
+  return plan.mutant and ("%s/sim/%s/?.so;%s"):format(process.build, flavour, own) or own
 end
 
 local function urls_of(proxies)
@@ -65,22 +121,36 @@ local function urls_of(proxies)
   return table.concat(urls, ",")
 end
 
+function World:url_of(place)
+  if self.set then return "url=" .. self.set:url() end
+  return "urls=" .. urls_of(self.proxies[place])
+end
+
+local function start_ours(plan, args)
+  for _, name in ipairs { "grant", "keep", "kind", "permits", "mutant" } do
+    args[#args + 1] = plan[name] and ("%s=%s"):format(name, plan[name]) or nil
+  end
+  return process.lua {
+    file = plan.permits and "spec/chaos/kinds_worker.lua" or "spec/chaos/worker.lua",
+    env = { LUA_CPATH = build_path(plan) }, args = args,
+  }
+end
+
+-- The last places are those of Redisson.
 function World:start_worker(place)
   self.started = self.started + 1
   local name, plan = "w" .. self.started, self.plan
   local path = self.directory .. "/" .. name
+  local is_theirs = place > plan.workers - (plan.theirs or 0)
+  local args = {
+    "name=" .. name, "seed=" .. plan.seed * 100 + self.started, "file=" .. path, self:url_of(place),
+    "store=" .. (is_theirs and self.store.port or self.store.path),
+    ("stop=%.6f"):format(self.stop), "keys=" .. plan.keys, "timeout=" .. plan.timeout,
+  }
   self.paths[#self.paths + 1] = path
+  self.theirs[name] = is_theirs
   self.workers[place] = {
-    name = name,
-    process = process.lua {
-      file = "spec/chaos/worker.lua", env = { LUA_CPATH = build_path(plan) },
-      args = {
-        "name=" .. name, "seed=" .. plan.seed * 100 + self.started, "urls=" .. urls_of(self.proxies[place]),
-        "file=" .. path, "store=" .. self.store.path, ("stop=%.6f"):format(self.stop), "keys=" .. plan.keys,
-        "grant=" .. plan.grant, "timeout=" .. plan.timeout, "keep=" .. plan.keep, "kind=" .. plan.kind,
-        plan.defect and "defect=" .. plan.defect or nil,
-      },
-    },
+    name = name, process = is_theirs and java.start(JAVA_WORKER, args) or start_ours(plan, args),
   }
 end
 
@@ -88,18 +158,33 @@ function World:kill_worker(place)
   self.workers[place].process:stop()
 end
 
-local function open(plan)
-  local self = setmetatable({
-    plan = plan, directory = process.directory(), paths = {}, workers = {}, proxies = {}, servers = {}, faults = {},
-    busy = {}, started = 0, store = redis.start(),
-  }, World)
-  for i = 1, plan.servers do self.servers[i] = redis.start { persist = true, conf = { "appendfsync no" } } end
-  for i = 1, plan.workers do
+-- As if clients had known these servers for long: with restart_guard they have a vote at once.
+local function look_known(servers)
+  for _, server in ipairs(servers) do
+    server:cli("SET", "holdfast_known", server:cli("INFO", "server"):match("run_id:(%w+)"))
+  end
+end
+
+local function start_behind_proxies(self)
+  for i = 1, self.plan.servers do
+    self.servers[i] = redis.start { persist = true, conf = { "appendfsync no" } }
+  end
+  for i = 1, self.plan.workers do
     self.proxies[i] = {}
     for j, server in ipairs(self.servers) do self.proxies[i][j] = proxy.start(server.path) end
   end
-  if plan.kind == "minority" then process.sleep(GUARD) end
-  self.stop = sys.now() + plan.seconds + QUIET
+end
+
+local function open(plan)
+  local self = setmetatable({
+    plan = plan, directory = process.directory(), paths = {}, workers = {}, proxies = {},
+    servers = {}, faults = {}, theirs = {},
+    busy = {}, started = 0, store = redis.start { tcp = plan.theirs ~= nil },
+  }, World)
+  if start[plan.kind] then start[plan.kind](self) else start_behind_proxies(self) end
+  if plan.kind == "minority" then look_known(self.servers) end
+  if plan.latch then self.servers[1]:cli("SET", "gate", plan.latch) end
+  self.stop = sys.now() + plan.seconds + plan.quiet
   for i = 1, plan.workers do self:start_worker(i) end
   return self
 end
@@ -109,7 +194,8 @@ local function close(self)
   for _, list in ipairs(self.proxies) do
     for _, each in ipairs(list) do each:stop() end
   end
-  for _, each in ipairs(self.servers) do each:stop() end
+  if self.set then self.set:stop() end
+  for _, each in ipairs(self.set and {} or self.servers) do each:stop() end
   self.store:stop()
   process.remove(self.directory)
 end
@@ -118,7 +204,7 @@ end
 
 -- → list of problems, set of the names that came to their end
 local function await_workers(self)
-  local problems, finished, deadline = {}, {}, sys.now() + QUIET + END_TIMEOUT
+  local problems, finished, deadline = {}, {}, sys.now() + self.plan.quiet + END_TIMEOUT
   for _, worker in pairs(self.workers) do
     local how, code = worker.process:wait(math.max(0, deadline - sys.now()))
     if how == "exit" and code == 0 then
@@ -126,7 +212,8 @@ local function await_workers(self)
     else
       problems[#problems + 1] = {
         rule = how and "died" or "end", at = sys.now(),
-        text = ("%s did not come to its end (%s %s): %s"):format(worker.name, how, code, worker.process:output()),
+        text = ("%s did not come to its end (%s %s): %s"):format(worker.name, how, code,
+          worker.process:output()),
       }
       worker.process:stop()
     end
@@ -134,21 +221,48 @@ local function await_workers(self)
   return problems, finished
 end
 
+-- A replica has what its master has.
+local function masters_of(self)
+  if self.plan.kind == "sentinel" then return { self.set:master() } end
+  return self.set and self.set:masters() or self.servers
+end
+
+local function check_kinds_quiet(plan, client, problem)
+  for name, lock in pairs {
+    rw = client:read_write_lock("rw"):write(), fair = client:fair_lock "fair",
+    boss = client:lock "boss",
+  } do
+    local held, message = lock:acquire(FREE_TIMEOUT)
+    if held then lock:release() else problem(name .. " cannot be had: " .. message) end
+  end
+  local permit, message = client:semaphore("pool", { permits = plan.permits }):acquire(plan.permits,
+    FREE_TIMEOUT)
+  if permit then permit:release() else problem("permits cannot be had: " .. message) end
+  assert(client:latch("gate"):delete() ~= nil)
+end
+
 -- Somebody else gets every lock soon, and then nothing is left.
 local function check_quiet(self, problems)
+  if self.set then self.set:wait_settled() end
   local urls = {}
   for i, server in ipairs(self.servers) do urls[i] = server:url() end
-  local client = require("holdfast").new(#urls > 1 and { servers = urls, mode = "quorum" } or urls[1])
-  local function problem(text) problems[#problems + 1] = { rule = "left", at = sys.now(), text = text } end
+  local client = require("holdfast").new(self.set and self.set:url()
+    or #urls > 1 and { servers = urls, mode = "quorum" } or urls[1])
+  local function problem(text)
+    problems[#problems + 1] = { rule = "left", at = sys.now(), text = text }
+  end
+  if self.plan.permits then check_kinds_quiet(self.plan, client, problem) end
   for key in (self.plan.keys .. (self.plan.shared and ",s" or "")):gmatch("%a+") do
     local lock = (key == "m" and client.mutex or client.lock)(client, key)
     local ok, message = lock:acquire(FREE_TIMEOUT)
     if ok then lock:release() else problem(key .. " cannot be had: " .. message) end
   end
   client:close()
-  for i, server in ipairs(self.servers) do
-    process.wait_until(function() return not crowd.litter(server) end, LITTER_TIMEOUT)
-    local litter = crowd.litter(server)
+  if self.plan.permits then self.servers[1]:cli("DEL", "pool") end
+  for i, server in ipairs(masters_of(self)) do
+    local function litter_of() return crowd.litter(server, self.set ~= nil) end
+    process.wait_until(function() return not litter_of() end, LITTER_TIMEOUT)
+    local litter = litter_of()
     if litter then problem(("server %d: %s"):format(i, litter)) end
   end
 end
@@ -167,6 +281,21 @@ local function pauses_of(self)
   return pauses
 end
 
+-- Each has rules of its own; that every call comes back in time holds for all.
+local function without_keys(ops)
+  local list = {}
+  for i, op in ipairs(ops) do
+    list[i] = setmetatable({ key = false }, { __index = op })
+  end
+  return list
+end
+
+-- → nil, or why rounds of this kind cannot run here
+function round.missing(kind)
+  if kind ~= "redisson" or java.has(JAVA_WORKER) then return nil end
+  return "Redisson is not here: run spec/interop/build_java (it needs a JDK and Maven)"
+end
+
 -- → list of problems as of checker.check, all operations by time
 function round.run(plan)
   local self = open(plan)
@@ -176,12 +305,18 @@ function round.run(plan)
   local ops = history.read(self.paths)
   for _, fault in ipairs(self.faults) do ops[#ops + 1] = fault end
   table.sort(ops, function(a, b) return a.start < b.start end)
-  for number, op in ipairs(ops) do op.number = number end
+  for number, op in ipairs(ops) do op.number, op.theirs = number, self.theirs[op.by] end
   local found = checker.check {
-    ops = ops, log = self.store:cli("LRANGE", "log", 0, -1), grant = plan.grant, timeout = plan.timeout,
+    ops = plan.permits and without_keys(ops) or ops,
+    log = self.store:cli("LRANGE", "log", 0, -1), grant = plan.grant, timeout = plan.timeout,
     pauses = pauses_of(self), finished = finished, unnoticed = plan.kind == "minority",
+    kept = plan.kind == "slots",
   }
   for _, each in ipairs(found) do problems[#problems + 1] = each end
+  if plan.permits then
+    local wrong = kinds_checker.check { ops = ops, permits = plan.permits, latch = plan.latch }
+    for _, each in ipairs(wrong) do problems[#problems + 1] = each end
+  end
   close(self)
   return problems, ops
 end

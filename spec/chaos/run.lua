@@ -1,33 +1,40 @@
 -- The chaos run's command.
 --
---   lua5.4 spec/chaos/run.lua [--seconds S] [--from SEED]   rounds of one seed after the other, for S seconds, 60 unless said
+--   lua5.4 spec/chaos/run.lua [--seconds S] [--from SEED]   rounds of one seed after the other, for
+--                                                           S seconds, 60 unless said
 --   lua5.4 spec/chaos/run.lua --seed SEED [--times N]       that round, N times or until it fails
---   lua5.4 spec/chaos/run.lua --defects                     deliberate defects: each must be found; --hunt NAME: one
---   lua5.4 spec/chaos/run.lua --seed SEED --defect NAME     one of them
+--   lua5.4 spec/chaos/run.lua ... --kind KIND               rounds of this kind alone
+--   lua5.4 spec/chaos/run.lua ... --histories DIR           leaves there what spec/porcupine checks
+--   lua5.4 spec/chaos/run.lua --mutants                     mutants: each must be found;
+--                                                           --hunt NAME: one
+--   lua5.4 spec/chaos/run.lua --seed SEED --mutant NAME     one of them
 --
--- Started at the root of the project, by lua5.4 or luajit. A broken rule is shown with what happened around it, status 1.
--- HOLDFAST_BUILD: the build directory, ./build. Defects need make sim-defects.
+-- Started at the root of the project, by lua5.4 or luajit. A broken rule is shown with what
+-- happened around it, status 1. HOLDFAST_BUILD: the build directory, ./build. Mutants need make
+-- sim-mutants.
 
 local jit = rawget(_G, "jit")
 local build = os.getenv("HOLDFAST_BUILD") or "./build"
 package.path = "./?.lua;./lua/?.lua;./lua/?/init.lua;" .. package.path
 package.cpath = build .. "/" .. (jit and "luajit" or "lua5.4") .. "/?.so;" .. package.cpath
 
+local export = require "spec.chaos.export"
 local history = require "spec.chaos.history"
 local process = require "spec.support.process"
 local round = require "spec.chaos.round"
 local sys = require "spec.support.sys"
 
 local ROUND = 8          -- seconds of faults
-local DEFECT_ROUND = 4
-local DEFECT_TRIES = 20
+local MUTANT_ROUND = 4
+local MUTANT_TRIES = 40
 local HUNTS = 4          -- at a time
 local SHOWN_BEFORE, SHOWN_AFTER = 30, 4 -- operations
 local SHOWN_SECONDS = 3
 
--- Some of spec/sim/defects.lua and csrc/core/defects.h, and the faults that bring them to light; kind of the rounds, "one"
--- unless said; keep: percent of the holds that are kept until they are lost.
-local DEFECTS = {
+-- Some of spec/sim/mutants.lua and csrc/core/base/mutants.h, and the faults that bring them to
+-- light; kind of the rounds, "one" unless said; keep: percent of the holds that are kept until they
+-- are lost; slow: --mutants leaves it out.
+local MUTANTS = {
   { "NO_VALIDITY", { "stop_worker" }, keep = 60 },
   { "GRANT_UNBOUND", { "cut_down", "stop_worker" } },
   { "LOSS_IGNORED", { "reset" }, kind = "loses", keep = 40 },
@@ -40,16 +47,28 @@ local DEFECTS = {
   { "renew_any", { "reset" }, kind = "loses", keep = 40 },
   { "take_endless", { "kill_worker" } },
   { "short_lease", { "stop_worker" }, keep = 40 },
+  { "SAME_OWNER", { "reset" } },
+  { "CALLERS_OWNER", { "late" }, slow = true },
+  { "permit_overdrawn", { "reset" }, kind = "kinds" },
+  { "fair_taken", { "reset" }, kind = "kinds" },
+  { "writer_joins", { "reset" }, kind = "kinds" },
+  { "take_any", { "reset" }, kind = "kinds", id = "take_any-leaders" },
+  { "latch_early", { "reset" }, kind = "kinds" },
+  { "LATCH_BELIEVES", { "reset" }, kind = "kinds" },
+  { "take_any", { "reset" }, kind = "redisson", id = "take_any-redisson" },
+  { "ASKING_UNSAID", {}, kind = "slots" },
   { "QUORUM_LESS_ONE", { "reset", "cut_network" }, kind = "network" },
+  { "UNCONFIRMED", { "kill_clients" }, kind = "sentinel", keep = 40 },
 }
 
-local options = { seconds = tonumber(os.getenv("HOLDFAST_CHAOS_SECONDS") or 60), from = 1, times = 1 }
+local options = { seconds = tonumber(os.getenv("HOLDFAST_CHAOS_SECONDS") or 60), from = 1,
+  times = 1 }
 do
   local at = 1
   while arg[at] do
     local name = arg[at]:match("^%-%-(%a+)$") or error("unknown option " .. arg[at], 0)
-    if name == "defects" then
-      options.defects = true
+    if name == "mutants" then
+      options.mutants = true
     else
       at = at + 1
       options[name] = tonumber(arg[at]) or arg[at] or error("--" .. name .. " needs a value", 0)
@@ -86,12 +105,14 @@ local function excerpt(problem, ops)
     local is_marked = op == problem.op or op == problem.other
     if concerns(op, problem) and (is_marked or not repeats(op, last)) then
       if op.start > problem.at then after[#after + 1] = op
-      elseif op.stop == math.huge or op.stop > problem.at - SHOWN_SECONDS then before[#before + 1] = op end
+      elseif op.stop == math.huge or op.stop > problem.at
+        - SHOWN_SECONDS then before[#before + 1] = op end
     end
   end
   local origin = ops[1] and ops[1].start or 0
   local function line(op)
-    say("  %s %s", (op == problem.op or op == problem.other) and ">" or " ", history.describe(op, origin))
+    say("  %s %s", (op == problem.op or op == problem.other) and ">" or " ",
+      history.describe(op, origin))
   end
   for i = math.max(1, #before - SHOWN_BEFORE + 1), #before do line(before[i]) end
   for i = 1, math.min(#after, SHOWN_AFTER) do line(after[i]) end
@@ -100,18 +121,20 @@ end
 local function show(plan, problems, ops)
   say("%s", round.describe(plan))
   for i, problem in ipairs(problems) do
-    say("  breaks %s%s: %s", problem.rule, problem.key and " of " .. problem.key or "", problem.text)
+    say("  breaks %s%s: %s", problem.rule, problem.key and " of " .. problem.key or "",
+      problem.text)
     if problem.op and i <= 2 then excerpt(problem, ops) end
   end
   say("  again: lua5.4 spec/chaos/run.lua --seed %d --times 10%s", plan.seed,
-    plan.defect and " --defect " .. plan.defect or "")
+    plan.mutant and " --mutant " .. plan.mutant or "")
 end
 
 -- What came back, as text: "acquire 120 ok, 44 busy; claim 800; ..."
 local function tally(counts, ops)
   for _, op in ipairs(ops) do
-    local name = op.what == "forget" and "fault" or op.what
-    local result = op.result or op.stop == math.huge and "open" or op.accepted == 0 and "refused" or ""
+    local name = (op.theirs and "Redisson's " or "") .. (op.what == "forget" and "fault" or op.what)
+    local result = op.result or op.stop == math.huge and "open" or op.accepted == 0 and "refused"
+      or ""
     counts[name] = counts[name] or {}
     counts[name][result] = (counts[name][result] or 0) + 1
   end
@@ -138,13 +161,19 @@ end
 
 -- ---- runs ----
 
--- defect: an entry of DEFECTS | nil
-local function run(seed, defect)
+-- mutant: an entry of MUTANTS | nil
+local function run(seed, mutant)
   local plan = round.plan(seed, {
-    seconds = defect and DEFECT_ROUND or ROUND, defect = defect and defect[1], faults = defect and defect[2],
-    kind = defect and (defect.kind or "one"), keep = defect and defect.keep,
+    seconds = mutant and MUTANT_ROUND or ROUND, mutant = mutant and mutant[1], faults = mutant
+      and mutant[2],
+    kind = mutant and (mutant.kind or "one") or options.kind, keep = mutant and mutant.keep,
   })
+  local missing = round.missing(plan.kind)
+  if missing then error("chaos: " .. missing, 0) end
   local problems, ops = round.run(plan)
+  if options.histories and not plan.lossy then
+    export.write(("%s/%d-%s"):format(options.histories, seed, plan.kind), ops)
+  end
   return problems, ops, plan
 end
 
@@ -164,17 +193,17 @@ local function run_for(seconds)
   return failed == 0
 end
 
-local function find_defect(name)
-  for _, each in ipairs(DEFECTS) do
-    if each[1] == name then return each end
+local function find_mutant(name)
+  for _, each in ipairs(MUTANTS) do
+    if (each.id or each[1]) == name then return each end
   end
-  error("no such defect: " .. name, 0)
+  error("no such mutant: " .. name, 0)
 end
 
 local function run_seed()
-  local defect = options.defect and find_defect(options.defect)
+  local mutant = options.mutant and find_mutant(options.mutant)
   for _ = 1, options.times do
-    local problems, ops, plan = run(options.seed, defect)
+    local problems, ops, plan = run(options.seed, mutant)
     local counts = {}
     tally(counts, ops)
     say("%s\n  %s", round.describe(plan), tally_in_words(counts))
@@ -188,22 +217,35 @@ end
 
 -- Rounds until it is found, and a line that tells. → whether it was
 local function hunt(name)
-  local defect, found, tries = find_defect(name), nil, 0
-  while not found and tries < DEFECT_TRIES do
+  local mutant, found, tries = find_mutant(name), nil, 0
+  while not found and tries < MUTANT_TRIES do
     tries = tries + 1
-    found = run(tries, defect)[1]
+    found = run(tries, mutant)[1]
   end
   if found and found.rule == "died" then found = nil end
-  say("%-18s %s", name, found and ("round %d  %-10s %s"):format(tries, found.rule, found.text) or "not found")
+  say("%-18s %s", name, found and ("round %d  %-10s %s"):format(tries, found.rule, found.text)
+    or "not found")
   return found ~= nil
 end
 
+-- → those that --mutants looks for here
+local function wanted_mutants()
+  local list = {}
+  for _, each in ipairs(MUTANTS) do
+    local name, missing = each.id or each[1], round.missing(each.kind)
+    if missing then say("%-18s NOT RUN: %s", name, missing)
+    elseif not each.slow then list[#list + 1] = name end
+  end
+  return list
+end
+
 -- Several hunts at once: they mostly sleep. → whether all were found
-local function run_defects()
-  local running, all, next_one = {}, true, 1
+local function run_mutants()
+  local names, running, all, next_one = wanted_mutants(), {}, true, 1
   repeat
-    while #running < HUNTS and DEFECTS[next_one] do
-      running[#running + 1] = process.lua { file = "spec/chaos/run.lua", args = { "--hunt", DEFECTS[next_one][1] } }
+    while #running < HUNTS and names[next_one] do
+      running[#running + 1] = process.lua { file = "spec/chaos/run.lua",
+        args = { "--hunt", names[next_one] } }
       next_one = next_one + 1
     end
     for i = #running, 1, -1 do
@@ -215,12 +257,12 @@ local function run_defects()
       end
     end
     process.sleep(0.05)
-  until #running == 0 and not DEFECTS[next_one]
+  until #running == 0 and not names[next_one]
   return all
 end
 
 local good
-if options.defects then good = run_defects()
+if options.mutants then good = run_mutants()
 elseif options.hunt then good = hunt(options.hunt)
 elseif options.seed then good = run_seed()
 else good = run_for(options.seconds) end

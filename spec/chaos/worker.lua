@@ -1,19 +1,23 @@
--- One process of a chaos run: a seeded random program over a few locks, under several owners, written down as
--- spec/chaos/history.lua says. Arguments are NAME=VALUE:
+-- One process of a chaos run: a seeded random program over a few locks, under several owners,
+-- written down as spec/chaos/history.lua says. Arguments are NAME=VALUE:
 --
 --   name, seed            its name, its program
 --   urls                  the server; several with commas between: a quorum
+--   url                   instead: of Sentinels or a cluster
 --   file, store           its history; the socket of the store that looks at tokens
 --   stop                  the monotonic time at which it releases all and ends
 --   keys                  "a,b": reentrant locks; "m" is a mutex
---   kind                  of the round: "shared": an owner that all processes share too, on key "s"; "loses":
---                         force_release too; "minority": the quorum has a restart_guard
+--   kind                  of the round: "shared": an owner that all processes share too, on key
+--                         "s"; "loses": force_release too; "minority": the quorum has a
+--                         restart_guard; "sentinel": a hold counts when the replica has it;
+--                         "slots": every hold is renewed, and kept for longer than its lease
 --   keep                  percent of the holds that are kept until they are lost, or for 2.2 s
 --   grant, timeout        the client's grant_lease and command_timeout, seconds
---   defect                one of spec/sim/defects.lua or csrc/core/defects.h, in the build that has them
+--   mutant                one of spec/sim/mutants.lua or csrc/core/base/mutants.h, in the build
+--                         that has them
 --
--- An owner is a coroutine, "NAME.1" and "NAME.2", or "shared". The store's script accepts a write whose token is not
--- below the last one.
+-- An owner is a coroutine, "NAME.1" and "NAME.2", or "shared". The store's script accepts a write
+-- whose token is not below the last one.
 
 local lfs = require "lfs"
 local sys = require "spec.support.sys"
@@ -28,21 +32,22 @@ for i = 1, #arg do
 end
 
 local function break_the_lock(name)
-  local defects, sha1 = require "spec.sim.defects", require "spec.sim.sha1"
+  local mutants, sha1 = require "spec.sim.mutants", require "spec.sim.sha1"
   local engine = require("holdfast.core").engine
-  local defect = defects.find(name) or { name = name }
-  for program, text in pairs(defects.turn_on(defect).patched or {}) do
+  local mutant = mutants.find(name) or { name = name }
+  for program, text in pairs(mutants.turn_on(mutant).patched or {}) do
     assert(engine.program(program, sha1(text), text))
   end
 end
-if options.defect then break_the_lock(options.defect) end
+if options.mutant then break_the_lock(options.mutant) end
 
 local OWNERS = 2
 local WAITS = { 0, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 1 }
 local LEASES = { 0.3, 0.5, 0.9, 1.5, 2 }
 local LONGEST_LEASE = 2
 local MOST_HOLDS = 3
-local MOST_KEPT = 2.2 -- longer than any lease
+local MOST_KEPT = 2.2 -- longer than any lease that ends by itself
+local RENEWED_KEPT = 4
 local STORE = [[
 local last = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 local accepted = tonumber(ARGV[1]) >= last and 1 or 0
@@ -62,9 +67,10 @@ local function descriptors()
 end
 local descriptors_before = descriptors()
 
-local own_lease = prng:pick { 0.9, 1.5 }
-local urls = {}
-for url in options.urls:gmatch("[^,]+") do urls[#urls + 1] = url end
+local only_renewed = options.kind == "slots"
+local own_lease = only_renewed and 2 or prng:pick { 0.9, 1.5 }
+local urls = { options.url }
+for url in (options.urls or ""):gmatch("[^,]+") do urls[#urls + 1] = url end
 local settings = {
   lease = own_lease, grant_lease = options.grant, command_timeout = options.timeout,
   connect_timeout = options.timeout, name = options.name,
@@ -75,6 +81,12 @@ else
   settings.servers, settings.mode = urls, "quorum"
   settings.restart_guard = options.kind == "minority" and LONGEST_LEASE or nil
 end
+-- A counter that is lost while it is ahead of the clock gives lower tokens. A mutant is looked for
+-- where each acquire asks the server.
+if #urls == 1 and options.kind ~= "loses" and not options.mutant then
+  settings.keep = Prng.new(options.seed + 1):pick { 0, 0.02, 0.3, 2 }
+end
+if options.kind == "sentinel" then settings.sync = { replicas = 1, timeout = 0.3 } end
 local client = require("holdfast").new(settings)
 
 -- ---- slots: one owner's handle for one key ----
@@ -94,11 +106,15 @@ local function new_actor()
 end
 
 local function add_slot(key, owner, act, shared)
-  local lease = prng:chance(50) and prng:pick(LEASES) or nil
+  local lease = not only_renewed and prng:chance(50) and prng:pick(LEASES) or nil
   local make = key == "m" and client.mutex or client.lock
-  local function new_lock() return make(client, key, { lease = lease, owner = shared and "shared" or nil }) end
+  local function new_lock()
+    return make(client, key, { lease = lease, owner = shared and "shared" or nil })
+  end
   slots[#slots + 1] = {
-    key = key, owner = owner, act = act, holds = 0, most = key == "m" and 1 or MOST_HOLDS, lease = lease or own_lease,
+    key = key, owner = owner, act = act, holds = 0,
+    most = (key == "m" or only_renewed) and 1 or MOST_HOLDS,
+    lease = lease or own_lease,
     make = new_lock, lock = new_lock(),
   }
 end
@@ -118,7 +134,8 @@ local function claim(slot)
     local remaining, token, holds = lock:remaining(), lock:token(), lock:holds()
     if remaining == 0 or not token or not lock:is_held() then return end
     writer:seen(from, {
-      what = "claim", key = slot.key, owner = slot.owner, token = token, holds = holds, valid = from + remaining,
+      what = "claim", key = slot.key, owner = slot.owner, token = token, holds = holds, valid = from
+        + remaining,
     })
     return true
   end)
@@ -129,7 +146,8 @@ local function write(slot)
   local from, token = sys.now(), slot.act(function() return slot.lock:token() end)
   if not token then return end
   local accepted = store:call("EVAL", STORE, 1, slot.key, ("%.0f"):format(token), slot.owner)
-  writer:seen(from, { what = "write", key = slot.key, owner = slot.owner, token = token, accepted = accepted })
+  writer:seen(from, { what = "write", key = slot.key, owner = slot.owner, token = token,
+    accepted = accepted })
 end
 
 -- Runs one operation and writes it down. → result, code
@@ -139,7 +157,9 @@ local function run(slot, fields, operation)
   return slot.act(function()
     local result, _, code = operation(slot.lock)
     local done = { result = code or (result == slot.lock and "ok" or tostring(result)) }
-    if fields.what == "acquire" and result then done.token, done.holds = slot.lock:token() or 0, slot.lock:holds() end
+    if fields.what == "acquire" and result then
+      done.token, done.holds = slot.lock:token() or 0, slot.lock:holds()
+    end
     if code == "lost" then done.reason = slot.lock:lost() or "late" end
     writer:done(id, done)
     if code == "lost" then slot.holds = 0 end
@@ -148,12 +168,17 @@ local function run(slot, fields, operation)
 end
 
 local function acquire(slot, wait)
-  local outcome = run(slot, { what = "acquire", wait = wait, lease = slot.lease }, function(lock)
+  local kept = (settings.keep or 0) > 0 and 1 or nil
+  local fields = { what = "acquire", wait = wait, lease = slot.lease, kept = kept }
+  local outcome = run(slot, fields, function(lock)
     return lock:acquire(wait)
   end)
   if not outcome[1] then return end
   slot.holds = slot.holds + 1
-  if slot.holds == 1 then slot.keep_until = prng:chance(options.keep) and sys.now() + MOST_KEPT or 0 end
+  if slot.holds == 1 then
+    local most = only_renewed and RENEWED_KEPT or MOST_KEPT
+    slot.keep_until = prng:chance(options.keep) and sys.now() + most or 0
+  end
   claim(slot)
   write(slot)
   claim(slot)
@@ -187,7 +212,9 @@ local function check(slot)
   claim(slot)
 end
 
+-- A master that was replaced and does not know it yet may be asked.
 local function look(slot)
+  if options.kind == "sentinel" then return end
   run(slot, { what = "look" }, function(lock) return lock:is_locked() end)
 end
 
@@ -226,7 +253,7 @@ local function step_held(slot)
   elseif dice <= 35 then use(slot)
   elseif dice <= 50 and slot.holds < slot.most then acquire(slot, prng:pick(WAITS))
   elseif dice <= 58 then check(slot)
-  elseif dice <= 64 then extend(slot)
+  elseif dice <= 64 and not only_renewed then extend(slot)
   elseif dice <= 67 and slot.holds == 1 then drop(slot)
   else release(slot) end
 end

@@ -1,5 +1,6 @@
-/* Arbitrary arguments for every function of the Lua API and of holdfast.core, in a Lua 5.4 state: options.lua reads the
- * input and says what must hold. The server's address is one where nobody listens, so that every call ends at once.
+/* Arbitrary arguments for every function of the Lua API and of holdfast.core, in a Lua 5.4 state:
+ * options.lua reads the input and says what must hold. The server's address is one where nobody
+ * listens, so that every call ends at once.
  *
  * The lines of Lua that run count as coverage. */
 #include <lauxlib.h>
@@ -20,7 +21,8 @@ static lua_State *state;
 static void count_line(lua_State *L, lua_Debug *where) {
     lua_getinfo(L, "S", where);
     uint32_t hash = 2166136261u;
-    for (const char *at = where->short_src; *at; at++) hash = (hash ^ (unsigned char)*at) * 16777619u;
+    for (const char *at = where->short_src; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 16777619u;
     counters[(hash + (uint32_t)where->currentline) % LINES]++;
 }
 

@@ -1,10 +1,12 @@
 -- Reads calls with arbitrary arguments from the bytes of an input, and makes them. See options.c.
 --
--- A call ends with a result, with nil, message and a known code, or with an error that stands at the caller's line and
--- begins with the function's name. The functions of holdfast.core may raise anything; they must not crash.
+-- A call ends with a result, with nil, message and a known code, or with an error that stands at
+-- the caller's line and begins with the function's name. The functions of holdfast.core may raise
+-- anything; they must not crash.
 --
--- An input is a list of calls: a letter for the function, a letter for what it is called on, then the arguments up to
--- ")". A value is one letter and what belongs to it; a list or table ends with "}".
+-- An input is a list of calls: a letter for the function, a letter for what it is called on, then
+-- the arguments up to ")". A value is one letter and what belongs to it; a list or table ends with
+-- "}".
 
 local core = require "holdfast.core"
 local holdfast = require "holdfast"
@@ -14,20 +16,26 @@ local HERE = "^spec/fuzz/options%.lua:%d+: "
 local DEPTH, MOST, CALLS = 3, 40, 30
 
 local CODES = {
-  busy = true, unreachable = true, lost = true, not_held = true, interrupted = true, conflict = true, denied = true,
-  duplicate = true, mismatch = true, closed = true, server = true,
+  busy = true, unreachable = true, lost = true, not_held = true, interrupted = true,
+  conflict = true, denied = true,
+  duplicate = true, mismatch = true, closed = true, server = true, deadlock = true,
+  timeout = true,
 }
 
 local NUMBERS = {
-  0, 1, -1, 0.5, 0.001, 0.0009, 1e9, 1e10, math.huge, -math.huge, 0 / 0, math.maxinteger, math.mininteger, 1e300, 2^53,
+  0, 1, -1, 0.5, 0.001, 0.0009, 1e9, 1e10, math.huge, -math.huge, 0 / 0, math.maxinteger,
+  math.mininteger, 1e300, 2^53,
   3600, 3601, 30,
 }
 local SIZES = { 126, 127, 128, 255, 256, 4096 }
 
 local OPTIONS = {
-  "url", "name", "lease", "wait", "prefix", "connect_timeout", "command_timeout", "grant_lease", "driver", "watchdog",
-  "owner", "on_lost", "interruptible", "fencing", "token_ttl", "abort_on_loss", "queue", "expire", "info",
-  "delete_key", "replay", "fingerprint", "keep_on_error", "client", "key", "layout", "print", "renewed", "entropy",
+  "url", "name", "lease", "wait", "prefix", "connect_timeout", "command_timeout", "grant_lease",
+  "driver", "watchdog",
+  "owner", "on_lost", "interruptible", "fencing", "token_ttl", "abort_on_loss", "queue", "expire",
+  "info",
+  "delete_key", "replay", "fingerprint", "keep_on_error", "client", "key", "kind", "fingerprint",
+  "renewed", "entropy",
   "external", "servers", "mode", "restart_guard",
 }
 
@@ -85,12 +93,15 @@ end
 
 -- What is asked for is made up by a function of the caller's, whose errors are his own.
 function Input:odd(depth)
-  local kinds = { "__index", "__pairs", "__len", "__call", "__metatable", "raises", "__tostring", "__eq" }
+  local kinds = { "__index", "__pairs", "__len", "__call", "__metatable", "raises", "__tostring",
+    "__eq" }
   local kind, value = self:pick(kinds), self:value(depth + 1)
   self.odd_seen = true
   if kind == "raises" then return setmetatable({}, { __index = function() error(value) end }) end
   if kind == "__metatable" then return setmetatable({}, { __metatable = value }) end
-  if kind == "__index" and type(value) == "table" then return setmetatable({}, { __index = value }) end
+  if kind == "__index" and type(value) == "table" then
+    return setmetatable({}, { __index = value })
+  end
   return setmetatable({}, { [kind] = function() return value end })
 end
 
@@ -113,7 +124,8 @@ local READ = {
   ["m"] = function(self, depth) return depth < DEPTH and self:odd(depth) or nil end,
 }
 
-for letter, name in pairs { c = "client", l = "lock", x = "mutex", o = "one_by_one", w = "watchdog", M = "multi_lock" } do
+for letter, name in pairs { c = "client", l = "lock", x = "mutex", o = "one_by_one", w = "watchdog",
+    M = "multi_lock" } do
   READ[letter] = function(self) return self.objects[name] end
 end
 
@@ -146,7 +158,8 @@ end
 
 local function plain(name)
   return {
-    name = name == "with_lock" and "client:with_lock" or "holdfast." .. name, -- it is the default client's
+    -- it is the default client's
+    name = name == "with_lock" and "client:with_lock" or "holdfast." .. name,
     call = function(_, arguments, n)
       local results = pack(holdfast[name](table.unpack(arguments, 1, n)))
       return results
@@ -155,20 +168,25 @@ local function plain(name)
 end
 
 local function raw(name, fn)
-  return { name = name, raw = true, call = function(_, arguments, n) return pack(fn(table.unpack(arguments, 1, n))) end }
+  return { name = name, raw = true, call = function(_, arguments, n)
+    return pack(fn(table.unpack(arguments, 1, n)))
+  end }
 end
 
 local API = {
   holdfast = { "new", "with_lock", "multi_lock", "traceback", "finish" },
   client = {
-    "lock", "mutex", "multi_lock", "one_by_one", "idempotent", "with_lock", "stats", "ping", "close", "watchdog",
+    "lock", "mutex", "multi_lock", "one_by_one", "idempotent", "with_lock", "stats", "ping",
+    "close", "watchdog",
   },
   lock = {
-    "acquire", "try_acquire", "release", "force_release", "extend", "check", "is_held", "is_locked", "holds",
+    "acquire", "try_acquire", "release", "force_release", "extend", "check", "is_held", "is_locked",
+    "holds",
     "remaining", "ttl", "token", "lost", "info", "key", "owner",
   },
   multi_lock = {
-    "acquire", "try_acquire", "release", "extend", "check", "is_held", "remaining", "lost", "tokens", "keys",
+    "acquire", "try_acquire", "release", "extend", "check", "is_held", "remaining", "lost",
+    "tokens", "keys",
   },
   one_by_one = { "execute" },
   watchdog = { "holds", "is_running", "stop", "start", "stats" },
@@ -181,12 +199,37 @@ for _, kind in ipairs { "holdfast", "client", "lock", "multi_lock", "one_by_one"
   end
 end
 
+-- Behind those that came first, whose letters the kept inputs have. client:lead is not called: it
+-- waits for the server without a limit.
+local KINDS = {
+  client = {
+    "read_write_lock", "fair_lock", "semaphore", "latch", "plain_semaphore", "with_fair_lock",
+    "with_read_lock", "with_write_lock", "deadlocks", "metrics",
+  },
+  read_write_lock = { "read", "write", "key" },
+  semaphore = {
+    "acquire", "try_acquire", "with_permit", "info", "available", "permits", "set_permits",
+  },
+  latch = { "set", "count_down", "count", "wait", "delete", "key" },
+  plain_semaphore = {
+    "acquire", "try_acquire", "release", "add", "drain", "available", "set", "delete", "key",
+    "with_permit",
+  },
+}
+for _, kind in ipairs { "client", "read_write_lock", "semaphore", "latch", "plain_semaphore" } do
+  for _, name in ipairs(KINDS[kind]) do calls[#calls + 1] = method(kind, name) end
+end
+
 local raw_calls = { raw("parse_url", core.parse_url) }
 for _, part in ipairs { "client", "lock", "watchdog", "template", "engine" } do
   local names = {}
-  for name in pairs(core[part]) do names[#names + 1] = name end
+  for name in pairs(core[part]) do
+    if name ~= "pause" then names[#names + 1] = name end -- it waits for as long as it is told
+  end
   table.sort(names)
-  for _, name in ipairs(names) do raw_calls[#raw_calls + 1] = raw(part .. "." .. name, core[part][name]) end
+  for _, name in ipairs(names) do
+    raw_calls[#raw_calls + 1] = raw(part .. "." .. name, core[part][name])
+  end
 end
 
 -- ---- what must hold ----
@@ -205,7 +248,9 @@ local function check_error(call, message)
   if type(message) ~= "string" then fail(call, "raised " .. tostring(message)) end
   local text, found = message:gsub(HERE, "")
   if found == 0 then fail(call, "raised elsewhere: " .. message) end
-  if text:sub(1, #call.name + 2) ~= call.name .. ": " then fail(call, "raised without its name: " .. message) end
+  if text:sub(1, #call.name + 2) ~= call.name .. ": " then
+    fail(call, "raised without its name: " .. message)
+  end
 end
 
 -- Every key or lock of the list has become a member.
@@ -224,8 +269,10 @@ local function check_lock(call, lock)
   local data = core.lock.data(lock)
   local owner = data.owner
   local good = is_seconds(data.lease, 0.001, 1e9) and is_seconds(data.wait, 0, math.huge)
-    and (data.token_ttl == 0 or is_seconds(data.token_ttl, 0.001, 1e9)) and type(data.renewed) == "boolean"
-    and (owner == nil or type(owner) == "string" and #owner > 0 and #owner <= 255 and owner ~= "mode")
+    and (data.token_ttl == 0 or data.token_ttl == math.huge
+      or is_seconds(data.token_ttl, 0.001, 1e9)) and type(data.renewed) == "boolean"
+    and (owner == nil or type(owner) == "string" and #owner > 0 and #owner <= 255
+    and owner ~= "mode")
     and (data.interruptible == nil or type(data.interruptible) == "boolean")
   if not good then fail(call, "took what it cannot use") end
 end
@@ -233,7 +280,9 @@ end
 local function make(input, call, arguments, n)
   local ok, results = pcall(call.call, input, arguments, n)
   if call.raw then return end
-  if ok and (call.name == "client:lock" or call.name == "client:mutex") then check_lock(call, results[1]) end
+  if ok and (call.name == "client:lock" or call.name == "client:mutex") then
+    check_lock(call, results[1])
+  end
   if input.odd_seen then return end
   if not ok then
     check_error(call, results)
@@ -257,7 +306,7 @@ local function read_call(input)
 end
 
 local function objects()
-  local client = holdfast.new(URL)
+  local client = holdfast.new { url = URL, command_timeout = 0.05 } -- for which a close waits
   local lock = client:lock("k")
   return {
     client = client,
@@ -266,6 +315,10 @@ local function objects()
     one_by_one = client:one_by_one(),
     watchdog = client:watchdog(),
     multi_lock = client:multi_lock { "a", "b" },
+    read_write_lock = client:read_write_lock("rw"),
+    semaphore = client:semaphore("pool", { permits = 2 }),
+    latch = client:latch("gate"),
+    plain_semaphore = client:plain_semaphore("plain"),
   }
 end
 

@@ -1,28 +1,36 @@
-/* A whole client, of one server or of a quorum of three, under arbitrary replies. The input is a program of one-byte
- * commands, written so that a person can read it: operations begin and end, bytes come in over any link in any cuts,
- * connections end or cannot be made, time passes with and without ticks, allocations fail.
+/* A whole client, of one server, of a quorum of three, with Sentinels or of a cluster, under
+ * arbitrary replies. The input is a
+ * program of one-byte commands, written so that a person can read it: operations begin and end,
+ * bytes come in over any link in any cuts, connections end or cannot be made, time passes with and
+ * without ticks, allocations fail.
  *
- * What must hold: the heap of holds is in order; nothing is held for longer than its lease from the last command that
- * was sent for it; a deadline that has passed is dealt with by a few ticks; every wait ends; what is told about a
- * failure is printable; after close the client comes to rest; all memory is given back. */
+ * What must hold: the heap of holds is in order; nothing is held for longer than its lease from the
+ * last command that was sent for it; a deadline that has passed is dealt with by a few ticks; every
+ * wait ends; what is told about a failure is printable; after close the client comes to rest; all
+ * memory is rolled back. */
+#include "base/lease.h"
 #include "client.h"
 #include "input.h"
-#include "lease.h"
 #include "memerr.h"
-#include "quorum.h"
+#include "quorum/quorum.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 #define MOST_OPS 24
+#define MOST_HANDLES 8
 #define MOST_STEPS 400
 #define MOST_HOLDS 60
+#define SENDINGS 4096
 
 static const char *const KEYS[] = {"a", "b", "{c}"};
-static const char *const OWNERS[] = {"me", "you"};
+static const char *const CALLERS[] = {"me", "you", "us"};
+#define SHARED_OWNER 2 /* the last one is known to the server by its name */
 static const hf_time WAITS[] = {0, 50 * HF_MS, HF_SECOND, 10 * HF_SECOND, HF_NEVER};
 static const hf_time LEASES[] = {HF_MS, 100 * HF_MS, HF_SECOND, 30 * HF_SECOND, HF_LEASE_MAX};
-static const hf_time STEPS[] = {0, HF_MS, 10 * HF_MS, 100 * HF_MS, HF_SECOND, 4 * HF_SECOND, 20 * HF_SECOND};
+static const hf_time STEPS[] = {0,         HF_MS,         10 * HF_MS,    100 * HF_MS,
+                                HF_SECOND, 4 * HF_SECOND, 20 * HF_SECOND};
 #define LONGEST_WAIT (10 * HF_SECOND)
-#define SETTLED_AFTER (40 * HF_SECOND) /* longer than any wait, command or undoing of a lease of 30 s */
+#define SETTLED_AFTER                                                                              \
+    (40 * HF_SECOND) /* longer than any wait, command or undoing of a lease of 30 s */
 
 /* Replies of the programs, and others that a server gives. */
 static const char *const REPLIES[] = {
@@ -32,8 +40,8 @@ static const char *const REPLIES[] = {
     ":-1\r\n",
     ":-2\r\n",
     "*3\r\n:1\r\n:77\r\n:0\r\n",
-    "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:0\r\n",
-    "*5\r\n:0\r\n:20000\r\n:0\r\n:1\r\n:1\r\n",
+    "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$1\r\n5\r\n",
+    "*5\r\n:0\r\n:20000\r\n:0\r\n:1\r\n$1\r\n6\r\n",
     "*2\r\n:2\r\n:3\r\n",
     "*1\r\n:-1\r\n",
     "*1\r\n:-2\r\n",
@@ -46,11 +54,11 @@ static const char *const REPLIES[] = {
     "*3\r\n$9\r\nsubscribe\r\n$3\r\nany\r\n:1\r\n",
     "*3\r\n$10\r\npsubscribe\r\n$24\r\nredisson_lock__channel:{a\r\n:1\r\n",
     "*4\r\n$8\r\npmessage\r\n$1\r\np\r\n$26\r\nredisson_lock__channel:{a}\r\n$1\r\n0\r\n",
-    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$24\r\ngrant 1 77 2000 0 2 mea\r\n\r\n",
-    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\ngrant 2 77 2000 0 2 mea\r\n",
-    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\ngrant 9 77 2000 1 2 meb\r\n",
-    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$9\r\nturn 1 50\r\n",
-    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$6\r\nlook 1\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\n1 grant l 1 5 77 2000 a\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\n1 grant l 2 5 77 2000 a\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\n1 grant m 9 5 77 2000 b\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$11\r\n1 turn 1 50\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$11\r\n1 recheck 1\r\n",
     "-NOSCRIPT No matching script.\r\n",
     "-LOADING Redis is loading the dataset in memory\r\n",
     "-BUSY Redis is busy\r\n",
@@ -58,52 +66,123 @@ static const char *const REPLIES[] = {
     "-WRONGTYPE Operation against a key\r\n",
     "*6\r\n$2\r\nme\r\n:1\r\n:900\r\n$2\r\n77\r\n:0\r\n:-1\r\n",
     "$-1\r\n",
+    "*1\r\n:-4\r\n",
+    ":3\r\n",
+    "*2\r\n:-5\r\n:2\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\n1 grant r 1 5 77 2000 a\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\n1 grant w 1 5 77 2000 a\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\n1 grant p 1 5 77 2000 a\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$30\r\n1 grants r 77 2000 2 1 5 2 5 a\r\n",
+    "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
+    "*2\r\n$1\r\nh\r\n$1\r\n2\r\n",
+    "-READONLY You can't write against a read only replica.\r\n",
+    "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nh\r\n:1\r\n",
+    "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nh\r\n:7\r\n",
+    "-MOVED 15495 h:2\r\n",
+    "-ASK 15495 h:3\r\n",
+    "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
 };
 
 static struct {
     hf_client client;
-    hf_names names[COUNT(KEYS)];
+    hf_names names[COUNT(KEYS)], rw_names[COUNT(KEYS)], latch_names[COUNT(KEYS)],
+        semaphore_names[COUNT(KEYS)], fair_names[COUNT(KEYS)];
     const hf_names *all[COUNT(KEYS)];
     hf_op *ops[MOST_OPS];
+    hf_hold *handles[MOST_HANDLES]; /* what was acquired, for as long as a handle stays */
     hf_time now;
-    hf_time asked_at[COUNT(KEYS)][COUNT(OWNERS)]; /* when a command that names both was last sent */
+    hf_time asked_at[SENDINGS]; /* when a command that names a key and an owner was last sent */
     bool refusing, mute;
     bool short_leases; /* no lease that outlives the run was asked for */
     bool failing;      /* an allocation has been made to fail */
+    bool tells;        /* the server itself says the password: a message may repeat that */
 } w;
 
 /* ---- the driver's part ---- */
 
-static bool says(hf_slice output, const char *word) {
-    char text[64];
-    int size = snprintf(text, sizeof text, "$%zu\r\n%s\r\n", strlen(word), word);
-    return output.size > 0 && memmem(output.data, output.size, text, (size_t)size) != NULL;
+static size_t index_of(hf_slice text, const char *const *list, size_t count) {
+    size_t i = 0;
+    while (i < count && !hf_slice_equal(text, hf_slice_of(list[i]))) i++;
+    return i;
+}
+
+/* A semaphore's leases have a key of their own. */
+static size_t key_index(hf_slice text) {
+    size_t key = index_of(text, KEYS, COUNT(KEYS));
+    for (size_t i = 0; key == COUNT(KEYS) && i < COUNT(KEYS); i++) {
+        if (hf_slice_equal(text, w.names[i].leases)) return i;
+    }
+    return key;
+}
+
+static hf_time *asked_at(size_t key, hf_slice owner) {
+    uint64_t hash = 0xcbf29ce484222325ull + key;
+    for (size_t i = 0; i < owner.size; i++)
+        hash = (hash ^ (unsigned char)owner.data[i]) * 0x100000001b3ull;
+    return &w.asked_at[(hash ^ hash >> 32) %
+                       SENDINGS]; /* two that share one make the check weaker */
+}
+
+/* The shared owner, or a text that a client has made for one hold. */
+static bool is_owner(hf_slice text) {
+    if (hf_slice_equal(text, hf_slice_of(CALLERS[SHARED_OWNER]))) return true;
+    return text.size > HF_UUID_SIZE && text.data[8] == '-' && text.data[HF_UUID_SIZE] == ':';
+}
+
+/* The next argument of a command, or what stands before the first one. */
+static hf_slice next_argument(hf_slice *output) {
+    const char *at = output->data, *end = at + output->size;
+    const char *line_end = memchr(at, '\n', output->size);
+    MUST(line_end && (*at == '*' || *at == '$'));
+    hf_slice argument = {at, 1};
+    const char *next = line_end + 1;
+    if (*at == '$') {
+        argument = (hf_slice){next, strtoul(at + 1, NULL, 10)};
+        next += argument.size + 2;
+    }
+    MUST(next <= end);
+    *output = (hf_slice){next, (size_t)(end - next)};
+    return argument;
+}
+
+/* All that is said at once is taken for one command. */
+static void note_sendings(hf_slice output) {
+    bool keys[COUNT(KEYS)] = {false};
+    for (hf_slice rest = output; rest.size > 0;) {
+        size_t key = key_index(next_argument(&rest));
+        if (key < COUNT(KEYS)) keys[key] = true;
+    }
+    for (hf_slice rest = output; rest.size > 0;) {
+        hf_slice owner = next_argument(&rest);
+        for (size_t key = 0; key < COUNT(KEYS) && is_owner(owner); key++) {
+            if (keys[key]) *asked_at(key, owner) = w.now;
+        }
+    }
 }
 
 static void write_output(hf_session *session) {
     hf_slice output = hf_session_output(session);
-    for (size_t key = 0; key < COUNT(KEYS); key++) {
-        for (size_t owner = 0; owner < COUNT(OWNERS); owner++) {
-            if (says(output, KEYS[key]) && says(output, OWNERS[owner])) w.asked_at[key][owner] = w.now;
-        }
-    }
+    note_sendings(output);
     hf_session_written(session, output.size);
 }
 
 static void serve(void) {
     for (size_t i = 0; i < hf_client_link_count(&w.client); i++) {
         hf_session *session = hf_client_link(&w.client, i);
-        if (hf_session_wants(session, w.now) == HF_WANT_CLOSE) hf_session_closed(session, "not needed", w.now);
+        if (hf_session_wants(session, w.now) == HF_WANT_CLOSE)
+            hf_session_closed(session, "not needed", w.now);
         if (hf_session_wants(session, w.now) == HF_WANT_OPEN) {
             hf_session_opening(session, w.now);
             if (w.refusing) hf_session_closed(session, "refused", w.now);
             else if (!w.mute) hf_session_opened(session, w.now);
         }
-        if (session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY) write_output(session);
+        if (session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY)
+            write_output(session);
     }
 }
 
-/* Ticks until nothing is due any more, which takes a few rounds: a connection that is closed is opened anew. */
+/* Ticks until nothing is due any more, which takes a few rounds: a connection that is closed is
+ * opened anew. */
 static void settle(void) {
     int rounds = 0;
     do {
@@ -136,24 +215,28 @@ static void feed(hf_session *session, hf_slice bytes) {
 /* A message of our channel. */
 static void hear_message(hf_session *session, hf_slice text) {
     char bytes[1024];
-    int head = snprintf(bytes, sizeof bytes, "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$%zu\r\n", text.size);
+    int head =
+        snprintf(bytes, sizeof bytes, "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$%zu\r\n", text.size);
     if ((size_t)head + text.size + 2 > sizeof bytes) return;
     memcpy(bytes + head, text.data, text.size);
     memcpy(bytes + head + text.size, "\r\n", 2);
     feed(session, (hf_slice){bytes, (size_t)head + text.size + 2});
 }
 
-/* An array of integers, given as text with commas. */
+/* An array of integers, given as text with commas; the last one of five is a place, which is a
+ * text. */
 static void hear_integers(hf_session *session, hf_slice text) {
     char bytes[1024];
     size_t count = 1, used;
     if (text.size > 200) return;
     for (size_t i = 0; i < text.size; i++) count += text.data[i] == ',';
     used = (size_t)snprintf(bytes, sizeof bytes, "*%zu\r\n:", count);
-    for (size_t i = 0; i < text.size; i++) {
+    for (size_t i = 0, index = 0; i < text.size; i++) {
         bool next = text.data[i] == ',';
-        memcpy(bytes + used, next ? "\r\n:" : text.data + i, next ? 3 : 1);
-        used += next ? 3 : 1;
+        bool place = next && ++index == 4 && count == 5 && text.size - i - 1 < 10;
+        if (place) used += (size_t)snprintf(bytes + used, 8, "\r\n$%zu\r\n", text.size - i - 1);
+        else if (next) used += (size_t)snprintf(bytes + used, 8, "\r\n:");
+        else bytes[used++] = text.data[i];
     }
     memcpy(bytes + used, "\r\n", 2);
     feed(session, (hf_slice){bytes, used + 2});
@@ -166,33 +249,40 @@ static void be_closed(hf_session *session) {
 
 /* ---- what must hold ---- */
 
-static size_t index_of(hf_slice text, const char *const *list, size_t count) {
-    size_t i = 0;
-    while (i < count && !hf_slice_equal(text, hf_slice_of(list[i]))) i++;
-    return i;
+/* The longest that may have been asked for. What a quorum's hold has by its members comes before
+ * the decision. */
+static hf_time most_lease(const hf_hold *hold) {
+    hf_time lease = hf_time_max(hold->lease, w.client.config.grant_lease);
+    for (uint32_t i = 0; i < hold->member_count; i++) {
+        if (hold->member_holds[i]) lease = hf_time_max(lease, hold->member_holds[i]->lease);
+    }
+    return lease;
 }
 
 static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) {
     const hf_holds *holds = &client->holds;
     MUST(hold->in_table && hold->refs > 0 && hold->heap_index == at);
     MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->wake_at);
-    MUST(hf_holds_find(holds, hold->layout, hf_hold_key(hold), hf_hold_owner(hold)) == hold);
-    MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NOT) || hold->state == HF_HOLD_LEAVING ||
-         hold->state == HF_HOLD_ACQUIRING);
+    bool stray = hf_hold_caller(hold).size == 0;
+    MUST(stray ||
+         hf_holds_find(holds, hold->kind, hf_hold_key(hold), hf_hold_caller(hold)) == hold);
+    MUST(!stray || hold->state == HF_HOLD_CLEANING_UP);
+    MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NOT) ||
+         hold->state == HF_HOLD_CLEANING_UP || hold->state == HF_HOLD_ACQUIRING);
     if (hold->state != HF_HOLD_HELD) return;
     size_t key = index_of(hf_hold_key(hold), KEYS, COUNT(KEYS));
-    size_t owner = index_of(hf_hold_owner(hold), OWNERS, COUNT(OWNERS));
-    MUST(key < COUNT(KEYS) && owner < COUNT(OWNERS));
-    MUST(hold->count > hold->base && hf_hold_own(hold) > 0);
-    hf_time lease = hf_time_max(hold->lease, w.client.config.grant_lease);
-    MUST(hold->valid_until <= hf_lease_end(w.asked_at[key][owner], lease));
+    MUST(key < COUNT(KEYS));
+    MUST(hold->count > hold->others && hf_hold_own(hold) > 0);
+    MUST(hold->valid_until <= hf_lease_end(*asked_at(key, hf_hold_owner(hold)), most_lease(hold)));
     MUST(client->quorum || hold->wake_at <= hf_time_max(hold->valid_until, w.now));
 }
 
 static void check_op(const hf_op *op) {
-    MUST(!op->done || op->failure.code == HF_OK || memchr(op->failure.text, '\0', sizeof op->failure.text));
+    MUST(!op->done || op->failure.code == HF_OK ||
+         memchr(op->failure.text, '\0', sizeof op->failure.text));
     MUST(!op->done || op->failure.code == HF_OK || is_printable(op->failure.text));
-    MUST(!op->done || op->failure.code == HF_OK || !strstr(op->failure.text, "hushhush"));
+    MUST(!op->done || op->failure.code == HF_OK || w.tells ||
+         !strstr(op->failure.text, "hushhush"));
     MUST(!op->done || !op->blocked || op->spec.kind != HF_OP_ACQUIRE);
 }
 
@@ -226,22 +316,27 @@ static void begin(hf_op_spec *spec) {
     serve();
 }
 
+static void set_caller(input *in, hf_op_spec *spec) {
+    unsigned caller = pick(in, COUNT(CALLERS));
+    spec->caller = hf_slice_of(CALLERS[caller]);
+    spec->shared = caller == SHARED_OWNER;
+}
+
 static hf_op_spec on_key(input *in, hf_op_kind kind) {
-    return (hf_op_spec){.kind = kind,
-                        .names = &w.names[pick(in, COUNT(KEYS))],
-                        .owner = hf_slice_of(OWNERS[pick(in, COUNT(OWNERS))]),
-                        .layout = (hf_layout)pick(in, 3)};
+    hf_op_spec spec = {.kind = kind, .names = &w.names[pick(in, COUNT(KEYS))]};
+    set_caller(in, &spec);
+    spec.lock_kind = hf_kinds[pick(in, 3)];
+    return spec;
 }
 
 static void begin_acquire(input *in) {
     hf_op_spec spec = on_key(in, HF_OP_ACQUIRE);
     spec.wait = WAITS[pick(in, COUNT(WAITS))];
     spec.lease = LEASES[pick(in, COUNT(LEASES))];
-    unsigned flags = pick(in, 8);
+    unsigned flags = pick(in, 4);
     spec.renewed = flags & 1;
-    spec.shared = flags & 2;
-    spec.token_ttl_ms = flags & 4 ? 1 : 0;
-    if (spec.layout == HF_LAYOUT_GUARD) spec.print = hf_slice_of("print");
+    spec.token_ttl_ms = flags & 2 ? 1 : 0;
+    if (spec.lock_kind == &hf_kind_guard) spec.fingerprint = hf_slice_of("print");
     begin(&spec);
 }
 
@@ -251,7 +346,7 @@ static void begin_on_key(input *in, hf_op_kind kind) {
     spec.keep = HF_SECOND;
     spec.result = hf_slice_of("D");
     if (kind == HF_OP_EXTEND) spec.lease = LEASES[pick(in, COUNT(LEASES))];
-    if (kind == HF_OP_COMPLETE) spec.layout = HF_LAYOUT_GUARD;
+    if (kind == HF_OP_COMPLETE) spec.lock_kind = &hf_kind_guard;
     begin(&spec);
 }
 
@@ -262,11 +357,134 @@ static void begin_plain(hf_op_kind kind) {
 }
 
 static void begin_all(input *in, hf_op_kind kind) {
-    hf_op_spec spec = {.kind = kind, .all = w.all, .all_count = 1 + pick(in, COUNT(KEYS))};
-    spec.owner = hf_slice_of(OWNERS[pick(in, COUNT(OWNERS))]);
+    hf_op_spec spec = {.kind = kind, .batch = w.all, .batch_count = 1 + pick(in, COUNT(KEYS))};
+    set_caller(in, &spec);
     spec.lease = LEASES[pick(in, COUNT(LEASES))];
     spec.renewed = pick(in, 2);
     begin(&spec);
+}
+
+/* Of a read/write lock or a semaphore. */
+static hf_op_spec on_other_kind(input *in, hf_op_kind kind) {
+    hf_op_spec spec = on_key(in, kind);
+    spec.lock_kind = hf_kinds[3 + pick(in, 3)];
+    spec.shared = false;
+    if (spec.lock_kind->counted) spec.permits = kind == HF_OP_ACQUIRE ? 1 + pick(in, 3) : 0;
+    else spec.names = &w.rw_names[spec.names - w.names];
+    return spec;
+}
+
+static void begin_acquire_other(input *in) {
+    static const hf_time checks[] = {0, 10 * HF_MS, HF_SECOND};
+    hf_op_spec spec = on_other_kind(in, HF_OP_ACQUIRE);
+    spec.wait = WAITS[pick(in, COUNT(WAITS))];
+    spec.lease = LEASES[pick(in, COUNT(LEASES))];
+    spec.renewed = pick(in, 2);
+    spec.blocking = pick(in, 2);
+    spec.deadlock_check = w.client.quorum ? 0 : checks[pick(in, COUNT(checks))];
+    begin(&spec);
+}
+
+static void begin_other(input *in) {
+    static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK,
+                                       HF_OP_INFO,    HF_OP_TTL,    HF_OP_FORCE};
+    hf_op_spec spec = on_other_kind(in, kinds[pick(in, COUNT(kinds))]);
+    if (spec.kind == HF_OP_FORCE && spec.lock_kind->counted) spec.kind = HF_OP_SET;
+    spec.lease = LEASES[pick(in, COUNT(LEASES))];
+    spec.value = 2;
+    begin(&spec);
+}
+
+/* Its waiters stand in a list, each with a channel of its own. */
+static void begin_on_fair_lock(input *in) {
+    static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_EXTEND,
+                                       HF_OP_INFO,    HF_OP_FORCE,   HF_OP_TTL};
+    hf_op_spec spec = on_key(in, kinds[pick(in, COUNT(kinds))]);
+    spec.names = &w.fair_names[spec.names - w.names];
+    spec.lock_kind = &hf_kind_fair;
+    spec.shared = false;
+    spec.wait = WAITS[pick(in, COUNT(WAITS))];
+    spec.lease = LEASES[pick(in, COUNT(LEASES))];
+    spec.renewed = pick(in, 2);
+    if (!w.client.quorum) begin(&spec);
+}
+
+static void begin_on_latch(input *in) {
+    static const hf_op_kind kinds[] = {HF_OP_AWAIT, HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_COUNT,
+                                       HF_OP_DELETE};
+    hf_op_spec spec = on_key(in, kinds[pick(in, COUNT(kinds))]);
+    spec.names = &w.latch_names[spec.names - w.names];
+    spec.lock_kind = &hf_kind_latch;
+    spec.wait = WAITS[pick(in, COUNT(WAITS))];
+    spec.value = 2;
+    if (!w.client.quorum) begin(&spec);
+}
+
+/* What it leaves is settled for longer than the run. */
+static void begin_on_semaphore(input *in) {
+    static const hf_op_kind kinds[] = {HF_OP_TAKE,      HF_OP_TAKE,  HF_OP_GIVE,  HF_OP_DRAIN,
+                                       HF_OP_SET_COUNT, HF_OP_COUNT, HF_OP_DELETE};
+    hf_op_spec spec = on_key(in, kinds[pick(in, COUNT(kinds))]);
+    spec.names = &w.semaphore_names[spec.names - w.names];
+    spec.lock_kind = &hf_kind_plain_semaphore;
+    spec.wait = WAITS[pick(in, COUNT(WAITS))];
+    spec.value = 1 + pick(in, 3);
+    if (w.client.quorum) return;
+    w.short_leases = false;
+    begin(&spec);
+}
+
+static void begin_pause(input *in) {
+    hf_op_spec spec = {.kind = HF_OP_PAUSE, .names = &w.names[0], .node = 1};
+    spec.wait = WAITS[pick(in, COUNT(WAITS))];
+    begin(&spec);
+}
+
+/* ---- handles ---- */
+
+static hf_hold **handle_at(input *in) {
+    return &w.handles[pick(in, MOST_HANDLES)];
+}
+
+static void drop_handle(hf_hold **handle) {
+    if (*handle) hf_hold_unref(*handle);
+    *handle = NULL;
+}
+
+/* A handle takes what this operation has acquired. */
+static void take_hold(input *in, const hf_op *op) {
+    hf_hold **handle = handle_at(in);
+    bool took = op && op->done && op->failure.code == HF_OK && op->spec.kind == HF_OP_ACQUIRE;
+    if (!took) return;
+    drop_handle(handle);
+    hf_hold_ref(op->hold);
+    *handle = op->hold;
+}
+
+/* It is collected, with all of its entries. */
+static void collect(input *in) {
+    hf_hold **handle = handle_at(in);
+    unsigned count = 1 + pick(in, 3);
+    if (*handle) hf_client_abandon(&w.client, *handle, count, w.now);
+    drop_handle(handle);
+}
+
+/* About a hold that its caller has lost and replaced. */
+static void begin_on_lost(input *in) {
+    static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK};
+    hf_hold *hold = *handle_at(in);
+    hf_op_spec spec = {.kind = kinds[pick(in, COUNT(kinds))], .names = &w.names[0], .lost = hold};
+    if (!hold || hold->in_table || hold->state != HF_HOLD_LOST) return;
+    spec.lock_kind = hold->kind;
+    spec.caller = hf_hold_caller(hold);
+    spec.lease = HF_SECOND;
+    begin(&spec);
+}
+
+/* Nobody waits for the release any more. */
+static void detach(hf_op **op) {
+    if (!*op || (*op)->spec.kind != HF_OP_RELEASE || (*op)->detached) return;
+    if (hf_op_detach(*op)) *op = NULL;
 }
 
 static void end_op(size_t i) {
@@ -286,7 +504,8 @@ static hf_hold *pick_hold(input *in) {
 }
 
 static void allow_all(void) {
-    for (size_t i = 0; i < w.client.holds.count; i++) hf_client_allow(&w.client, w.client.holds.heap[i], w.now);
+    for (size_t i = 0; i < w.client.holds.count; i++)
+        hf_client_approve(&w.client, w.client.holds.heap[i], w.now);
 }
 
 /* ---- the input ---- */
@@ -312,9 +531,20 @@ static void step(input *in) {
         if ((op = w.ops[pick(in, MOST_OPS)])) hf_op_interrupt(op, w.now);
         break;
     case 'G':
-        if ((op = w.ops[pick(in, MOST_OPS)])) hf_op_give_up(op, w.now);
+        if ((op = w.ops[pick(in, MOST_OPS)])) hf_op_abandon(op, w.now);
         break;
     case 'E': end_op(pick(in, MOST_OPS)); break;
+    case 'q': begin_acquire_other(in); break;
+    case 'u': begin_other(in); break;
+    case 'P': begin_pause(in); break;
+    case 'C': begin_on_latch(in); break;
+    case 'S': begin_on_semaphore(in); break;
+    case 'F': begin_on_fair_lock(in); break;
+    case 'L': begin_on_lost(in); break;
+    case 'd': detach(&w.ops[pick(in, MOST_OPS)]); break;
+    case 'h': take_hold(in, w.ops[pick(in, MOST_OPS)]); break;
+    case 'g': collect(in); break;
+    case 'w': hf_client_introduce(&w.client, "who"); break;
     case 'b':
         if ((hold = pick_hold(in))) hf_client_abandon(&w.client, hold, 1, w.now);
         break;
@@ -356,14 +586,15 @@ static void step(input *in) {
 }
 
 static bool begin_client(input *in) {
-    static const unsigned char entropy[24] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 99};
+    static const unsigned char entropy[24] = {0, 1,  2,  3,  4,  5,  6,  7, 8,
+                                              9, 10, 11, 12, 13, 14, 15, 99};
     static const hf_server servers[] = {{.host = "h", .port = 1, .label = "h:1"},
                                         {.host = "h", .port = 2, .label = "h:2"},
                                         {.host = "h", .port = 3, .label = "h:3"}};
-    unsigned flags = pick(in, 16);
+    unsigned flags = pick(in, 64);
     hf_client_config config = {.grant_lease = 2 * HF_SECOND,
-                               .keeper = flags & 1 ? HF_LINK_CALLS : HF_LINK_KEEPER,
-                               .attended = flags & 2,
+                               .renewer = flags & 1 ? HF_LINK_CALLS : HF_LINK_RENEWER,
+                               .needs_approval = flags & 2,
                                .session = {.server = {.host = "h", .port = 1, .label = "h:1"},
                                            .connect_timeout = HF_SECOND,
                                            .command_timeout = 3 * HF_SECOND}};
@@ -376,28 +607,40 @@ static bool begin_client(input *in) {
         config.mode = HF_MODE_QUORUM;
         config.servers = servers;
         config.server_count = COUNT(servers);
+    } else if (flags & 48) {
+        config.mode = flags & 16 ? HF_MODE_SENTINEL : HF_MODE_CLUSTER;
+        config.servers = servers;
+        config.server_count = COUNT(servers);
+        snprintf(config.master, sizeof config.master, "m");
     }
     memset(&w, 0, sizeof w);
     w.now = 1000 * HF_SECOND;
     w.short_leases = true;
     for (size_t i = 0; i < COUNT(KEYS); i++) {
-        if (!hf_names_make(&w.names[i], hf_slice_of(KEYS[i]))) return false;
+        if (!hf_names_make(&w.names[i], hf_slice_of(KEYS[i])) ||
+            !hf_names_make_on(&w.rw_names[i], hf_slice_of(KEYS[i]), &hf_kind_read) ||
+            !hf_names_make_on(&w.latch_names[i], hf_slice_of(KEYS[i]), &hf_kind_latch) ||
+            !hf_names_make_on(&w.fair_names[i], hf_slice_of(KEYS[i]), &hf_kind_fair) ||
+            !hf_names_make_on(&w.semaphore_names[i], hf_slice_of(KEYS[i]),
+                              &hf_kind_plain_semaphore))
+            return false;
         w.all[i] = &w.names[i];
     }
     return hf_client_init(&w.client, &config, entropy);
 }
 
-/* Nobody answers any more: every operation that does not wait for ever ends by itself. */
+/* Nobody answers any more: every operation that does not wait for ever ends by itself. Of a quorum,
+ * calls about one hold come one after the other, each with its own time. */
 static void await_ends(void) {
     for (size_t i = 0; i < MOST_OPS; i++) {
         if (w.ops[i] && w.ops[i]->spec.wait == HF_NEVER) end_op(i);
     }
-    sleep_until(w.now + LONGEST_WAIT + 4 * HF_SECOND);
+    sleep_until(w.now + LONGEST_WAIT + (w.client.quorum ? MOST_OPS : 1) * 4 * HF_SECOND);
     for (size_t i = 0; i < MOST_OPS; i++) {
         const hf_op *op = w.ops[i];
         if (!op || op->done) continue;
-        fprintf(stderr, "operation %zu of kind %d, state %d, blocked %d, has not ended\n", i, (int)op->spec.kind,
-                (int)op->state, op->blocked);
+        fprintf(stderr, "operation %zu of kind %d, state %d, blocked %d, has not ended\n", i,
+                (int)op->spec.kind, (int)op->state, op->blocked);
         abort();
     }
 }
@@ -414,6 +657,7 @@ static void close_client(bool to_rest) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     input in = {(const char *)data, (const char *)data + size};
     if (!begin_client(&in)) abort();
+    w.tells = memmem(data, size, "hushhush", 8) != NULL;
     unsigned end = pick(&in, 4);
     for (int steps = 0; in.at < in.end && steps < MOST_STEPS; steps++) {
         step(&in);
@@ -425,7 +669,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (end & 1) await_ends();
     close_client(end != 0);
     for (size_t i = 0; i < MOST_OPS; i++) end_op(i);
+    for (size_t i = 0; i < MOST_HANDLES; i++) drop_handle(&w.handles[i]);
     hf_client_free(&w.client);
     for (size_t i = 0; i < COUNT(KEYS); i++) hf_names_free(&w.names[i]);
+    for (size_t i = 0; i < COUNT(KEYS); i++) hf_names_free(&w.rw_names[i]);
+    for (size_t i = 0; i < COUNT(KEYS); i++) hf_names_free(&w.latch_names[i]);
+    for (size_t i = 0; i < COUNT(KEYS); i++) hf_names_free(&w.semaphore_names[i]);
+    for (size_t i = 0; i < COUNT(KEYS); i++) hf_names_free(&w.fair_names[i]);
     return 0;
 }

@@ -1,6 +1,7 @@
-/* Any bytes as a URL. Nothing is read past them; what comes out is terminated and in its range; the label, the address
- * and the complaint are the same whatever the log-in is, so none of them tells a user or a password. */
-#include "url.h"
+/* Any bytes as a URL. Nothing is read past them; what comes out is terminated and in its range; the
+ * label, the address and the complaint are the same whatever the log-in is, so none of them tells a
+ * user or a password. */
+#include "base/url.h"
 #include "input.h"
 
 static bool is_terminated(const char *text, size_t size) {
@@ -32,7 +33,8 @@ static bool with_other_login(hf_slice url, const char *login, char **other, size
     const char *end = url.data + url.size, *at = end;
     while (at > url.data && at[-1] != '@') at--;
     if (!scheme || scheme + 2 >= end || at < scheme + 3) return false;
-    size_t head = (size_t)(scheme + 2 - url.data), middle = strlen(login), tail = (size_t)(end - at);
+    size_t head = (size_t)(scheme + 2 - url.data), middle = strlen(login),
+           tail = (size_t)(end - at);
     *size = head + middle + 1 + tail;
     *other = malloc(*size);
     MUST(*other);

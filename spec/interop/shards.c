@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ring.h"
+#include "link/ring.h"
 
 static hf_shard shard_of(char *argument) {
     char *colon = strchr(argument, ':');
@@ -29,7 +29,8 @@ int main(int argc, char **argv) {
     for (int i = 2; i < argc; i++) shards[count++] = shard_of(argv[i]);
     hf_ring ring;
     if (!hf_ring_make(&ring, shards, count)) return 1;
-    while (fgets(line, sizeof line, file)) printf("%zu\n", hf_ring_find(&ring, (hf_slice){key, decode(key, line)}));
+    while (fgets(line, sizeof line, file))
+        printf("%zu\n", hf_ring_find(&ring, (hf_slice){key, decode(key, line)}));
     hf_ring_free(&ring);
     fclose(file);
     return 0;

@@ -1,5 +1,6 @@
 -- The core's ring and Jedis' ShardedJedis agree on which of several servers a key lives.
 
+local java = require "spec.support.java"
 local process = require "spec.support.process"
 
 local KEYS = 10000
@@ -15,13 +16,6 @@ local SHARDS = {
   { ":1", ":1", ":1", ":1", ":1", ":1", ":1", ":1", ":1", ":1", ":1", ":100" },
 }
 
-local function classpath()
-  local file = assert(io.open("build/interop/classpath"))
-  local text = file:read("*a")
-  file:close()
-  return "build/interop/java/classes:" .. text
-end
-
 -- Names as programs make them, and any bytes in lengths 0 to 99; the same in each run.
 local function keys(path)
   local file = assert(io.open(path, "w"))
@@ -33,7 +27,9 @@ local function keys(path)
   for i = 1, KEYS do
     local text = {}
     if i % 2 == 0 then
-      for char in ("lock:{order}:%d"):format(i):gmatch(".") do text[#text + 1] = ("%02x"):format(char:byte()) end
+      for char in ("lock:{order}:%d"):format(i):gmatch(".") do
+        text[#text + 1] = ("%02x"):format(char:byte())
+      end
     else
       for _ = 1, i % 100 do text[#text + 1] = ("%02x"):format(byte()) end
     end
@@ -42,8 +38,7 @@ local function keys(path)
   file:close()
 end
 
-local function run(command)
-  local child = process.start(command)
+local function run(child)
   assert.same({ "exit", 0 }, { child:wait(60) }, child:output())
   return child:output()
 end
@@ -65,10 +60,9 @@ describe("shards and Jedis", function()
   for _, shards in ipairs(SHARDS) do
     local label = table.concat(shards, " ")
     it("agree with " .. label, function()
-      local ours = places(run { "build/interop/shards", path, unpack(shards) })
-      local java = { "java", "-XX:+UseSerialGC", "-cp", classpath(), "Shards", path, unpack(shards) }
-      java.env = { LC_ALL = "C.UTF-8" }
-      local theirs = places(run(java))
+      local ours = places(run(process.start { "build/interop/shards", path, unpack(shards) }))
+      local theirs = places(run(java.start("Shards", { path, unpack(shards) },
+        { LC_ALL = "C.UTF-8" })))
       local agreed = 0
       for i, place in ipairs(theirs) do
         if ours[i] == place then agreed = agreed + 1 end

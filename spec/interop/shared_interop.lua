@@ -2,27 +2,21 @@
 
 local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
+local java_program = require "spec.support.java"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local KEY = "shared"
 local CHANNEL = ("redisson_lock__channel:{%s}"):format(KEY)
 local unpack = table.unpack or unpack -- luacheck: ignore 113 143
-local START_UP = 60 -- seconds: a machine of few cores starts several Java processes at once
+local WAKE = 0.3 -- seconds after which a waiter is in
+local START_UP = java_program.START_UP
 
 local server, others, client, lock
 
-local function classpath()
-  local file = assert(io.open("build/interop/classpath"))
-  local text = file:read("*a")
-  file:close()
-  return "build/interop/java/classes:" .. text
-end
-
 local kinds = {
   java = function(args)
-    local small = { "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m" }
-    return process.start { "java", small[1], small[2], small[3], "-cp", classpath(), "Contender", unpack(args) }
+    return java_program.start("Contender", args)
   end,
   node = function(args)
     local command = { "node", "spec/interop/contender.js", unpack(args) }
@@ -35,20 +29,7 @@ local kinds = {
 local function add(kind, name, options)
   if kind == "ours" then return others:add(name, options) end
   local args = { tostring(server.port), tostring(others.store.port), KEY, name }
-  for option, value in pairs(options or {}) do args[#args + 1] = option .. "=" .. tostring(value) end
-  return others:join(name, kinds[kind](args))
-end
-
-local function begin()
-  for _, worker in ipairs(others.workers) do
-    local ready = process.wait_until(function() return worker:status() or worker:output():match("ready") end, START_UP)
-    assert(ready == "ready", worker:output())
-  end
-  others.store:cli("SET", "crowd:start", 1)
-end
-
-local function came_in(name, seconds)
-  return process.wait_until(function() return others:turns_of(name) > 0 end, seconds)
+  return others:join(name, kinds[kind](process.args(args, options)))
 end
 
 local function is_out(name, seconds)
@@ -105,7 +86,7 @@ for _, kind in ipairs { "java", "node" } do
       assert.equal(0, server:cli("EXISTS", KEY))
 
       add(kind, "twice", { holds = 2, inside = 1 })
-      assert.truthy(came_in("twice", START_UP))
+      assert.truthy(others:came_in("twice", START_UP))
       local info = lock:info()
       assert.equal(2, info.holds)
       local _, _, code = lock:acquire(0)
@@ -123,11 +104,13 @@ for _, kind in ipairs { "java", "node" } do
       assert.truthy(process.wait_until(function() return listeners() == 1 end, START_UP))
       process.sleep(0.1)
       assert(lock:release())
-      assert.truthy(came_in("theirs", 0.3))
+      assert.truthy(others:came_in("theirs", 0.3))
       add("ours", "ours")
-      assert.truthy(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") == 1 end, 0.9))
+      assert.truthy(process.wait_until(function()
+        return server:cli("PUBSUB", "NUMPAT") == 1
+      end, 0.9))
       assert.truthy(is_out("theirs", 2))
-      assert.truthy(came_in("ours", 0.3))
+      assert.truthy(others:came_in("ours", 0.3))
       assert_one_at_a_time()
     end)
 
@@ -138,7 +121,7 @@ for _, kind in ipairs { "java", "node" } do
         options.lease, options.watchdog = 3, 1
         add("ours", "ours" .. i, options)
       end
-      begin()
+      others:begin(START_UP)
       local history = assert_one_at_a_time(60)
       local turns = turns_by_kind(history)
       print(("\nholdfast %d turns, %s %d"):format(turns.ours or 0, kind, turns[kind] or 0))
@@ -152,7 +135,7 @@ for _, kind in ipairs { "java", "node" } do
 
     it("go on after each other's death", function()
       local theirs = add(kind, "theirs", { inside = 60 })
-      assert.truthy(came_in("theirs", START_UP))
+      assert.truthy(others:came_in("theirs", START_UP))
       theirs:stop()
       server:cli("PEXPIRE", KEY, 500) -- of the 30 s that Redisson gave it
       local before = process.now()
@@ -162,6 +145,102 @@ for _, kind in ipairs { "java", "node" } do
     end)
   end)
 end
+
+describe("a waiter of ours beside Java", function()
+  before_each(function()
+    server = redis.start { tcp = true }
+    others = crowd.new(server, KEY, { tcp = true })
+    client = holdfast.new(server:url())
+    lock = client:lock(KEY)
+  end)
+
+  after_each(function()
+    client:close()
+    others:stop()
+    server:stop()
+  end)
+
+  it("is in soon after Java's forceUnlock of a hold of ours", function()
+    assert(lock:acquire(0))
+    local java = add("java", "java", { force = 1 })
+    assert.truthy(java:wait_output("ready", START_UP))
+    add("ours", "ours")
+    assert.truthy(others:wait_queued(1, 10))
+    process.sleep(0.5) -- it waits for more than a moment
+    others.store:cli("SET", "crowd:start", 1)
+    assert.truthy(java:wait_output("forced true", START_UP))
+    assert.truthy(others:came_in("ours", WAKE))
+    assert.equal("lost", (select(3, lock:release())))
+  end)
+
+  it("is in soon after a short lease of the one before it, which came by a grant", function()
+    assert(lock:acquire(0))
+    local holder = process.lua {
+      code = [[
+        io.stdout:setvbuf("line")
+        assert(require("holdfast").new(arg[1]):lock(arg[2], { lease = 0.5 }):acquire(30))
+        print("in")
+        require("spec.support.sys").sleep(60)
+      ]],
+      args = { server:url(), KEY },
+    }
+    assert.truthy(others:wait_queued(1, 10))
+    add("ours", "ours")
+    assert.truthy(others:wait_queued(2, 10))
+    assert(lock:release())
+    assert.truthy(holder:wait_output("in", 5))
+    assert.truthy(others:came_in("ours", 0.5 + WAKE))
+    holder:stop()
+  end)
+end)
+
+describe("a waiter of Java beside a client that keeps the lock", function()
+  local KEEP, HOLD = 1, 0.02
+  local kept
+
+  before_each(function()
+    server = redis.start { tcp = true }
+    others = crowd.new(server, KEY, { tcp = true })
+    client = holdfast.new(server:url())
+    kept = client:lock(KEY, { keep = KEEP })
+  end)
+
+  after_each(function()
+    client:close()
+    others:stop()
+    server:stop()
+  end)
+
+  -- Takes the lock again and again until done() is true. → seconds since Java waits
+  local function use_until(done)
+    local till, since = process.now() + START_UP, nil
+    repeat
+      assert(kept:acquire(10))
+      process.sleep(HOLD)
+      if not since and listeners() == 1 then since = process.now() end
+      assert(kept:release())
+    until since and done() or process.now() > till
+    assert.is_true(process.now() <= till)
+    return process.now() - since
+  end
+
+  it("is in after keep and one hold at most, while the lock is used all the time", function()
+    for i = 1, 3 do
+      local name = "java" .. i
+      add("java", name)
+      local took = use_until(function() return others:turns_of(name) > 0 end)
+      assert.is_true(took < KEEP + HOLD + WAKE, took .. " s")
+    end
+    assert_one_at_a_time()
+  end)
+
+  it("is in after keep at most, when the lock is not used any more", function()
+    add("java", "java")
+    use_until(function() return true end)
+    assert.truthy(others:came_in("java", KEEP + WAKE))
+    assert_one_at_a_time()
+  end)
+end)
 
 describe("holdfast and RFencedLock", function()
   before_each(function()
@@ -177,11 +256,86 @@ describe("holdfast and RFencedLock", function()
   it("give tokens that grow together", function()
     for i = 1, 2 do
       add("ours", "ours" .. i, { turns = 30, inside = 0.001, outside = 0.001, together = 1 })
-      add("java", "java" .. i, { turns = 30, inside = 0.001, outside = 0.001, fenced = 1, together = 1 })
+      add("java", "java" .. i, { turns = 30, inside = 0.001, outside = 0.001, fenced = 1,
+        together = 1 })
     end
-    begin()
+    others:begin(START_UP)
     local history = assert_one_at_a_time(60)
     assert.equal(120, #history.tokens)
     for i = 2, 120 do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
+  end)
+
+  -- Java alone, for longer than the TTL that we gave the counter.
+  local function tokens_of_java_alone(seconds)
+    add("java", "java", { seconds = seconds, outside = 0.2, fenced = 1 })
+    local history = assert_one_at_a_time(START_UP + seconds)
+    assert.is_true(#history.tokens > 2 * seconds)
+    for i = 2, #history.tokens do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
+    return history.tokens[#history.tokens]
+  end
+
+  local function token_of_ours(options)
+    local one = holdfast.new(server:url())
+    local fenced = one:lock(KEY, options)
+    assert(fenced:acquire(10))
+    local token = fenced:token()
+    assert(fenced:release())
+    one:close()
+    return token
+  end
+
+  it("give tokens that never fall, once they have met on the key", function()
+    local met = add("java", "met", { inside = 0.5, fenced = 1, together = 1 })
+    assert.truthy(met:wait_output("ready", START_UP))
+    local first = token_of_ours { token_ttl = 2 }
+    others:begin(START_UP)
+    assert.truthy(others:came_in("met", START_UP))
+    local second = token_of_ours { token_ttl = 2 }
+    assert.is_true(second > first)
+    assert.is_nil(others:finish(30))
+    assert.is_true(tokens_of_java_alone(5) > second)
+  end)
+
+  it("give tokens that never fall when Java has used the key between two of ours", function()
+    add("java", "before", { turns = 3, fenced = 1, together = 1 })
+    local first = token_of_ours { token_ttl = 60 }
+    others:begin(START_UP)
+    assert.is_nil(others:finish(START_UP))
+    assert.is_true(tonumber(server:cli("GET", ("redisson_lock_token:{%s}"):format(KEY))) > first)
+    local second = token_of_ours { token_ttl = 2 }
+    assert.is_true(tokens_of_java_alone(5) > second)
+  end)
+
+  it("give tokens that never fall when ours has only seen Java inside, and drew none after it",
+    function()
+      local met = add("java", "met", { inside = 0.5, fenced = 1, together = 1 })
+      assert.truthy(met:wait_output("ready", START_UP))
+      local one = holdfast.new(server:url())
+      local first = token_of_ours { token_ttl = 2 }
+      others:begin(START_UP)
+      assert.truthy(others:came_in("met", START_UP))
+      assert.equal("busy", (select(3, one:lock(KEY):acquire(0))))
+      one:close()
+      assert.is_nil(others:finish(30))
+      assert.is_true(tokens_of_java_alone(5) > first)
+    end)
+
+  it("give tokens that never fall when ours has only released before Java, which waited", function()
+    local one = holdfast.new(server:url())
+    local fenced = one:lock(KEY, { token_ttl = 2 })
+    assert(fenced:acquire(10))
+    local first = fenced:token()
+    add("java", "met", { fenced = 1 })
+    assert.truthy(process.wait_until(function() return listeners() == 1 end, START_UP))
+    assert(fenced:release())
+    one:close()
+    assert.is_nil(others:finish(30))
+    assert.is_true(tokens_of_java_alone(5) > first)
+  end)
+
+  it("leave the counter of a key that never met Java to its TTL", function()
+    token_of_ours { token_ttl = 0.2 }
+    token_of_ours { token_ttl = 0.2 }
+    assert.truthy(process.wait_until(function() return #server:cli("KEYS", "*") == 0 end, 5))
   end)
 end)

@@ -1,6 +1,6 @@
--- What a plan gets on top of what its seed has always stood for: servers that refuse, clients that wait for their
--- owners' word, several locks in one step, fingerprints. Its numbers are its own, so without it a seed's plan is the
--- same as ever.
+-- What a plan gets on top of what its seed has always stood for: servers that refuse, clients that
+-- wait for their owners' word, several locks in one step, fingerprints. Its numbers are its own, so
+-- without it a seed's plan is the same as ever.
 
 local Prng = require "spec.sim.prng"
 
@@ -27,22 +27,25 @@ end
 local function add_refusals(prng, plan)
   for _ = 1, prng:range(1, 2) do
     plan.parts[#plan.parts + 1] = {
-      what = "mishap", kind = prng:pick(REFUSALS), at = prng:range(0, prng:pick { 20000, 500000, 5 * S }), process = 1,
-      link = "calls", duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = 0, key = plan.keys[1].name,
+      what = "mishap", kind = prng:pick(REFUSALS),
+      at = prng:range(0, prng:pick { 20000, 500000, 5 * S }), process = 1,
+      link = "calls", duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = 0,
+        key = plan.keys[1].name,
     }
   end
 end
 
--- Clients as in OpenResty: a hold is renewed after its owner's word alone, and owners may go without a word.
+-- Clients as in OpenResty: a hold is renewed after its owner's word alone, and owners may go
+-- without a word.
 local function attend(prng, plan)
-  local attended = {}
+  local needs_approval = {}
   each(plan, "process", function(process)
-    attended[process.index] = prng:chance(70)
-    process.attended = attended[process.index]
-    process.keeper_link = process.keeper_link and not process.attended
+    needs_approval[process.index] = prng:chance(70)
+    process.needs_approval = needs_approval[process.index]
+    process.renewer_link = process.renewer_link and not process.needs_approval
   end)
   each(plan, "task", function(task)
-    if not attended[task.process] or task.owner or not prng:chance(30) then return end
+    if not needs_approval[task.process] or task.owner or not prng:chance(30) then return end
     task.finish, task.force = "vanish", nil
     task.noticed = prng:range(0, prng:pick { 50000, 2 * S, 15 * S })
   end)
@@ -65,7 +68,9 @@ local function some_of(prng, keys)
 end
 
 local function take_several(prng, plan)
-  for i = #plan.keys + 1, prng:range(2, MOST_KEYS) do plan.keys[i] = { name = NAMES[i], layout = "lock" } end
+  for i = #plan.keys + 1, prng:range(2, MOST_KEYS) do
+    plan.keys[i] = { name = NAMES[i], layout = "lock" }
+  end
   local keys = lock_keys(plan)
   if #keys < 2 then return end
   each(plan, "task", function(task)
@@ -86,10 +91,28 @@ local function outstay(prng, plan)
   end)
   for _ = 1, 4 do
     plan.parts[#plan.parts + 1] = {
-      what = "mishap", kind = "stall_link", at = prng:range(0, 500000), process = prng:range(1, plan.process_count),
+      what = "mishap", kind = "stall_link", at = prng:range(0, 500000),
+      process = prng:range(1, plan.process_count),
       link = "calls", duration = prng:range(20000, 250000), lag = 0, key = plan.keys[1].name,
     }
   end
+end
+
+-- Their handles are collected while the release of all is under way.
+local function forsake(prng, plan)
+  each(plan, "task", function(task)
+    if not task.together or task.finish ~= "release" then return end
+    task.entries, task.forsaken = 0, prng:range(1, 1500)
+  end)
+end
+
+-- Entered by two handles for each key, of which one is collected while a command is under way.
+local function enter_twice(prng, plan)
+  each(plan, "task", function(task)
+    if not task.together or task.finish ~= "release" then return end
+    task.twice = prng:pick { "release", "enter" }
+    task.forsaken = prng:range(1, 1500)
+  end)
 end
 
 local function add_prints(prng, plan)
@@ -102,8 +125,12 @@ end
 return function(plan)
   local prng = Prng.new((plan.seed * 5 + 77) % 2147483647)
   if prng:chance(25) then attend(prng, plan) end
-  if prng:chance(25) then take_several(prng, plan) end
+  if prng:chance(40) then take_several(prng, plan) end
   if prng:chance(50) then add_prints(prng, plan) end
-  if not plan.calm and not has(plan, "foreign") and prng:chance(30) then add_refusals(prng, plan) end
+  if not plan.calm and not has(plan, "foreign") and prng:chance(30) then
+    add_refusals(prng, plan)
+  end
   if not plan.calm and #plan.keys > 1 and plan.seed % OUTSTAY == 1 then outstay(prng, plan) end
+  if prng:chance(20) then forsake(prng, plan) end
+  if prng:chance(10) then enter_twice(prng, plan) end
 end

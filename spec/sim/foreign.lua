@@ -1,8 +1,10 @@
--- A client that knows no queue: Redisson on a reentrant lock, a plain SET NX PX on a mutex. What it does follows from
--- the keys and channels that docs/redis.md describes; it never loses its connection.
+-- A client that knows no queue: Redisson on a reentrant lock, a plain SET NX PX on a mutex. What it
+-- does follows from the keys and channels that docs/redis.md describes; it never loses its
+-- connection.
 
 local Prng = require "spec.sim.prng"
 local resp = require "spec.sim.resp"
+local wire = require "spec.sim.wire"
 
 local OWNER = "6f1c2b7a-1111-4222-8333-%012d:%d"
 local POLL = 100000
@@ -33,11 +35,17 @@ Foreign.__index = Foreign
 -- plan: see plan.lua; slot: 9 to 12
 function Foreign.new(world, server, watcher, plan, slot, seed)
   local self = setmetatable({
-    world = world, server = server, watcher = watcher, plan = plan, slot = slot, prng = Prng.new(seed + slot),
-    owner = OWNER:format(slot, 1), rounds = plan.rounds, channel = "redisson_lock__channel:{" .. plan.key .. "}", turn = 0,
+    world = world, server = server, watcher = watcher, plan = plan, slot = slot,
+    prng = Prng.new(seed + slot),
+    owner = OWNER:format(slot, 1), rounds = plan.rounds, channel = wire.releases_of(plan.key),
+      turn = 0,
   }, Foreign)
-  self.client = server.redis:connect(function(bytes) self:hears(bytes) end, function() self.gone = true end)
-  self.listener = server.redis:connect(function(bytes) self:hears(bytes) end, function() self.gone = true end)
+  self.client = server.redis:connect(function(bytes)
+    self:hears(bytes)
+  end, function() self.gone = true end)
+  self.listener = server.redis:connect(function(bytes)
+    self:hears(bytes)
+  end, function() self.gone = true end)
   world:at(plan.start, self.try, self, 0)
   return self
 end
@@ -82,16 +90,23 @@ end
 
 function Foreign:answered(reply)
   if self.gone then return end
+  -- an error
+  if type(reply) == "table" then
+    return self:later(self.try, self.prng:range(1000, POLL), self.turn)
+  end
   if reply == false then
     self:listen(false)
     self.claim = {
-      key = self.plan.key, owner = self.owner, who = "foreign " .. self.slot, slot = self.slot, asked_at = self.asked_at,
+      key = self.plan.key, owner = self.owner, who = "foreign " .. self.slot, slot = self.slot,
+      asked_at = self.asked_at,
       till = 0, lease_us = self.plan.lease * 1e6,
     }
     self.watcher:claim(self.claim, self.asked_at + self.plan.lease * 980000)
     return self:later(self.release, self.plan.nap)
   end
-  if self.plan.layout == "mutex" then return self:later(self.try, self.prng:range(1000, POLL), self.turn) end
+  if self.plan.layout == "mutex" then
+    return self:later(self.try, self.prng:range(1000, POLL), self.turn)
+  end
   if self.listens then
     self.waits = true
     return self:later(self.try, reply * 1000 + 1000, self.turn)
@@ -104,7 +119,8 @@ function Foreign:release()
   if self.gone then return end
   self.watcher:claim(self.claim, 0)
   local mutex = self.plan.layout == "mutex"
-  self:call(self.released, mutex and COMPARE or RELEASE, mutex and { self.plan.key } or { self.plan.key, self.channel },
+  self:call(self.released, mutex and COMPARE or RELEASE, mutex and { self.plan.key }
+    or { self.plan.key, self.channel },
     { self.owner })
 end
 

@@ -1,4 +1,5 @@
--- Makes a failing schedule small: leaves out parts, and simplifies what is left, as long as it breaks the same rule.
+-- Makes a failing schedule small: leaves out parts, and simplifies what is left, as long as it
+-- breaks the same rule.
 
 local simulator = require "spec.sim.simulator"
 
@@ -24,10 +25,13 @@ local function with(plan, index, name, value)
 end
 
 local SIMPLER = {
-  task = { { "rounds", 1 }, { "entries", 0 }, { "check", nil }, { "extend", nil }, { "also", nil }, { "force", nil },
-    { "patience", nil }, { "naps", { 1000 } }, { "gap", 0 }, { "finish", "release" } },
-  process = { { "cuts", 0 }, { "rate", 1 }, { "keeper_link", false } },
+  task = { { "rounds", 1 }, { "entries", 0 }, { "check", nil }, { "checks", nil },
+    { "extend", nil }, { "also", nil },
+    { "force", nil }, { "patience", nil }, { "naps", { 1000 } }, { "gap", 0 },
+    { "finish", "release" } },
+  process = { { "cuts", 0 }, { "rate", 1 }, { "renewer_link", false }, { "late", nil } },
   foreign = { { "rounds", 1 } },
+  java = { { "rounds", 1 }, { "patience", nil }, { "dies", nil }, { "gap", 0 } },
   mishap = { { "lag", 0 } },
 }
 

@@ -1,9 +1,12 @@
 -- Connections between processes and servers.
 --
--- Bytes of one connection arrive in order, each way, after random times; what goes over different connections may
--- overtake. A link's next connection is made only after the end of its last one has gone out. A blocked direction
--- holds bytes back until it heals; those of a connection that its process has given up by then are gone, and the
--- server learns of it late.
+-- Bytes of one connection arrive in order, each way, after random times; what goes over different
+-- connections may overtake. A link's next connection is made only after the end of its last one has
+-- gone out. A blocked direction holds bytes back until it heals; those of a connection that its
+-- process has given up by then are gone, and the server learns of it late.
+--
+-- A proxy (process.late, mishap stall_up) delivers what it has taken: bytes of a connection that
+-- has been given up arrive behind or between those of its successors.
 
 local max = math.max
 
@@ -31,10 +34,15 @@ local function blocked_down(connection)
   return connection.process.down_blocked[connection.server.index] or 0
 end
 
--- What is under way one way over a connection; whatever arrives first is the one sent first, however it was delayed.
+-- What is under way one way over a connection; whatever arrives first is the one sent first,
+-- however it was delayed.
 local function send_behind(way, run, argument)
   way.last = way.last + 1
   way[way.last] = { run = run, argument = argument }
+end
+
+local function is_empty(way)
+  return way.first > way.last
 end
 
 local function take_first(way)
@@ -59,7 +67,10 @@ end
 
 function up_arrives(connection)
   local blocked, now = blocked_up(connection), connection.world.now
-  if connection.up_lost then return end
+  if connection.up_lost or is_empty(connection.up_way) then return end
+  if connection.up_stalled_until > now then
+    return hold_back(connection, connection.up_stalled_until)
+  end
   if blocked > now then
     if not connection.given_up then return hold_back(connection, blocked) end
     if take_first(connection.up_way).run == finish then
@@ -70,6 +81,7 @@ function up_arrives(connection)
   local server = connection.server
   if server.paused_until > now then return hold_back(connection, server.paused_until) end
   local item = take_first(connection.up_way)
+  if server.gather > 0 then return server:gather_in(connection, item) end
   item.run(connection, item.argument)
 end
 
@@ -84,7 +96,10 @@ end
 
 local function down_arrives(connection)
   local process, now = connection.process, connection.world.now
-  if process.dead or connection.given_up or connection.down_lost then return end
+  if process.dead or connection.given_up or connection.down_lost
+      or is_empty(connection.down_way) then
+    return
+  end
   local free = max(blocked_down(connection), process.paused_until, connection.stalled_until)
   if free > now then
     connection.down_at = max(connection.down_at, free + 1)
@@ -121,6 +136,14 @@ local function closed(connection, reason)
   connection.process:lost(connection, reason)
 end
 
+-- What has been held back arrives now.
+function Connection:go_on()
+  local now = self.world.now
+  self.stalled_until, self.up_stalled_until, self.up_at, self.down_at = 0, 0, now, now
+  for _ = self.up_way.first, self.up_way.last do self.world:at(now, up_arrives, self) end
+  for _ = self.down_way.first, self.down_way.last do self.world:at(now, down_arrives, self) end
+end
+
 -- ---- the life of a connection ----
 
 local function established(connection)
@@ -149,11 +172,13 @@ local function data(connection, segment)
   connection:reply(bytes)
 end
 
--- server: its number
-function Network:connect(process, link, server)
+-- host: "sim", where there is one server, else "s" and its number
+function Network:connect(process, link, host)
   local connection = setmetatable({
-    world = self.world, server = self.servers[server], process = process, link = link,
-    up_at = process.up_at[link] or 0, down_at = 0, stalled_until = 0, up_way = { first = 1, last = 0 },
+    world = self.world, server = self.servers[tonumber(host:match("^s(%d+)$")) or 1],
+    process = process, link = link,
+    up_at = process.up_at[link] or 0, down_at = 0, stalled_until = 0,
+    up_stalled_until = 0, up_way = { first = 1, last = 0 },
     down_way = { first = 1, last = 0 },
   }, Connection)
   connection:up(accept)
@@ -164,10 +189,19 @@ function Connection:send(bytes)
   self:up(data, { bytes = bytes, sent_at = self.world.now })
 end
 
+-- It has been given up: its successor comes behind its bytes, but where a proxy has them.
+local function pass_turn(self)
+  local process, now = self.process, self.world.now
+  if process.late > 0 then
+    self.up_stalled_until = max(self.up_stalled_until, now + process.prng:range(0, process.late))
+  end
+  process.up_at[self.link] = self.up_stalled_until > now and 0 or self.up_at
+end
+
 -- The process gives it up.
 function Connection:reset()
   self.given_up = true
-  self.process.up_at[self.link] = self.up_at
+  pass_turn(self)
   self:up(finish)
 end
 
@@ -184,13 +218,14 @@ local function dropped(connection)
   down_arrives(connection)
 end
 
--- Something between the two ends it: bytes under way may be lost, and the server may notice much later.
+-- Something between the two ends it: bytes under way may be lost, and the server may notice much
+-- later.
 function Connection:drop(delay)
   local process = self.process
   self.down_lost, self.up_lost = true, process.prng:chance(50)
-  self.process.up_at[self.link] = self.up_at
+  pass_turn(self)
   self.world:at(self.world.now + process:latency(), dropped, self)
-  self.world:at(max(self.up_at, self.world.now + delay), finish, self)
+  self.world:at(max(self.up_at, self.up_stalled_until + 2, self.world.now + delay), finish, self)
 end
 
 return Network

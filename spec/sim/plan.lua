@@ -1,11 +1,17 @@
--- What a seed stands for: a list of processes with their tasks, foreign clients and mishaps, as plain data. Parts of it
--- can be left out without a change to the rest.
+-- What a seed stands for: a list of processes with their tasks, foreign clients and mishaps, as
+-- plain data. Parts of it can be left out without a change to the rest.
 --
--- Times are whole microseconds of simulated time; leases, waits and timeouts are seconds, as the core takes them.
+-- Times are whole microseconds of simulated time; leases, waits and timeouts are seconds, as the
+-- core takes them.
 
 local Prng = require "spec.sim.prng"
+local aim = require "spec.sim.aim"
 local add_extras = require "spec.sim.extras"
+local fair_of = require "spec.sim.fair_plan"
+local pool_of = require "spec.sim.pool_plan"
 local quorum_of = require "spec.sim.quorum_plan"
+local read_write_of = require "spec.sim.read_write_plan"
+local system_of = require "spec.sim.system_plan"
 
 local S = 1000000
 local huge = math.huge
@@ -15,6 +21,16 @@ local FAST_NETWORKS = 3
 local CROWD = 25 -- one seed in so many is about a crowd
 local QUORUM = 8 -- …and one in so many about a quorum:
 local QUORUM_AT = 5 -- those that leave this over
+local POOL = 9 -- …and one in so many about a semaphore:
+local POOL_AT = 4 -- those that leave this over
+local READ_WRITE = 16 -- …and one in so many about read/write locks:
+local READ_WRITE_AT = 3 -- those that leave this over
+local FAIR = 16 -- …and one in so many about a fair lock:
+local FAIR_AT = 11 -- those that leave this over
+local DRAWN = 3 -- of the others one in so many is drawn evenly, and the rest aims:
+local DRAWN_AT = 1 -- those that leave this over
+local KEEPING = 22 -- in so many of 100 clients keep their locks
+local ASYNC = 25 -- in so many of 100 releases are not waited for
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
 local LEASES = { 0.3, 1, 3, 10 }
 local TIMEOUTS = { 0.4, 1, 3 }
@@ -39,10 +55,12 @@ end
 local function task_of(prng, plan)
   local key = prng:chance(75) and plan.keys[1] or prng:pick(plan.keys)
   local task = {
-    what = "task", key = key.name, layout = key.layout, start = prng:range(0, prng:pick { 3000, 100000, 2 * S }),
+    what = "task", key = key.name, layout = key.layout,
+    start = prng:range(0, prng:pick { 3000, 100000, 2 * S }),
     lease = prng:pick(plan.leases or LEASES), renewed = prng:chance(60), token_ttl = 600,
     wait = prng:pick(plan.waits or WAITS),
-    rounds = prng:range(1, 3), entries = 0, naps = naps_of(prng), gap = prng:range(0, prng:pick { 1000, 50000, S }),
+    rounds = prng:range(1, 3), entries = 0, naps = naps_of(prng),
+      gap = prng:range(0, prng:pick { 1000, 50000, S }),
     finish = "release",
   }
   if prng:chance(15) then task.patience = prng:range(100, prng:pick { 5000, S }) end
@@ -51,7 +69,8 @@ local function task_of(prng, plan)
   if prng:chance(15) then task.check = true end
   if prng:chance(12) then task.extend = prng:pick(plan.leases or LEASES) end
   if prng:chance(12) then task.finish = "drop" end
-  if key.layout == "lock" and #plan.keys > 1 and key.name == plan.keys[1].name and prng:chance(20) then
+  if key.layout == "lock" and #plan.keys > 1 and key.name == plan.keys[1].name
+      and prng:chance(20) then
     task.also = plan.keys[2].layout == "lock" and plan.keys[2].name or nil
   end
   if key.layout == "guard" then
@@ -67,31 +86,39 @@ end
 local function process_of(prng, plan)
   local network = plan.network
   return {
-    what = "process", rate = 1 + prng:range(-450, 450) / 100000, base = prng:range(1000, 100000), near = network[1],
+    what = "process", rate = 1 + prng:range(-450, 450) / 100000, base = prng:range(1000, 100000),
+    near = network[1],
     far = network[2], cuts = prng:pick { 0, 0, 10, 40 }, half_open = prng:pick { 10000, S, 8 * S },
-    keeper_link = prng:chance(50), connect_timeout = 0.5, command_timeout = plan.timeout, grant_lease = plan.grant_lease,
+    renewer_link = prng:chance(50), connect_timeout = 0.5, command_timeout = plan.timeout,
+      grant_lease = plan.grant_lease,
   }
 end
 
 local function foreign_of(prng, plan)
   local key = plan.keys[1]
   return {
-    what = "foreign", key = key.name, layout = key.layout, start = prng:range(0, 50000), lease = 10, nap = nap_of(prng),
+    what = "foreign", key = key.name, layout = key.layout, start = prng:range(0, 50000), lease = 10,
+    nap = nap_of(prng),
     rounds = prng:range(1, 3), gap = prng:range(0, 100000),
   }
 end
 
 local MISHAPS = {
-  "drop", "drop", "lose_reply", "lose_reply", "lose_reply", "kill", "kill", "cut", "cut", "cut_up", "cut_down",
-  "pause", "pause", "pause", "crash", "crash", "stall", "restart", "lose", "flush", "forget_scripts", "lose_counter",
+  "drop", "drop", "lose_reply", "lose_reply", "lose_reply", "kill", "kill", "cut", "cut", "cut_up",
+  "cut_down",
+  "pause", "pause", "pause", "crash", "crash", "stall", "restart", "lose", "flush",
+  "forget_scripts", "lose_counter",
   "delete", "refuse", "stall_link", "stall_link", "stall_link",
 }
 
 local function mishap_of(prng, plan, last)
   local mishap = {
-    what = "mishap", kind = prng:pick(MISHAPS), at = prng:range(0, prng:pick { 20000, 500000, last }),
-    process = prng:range(1, plan.process_count), link = prng:pick { "calls", "calls", "events", "keeper" },
-    duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = prng:pick { 0, 20000, S, 6 * S },
+    what = "mishap", kind = prng:pick(MISHAPS),
+    at = prng:range(0, prng:pick { 20000, 500000, last }),
+    process = prng:range(1, plan.process_count),
+      link = prng:pick { "calls", "calls", "events", "renewer" },
+    duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }),
+      lag = prng:pick { 0, 20000, S, 6 * S },
     key = prng:pick(plan.keys).name,
   }
   return mishap
@@ -123,14 +150,16 @@ end
 -- Many in one queue, short grants, and messages that come late.
 local function crowd_of(prng, seed)
   local plan = {
-    seed = seed, calm = false, parts = {}, keys = { { name = "a", layout = "lock" } }, grant_lease = 0.2,
+    seed = seed, calm = false, parts = {}, keys = { { name = "a", layout = "lock" } },
+    grant_lease = 0.2,
     network = NETWORKS[2], timeout = 1, rate = 1, scripts_known = true,
   }
   add_processes(prng, plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "task" then
       part.wait, part.patience, part.entries, part.force, part.finish = huge, nil, 0, nil, "release"
-      part.start, part.naps, part.gap, part.rounds = prng:range(0, 50000), { prng:range(0, 60000) }, 1000, 3
+      part.start, part.naps, part.gap, part.rounds = prng:range(0, 50000), { prng:range(0, 60000) },
+        1000, 3
     end
   end
   for _ = 1, prng:range(3, 8) do
@@ -148,9 +177,12 @@ function plans.base(seed)
   if seed % CROWD == 0 then return crowd_of(prng, seed) end
   local calm = prng:chance(35)
   local plan = {
-    seed = seed, calm = calm, parts = {}, keys = keys_of(prng), grant_lease = prng:pick(GRANT_LEASES),
-    network = NETWORKS[prng:range(1, calm and FAST_NETWORKS or prng:pick { FAST_NETWORKS, #NETWORKS })],
-    timeout = prng:pick(TIMEOUTS), rate = 1 + prng:range(-400, 400) / 100000, scripts_known = prng:chance(80),
+    seed = seed, calm = calm, parts = {}, keys = keys_of(prng),
+    grant_lease = prng:pick(GRANT_LEASES),
+    network = NETWORKS[prng:range(1, calm and FAST_NETWORKS
+      or prng:pick { FAST_NETWORKS, #NETWORKS })],
+    timeout = prng:pick(TIMEOUTS), rate = 1 + prng:range(-400, 400) / 100000,
+      scripts_known = prng:chance(80),
     sharing = prng:chance(10),
   }
   if plan.network[2] > 2000 then plan.grant_lease = 2 end
@@ -163,7 +195,9 @@ function plans.base(seed)
     end
   end
   if not calm then
-    for _ = 1, prng:pick { 1, 1, 2, 3, 4 } do plan.parts[#plan.parts + 1] = mishap_of(prng, plan, 5 * S) end
+    for _ = 1, prng:pick { 1, 1, 2, 3, 4 } do
+      plan.parts[#plan.parts + 1] = mishap_of(prng, plan, 5 * S)
+    end
   end
   return plan
 end
@@ -172,10 +206,127 @@ function plans.is_quorum(seed)
   return seed % CROWD ~= 0 and seed % QUORUM == QUORUM_AT
 end
 
-function plans.of(seed)
-  if plans.is_quorum(seed) then return quorum_of(seed, { keys = keys_of, processes = add_processes }) end
+function plans.is_read_write(seed)
+  return seed % CROWD ~= 0 and seed % READ_WRITE == READ_WRITE_AT
+end
+
+-- …with that, or of a quorum: what a seed stood for before there were schedules that aim
+function plans.drawn(seed)
+  if plans.is_quorum(seed) then
+    return quorum_of(seed, { keys = keys_of, processes = add_processes })
+  end
   local plan = plans.base(seed)
   if seed % CROWD ~= 0 then add_extras(plan) end
+  return plan
+end
+
+function plans.is_pool(seed)
+  return not plans.is_quorum(seed) and not plans.is_read_write(seed) and seed % POOL == POOL_AT
+end
+
+function plans.is_fair(seed)
+  return seed % CROWD ~= 0 and not plans.is_pool(seed) and seed % FAIR == FAIR_AT
+end
+
+local function tasks_of(plan)
+  local tasks = {}
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then tasks[#tasks + 1] = part end
+    if part.what == "foreign" then return {} end
+  end
+  return tasks
+end
+
+-- Alone, and gone before its lease can end: nobody keeps it out then.
+local function leave_alone(prng, plan, only)
+  for i = #plan.parts, 1, -1 do
+    local part = plan.parts[i]
+    if part.what ~= "process" and part ~= only then table.remove(plan.parts, i) end
+  end
+  plan.scripts_known = prng:chance(30)
+  only.async, only.alone, only.finish, only.also, only.force = true, true, "release", nil, nil
+  only.wait, only.gap, only.patience, only.till = 0, prng:range(0, 300), nil, nil
+  only.together, only.twice, only.forsaken = nil, nil, nil
+  for i, nap in ipairs(only.naps) do only.naps[i] = math.min(nap, math.floor(only.lease * 2e5)) end
+  if plan.pool then
+    only.swaps, only.rounds, only.permits, only.resize = true, 3, plan.keys[1].permits, nil
+  elseif plan.read_write and prng:chance(50) then
+    only.swaps, only.reads, only.upgrades, only.rounds = true, nil, nil, 3
+  end
+end
+
+-- Releases that are not waited for. Where nothing goes wrong and nobody else is there, such a task
+-- is never kept out.
+local function send_releases(plan)
+  local prng = Prng.new((plan.seed * 23 + 41) % 2147483647)
+  if not prng:chance(ASYNC) then return end
+  local tasks = tasks_of(plan)
+  for _, task in ipairs(tasks) do
+    task.async = task.owner == nil and prng:chance(70) or nil
+    -- gives a release up at once that cannot be sent yet
+    task.hasty = task.async and prng:chance(20) or nil
+  end
+  local only = tasks[1]
+  if only and only.async and only.layout ~= "guard" and plan.calm and not plan.quorum
+      and prng:chance(50) then
+    leave_alone(prng, plan, only)
+  end
+end
+
+-- Clients that keep their locks for their callers, who come again soon.
+local function keep_locks(plan)
+  local prng = Prng.new((plan.seed * 29 + 53) % 2147483647)
+  if plan.quorum or plan.pool or plan.read_write or plan.fair or plan.latch
+      or not prng:chance(KEEPING) then
+    return
+  end
+  local keeping, keep = {}, prng:pick { 0.02, 0.1, 0.5, 2, 5 }
+  local rests, grant_us = prng:chance(25), math.floor(plan.grant_lease * S) -- long ones, seldom
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then keeping[part.index] = prng:chance(70) end
+    if part.what == "task" and keeping[part.process] and not part.owner
+        and part.layout ~= "guard" then
+      part.keep = prng:chance(85) and keep or nil
+      if rests then
+        part.lease, part.keep, part.rounds = 10, 5, prng:range(1, 3)
+        part.gap = prng:range(math.floor(grant_us / 3), grant_us)
+        part.naps = { prng:range(0, 2 * grant_us) }
+      elseif prng:chance(60) then
+        part.rounds, part.gap = prng:range(2, 6), prng:range(0, prng:pick { 10, 1000, 100000 })
+        local most = prng:pick { 500, 50000, S }
+        for i, nap in ipairs(part.naps) do part.naps[i] = math.min(nap, most) end
+      end
+    end
+  end
+end
+
+local function chosen(seed)
+  if plans.is_pool(seed) then
+    return pool_of(seed, { processes = add_processes, mishap = mishap_of })
+  end
+  if plans.is_fair(seed) then
+    return fair_of(seed, { processes = add_processes, mishap = mishap_of })
+  end
+  if plans.is_read_write(seed) then
+    return read_write_of(seed, { processes = add_processes, mishap = mishap_of })
+  end
+  if not plans.is_quorum(seed) and seed % DRAWN ~= DRAWN_AT then return aim.of(seed) end
+  return plans.drawn(seed)
+end
+
+function plans.of(seed)
+  local plan = chosen(seed)
+  send_releases(plan)
+  keep_locks(plan)
+  return plan
+end
+
+-- Of more than one server that is no quorum, and of servers whose clocks jump; kind: of
+-- system_plan.lua | nil: any
+function plans.system(seed, kind)
+  local plan = system_of(seed, { keys = keys_of, processes = add_processes }, kind)
+  send_releases(plan)
+  keep_locks(plan)
   return plan
 end
 
@@ -188,27 +339,57 @@ end
 local describe = {}
 
 function describe.process(part)
-  return ("p%d: clock x%s, latency %d..%d us%s"):format(part.index, number(part.rate), part.near, part.far,
-    part.attended and ", attended" or part.keeper_link and ", a link for the keeper" or "")
+  return ("p%d: clock x%s, latency %d..%d us%s"):format(part.index, number(part.rate), part.near,
+    part.far,
+    part.needs_approval and ", attended" or part.renewer_link and ", a link for the renewer" or "")
+    .. (part.late and (", a proxy that is late by up to %d us"):format(part.late) or "")
 end
 
 function describe.task(part)
   local keys = part.several and table.concat(part.several, "+") or part.key
   return ("p%d/%d: from %.3f s %d x %s %s: lease %s%s, wait %s%s%s%s, holds for %s us, %s"):format(part.process, part.slot,
-    part.start / S, part.rounds, part.layout, keys, number(part.lease), part.renewed and " renewed" or "",
+    part.start / S, part.rounds, part.layout, keys, number(part.lease), part.renewed and " renewed"
+      or "",
     number(part.wait), part.patience and ", gives up after " .. part.patience .. " us" or "",
-    part.entries > 0 and ", enters " .. part.entries .. " times more" or "", part.owner and " as " .. part.owner or "",
+    part.entries > 0 and ", enters " .. part.entries .. " times more" or "", part.owner and " as "
+      .. part.owner or "",
     table.concat(part.naps, "+"), part.force and "forced" or part.finish)
+    .. (part.permits and (", %d permits"):format(part.permits) or "")
+    .. (part.resize and (", sets %d permits"):format(part.resize) or "")
+    .. (part.keep and ", kept for " .. number(part.keep) .. " s" or "")
+    .. (part.async and ", without waiting" or "") .. (part.swaps and ", reads and writes" or "")
+    .. (part.twice and ", twice, one is collected at the " .. part.twice or "")
+    .. (part.till and ", ends by " .. part.till or "")
+    .. (part.checks and ", " .. part.checks .. " checks" or "")
+    .. (part.extend and ", extends to " .. number(part.extend) or "")
+    .. (part.reads and ", reads " .. part.reads or "") .. (part.upgrades and ", would write" or "")
 end
 
 function describe.foreign(part)
-  return ("foreign %d: from %.3f s %d x %s %s for %d us"):format(part.slot, part.start / S, part.rounds, part.layout,
+  return ("foreign %d: from %.3f s %d x %s %s for %d us"):format(part.slot, part.start / S,
+    part.rounds, part.layout,
     part.key, part.nap)
 end
 
+function describe.java(part)
+  return ("java %d: from %.3f s %d x %s for %d us, dead after %s s%s%s"):format(part.slot,
+    part.start / S, part.rounds, part.key, part.nap, number(part.wait),
+    part.patience and ", gives up after " .. part.patience .. " us" or "",
+    part.dies and ", dies: " .. part.dies or "")
+end
+
 function describe.mishap(part)
-  return ("at %.3f s %s: p%d, %s%s, key %s, for %d us, lag %d us"):format(part.at / S, part.kind, part.process,
+  local when = ("at %.3f s"):format(part.at / S)
+  if part.on then
+    when = ("%d us after %s %s"):format(part.at, part.nth == 0 and "each" or part.nth, part.on)
+  end
+  local who = part.process == 0 and "there" or "p" .. part.process
+  return ("%s %s: %s, %s%s, key %s, for %d us, lag %d us"):format(when, part.kind, who,
     part.server and "s" .. part.server .. ", " or "", part.link, part.key, part.duration, part.lag)
+    .. (part.till and ", or till " .. part.till or "")
+    .. (part.jump and ", jump " .. part.jump .. " us" or "")
+    .. (part.how and (", %s, promoted after %d us, back %d us later"):format(part.how, part.detect,
+    part.rest) or "")
 end
 
 local function add_parts(lines, plan)
@@ -228,8 +409,9 @@ end
 -- → one line for each part
 function plans.describe(plan)
   if plan.quorum then return describe_quorum(plan) end
-  local lines = { ("grant lease %s s, command timeout %s s, server's clock x%s%s"):format(number(plan.grant_lease),
-    number(plan.timeout), number(plan.rate), plan.calm and ", calm" or "") }
+  local lines = { ("grant lease %s s, command timeout %s s, server's clock x%s%s%s"):format(number(plan.grant_lease),
+    number(plan.timeout), number(plan.rate), plan.calm and ", calm" or "",
+    plan.gather and ", io-threads of " .. plan.gather .. " us" or "") }
   return add_parts(lines, plan)
 end
 

@@ -1,5 +1,6 @@
--- Pseudo-random numbers that are the same on every machine and under every Lua: two multiplicative congruential
--- generators, combined (L'Ecuyer 1988). Every product stays under 2^53, so doubles and integers agree.
+-- Pseudo-random numbers that are the same on every machine and under every Lua: two multiplicative
+-- congruential generators, combined (L'Ecuyer 1988). Every product stays under 2^53, so doubles and
+-- integers agree.
 
 local M1, A1 = 2147483563, 40014
 local M2, A2 = 2147483399, 40692
@@ -10,7 +11,8 @@ Prng.__index = Prng
 
 -- seed: an integer from 0 to 2^31
 function Prng.new(seed)
-  local self = setmetatable({ s1 = seed % (M1 - 1) + 1, s2 = (seed * 7 + 12345) % (M2 - 1) + 1 }, Prng)
+  local self = setmetatable({ s1 = seed % (M1 - 1) + 1, s2 = (seed * 7 + 12345) % (M2 - 1) + 1 },
+    Prng)
   for _ = 1, WARM_UP do self:next() end
   return self
 end

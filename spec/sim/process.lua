@@ -2,18 +2,21 @@
 --
 -- Its links have the numbers of core.engine: three for each server, by their roles.
 --
--- While it is paused nothing runs in it: bytes wait for it, its clock goes on. A dead one stays dead.
+-- While it is paused nothing runs in it: bytes wait for it, its clock goes on. A dead one stays
+-- dead.
 
 local core = require "holdfast.core"
 local Prng = require "spec.sim.prng"
+local Sentinels = require "spec.sim.sentinels"
+local Slots = require "spec.sim.slots"
 
 local engine = core.engine
 local ceil, max = math.ceil, math.max
 
 local MOST_ROUNDS = 50
 local MOST_TICKS = 2000 -- in a second
-local ROLES = { "calls", "events", "keeper" }
-local ROLE = { calls = 1, events = 2, keeper = 3 }
+local ROLES = { "calls", "events", "renewer" }
+local ROLE = { calls = 1, events = 2, renewer = 3 }
 
 local Process = {}
 Process.__index = Process
@@ -39,10 +42,10 @@ local function role_of(link)
   return ROLES[(link - 1) % #ROLES + 1]
 end
 
-local function links_to(servers, with_keeper)
+local function links_to(servers, with_renewer)
   local links = {}
   for link = 1, servers * #ROLES do
-    if with_keeper or role_of(link) ~= "keeper" then links[#links + 1] = link end
+    if with_renewer or role_of(link) ~= "renewer" then links[#links + 1] = link end
   end
   return links
 end
@@ -52,6 +55,17 @@ local function name_of(self, link)
   if self.network:server_count() == 1 then return role end
   return role .. " of s" .. Process.server_of(link)
 end
+
+-- Clients of a system learn of nodes as they go.
+local function look_for_links(self)
+  local count = engine.links(self.client)
+  if count == self.link_count then return end
+  self.link_count = count
+  self.links = links_to(count / #ROLES, self.plan.renewer_link)
+end
+
+local URLS = { sentinel = Sentinels.url(), sync = Sentinels.url(), cluster = Slots.url() }
+local SYNC_TIMEOUT = 0.3
 
 local function urls_of(servers)
   local urls = {}
@@ -64,18 +78,25 @@ function Process.new(world, network, plan, index, seed)
   local self = setmetatable({
     world = world, network = network, plan = plan, index = index, name = "p" .. index,
     prng = Prng.new((seed * 17 + index * 7919) % 2147483647),
-    rate = plan.rate, base = plan.base, near = plan.near, far = plan.far, cuts = plan.cuts, half_open = plan.half_open,
+    rate = plan.rate, base = plan.base, near = plan.near, far = plan.far, cuts = plan.cuts,
+      half_open = plan.half_open,
+    late = plan.late or 0,
     up_blocked = {}, down_blocked = {}, paused_until = 0, paused_us = 0, dead = false,
-    connections = {}, up_at = {}, tasks = {}, released = {}, vanished = {}, done = {}, chores = {},
-    answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0,
-    links = links_to(network:server_count(), plan.keeper_link),
+    connections = {}, up_at = {}, tasks = {}, released = {}, vanished = {}, done = {}, actions = {},
+      states = {},
+    answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0, calls = 0,
+    links = links_to(network:server_count(), plan.renewer_link),
   }, Process)
   self.client = assert(core.client.new {
-    url = "redis://sim", mode = plan.servers and "quorum" or "one", servers = plan.servers and urls_of(plan.servers),
-    restart_guard = plan.restart_guard or 0, external = true, attended = plan.attended or false,
-    keeper_link = plan.keeper_link,
+    url = URLS[plan.system] or "redis://sim", sync_replicas = plan.sync and 1 or nil,
+    sync_timeout = plan.sync and SYNC_TIMEOUT or nil,
+    mode = plan.servers and "quorum" or "one", servers = plan.servers and urls_of(plan.servers),
+    restart_guard = plan.restart_guard or 0, external = true, needs_approval = plan.needs_approval
+      or false,
+    renewer_link = plan.renewer_link,
     entropy = entropy(seed, index),
-    connect_timeout = plan.connect_timeout, command_timeout = plan.command_timeout, grant_lease = plan.grant_lease,
+    connect_timeout = plan.connect_timeout, command_timeout = plan.command_timeout,
+      grant_lease = plan.grant_lease,
   })
   self:enter()
   self.uuid = core.client.uuid(self.client)
@@ -122,7 +143,9 @@ local function tick(self, at)
     return
   end
   self.tick_at = nil
-  if is_spinning(self) then self.world:fail("spin", "%s ticks more than %d times a second", self.name, MOST_TICKS) end
+  if is_spinning(self) then
+    self.world:fail("spin", "%s ticks more than %d times a second", self.name, MOST_TICKS)
+  end
   self:enter()
   engine.tick(self.client)
   look_at_tasks(self)
@@ -169,7 +192,8 @@ local function serve(self, link)
   local want = engine.wants(self.client, link)
   if want == "open" then
     engine.opening(self.client, link)
-    self.connections[link] = self.network:connect(self, link, Process.server_of(link))
+    self.connections[link] = self.network:connect(self, link, engine.server(self.client, link))
+    self.world:signal("opens", self)
     self.world:note("%s opens %s", self.name, name_of(self, link))
     return true
   elseif want == "close" then
@@ -179,9 +203,9 @@ local function serve(self, link)
     engine.closed(self.client, link, "closed")
     return true
   end
-  local bytes = engine.output(self.client, link)
-  if not bytes then return false end
-  say(self, self.connections[link], bytes)
+  local pieces = engine.output(self.client, link)
+  if not pieces then return false end
+  say(self, self.connections[link], table.concat(pieces))
   return true
 end
 
@@ -193,8 +217,8 @@ end
 
 -- Of an attended client. → whether a hold has begun to ask
 local function is_asked(self)
-  if not self.plan.attended then return false end
-  local _, _, asked = engine.turn(self.client, self.done, self.chores)
+  if not self.plan.needs_approval then return false end
+  local _, _, asked = engine.turn(self.client, self.done, self.actions)
   if asked == self.answered then return false end
   self.answered = asked
   self:at(self.world.now + self.prng:range(0, 5000), answer, self)
@@ -207,13 +231,34 @@ local function resume_tasks(self)
   return resumed
 end
 
+local list = {}
+
+-- Tells those that wait for it in which states the client's operations and holds are now, of the
+-- build of make sim-mutants alone.
+local function tell_states(self)
+  local count = assert(engine.states, "make sim-mutants has not been run")(self.client, list)
+  local now = {}
+  for i = 1, count do
+    if not self.states[list[i]] and not now[list[i]] then
+      self.world:signal("state " .. list[i], self)
+    end
+    now[list[i]] = true
+  end
+  self.states = now
+end
+
 -- Does all that is to be done at this moment.
 function Process:pump()
   for _ = 1, MOST_ROUNDS do
     local busy = is_asked(self)
     busy = resume_tasks(self) or busy
+    if self.plan.system then look_for_links(self) end
     for _, link in ipairs(self.links) do busy = serve(self, link) or busy end
-    if not busy then return schedule_tick(self) end
+    if not busy then
+      if self.world.coverage then self.world.coverage.look(self) end
+      if self.world.watches_states then tell_states(self) end
+      return schedule_tick(self)
+    end
   end
   self.world:fail("spin", "%s finds no end of what to do", self.name)
 end
@@ -225,6 +270,8 @@ function Process:connected(connection)
 end
 
 function Process:fed(connection, bytes)
+  local coverage = self.world.coverage
+  if coverage then coverage.fed(self, bytes) end
   self.world:mix(self.world.now % 1000003)
   self:enter()
   engine.feed(self.client, connection.link, bytes)
@@ -234,12 +281,20 @@ end
 
 function Process:lost(connection, reason)
   connection.given_up = true
-  self.up_at[connection.link] = connection.up_at
+  self.up_at[connection.link] = connection.up_stalled_until > self.world.now and 0
+    or connection.up_at
   self.connections[connection.link] = nil
+  self.world:signal("loses", self)
   self.world:note("%s loses %s: %s", self.name, name_of(self, connection.link), reason)
   self:enter()
   engine.closed(self.client, connection.link, reason)
   self:pump()
+end
+
+-- Whether nothing is left to be undone on the server.
+function Process:is_quiet()
+  self:enter()
+  return engine.is_quiet(self.client)
 end
 
 -- Nothing is left to do, so nothing may be left.
@@ -247,10 +302,14 @@ function Process:check_end()
   if self.dead then return end
   self:enter()
   local holds = core.client.stats(self.client).holds
-  if holds > 0 then self.world:fail("leftover", "%s still has %d holds", self.name, holds) end
+  if self.closed then
+    if not engine.is_quiet(self.client) then
+      self.world:fail("orphan", "%s is closed, and has not let go", self.name)
+    end
+  elseif holds > 0 then self.world:fail("orphan", "%s still has %d holds", self.name, holds) end
   for _, link in ipairs(self.links) do
     local listens = role_of(link) == "events" and self.connections[link]
-    if listens then self.world:fail("leftover", "%s still listens", self.name) end
+    if listens then self.world:fail("orphan", "%s still listens", self.name) end
   end
 end
 
@@ -269,6 +328,25 @@ end
 function Process:pause(duration)
   self.paused_us = self.paused_us + duration
   self.paused_until = max(self.paused_until, self.world.now + duration)
+end
+
+local function end_waits(ended)
+  for _, task in ipairs(ended.process.tasks) do task:give_up(ended.key) end
+end
+
+-- Whoever waits for the key there waits no longer.
+function Process:give_up(key)
+  self:at(self.world.now, end_waits, { process = self, key = key })
+end
+
+local function close_client(self)
+  self.closed = true
+  engine.close(self.client)
+end
+
+-- The program closes its client, and goes on.
+function Process:close()
+  self:at(self.world.now, close_client, self)
 end
 
 function Process:drop(link, delay)

@@ -2,9 +2,11 @@
 --
 --   calm       nothing goes wrong
 --   minority   servers go wrong in every way, but always the same minority of them
---   majority   any server may go wrong at any time: nobody is promised the lock then, but no two owners get it
+--   majority   any server may go wrong at any time: nobody is promised the lock then, but no two
+--              owners get it
 --
--- A server that forgets everything has no vote for as long as the longest lease (restart_guard), where one does.
+-- A server that forgets everything has no vote for as long as the longest lease (restart_guard),
+-- where one does.
 
 local Prng = require "spec.sim.prng"
 
@@ -15,9 +17,11 @@ local LEASES = { 0.3, 1, 3 }
 local WAITS = { 0, 0.05, 0.3, 1, 1, 3, math.huge, math.huge }
 local KINDS = { "calm", "minority", "minority", "majority" }
 
-local OF_SERVERS = { "restart", "lose", "lose", "stall", "refuse", "forget_scripts", "oom", "loading", "readonly",
+local OF_SERVERS = { "restart", "lose", "lose", "stall", "refuse", "forget_scripts", "oom",
+  "loading", "readonly",
   "noperm" }
-local OF_LINKS = { "drop", "lose_reply", "lose_reply", "kill", "cut", "cut_up", "cut_down", "stall_link", "stall_link" }
+local OF_LINKS = { "drop", "lose_reply", "lose_reply", "kill", "cut", "cut_up", "cut_down",
+  "stall_link", "stall_link" }
 local OF_PROCESSES = { "pause", "pause", "crash" }
 
 local function faulty_of(prng, servers)
@@ -33,8 +37,9 @@ local function mishap_of(prng, plan)
   return {
     what = "mishap", kind = kind, at = prng:range(0, prng:pick { 20000, 500000, 3 * S }),
     server = plan.kind == "minority" and prng:pick(plan.faulty) or prng:range(1, #plan.rates),
-    process = prng:range(1, plan.process_count), link = prng:pick { "calls", "calls", "keeper" },
-    duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = prng:pick { 0, 20000, S },
+    process = prng:range(1, plan.process_count), link = prng:pick { "calls", "calls", "renewer" },
+    duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }),
+      lag = prng:pick { 0, 20000, S },
     key = plan.keys[1].name,
   }
 end
@@ -55,11 +60,15 @@ local function plan_of(prng, seed)
   local servers, kind = prng:pick { 3, 3, 3, 5 }, prng:pick(KINDS)
   local calm = kind == "calm"
   local plan = {
-    seed = seed, quorum = true, kind = kind, calm = calm, parts = {}, keys = {}, rates = {}, offsets = {},
-    network = NETWORKS[prng:range(1, prng:pick { FAST_NETWORKS, calm and FAST_NETWORKS or #NETWORKS })],
-    timeout = prng:pick { 0.4, 1 }, grant_lease = 2, scripts_known = prng:chance(80), sharing = prng:chance(10),
+    seed = seed, quorum = true, kind = kind, calm = calm, parts = {}, keys = {}, rates = {},
+    offsets = {},
+    network = NETWORKS[prng:range(1, prng:pick { FAST_NETWORKS, calm and FAST_NETWORKS
+      or #NETWORKS })],
+    timeout = prng:pick { 0.4, 1 }, grant_lease = 2, scripts_known = prng:chance(80),
+      sharing = prng:chance(10),
     faulty = kind == "minority" and faulty_of(prng, servers) or {}, leases = LEASES, waits = WAITS,
-    restart_guard = not calm and prng:chance(60) and LEASES[#LEASES] or 0, skew = prng:pick { 0, 1000, 50000, S },
+    restart_guard = not calm and prng:chance(60) and LEASES[#LEASES] or 0,
+      skew = prng:pick { 0, 1000, 50000, S },
   }
   clocks_of(prng, plan, servers)
   return plan
@@ -67,13 +76,15 @@ end
 
 -- Clients as in OpenResty, whose owners may go without a word.
 local function attend(prng, plan)
-  local attended = {}
+  local needs_approval = {}
   for _, part in ipairs(plan.parts) do
     if part.what == "process" and prng:chance(25) then
-      part.attended, part.keeper_link = true, false
-      attended[part.index] = true
-    elseif part.what == "task" and attended[part.process] and not part.owner and prng:chance(30) then
-      part.finish, part.force, part.noticed = "vanish", nil, prng:range(0, prng:pick { 50000, 2 * S, 6 * S })
+      part.needs_approval, part.renewer_link = true, false
+      needs_approval[part.index] = true
+    elseif part.what == "task" and needs_approval[part.process] and not part.owner
+        and prng:chance(30) then
+      part.finish, part.force, part.noticed = "vanish", nil,
+        prng:range(0, prng:pick { 50000, 2 * S, 6 * S })
     end
   end
 end
@@ -135,10 +146,12 @@ function focus.once(prng, plan)
   if plan.kind ~= "majority" then return end
   local first = prng:range(1, #plan.rates)
   add(plan, mishap_of(prng, plan), {
-    kind = prng:pick { "refuse", "readonly" }, server = first, at = 0, duration = prng:range(10000, S),
+    kind = prng:pick { "refuse", "readonly" }, server = first, at = 0,
+    duration = prng:range(10000, S),
   })
   add(plan, mishap_of(prng, plan), {
-    kind = prng:pick { "readonly", "stall", "restart" }, server = first % #plan.rates + 1, at = prng:range(20000, S),
+    kind = prng:pick { "readonly", "stall", "restart" }, server = first % #plan.rates + 1,
+    at = prng:range(20000, S),
     duration = prng:range(100000, S),
   })
 end
@@ -169,7 +182,9 @@ return function(seed, make)
   if prng:chance(40) then attend(prng, plan) end
   if plan.focus then focus[plan.focus](prng, plan) end
   for _, part in ipairs(plan.parts) do
-    if part.what == "process" then part.servers, part.restart_guard = #plan.rates, plan.restart_guard end
+    if part.what == "process" then
+      part.servers, part.restart_guard = #plan.rates, plan.restart_guard
+    end
   end
   add_mishaps(prng, plan)
   return plan

@@ -1,10 +1,15 @@
 -- What must be true in every schedule of a quorum: watcher.lua's part there.
 --
--- A claim is what one owner believes. It must be backed: at its end a majority of the servers must still have the
--- lock for that owner, as the servers' own clocks say. What a server forgot in a restart counts until it would have
--- ended, since that is what restart_guard is for. Nobody waits in a queue, and nobody is served in order.
+-- A claim is what one owner believes. It must be backed: at its end a majority of the servers must
+-- still have the lock for that owner, as the servers' own clocks say. What a server forgot in a
+-- restart counts until it would have ended, since that is what restart_guard is for. Nobody waits
+-- in a queue, and nobody is served in order.
+
+local rules = require "spec.sim.rules"
+local wire = require "spec.sim.wire"
 
 local floor, max = math.floor, math.max
+local live = rules.live
 
 local MOST_COMMANDS = 600 -- of one process for one server in a second
 local SLACK = 300000
@@ -20,20 +25,23 @@ Watcher.__index = Watcher
 -- servers: a list, see server.lua
 function Watcher.new(world, servers, plan)
   local self = setmetatable({
-    world = world, servers = servers, calm = plan.calm, kind = plan.kind, fast = plan.network[2] <= 8000,
-    majority = floor(#servers / 2) + 1, healthy = {}, keys = {}, names = {}, uuids = {}, counts = {},
+    world = world, servers = servers, calm = plan.calm, kind = plan.kind,
+    fast = plan.network[2] <= 8000,
+    majority = floor(#servers / 2) + 1, healthy = {}, keys = {}, names = {}, uuids = {},
+      counts = {},
   }, Watcher)
   for _, server in ipairs(servers) do
     server.watcher = self
     self.healthy[server.index] = plan.kind ~= "majority"
   end
-  for _, index in ipairs(plan.faulty) do self.healthy[index] = false end
+  for _, index in ipairs(plan.faulty or {}) do self.healthy[index] = false end
   return self
 end
 
 function Watcher:add_key(name, layout)
   self.keys[name] = {
-    name = name, layout = layout, claims = {}, wanting = {}, last_token = 0, loss_at = -1, free_since = 0,
+    name = name, layout = layout, claims = {}, wanting = {}, last_token = 0, loss_at = -1,
+    free_since = 0,
     store = {}, records = {}, prints = {}, done_for_sure = 0, ghosts = {}, released = {},
   }
   for _, server in ipairs(self.servers) do self.keys[name].released[server.index] = {} end
@@ -45,19 +53,6 @@ function Watcher:add_process(process)
 end
 
 -- ---- the servers ----
-
-local function live(server, name)
-  local entry = server.db.entries[name]
-  if entry and entry.expires and server.redis:now_ms() > entry.expires then return nil end
-  return entry
-end
-
--- → the owner's count | nil
-local function count_in(entry, owner)
-  if not entry then return nil end
-  if entry.kind == "string" then return entry.value == owner and 1 or nil end
-  return tonumber(entry.value.values[owner])
-end
 
 local function holder_in(entry)
   if not entry then return nil end
@@ -72,12 +67,20 @@ local function look_at_clocks(self)
   for _, server in ipairs(self.servers) do server.redis:look_at_clock() end
 end
 
+-- → the owner's count | nil
+local function count_in(entry, owner)
+  local holder = holder_in(entry)
+  if not holder or not wire.is_copy(holder, owner) then return nil end
+  return entry.kind == "string" and 1 or tonumber(entry.value.values[holder])
+end
+
 -- → the moment until which the server has, or had until it forgot it, the lock for the owner
 local function backed_until(key, server, owner)
   local entry = live(server, key.name)
-  local till = count_in(entry, owner) and entry.expires and floor(server:moment(entry.expires + 1)) or 0
+  local till = count_in(entry, owner) and entry.expires and floor(server:moment(entry.expires + 1))
+    or 0
   local ghost = key.ghosts[server.index]
-  return max(till, ghost and ghost.owner == owner and ghost.till or 0)
+  return max(till, ghost and wire.is_copy(ghost.owner, owner) and ghost.till or 0)
 end
 
 -- → the moment that the owner's lock reaches on a majority
@@ -95,7 +98,9 @@ function Watcher:forget(server)
     local key = self.keys[name]
     local entry = live(server, name)
     local owner = holder_in(entry)
-    if owner then key.ghosts[server.index] = { owner = owner, till = floor(server:moment(entry.expires + 1)) } end
+    if owner then
+      key.ghosts[server.index] = { owner = owner, till = floor(server:moment(entry.expires + 1)) }
+    end
     key.done_for_sure, key.forgotten_at = 0, self.world.now
   end
 end
@@ -111,7 +116,8 @@ end
 
 local function check_pair(self, key, a, b)
   if a.owner == b.owner or is_excused(key, a) or is_excused(key, b) then return end
-  self.world:fail("exclusion", "%s: both %s (until %.6f) and %s (until %.6f) hold it", key.name, a.who, a.till / 1e6,
+  self.world:fail("exclusion", "%s: both %s (until %.6f) and %s (until %.6f) hold it", key.name,
+    a.who, a.till / 1e6,
     b.who, b.till / 1e6)
 end
 
@@ -120,7 +126,8 @@ local function check_backed(self, key, claim)
   look_at_clocks(self)
   local till = majority_until(self, key, claim.owner)
   if claim.till > till then
-    self.world:fail("backed", "%s: %s believes in it until %.6f, a majority has it until %.6f", key.name, claim.who,
+    self.world:fail("backed", "%s: %s believes in it until %.6f, a majority has it until %.6f",
+      key.name, claim.who,
       claim.till / 1e6, till / 1e6)
   end
 end
@@ -149,7 +156,8 @@ local function check_gap(self, key)
   end
   local gap = since and self.world.now - max(since, key.free_since) or 0
   if self.calm and gap > MOST_GAP then
-    self.world:fail("idle", "%s: nobody got it for %.3f s while somebody waited", key.name, gap / 1e6)
+    self.world:fail("idle", "%s: nobody got it for %.3f s while somebody waited", key.name,
+      gap / 1e6)
   end
 end
 
@@ -158,27 +166,17 @@ function Watcher:granted(claim)
   local key = self.keys[claim.key]
   check_gap(self, key)
   if not claim.fenced or claim.shared or is_excused(key, claim) then return end
-  if not claim.token then
-    self.world:fail("token", "%s: %s has no token", key.name, claim.who)
-  elseif claim.token <= key.last_token then
-    self.world:fail("token", "%s: %s got token %.0f after %.0f", key.name, claim.who, claim.token, key.last_token)
-  end
-  key.last_token = max(key.last_token, claim.token or 0)
+  rules.check_token(self.world, key, claim)
 end
 
--- A write to something that checks tokens. → whether it was accepted
+-- A write to something that checks tokens. Who counts a part that was taken away by force has a
+-- majority for as long as it does not look, and a newer token. → whether it was accepted
 function Watcher:write(claim)
-  local key, store = self.keys[claim.key], self.keys[claim.key].store
-  if not claim.token then return false end
-  if claim.token < (store.token or 0) then
-    local held = claim.till > self.world.now
-    if held and not claim.shared and not is_excused(key, claim) then
-      self.world:fail("fence", "%s: the store refuses %s, which holds it", key.name, claim.who)
-    end
-    return false
-  end
-  store.token = claim.token
-  return true
+  local key, stray = self.keys[claim.key], is_excused(self.keys[claim.key], claim)
+  local refused = claim.token and key.stray_token and claim.token < key.stray_token
+  local accepted = rules.write(self.world, key, claim, stray or refused)
+  if stray and accepted then key.stray_token = claim.token end
+  return accepted
 end
 
 -- ---- what is to be done once ----
@@ -214,17 +212,21 @@ end
 
 local AWAY = { no_quorum = true, unreachable = true, denied = true, server = true }
 
--- How an acquire ended. With a minority of faults nobody is told that servers are away, unless it took a while to
--- find out.
+-- How an acquire ended. With a minority of faults nobody is told that servers are away, unless it
+-- took a while to find out.
 function Watcher:answered(task, key, code, asked_at, paused_us)
   if not AWAY[code] or not self.fast or self.kind == "majority" then return end
-  if task.process.paused_us ~= paused_us or task.process.paused_until > asked_at - AWAKE then return end
-  if code == "no_quorum" and self.world.now - asked_at > LEAST_GRACE and not self.calm then return end
+  if task.process.paused_us ~= paused_us or task.process.paused_until > asked_at - AWAKE then
+    return
+  end
+  if code == "no_quorum" and self.world.now - asked_at > LEAST_GRACE and not self.calm then
+    return
+  end
   self.world:fail("unnoticed", "%s: %s is told %s", key, task.name, code)
 end
 
--- How long an operation may take, in simulated time; nil: for ever. An acquire asks, writes its token back, and may
--- begin both just before its end.
+-- How long an operation may take, in simulated time; nil: for ever. An acquire asks, writes its
+-- token back, and may begin both just before its end.
 function Watcher.bound(process, kind, wait)
   local timeout = process.plan.command_timeout
   if kind ~= "acquire" then return (2 * timeout + 0.1) * 1.01e6 + SLACK end
@@ -232,17 +234,20 @@ function Watcher.bound(process, kind, wait)
   return (max(wait, timeout) + 2 * timeout + 0.2) * 1.01e6 + SLACK
 end
 
--- One of the owner's processes may have lost a hold.
+-- One of the owner's processes may have lost a hold, has let go of one or has one more.
 function Watcher.may_lose() end
+function Watcher.share_changed() end
 
 -- A hold was lost, as its release tells.
 function Watcher:lost(plan, handle)
-  if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then return end
+  if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then
+    return
+  end
   self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
 end
 
--- A server may count fewer holds than the owner has, or for a while more: what the owner believes in must be backed,
--- and nothing left.
+-- A server may count fewer holds than the owner has, or for a while more: what the owner believes
+-- in must be backed, and nothing left.
 function Watcher.count() end
 
 -- ---- commands ----
@@ -255,39 +260,48 @@ local function count_command(self, process, server)
   if self.world.now - count.since > 1000000 then count.since, count.number = self.world.now, 0 end
   count.number = count.number + 1
   if count.number > MOST_COMMANDS then
-    self.world:fail("spin", "%s has sent s%d more than %d commands in a second", process.name, server.index,
+    self.world:fail("spin", "%s has sent s%d more than %d commands in a second", process.name,
+      server.index,
       MOST_COMMANDS)
   end
 end
 
--- A server that is behind the others may get a renewal that was to go out before the release, and the release behind
--- it; but nothing after that.
+-- A server that is behind the others may get a renewal that was to go out before the release, and
+-- the release behind it; but nothing after that.
 local function check_late(self, client, what, owner, name, server)
   local process = client.process
-  local hold = owner .. " " .. name
+  local hold = wire.origin_of(owner) .. " " .. name
   local released, vanished = process.released[hold], process.vanished[hold]
   local held_up = process.plan.command_timeout * 1.01e6 + process.paused_us
   local here = self.keys[name].released[server.index][owner]
-  if released and client.sent_at > released + held_up or what == "renews" and here and client.sent_at > here then
+  if released and client.sent_at > released + held_up or what == "renews" and here
+      and client.sent_at > here then
     self.world:fail("renewal", "%s %s %s after its release", process.name, what, name)
   end
-  if what == "renews" and vanished and client.sent_at > vanished + 2e6 * process.plan.command_timeout then
+  if what == "renews" and vanished and client.sent_at > vanished
+      + 2e6 * process.plan.command_timeout then
     self.world:fail("renewal", "%s %s %s without its owner's word", process.name, what, name)
   end
 end
 
-local ACQUIRES = { acquire = true, mutex_acquire = true, begin = true }
+local function note_queue(self, lock, queue)
+  self.keys[lock].queue = queue
+end
+
 local RENEWALS = { renew = true, mutex_renew = true }
 
 function Watcher:before(name, client, args, server)
   server.redis:look_at_clock()
   if not client.process then return end
   count_command(self, client.process, server)
-  local count = tonumber(args[3])
-  if ACQUIRES[name] then check_late(self, client, "acquires", args[4 + count], args[4], server) end
-  for i = 1, RENEWALS[name] and count or 0 do
-    check_late(self, client, "renews", args[3 + count + 2 * i - 1], args[3 + i], server)
+  wire.each_lock(name, args, note_queue, self)
+  if wire.ACQUIRES[name] then
+    check_late(self, client, "acquires", wire.owner_in(args), args[4], server)
   end
+  if not RENEWALS[name] then return end
+  wire.each_renewal(args, function(key, owner)
+    check_late(self, client, "renews", owner, key, server)
+  end)
 end
 
 local function note_owners(self, key)
@@ -295,42 +309,49 @@ local function note_owners(self, key)
   for _, server in ipairs(self.servers) do
     local owner = holder_in(live(server, key.name))
     if owner then
+      owner = wire.origin_of(owner)
       counts[owner] = (counts[owner] or 0) + 1
       if counts[owner] >= self.majority then key.free_since = self.world.now end
     end
   end
 end
 
-local LEAVES = { release = true, leave = true, mutex_release = true, mutex_leave = true, complete = true }
+local LEAVES = { release = true, leave = true, mutex_release = true, mutex_leave = true,
+  complete = true }
 
--- When the server was told last that the owner lets go. Of a shared owner each process tells for itself.
+-- When the server was told last that the owner lets go. Of a shared owner each process tells for
+-- itself.
 local function note_release(self, name, args, server)
-  if not (LEAVES[name] or ACQUIRES[name]) then return end
-  local owner, key = args[4 + tonumber(args[3])], self.keys[args[4]]
+  if not (LEAVES[name] or wire.ACQUIRES[name]) then return end
+  local owner, key = wire.owner_in(args), self.keys[args[4]]
   if owner:find("^svc") then return end
   local has = count_in(live(server, key.name), owner)
-  if has or LEAVES[name] then key.released[server.index][owner] = not has and self.world.now or nil end
+  if has or LEAVES[name] then
+    key.released[server.index][owner] = not has and self.world.now or nil
+  end
 end
 
 function Watcher:after(name, client, args, _, server)
   note_release(self, name, args, server)
-  self.world:note("  s%d runs %s for %s", server.index, name, client.process and client.process.name or "admin")
+  self.world:note("  s%d runs %s for %s", server.index, name, client.process and client.process.name
+    or "admin")
   if name == "force" or name == "mutex_force" then self.keys[args[4]].loss_at = self.world.now end
   for _, key_name in ipairs(self.names) do note_owners(self, self.keys[key_name]) end
 end
 
 -- ---- the end ----
 
--- Nobody has it any more, so a server that could be told knows that: leases are for the dead. A lease that has ended
--- by our clock may have a moment left by the server's; a run whose record could not be left keeps its key.
+-- Nobody has it any more, so a server that could be told knows that: leases are for the dead. A
+-- lease that has ended by our clock may have a moment left by the server's; a run whose record
+-- could not be left keeps its key.
 local function check_lock_left(self, key, server)
   local entry = live(server, key.name)
   local holder = holder_in(entry)
-  local process = holder and self.uuids[holder:sub(1, 36)]
+  local process = holder and self.uuids[wire.client_of_owner(holder)]
   if not process or process.dead or not self.healthy[server.index] then return end
   if key.layout == "guard" and not self.calm then return end
   if entry.expires - server.redis:now_ms() > CLOCKS_MS then
-    self.world:fail("leftover", "%s: %s still has it on s%d", key.name, holder, server.index)
+    self.world:fail("orphan", "%s: %s still has it on s%d", key.name, holder, server.index)
   end
 end
 
@@ -343,13 +364,13 @@ end
 
 local function check_expired(self, key, server)
   if live(server, key.name) then
-    self.world:fail("leftover", "%s is still there on s%d", key.name, server.index)
+    self.world:fail("orphan", "%s is still there on s%d", key.name, server.index)
   end
 end
 
 local function check_queue(self, key, server)
-  if live(server, "holdfast_queue:{" .. key.name .. "}") then
-    self.world:fail("leftover", "%s has a queue on s%d", key.name, server.index)
+  if key.queue and live(server, key.queue) then
+    self.world:fail("orphan", "%s has a queue on s%d", key.name, server.index)
   end
 end
 
@@ -361,7 +382,8 @@ function Watcher:finish(later)
   each_key(self, check_expired)
 end
 
--- What a shared owner leaves behind is not judged here: a lost hold of it may stand on any of the servers.
+-- What a shared owner leaves behind is not judged here: a lost hold of it may stand on any of the
+-- servers.
 function Watcher:may_lose() end
 
 return Watcher

@@ -1,19 +1,28 @@
--- A small Redis in memory: one process, no sockets, no clock of its own. It runs the programs of csrc/programs
--- unchanged, under a time that the caller gives, and answers as redis-server 7.0 does; spec/redis_diff_spec.lua
--- holds it to that.
+-- A small Redis in memory: one process, no sockets, no clock of its own. It runs the programs of
+-- csrc/programs unchanged, under a time that the caller gives, and answers as redis-server 7.0
+-- does; spec/redis_diff_spec.lua holds it to that.
 --
--- One command runs at a time, and time stands still while it runs. Expired keys are gone for everyone who looks.
--- Messages leave after the command that sent them, before its reply. What the real server can do and this one
--- cannot raises, it never gets an invented reply.
+-- One command runs at a time, and time stands still while it runs. Expired keys are gone for
+-- everyone who looks. Messages leave after the command that sent them, before its reply. What the
+-- real server can do and this one cannot raises, it never gets an invented reply.
 --
 --   local server = Redis.new { now = function() return microseconds end, password = text | nil }
---   local client = server:connect(function(bytes) ... end, function() ... end)   -- messages; closed by the server
---   client:feed(bytes) → reply bytes        client:call { "GET", key } → reply as in spec/sim/resp.lua
+--   local client = server:connect(function(bytes) ... end, function() ... end)   -- messages;
+--     closed by the server
+--   client:feed(bytes) → reply bytes        client:call { "GET", key } → reply as in
+--                                           spec/sim/resp.lua
 --   client:close()                          server:restart { keep_data = boolean }
 --
--- server.faults: oom, readonly, misconf, loading, busy (booleans), deny = { get = true, ["client|list"] = true },
+-- server.faults: oom, readonly, misconf, loading, busy (booleans), deny = { get = true,
+-- ["client|list"] = true },
 --   deny_channels (boolean): from then on commands are refused as the real server would.
--- server.defects[name] = function(run, client, args): takes the place of a command, to see who notices.
+-- server.replaced[name] = function(run, client, args): takes the place of a command, to see who
+-- notices. server.own[NAME] = function(client, args) → reply: a command that a replica, a Sentinel
+-- or a node of a cluster has. server.redirect = function(client, command, args) → error text | nil:
+-- why a node of a cluster does not do it. server.is_replica: writes are refused. server.on_write =
+-- function(client): a command has changed something.
+--
+-- A command of `own` that returns Redis.BLOCKED holds its client up until client:unblock(reply).
 
 local Keyspace = require "spec.sim.redis.keyspace"
 local admin = require "spec.sim.redis.admin"
@@ -37,8 +46,8 @@ local REFUSED = {
   channel = "NOPERM this user has no permissions to access one of the channels used as arguments",
 }
 
--- { run, arity, name, subcommands, and the flags: w writes, m needs memory, s not in scripts, a before AUTH,
--- l while loading, p while subscribed, b while a script hangs, c names channels }
+-- { run, arity, name, subcommands, and the flags: w writes, m needs memory, s not in scripts, a
+-- before AUTH, l while loading, p while subscribed, b while a script hangs, c names channels }
 local commands = {}
 
 local function prepared(name, entry)
@@ -62,6 +71,7 @@ end
 add_all(admin)
 add_all(pubsub)
 add_all(require "spec.sim.redis.hashes")
+add_all(require "spec.sim.redis.lists")
 add_all(require "spec.sim.redis.scripting")
 add_all(require "spec.sim.redis.strings")
 add_all(require "spec.sim.redis.zsets")
@@ -72,12 +82,12 @@ Client.__index = Client
 local Server = {}
 Server.__index = Server
 
-local Redis = {}
+local Redis = { BLOCKED = {} }
 
 function Redis.new(options)
   local self = setmetatable({
-    clock = options.now, password = options.password, faults = { deny = {} }, defects = {},
-    databases = {}, channels = {}, patterns = {}, scripts = {}, outbox = {},
+    clock = options.now, password = options.password, faults = { deny = {} }, replaced = {},
+    databases = {}, channels = {}, patterns = {}, shards = {}, scripts = {}, outbox = {},
     connected = {}, last_id = 0, runs = 1,
   }, Server)
   self:look_at_clock()
@@ -117,11 +127,13 @@ end
 
 function Server:info()
   return table.concat({
-    "# Server", "redis_version:" .. VERSION, "redis_mode:standalone", ("run_id:%040d"):format(self.runs),
+    "# Server", "redis_version:" .. VERSION, "redis_mode:standalone",
+    ("run_id:%040d"):format(self.runs),
     ("uptime_in_seconds:%d"):format(math.floor((self.now_us - self.started_us) / 1000000)),
     "# Clients", ("connected_clients:%d"):format(#self:clients()),
     "# Persistence", "loading:" .. (self.faults.loading and 1 or 0),
-    "# Replication", "role:" .. (self.faults.readonly and "slave" or "master"), "connected_slaves:0", "",
+    "# Replication", "role:" .. (self.faults.readonly and "slave" or "master"),
+    "connected_slaves:0", "",
   }, "\r\n")
 end
 
@@ -130,7 +142,8 @@ function Server:connect(on_message, on_close)
   self.last_id = self.last_id + 1
   local client = setmetatable({
     server = self, id = self.last_id, name = "", db = self:database(0), db_index = 0,
-    channels = {}, patterns = {}, requests = resp.requests(), authenticated = not self.password,
+    channels = {}, patterns = {}, shards = {}, requests = resp.requests(),
+      authenticated = not self.password,
     on_message = on_message, on_close = on_close,
   }, Client)
   client.requests.stranger = not client.authenticated
@@ -165,7 +178,8 @@ end
 local function subcommand(command, args)
   local found = command.subcommands[args[2]:upper()]
   if found then return found end
-  return nil, "unknown", ("ERR unknown subcommand '%s'. Try %s HELP."):format(args[2]:sub(1, 128), args[1]:upper())
+  return nil, "unknown", ("ERR unknown subcommand '%s'. Try %s HELP."):format(args[2]:sub(1, 128),
+    args[1]:upper())
 end
 
 -- → command | nil, "unknown" or "arity", error text
@@ -188,11 +202,13 @@ end
 local function refusal(client, command)
   local faults, name = client.server.faults, command.name
   if not client.authenticated and not command.a then return REFUSED.auth end
-  if faults.deny[name] then return ("NOPERM this user has no permissions to run the '%s' command"):format(name) end
+  if faults.deny[name] then
+    return ("NOPERM this user has no permissions to run the '%s' command"):format(name)
+  end
   if faults.deny_channels and command.c then return REFUSED.channel end
   if faults.oom and command.m then return REFUSED.oom end
   if faults.misconf and (command.w or name == "ping") then return REFUSED.misconf end
-  if faults.readonly and command.w then return REFUSED.readonly end
+  if (faults.readonly or client.server.is_replica) and command.w then return REFUSED.readonly end
   if client:subscribed() and not command.p then
     return ("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in "
       .. "this context"):format(name)
@@ -211,27 +227,41 @@ local function refusal_in_script(state, command)
   if faults.deny_channels and command.c then
     return "ERR The user executing the script can't publish to the channel mentioned in the command"
   end
-  if faults.readonly and command.w then return REFUSED.readonly end
+  if (faults.readonly or state.server.is_replica) and command.w then return REFUSED.readonly end
   if faults.misconf and command.w then return REFUSED.misconf end
   if faults.oom and command.m and not state.wrote then return REFUSED.oom end
   return nil
 end
 
+-- Those that found nothing to do, and so have nothing for a replica.
+local function is_idle(command, args, reply)
+  if type(reply) == "table" then return reply.err ~= nil end
+  local keeps = command.name == "hset" or command.name == "hincrby" or command.name == "incrby"
+    or command.name == "zadd" and (args[3] or ""):upper() ~= "NX"
+  return not keeps and (reply == 0 or reply == false)
+end
+
 -- → reply, an error reply included
 local function perform(command, client, args)
   local ok, reply
-  local defect = client.server.defects[command.name]
-  if defect then
-    ok, reply = pcall(defect, command.run, client, args)
+  local instead = client.server.replaced[command.name]
+  if instead then
+    ok, reply = pcall(instead, command.run, client, args)
   else
     ok, reply = pcall(command.run, client, args)
   end
-  if ok then return reply end
+  if ok then
+    if command.w and client.server.on_write and not is_idle(command, args, reply) then
+      client.server.wrote = true
+    end
+    return reply
+  end
   if fail.is(reply) then return { err = reply.err } end
   error(reply, 0)
 end
 
--- state: what the running script sees as its client, and `wrote`: memory no longer stops a script that has written.
+-- state: what the running script sees as its client, and `wrote`: memory no longer stops a script
+-- that has written.
 function Server.execute_in_script(state, args)
   local command, kind = lookup(args)
   if not command then
@@ -245,13 +275,21 @@ function Server.execute_in_script(state, args)
 end
 
 local function execute(client, args)
-  client.server:look_at_clock()
+  local server = client.server
+  server:look_at_clock()
+  local own = server.own and server.own[args[1]:upper()]
+  if own then return own(client, args) end
   local command, _, message = lookup(args)
   if not command then return { err = message } end
-  local refused = refusal(client, command)
+  local refused = refusal(client, command) or server.redirect
+    and server.redirect(client, command, args)
   if refused then return { err = refused } end
   local reply = perform(command, client, args)
   client.requests.stranger = not client.authenticated
+  if server.wrote then
+    server.wrote = false
+    server.on_write(client)
+  end
   return reply
 end
 
@@ -273,7 +311,7 @@ local function end_connections(server)
 end
 
 function Client:subscribed()
-  return #self.channels + #self.patterns > 0
+  return #self.channels + #self.patterns + #self.shards > 0
 end
 
 -- One command. → reply; nil on a closed connection
@@ -290,10 +328,12 @@ function Client:feed(bytes)
   if self.closed then return "" end
   self.requests:feed(bytes)
   local out = {}
-  while not self.closed do
+  while not self.closed and not self.blocked do
     local args, message = self.requests:next()
     if args then
-      out[#out + 1] = resp.encode(execute(self, args))
+      local reply = execute(self, args)
+      self.blocked = reply == Redis.BLOCKED
+      if not self.blocked then out[#out + 1] = resp.encode(reply) end
     elseif message then
       out[#out + 1] = resp.encode { err = "ERR " .. message }
       self.ending, self.server.ending = true, true
@@ -304,6 +344,13 @@ function Client:feed(bytes)
     end_connections(self.server)
   end
   return table.concat(out)
+end
+
+-- The reply to what has held it up, and what it has sent since.
+function Client:unblock(reply)
+  if self.closed or not self.blocked then return end
+  self.blocked = false
+  self.on_message(resp.encode(reply) .. self:feed(""))
 end
 
 -- The client goes away.

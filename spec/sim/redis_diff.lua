@@ -1,8 +1,10 @@
--- Runs the same steps on the small Redis and on a real redis-server, and compares all that comes back.
+-- Runs the same steps on the small Redis and on a real redis-server, and compares all that comes
+-- back.
 --
--- Both sides see the same bytes. The small one's clock is set to the real one's before each step, so times may differ
--- by the length of a step and no more: integers of loose replies, and numbers in texts that are long enough to be
--- times, are compared with that in mind. Texts of Lua's own errors differ between Luas: only their lines count.
+-- Both sides see the same bytes. The small one's clock is set to the real one's before each step,
+-- so times may differ by the length of a step and no more: integers of loose replies, and numbers
+-- in texts that are long enough to be times, are compared with that in mind. Texts of Lua's own
+-- errors differ between Luas: only their lines count.
 
 local Prng = require "spec.sim.prng"
 local Redis = require "spec.sim.redis"
@@ -87,12 +89,12 @@ end
 local Pair = {}
 Pair.__index = Pair
 
--- path: the real server's socket. defects: of the small one, see spec/sim/redis.lua.
-function diff.pair(path, defects)
+-- path: the real server's socket. replaced: commands of the small one, see spec/sim/redis.lua.
+function diff.pair(path, replaced)
   local self = setmetatable({ control = real_end(path), reals = {}, smalls = {} }, Pair)
   self:set_clock()
   self.small = Redis.new { now = function() return self.now end }
-  self.small.defects = defects or {}
+  self.small.replaced = replaced or {}
   for i = 1, steps.CLIENTS do
     self.reals[i], self.smalls[i] = real_end(path), small_end(self.small)
   end
@@ -134,7 +136,8 @@ function Pair:reset()
   expect_ok(self:ask("CONFIG", "SET", "maxmemory", "0"))
   self.small.faults = { deny = {} }
   self:set_clock()
-  for _, command in ipairs { { "UNSUBSCRIBE" }, { "PUNSUBSCRIBE" }, { "SELECT", "0" }, { "CLIENT", "SETNAME", "" } } do
+  for _, command in ipairs { { "UNSUBSCRIBE" }, { "PUNSUBSCRIBE" }, { "SELECT", "0" },
+      { "CLIENT", "SETNAME", "" } } do
     for i = 1, steps.CLIENTS do
       for _, an_end in ipairs { self.reals[i], self.smalls[i] } do
         an_end:send(resp.command(command))
@@ -169,7 +172,8 @@ local same
 
 local function same_table(a, b, loose)
   if a.ok or b.ok or a.err or b.err then
-    return comparable(a.ok or a.err or "") == comparable(b.ok or b.err or "") and (a.ok == nil) == (b.ok == nil)
+    return comparable(a.ok or a.err or "") == comparable(b.ok or b.err or "")
+      and (a.ok == nil) == (b.ok == nil)
   end
   if #a ~= #b then return false end
   for i = 1, #a do
@@ -207,7 +211,8 @@ local function sort_lists(value)
   table.sort(value, before)
 end
 
--- The order of a set of names is the real server's own; so is the order of the patterns that a message fits.
+-- The order of a set of names is the real server's own; so is the order of the patterns that a
+-- message fits.
 local function arranged(list, sorted)
   local plain, loose_ends = {}, {}
   for _, item in ipairs(list) do
@@ -239,7 +244,8 @@ function Pair:compare(step)
   local ends = PUBLISHING[step.args[1]:upper()] and steps.CLIENTS or 0
   for i = 1, steps.CLIENTS do
     if i == step.client or i >= steps.LISTENER and ends > 0 then
-      local real, small = arranged(told(self.reals[i]), step.sorted), arranged(told(self.smalls[i]), step.sorted)
+      local real, small = arranged(told(self.reals[i]), step.sorted),
+        arranged(told(self.smalls[i]), step.sorted)
       if not same(real, small, step.loose) then
         return ("client %d hears\n  real:  %s\n  small: %s"):format(i, show(real), show(small))
       end

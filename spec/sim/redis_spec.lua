@@ -1,4 +1,5 @@
--- What the small Redis promises its callers beyond equal replies: time, faults, restarts, cuts, whose fault it is.
+-- What the small Redis promises its callers beyond equal replies: time, faults, restarts, cuts,
+-- whose fault it is.
 
 local Prng = require "spec.sim.prng"
 local Redis = require "spec.sim.redis"
@@ -37,7 +38,8 @@ describe("the small Redis", function()
   end)
 
   it("answers the same however the bytes are cut", function()
-    local bytes = resp.command { "SET", "k", "a\r\nb" } .. resp.command { "GET", "k" } .. resp.command { "NOPE" }
+    local bytes = resp.command { "SET", "k", "a\r\nb" } .. resp.command { "GET", "k" }
+      .. resp.command { "NOPE" }
     local whole = client:feed(bytes)
     assert.matches("^%+OK\r\n%$4\r\na\r\nb\r\n%-ERR unknown", whole)
     local parts = {}
@@ -112,18 +114,22 @@ describe("the small Redis", function()
   it("stops a script for memory only until its first write", function()
     server.faults = { deny = {}, oom = true }
     assert.matches("^OOM ", call("EVAL", "redis.pcall('SET', 'k', 1) return redis.call('SET', 'k', 1)", "0").err)
-    assert.same({ ok = "OK" }, call("EVAL", "redis.call('DEL', 'k') return redis.call('SET', 'k', 1)", "0"))
+    assert.same({ ok = "OK" }, call("EVAL",
+      "redis.call('DEL', 'k') return redis.call('SET', 'k', 1)", "0"))
   end)
 
   it("raises what it cannot do, also through a script that catches errors", function()
-    assert.error_matches(function() call("ZRANGE", "z", "0", "-1", "BYSCORE") end, "not in the small Redis")
+    assert.error_matches(function()
+      call("ZRANGE", "z", "0", "-1", "BYSCORE")
+    end, "not in the small Redis")
     assert.error_matches(function()
       call("EVAL", "pcall(redis.call, 'ZRANGE', 'z', 0, -1, 'BYSCORE') return 1", "0")
     end, "not in the small Redis")
   end)
 
   it("shows no difference between integers and floats", function()
-    assert.same({ "1e+15", "9.007199254741e+15", "(5", "3x", "5", "7", "0.1", "1 2.5", "1700000000000000" },
+    assert.same({ "1e+15", "9.007199254741e+15", "(5", "3x", "5", "7", "0.1", "1 2.5",
+      "1700000000000000" },
       call("EVAL", [[
         redis.call('SET', 'n', redis.call('TIME')[1] * 1000000)
         return { 1e15 .. '', 2^53 .. '', '(' .. 5, #'abc' .. 'x', 10 / 2 .. '', tostring(math.floor(7.5)),

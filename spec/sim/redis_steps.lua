@@ -1,8 +1,10 @@
--- Random command sequences for Redis, from a seed. They use few names, so that keys of all types meet, and many odd
--- arguments. Integers stay inside 2^53, and no key lives so short that the time of day could matter.
+-- Random command sequences for Redis, from a seed. They use few names, so that keys of all types
+-- meet, and many odd arguments. Integers stay inside 2^53, and no key lives so short that the time
+-- of day could matter.
 --
 -- A step is one of
---   { client =, args =, loose =, sorted = }   loose: integers in the reply are times; sorted: its order means nothing
+--   { client =, args =, loose =, sorted = }   loose: integers in the reply are times; sorted: its
+--                                             order means nothing
 --   { fault = "oom", on = boolean }
 --   { fault = "deny", name = command, on = boolean }
 -- Clients from LISTENER on mostly listen.
@@ -15,16 +17,19 @@ local steps = { CLIENTS = 4, LISTENER = 3 }
 
 local KEYS = { "a", "b", "c", "{d}", "e\0f" }
 local FIELDS = { "x", "y", "z", "long field", "" }
-local VALUES = { "0", "1", "-7", "12", "abc", "", "9007199254740000", "1.5", " 3", "03", "v\r\nw\0", "+4" }
+local VALUES = { "0", "1", "-7", "12", "abc", "", "9007199254740000", "1.5", " 3", "03", "v\r\nw\0",
+  "+4" }
 local INTEGERS = { "0", "1", "-1", "2", "-3", "7", "100", "x", "", "1.5", "99999999999999999999" }
 local SCORES = { "1", "2", "2.5", "-3", "0", "10", "1e3", "inf", "-inf", "0x10", "x", "nan", " 1" }
 local BOUNDS = { "1", "(1", "2", "(2.5", "-inf", "+inf", "inf", "(0", "10", "(x", "", "-3" }
 local TTLS = { "20000", "500000", "90000000", "0", "-5", "x", "1.5" }
 local CHANNELS = { "news", "new", "n[a]ws", "h\\i", "" }
 local PATTERNS = { "n*", "ne?s", "n[a-f]ws", "n[^x]w", "*", "n\\[a\\]ws", "[", "h\\\\i", "x" }
-local NUMBERS = { "0", "1", "-1.5", "1e15", "123456789012345", "0.1", "1e20", "-2.9", "inf", "0x1F", " 7 ", "x", "" }
+local NUMBERS = { "0", "1", "-1.5", "1e15", "123456789012345", "0.1", "1e20", "-2.9", "inf", "0x1F",
+  " 7 ", "x", "" }
 
--- A template is a list of words, of pools to pick from, and of functions(prng, args) that append by themselves.
+-- A template is a list of words, of pools to pick from, and of functions(prng, args) that append by
+-- themselves.
 
 local function some(low, high, ...)
   local pools = { ... }
@@ -61,57 +66,81 @@ local function build(prng, template)
   return args
 end
 
-local SET_OPTIONS = one_of({}, {}, { "NX" }, { "xx" }, { "PX", "70000" }, { "EX", "100" }, { "KEEPTTL" }, { "GET" },
-  { "NX", "GET" }, { "PX", "500000", "NX" }, { "EX" }, { "FOO" }, { "NX", "XX" }, { "KEEPTTL", "PX", "90000" },
-  { "EXAT", "99999999999" }, { "PXAT", "99999999999999" }, { "PX", "0" }, { "EX", "x" }, { "NX", "NX" },
+local SET_OPTIONS = one_of({}, {}, { "NX" }, { "xx" }, { "PX", "70000" }, { "EX", "100" },
+  { "KEEPTTL" }, { "GET" },
+  { "NX", "GET" }, { "PX", "500000", "NX" }, { "EX" }, { "FOO" }, { "NX", "XX" },
+  { "KEEPTTL", "PX", "90000" },
+  { "EXAT", "99999999999" }, { "PXAT", "99999999999999" }, { "PX", "0" }, { "EX", "x" },
+  { "NX", "NX" },
   { "PX", "1", "EX", "1" })
 
 local STRINGS = {
   { "GET", KEYS }, { "SET", KEYS, VALUES, SET_OPTIONS }, { "SET", KEYS, VALUES, SET_OPTIONS },
-  { "DEL", some(1, 2, KEYS) }, { "EXISTS", some(1, 3, KEYS) }, { "TYPE", KEYS }, { "INCR", KEYS }, { "DECR", KEYS },
-  { "INCRBY", KEYS, INTEGERS }, { "KEYS", { "*", "[ab]", "?", "\\{*" } }, { "DBSIZE" },
+  { "DEL", some(1, 2, KEYS) }, { "EXISTS", some(1, 3, KEYS) }, { "TYPE", KEYS }, { "INCR", KEYS },
+  { "DECR", KEYS },
+  { "INCRBY", KEYS, INTEGERS }, { "DECRBY", KEYS, INTEGERS }, { "KEYS", { "*", "[ab]", "?", "\\{*" } }, { "DBSIZE" },
   { "PEXPIRE", KEYS, TTLS }, { "PEXPIRE", KEYS, distinct_ttl, { "NX", "XX", "GT", "LT", "FOO" } },
   { "PEXPIRE", KEYS, distinct_ttl, some(2, 2, { "NX", "XX", "GT", "LT" }) },
-  { "EXPIRE", KEYS, { "100", "4000", "0", "-1" } }, { "PTTL", KEYS }, { "TTL", KEYS }, { "PERSIST", KEYS },
+  { "EXPIRE", KEYS, { "100", "4000", "0", "-1" } }, { "PTTL", KEYS }, { "TTL", KEYS },
+  { "PERSIST", KEYS },
 }
 
 local HASHES = {
-  { "HSET", KEYS, some(1, 3, FIELDS, VALUES) }, { "HSET", KEYS, some(1, 3, FIELDS, VALUES) }, { "HGET", KEYS, FIELDS },
-  { "HDEL", KEYS, some(1, 2, FIELDS) }, { "HEXISTS", KEYS, FIELDS }, { "HMGET", KEYS, some(1, 3, FIELDS) },
+  { "HSET", KEYS, some(1, 3, FIELDS, VALUES) }, { "HSET", KEYS, some(1, 3, FIELDS, VALUES) },
+  { "HGET", KEYS, FIELDS },
+  { "HDEL", KEYS, some(1, 2, FIELDS) }, { "HEXISTS", KEYS, FIELDS },
+  { "HMGET", KEYS, some(1, 3, FIELDS) },
   { "HKEYS", KEYS }, { "HGETALL", KEYS },
   { "HLEN", KEYS }, { "HINCRBY", KEYS, FIELDS, INTEGERS },
 }
 
 local ZSETS = {
   { "ZADD", KEYS, some(1, 3, SCORES, FIELDS) }, { "ZADD", KEYS, some(1, 3, SCORES, FIELDS) },
-  { "ZADD", KEYS, some(1, 2, { "NX", "XX", "CH" }), some(1, 2, SCORES, FIELDS) }, { "ZREM", KEYS, some(1, 2, FIELDS) },
-  { "ZRANGE", KEYS, INTEGERS, INTEGERS, one_of({}, { "WITHSCORES" }, { "REV" }, { "rev", "withscores" }, { "X" }) },
+  { "ZADD", KEYS, some(1, 2, { "NX", "XX", "CH" }), some(1, 2, SCORES, FIELDS) },
+  { "ZREM", KEYS, some(1, 2, FIELDS) }, { "ZINCRBY", KEYS, SCORES, FIELDS },
+  { "ZRANGE", KEYS, INTEGERS, INTEGERS, one_of({}, { "WITHSCORES" }, { "REV" },
+    { "rev", "withscores" }, { "X" }) },
   { "ZRANGEBYSCORE", KEYS, BOUNDS, BOUNDS,
-    one_of({}, { "WITHSCORES" }, { "LIMIT", "1", "2" }, { "limit", "0", "-1" }, { "LIMIT", "-1", "1" },
+    one_of({}, { "WITHSCORES" }, { "LIMIT", "1", "2" }, { "limit", "0", "-1" },
+      { "LIMIT", "-1", "1" },
       { "LIMIT", "x", "1" }) },
-  { "ZSCORE", KEYS, FIELDS }, { "ZRANK", KEYS, FIELDS }, { "ZCARD", KEYS }, { "ZCOUNT", KEYS, BOUNDS, BOUNDS },
+  { "ZSCORE", KEYS, FIELDS }, { "ZRANK", KEYS, FIELDS }, { "ZCARD", KEYS },
+  { "ZCOUNT", KEYS, BOUNDS, BOUNDS },
   { "ZREMRANGEBYSCORE", KEYS, BOUNDS, BOUNDS }, { "ZPOPMIN", KEYS, some(0, 1, INTEGERS) },
+}
+
+local LISTS = {
+  { "RPUSH", KEYS, some(1, 3, FIELDS) }, { "RPUSH", KEYS, some(1, 3, FIELDS) },
+  { "LPUSH", KEYS, some(1, 2, FIELDS) }, { "LPOP", KEYS }, { "LLEN", KEYS }, { "LINDEX", KEYS, INTEGERS },
+  { "LRANGE", KEYS, INTEGERS, INTEGERS }, { "LREM", KEYS, INTEGERS, FIELDS },
 }
 
 local SERVER = {
   { "PING" }, { "PING", VALUES }, { "ECHO", VALUES }, { "TIME", "x", "y" },
   { "SELECT", { "0", "0", "1", "16", "-1", "x" } },
-  { "WAIT", "0", "0" }, { "WAIT", { "x", "1" }, { "1", "-1", "x" } }, { "FLUSHALL", some(0, 1, { "SYNC", "FOO" }) },
-  { "CLIENT", "SETNAME", { "me", "", "two words" } }, { "CLIENT", "GETNAME" }, { "CLIENT", "NOPE" }, { "CLIENT" },
+  { "WAIT", "0", "0" }, { "WAIT", { "x", "1" }, { "1", "-1", "x" } },
+  { "FLUSHALL", some(0, 1, { "SYNC", "FOO" }) },
+  { "CLIENT", "SETNAME", { "me", "", "two words" } }, { "CLIENT", "GETNAME" }, { "CLIENT", "NOPE" },
+  { "CLIENT" },
   { "CLIENT", "KILL", { "ID", "TYPE", "X" }, { "0", "x", "999999999", "master" } },
-  { "SCRIPT", "EXISTS", sha1("return 1"), "abc" }, { "SCRIPT", "FLUSH", some(0, 1, { "ASYNC", "FOO" }) },
+  { "SCRIPT", "EXISTS", sha1("return 1"), "abc" },
+  { "SCRIPT", "FLUSH", some(0, 1, { "ASYNC", "FOO" }) },
   { "SCRIPT", "LOAD", { "return 1", "return (" } }, { "EVALSHA", { sha1("return 1"), "abc" }, "0" },
-  { "AUTH", VALUES }, { "AUTH", "default", VALUES }, { "AUTH", "nobody", "x" }, { "NOPE", some(0, 3, VALUES) },
+  { "AUTH", VALUES }, { "AUTH", "default", VALUES }, { "AUTH", "nobody", "x" },
+  { "NOPE", some(0, 3, VALUES) },
 }
 
 local MESSAGES = {
-  { "PUBLISH", CHANNELS, VALUES }, { "PUBLISH", CHANNELS, VALUES }, { "PUBSUB", "CHANNELS", some(0, 1, PATTERNS) },
+  { "PUBLISH", CHANNELS, VALUES }, { "PUBLISH", CHANNELS, VALUES },
+  { "PUBSUB", "CHANNELS", some(0, 1, PATTERNS) },
   { "PUBSUB", "NUMSUB", some(0, 3, CHANNELS) }, { "PUBSUB", "NUMPAT" }, { "PUBSUB", "NOPE" },
 }
 
 local LISTENING = {
-  { "SUBSCRIBE", some(1, 3, CHANNELS) }, { "SUBSCRIBE", some(1, 3, CHANNELS) }, { "PSUBSCRIBE", some(1, 2, PATTERNS) },
-  { "UNSUBSCRIBE", some(0, 2, CHANNELS) }, { "PUNSUBSCRIBE", some(0, 2, PATTERNS) }, { "PING" }, { "PING", VALUES },
+  { "SUBSCRIBE", some(1, 3, CHANNELS) }, { "SUBSCRIBE", some(1, 3, CHANNELS) },
+  { "PSUBSCRIBE", some(1, 2, PATTERNS) },
+  { "UNSUBSCRIBE", some(0, 2, CHANNELS) }, { "PUNSUBSCRIBE", some(0, 2, PATTERNS) }, { "PING" },
+  { "PING", VALUES },
   { "GET", KEYS },
 }
 
@@ -132,6 +161,7 @@ local SCRIPTS = {
   "return { ('abcdef'):sub(1.5, 3.9), ('x'):rep(2.7), (('a.b'):gsub('%.', '-')), ('k=v'):match('(%w)=(%w)') }",
   "local t = {} for k, v in ipairs(ARGV) do t[#t + 1] = k .. '=' .. v end return table.concat(t, ',')",
   "local t = { 3, 1, 2 } table.sort(t) table.insert(t, 9) table.remove(t, 1) return table.concat(t, ' ', 1, 3)",
+  "return struct.pack('>I4I4I2I1', #ARGV, 4294967295, '258', 7)",
   "return redis.error_reply(ARGV[1])",
   "return redis.status_reply(ARGV[1])",
   "return { math.floor(7.9) .. '', math.max(1, 2.5) .. '', 2^53 .. '', 10 % 3 .. '', -7 % 3 .. '', 7 / 2 .. '' }",
@@ -174,20 +204,25 @@ local function talker(prng)
 end
 
 local function from(templates)
-  return function(prng) return step_of(talker(prng), spoil(prng, build(prng, prng:pick(templates)))) end
+  return function(prng)
+    return step_of(talker(prng), spoil(prng, build(prng, prng:pick(templates))))
+  end
 end
 
 local kinds = {}
 
 kinds.strings, kinds.hashes, kinds.zsets = from(STRINGS), from(HASHES), from(ZSETS)
+kinds.lists = from(LISTS)
 kinds.server, kinds.messages = from(SERVER), from(MESSAGES)
 
 function kinds.listening(prng)
-  return step_of(prng:range(steps.LISTENER, steps.CLIENTS), spoil(prng, build(prng, prng:pick(LISTENING))))
+  return step_of(prng:range(steps.LISTENER, steps.CLIENTS),
+    spoil(prng, build(prng, prng:pick(LISTENING))))
 end
 
 function kinds.wrapped(prng)
-  local inner = build(prng, prng:pick(prng:pick { STRINGS, HASHES, ZSETS, SERVER, MESSAGES, LISTENING }))
+  local inner = build(prng, prng:pick(prng:pick { STRINGS, HASHES, ZSETS, SERVER, MESSAGES,
+    LISTENING }))
   local args = { "EVAL", prng:pick(WRAPPERS), "0" }
   for _, word in ipairs(spoil(prng, inner)) do args[#args + 1] = word end
   return step_of(talker(prng), args)
@@ -201,11 +236,13 @@ end
 
 function kinds.fault(prng)
   if prng:chance(40) then return { fault = "oom", on = prng:chance(30) } end
-  local name = prng:pick { "hset", "zadd", "publish", "pubsub|numsub", "script|load", "set", "eval" }
+  local name = prng:pick { "hset", "zadd", "publish", "pubsub|numsub", "script|load", "set",
+    "eval" }
   return { fault = "deny", name = name, on = prng:chance(30) }
 end
 
--- The real programs, on two locks. Their short pauses are stretched or past, so that no reply hangs on a millisecond.
+-- The real programs, on two locks. Their short pauses are stretched or past, so that no reply hangs
+-- on a millisecond.
 
 local UUIDS = { "0a0a0a0a-1111-8222-8333-444444444444", "1b1b1b1b-1111-8222-8333-444444444444",
   "2c2c2c2c-1111-8222-8333-444444444444" }
@@ -237,7 +274,8 @@ end
 
 local function waiter_of(prng, owner)
   if prng:chance(1) then return "odd" end
-  return ("%s:%d:%s %s"):format(owner:sub(1, 36), prng:pick(OFTEN_FIRST), prng:pick(TOKEN_TTLS), owner)
+  return ("%s:%d:%s %s"):format(owner:sub(1, 36), prng:pick(OFTEN_FIRST), prng:pick(TOKEN_TTLS),
+    owner)
 end
 
 local function maybe_waiter(prng, owner)
@@ -248,7 +286,8 @@ end
 local calls = {}
 
 function calls.acquire(prng, _, owner)
-  return { owner, "20000", prng:pick { "0", "0", "0", "0", "0", "1", "2" }, prng:pick { "0", "0", "0", "1" },
+  return { owner, "20000", prng:pick { "0", "0", "0", "0", "0", "1", "2" },
+    prng:pick { "0", "0", "0", "1" },
     prng:pick(LEASES), prng:pick(TOKEN_TTLS), maybe_waiter(prng, owner) }
 end
 
@@ -271,7 +310,8 @@ function calls.leave(prng, _, owner)
 end
 
 function calls.complete(prng, _, owner)
-  return { owner, "20000", prng:pick { "0", "50000" }, prng:pick { "", "print" }, prng:pick(VALUES) }
+  return { owner, "20000", prng:pick { "0", "50000" }, prng:pick { "", "print" },
+    prng:pick(VALUES) }
 end
 
 function calls.force(_, _, owner) return { owner, "20000" } end
@@ -299,17 +339,20 @@ end
 
 function calls.acquire_all(prng, keys, owner)
   both_locks(keys)
-  return { owner, "20000", prng:pick(LEASES), prng:pick(TOKEN_TTLS), prng:pick { "0", "0", "0", "1" },
+  return { owner, "20000", prng:pick(LEASES), prng:pick(TOKEN_TTLS),
+    prng:pick { "0", "0", "0", "1" },
     prng:pick { "0", "0", "0", "1" } }
 end
 
 function calls.release_all(prng, keys, owner)
   both_locks(keys)
-  return { owner, "20000", prng:pick { "0", "0", "1" }, prng:pick(LEASES), prng:pick { "0", "0", "1" },
+  return { owner, "20000", prng:pick { "0", "0", "1" }, prng:pick(LEASES),
+    prng:pick { "0", "0", "1" },
     prng:pick(LEASES) }
 end
 
-local OFTEN = { "acquire", "acquire", "acquire", "acquire", "release", "release", "release", "leave", "force", "extend",
+local OFTEN = { "acquire", "acquire", "acquire", "acquire", "release", "release", "release",
+  "leave", "force", "extend",
   "info", "renew" }
 local SELDOM = { "acquire_all", "release_all", "begin", "begin", "complete" }
 
@@ -339,13 +382,15 @@ local function mishap(prng)
   local keys = keys_of(LOCKS[prng:pick(OFTEN_FIRST)])
   local owner = owner_of(prng)
   local list = prng:pick {
-    { { "DEL", keys[1] }, { "DEL", keys[1] }, { "DEL", keys[1] }, { "DEL", keys[1] }, { "DEL", keys[3] },
+    { { "DEL", keys[1] }, { "DEL", keys[1] }, { "DEL", keys[1] }, { "DEL", keys[1] },
+      { "DEL", keys[3] },
       { "DEL", keys[2] } },
-    { { "HGETALL", keys[1] }, { "ZRANGE", keys[3], "0", "-1", "WITHSCORES" }, { "PTTL", keys[prng:range(1, 3)] } },
+    { { "HGETALL", keys[1] }, { "ZRANGE", keys[3], "0", "-1", "WITHSCORES" },
+      { "PTTL", keys[prng:range(1, 3)] } },
     { { "SET", keys[2], prng:pick(VALUES) }, { "PERSIST", keys[1] }, { "PERSIST", keys[2] },
       { "HSET", keys[1], owner, prng:pick { "1", "2", "x" } }, { "PEXPIRE", keys[1], "90000" },
       { "ZADD", keys[3], prng:pick { "0", "1", "2.5", "-99999999999999" },
-        prng:pick { "foreign", waiter_of(prng, owner) } } },
+        prng:pick { "foreign", "1f 6 0 0 0", "1f 0 2 0 0", waiter_of(prng, owner) } } },
   }
   if prng:chance(3) then list = { { "SET", keys[1], "x" }, { "SET", keys[3], "x" } } end
   return step_of(talker(prng), prng:pick(list))
@@ -358,7 +403,8 @@ local function lock_listening(prng)
   return step_of(prng:range(steps.LISTENER, steps.CLIENTS), { name, prng:pick(channels) })
 end
 
-local PLAIN_KINDS = { "strings", "hashes", "zsets", "zsets", "server", "messages", "listening", "wrapped", "script" }
+local PLAIN_KINDS = { "strings", "hashes", "zsets", "zsets", "lists", "server", "messages", "listening",
+  "wrapped", "script" }
 
 local function any_step(prng)
   return kinds[prng:pick(PLAIN_KINDS)](prng)
@@ -397,10 +443,13 @@ local function shown(word)
 end
 
 function steps.describe(step)
-  if step.fault then return ("fault %s %s %s"):format(step.fault, step.name or "", step.on and "on" or "off") end
+  if step.fault then
+    return ("fault %s %s %s"):format(step.fault, step.name or "", step.on and "on" or "off")
+  end
   local words = {}
   for i, word in ipairs(step.args) do words[i] = shown(word) end
-  return ("client %d: %s%s"):format(step.client, step.title and step.title .. " " or "", table.concat(words, " "))
+  return ("client %d: %s%s"):format(step.client, step.title and step.title .. " " or "",
+    table.concat(words, " "))
 end
 
 return steps

@@ -1,8 +1,9 @@
 -- The Redis protocol, version 2, as values and as bytes.
 --
--- A reply is a Lua value: a string is a bulk, a number an integer, false a nil, { ok = text } a status, { err = text }
--- an error, any other table a list of replies; { many = list } stands for several replies one after the other.
--- Integers are exact up to 2^53. A parser keeps what it was fed until a whole item is there, however it was cut.
+-- A reply is a Lua value: a string is a bulk, a number an integer, false a nil, { ok = text } a
+-- status, { err = text } an error, any other table a list of replies; { many = list } stands for
+-- several replies one after the other. Integers are exact up to 2^53. A parser keeps what it was
+-- fed until a whole item is there, however it was cut.
 
 local resp = {}
 
@@ -83,15 +84,22 @@ end
 local function bulk_at(self, at)
   local line, start = line_at(self.buffer, at)
   if not line then
-    if #self.buffer - at > INLINE_MAX then return nil, "Protocol error: too big bulk count string" end
+    if #self.buffer - at > INLINE_MAX then
+      return nil, "Protocol error: too big bulk count string"
+    end
     return nil
   end
   if sub(line, 1, 1) ~= "$" then
-    return nil, format("Protocol error: expected '$', got '%s'", line == "" and "\r" or sub(line, 1, 1))
+    return nil, format("Protocol error: expected '$', got '%s'", line == "" and "\r"
+      or sub(line, 1, 1))
   end
   local length = resp.integer(sub(line, 2))
-  if not length or length < 0 or length > BULK_MAX then return nil, "Protocol error: invalid bulk length" end
-  if self.stranger and length > STRANGER.bytes then return nil, "Protocol error: unauthenticated bulk length" end
+  if not length or length < 0 or length > BULK_MAX then
+    return nil, "Protocol error: invalid bulk length"
+  end
+  if self.stranger and length > STRANGER.bytes then
+    return nil, "Protocol error: unauthenticated bulk length"
+  end
   if #self.buffer < start + length + 1 then return nil end
   return sub(self.buffer, start, start + length - 1), start + length + 2
 end
@@ -99,11 +107,15 @@ end
 local function count_at(self, at)
   local line, start = line_at(self.buffer, at)
   if not line then
-    if #self.buffer - at > INLINE_MAX then return nil, "Protocol error: too big mbulk count string" end
+    if #self.buffer - at > INLINE_MAX then
+      return nil, "Protocol error: too big mbulk count string"
+    end
     return nil
   end
   local count = resp.integer(sub(line, 2))
-  if not count or count > MULTIBULK_MAX then return nil, "Protocol error: invalid multibulk length" end
+  if not count or count > MULTIBULK_MAX then
+    return nil, "Protocol error: invalid multibulk length"
+  end
   if self.stranger and count > STRANGER.arguments then
     return nil, "Protocol error: unauthenticated multibulk length"
   end

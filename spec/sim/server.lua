@@ -1,11 +1,13 @@
 -- A server of a schedule: the small Redis with a clock of its own, and what may happen to it.
 
+local Prng = require "spec.sim.prng"
 local Redis = require "spec.sim.redis"
 local programs = require "spec.sim.programs"
 local sha1 = require "spec.sim.sha1"
 
 local EPOCH_US = 1700000000000000
-local AGE_US = 86400000000 -- it has been up for a day
+-- its own clock says that it has been up for a day, also when it has just begun
+local AGE_US = 86400000000
 
 local Server = {}
 Server.__index = Server
@@ -23,27 +25,41 @@ end
 
 -- The server must have compiled a script once; all servers of the process share that.
 local function compile_all(server)
-  for _, text in pairs(programs) do load(server, text) end
+  local sorted = {}
+  for name in pairs(programs) do sorted[#sorted + 1] = name end
+  table.sort(sorted)
+  for _, name in ipairs(sorted) do load(server, programs[name]) end
   compile_all = function() end
 end
 
--- index: its number, from 1. rate: of its clock, which is `offset` microseconds ahead at first. patched: program name
--- → text that the server runs instead.
-function Server.new(world, index, rate, offset, patched)
+-- index: its number, from 1. options: rate of its clock, which is `offset` microseconds ahead at
+-- first; gather: for how many microseconds it gathers what arrives, to run it with io-threads, 0:
+-- none; seed; patched: program name → text that the server runs instead.
+function Server.new(world, index, options)
   local self
   self = setmetatable({
-    world = world, index = index, rate = rate, epoch = EPOCH_US + offset, patched = {},
-    down_until = 0, paused_until = 0, refuses_until = 0,
+    world = world, index = index, rate = options.rate, epoch = EPOCH_US + options.offset,
+    patched = {},
+    down_until = 0, paused_until = 0, refuses_until = 0, gather = options.gather, gathered = {},
+    prng = Prng.new(options.seed),
   }, Server)
-  self.redis = Redis.new { now = function() return self.epoch + world.now * rate end }
-  self.redis.started_us = self.redis.started_us - AGE_US
+  self.redis = Redis.new { now = function() return self.epoch + world.now * self.rate end }
   self.admin = self.redis:connect(function() end)
+  self:look_old()
+  -- clients have used it before
+  self.admin:call { "SET", "holdfast_known", self.redis:info():match("run_id:(%w+)") }
   compile_all(self)
-  for name, text in pairs(patched or {}) do self.patched[name] = { text = text, sha = load(self, text) } end
+  for name, text in pairs(options.patched or {}) do
+    self.patched[name] = { text = text, sha = load(self, text) }
+  end
   self.redis.scripts = {}
   self.db = self.redis:database(0)
-  self.redis.defects.evalsha = function(run, client, args) return self:run(run, client, args, args[2]) end
-  self.redis.defects.eval = function(run, client, args) return self:run(run, client, args, sha_of[args[2]]) end
+  self.redis.replaced.evalsha = function(run, client, args)
+    return self:run(run, client, args, args[2])
+  end
+  self.redis.replaced.eval = function(run, client, args)
+    return self:run(run, client, args, sha_of[args[2]])
+  end
   return self
 end
 
@@ -76,8 +92,33 @@ function Server:run(run, client, args, sha)
   if not (watcher and name) then return run(client, args) end
   watcher:before(name, client, args, self)
   local reply = run(client, args)
+  if self.world.coverage then self.world.coverage.program(client.process, name, reply) end
   watcher:after(name, client, args, reply, self)
   return reply
+end
+
+-- ---- io-threads ----
+
+-- What came over one connection stays in order, the connections do not.
+local function run_gathered(self)
+  local gathered = self.gathered
+  self.gathered = {}
+  while #gathered > 0 do
+    local batch = table.remove(gathered, self.prng:range(1, #gathered))
+    for _, item in ipairs(batch) do item.run(batch.connection, item.argument) end
+  end
+end
+
+function Server:gather_in(connection, item)
+  local gathered = self.gathered
+  if #gathered == 0 then self.world:at(self.world.now + self.gather, run_gathered, self) end
+  for _, batch in ipairs(gathered) do
+    if batch.connection == connection then
+      batch[#batch + 1] = item
+      return
+    end
+  end
+  gathered[#gathered + 1] = { connection = connection, item }
 end
 
 -- A command by an administrator, who is never refused.
@@ -91,7 +132,8 @@ function Server:command(...)
 end
 
 local REFUSALS = {
-  oom = { oom = true }, loading = { loading = true }, busy = { busy = true }, readonly = { readonly = true },
+  oom = { oom = true }, loading = { loading = true }, busy = { busy = true },
+  readonly = { readonly = true },
   misconf = { misconf = true }, nochannel = { deny_channels = true },
   noperm = { deny = { eval = true, evalsha = true } },
 }
@@ -110,8 +152,14 @@ function Server:refuse(kind, duration)
   self.world:at(self.refuses_until, stop_refusing, self)
 end
 
+-- Its clock was set after it had begun.
+function Server:look_old()
+  self.redis.started_us = self.redis.now_us - AGE_US
+end
+
 function Server:restart(keep_data, down_us)
   self.redis:restart { keep_data = keep_data }
+  self:look_old()
   self.db = self.redis:database(0)
   self.down_until = self.world.now + down_us
   self.admin = self.redis:connect(function() end)

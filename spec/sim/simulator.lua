@@ -1,13 +1,24 @@
 -- Runs the schedule that a plan describes.
 
+local FairWatcher = require "spec.sim.fair_watcher"
 local Foreign = require "spec.sim.foreign"
+local Java = require "spec.sim.java_fair"
+local LeaderWatcher = require "spec.sim.leader_watcher"
+local LatchWatcher = require "spec.sim.latch_watcher"
+local PlainWatcher = require "spec.sim.plain_watcher"
 local Network = require "spec.sim.network"
+local PoolWatcher = require "spec.sim.pool_watcher"
 local Process = require "spec.sim.process"
 local QuorumWatcher = require "spec.sim.quorum_watcher"
+local ReadWriteWatcher = require "spec.sim.read_write_watcher"
+local Sentinels = require "spec.sim.sentinels"
 local Server = require "spec.sim.server"
+local Slots = require "spec.sim.slots"
+local SystemWatcher = require "spec.sim.system_watcher"
 local Task = require "spec.sim.task"
 local Watcher = require "spec.sim.watcher"
 local World = require "spec.sim.world"
+local wire = require "spec.sim.wire"
 
 local LONGEST_LEASE = 31000000
 
@@ -56,10 +67,23 @@ function mishaps.stall_link(run, mishap, process)
   if connection then connection.stalled_until = run.world.now + mishap.duration end
 end
 
+-- What goes out over one connection comes late, whatever becomes of that: a proxy has it.
+function mishaps.stall_up(run, mishap, process)
+  local connection = process.connections[link_of(mishap)]
+  if connection then connection.up_stalled_until = run.world.now + mishap.duration end
+end
+
+function mishaps.give_up(_, mishap, process) process:give_up(mishap.key) end
+
 function mishaps.pause(_, mishap, process) process:pause(mishap.duration) end
+function mishaps.close(_, _, process) process:close() end
 function mishaps.crash(_, mishap, process) process:crash(mishap.lag) end
-function mishaps.stall(run, mishap) server_of(run, mishap).paused_until = run.world.now + mishap.duration end
-function mishaps.refuse(run, mishap) server_of(run, mishap).down_until = run.world.now + mishap.duration end
+function mishaps.stall(run, mishap)
+  server_of(run, mishap).paused_until = run.world.now + mishap.duration
+end
+function mishaps.refuse(run, mishap)
+  server_of(run, mishap).down_until = run.world.now + mishap.duration
+end
 function mishaps.restart(run, mishap) server_of(run, mishap):restart(true, mishap.duration) end
 
 function mishaps.lose(run, mishap)
@@ -75,7 +99,11 @@ end
 function mishaps.forget_scripts(run, mishap) server_of(run, mishap):command("SCRIPT", "FLUSH") end
 
 function mishaps.lose_counter(run, mishap)
-  server_of(run, mishap):command("DEL", "redisson_lock_token:{" .. mishap.key .. "}")
+  local counter = wire.counter_of(mishap.key)
+  for _, key in pairs(run.watcher.keys) do
+    if key.counter == counter then key.counter_lost = true end
+  end
+  server_of(run, mishap):command("DEL", counter)
 end
 
 function mishaps.delete(run, mishap)
@@ -83,14 +111,62 @@ function mishaps.delete(run, mishap)
   server_of(run, mishap):command("DEL", mishap.key)
 end
 
+-- Its clock is set; what ends early by that is lost.
+function mishaps.clock(run, mishap)
+  local server = server_of(run, mishap)
+  if mishap.jump > 0 then run.watcher:hasten() end
+  -- what has ended is gone, also if the clock goes back
+  run.watcher:around(function() server.db:keys() end)
+  server.epoch = server.epoch + mishap.jump
+end
+
 for kind in pairs(Server.refusals) do
   mishaps[kind] = function(run, mishap) server_of(run, mishap):refuse(kind, mishap.duration) end
+end
+
+-- Those of more than one server: see system_plan.lua.
+local of_systems = {}
+
+function of_systems.fail_over(run, mishap)
+  run.topology:fail_over(mishap.how, mishap.detect, mishap.rest, mishap.stale)
+end
+function of_systems.unlink(run, mishap) run.topology:unlink(mishap.duration) end
+-- Nobody says so.
+function of_systems.open_latch(run, mishap)
+  run.watcher:around(function() server_of(run, mishap):command("DEL", mishap.key) end)
+end
+-- As silently.
+function of_systems.fill_semaphore(run, mishap)
+  run.watcher:around(function() server_of(run, mishap):command("INCRBY", mishap.key, "1000") end)
+end
+function of_systems.move_slot(run, mishap) run.topology:move(mishap.key, mishap.duration) end
+
+-- What a stall or a cut holds back goes on before its time.
+local function go_on(stopped)
+  local process, server = stopped.process, stopped.mishap.server or 1
+  process.up_blocked[server], process.down_blocked[server] = nil, nil
+  stopped.run.world:note("-- %s is over (%s)", stopped.mishap.kind, process.name)
+  if stopped.connection then stopped.connection:go_on() end
 end
 
 local function happen(run, mishap)
   local process = run.processes[mishap.process]
   run.world:note("-- %s (p%d, %s)", mishap.kind, mishap.process, mishap.link)
-  if process then mishaps[mishap.kind](run, mishap, process) end
+  if not process then return end
+  if run.world.coverage then run.world.coverage.fault(process, mishap.kind) end
+  local change = mishaps[mishap.kind] or of_systems[mishap.kind]
+  change(run, mishap, process)
+  if not mishap.till then return end
+  run.world:on_next(mishap.till, process, mishap.lag, go_on,
+    { run = run, mishap = mishap, process = process,
+      connection = process.connections[link_of(mishap)] })
+end
+
+-- On a signal: mishap.process 0 is the process that it is about.
+local function happen_there(waiting, process, key)
+  local mishap = setmetatable({ key = key }, { __index = waiting.mishap })
+  if mishap.process == 0 then mishap.process = process.index end
+  happen(waiting.run, mishap)
 end
 
 -- ---- the parts ----
@@ -115,19 +191,40 @@ function add.foreign(run, part)
   Foreign.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
 end
 
+function add.java(run, part)
+  Java.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
+end
+
 function add.mishap(run, part)
-  run.world:at(part.at, happen, run, part)
+  if not part.on then return run.world:at(part.at, happen, run, part) end
+  run.world:on(part.on, part.nth, part.at, happen_there, { run = run, mishap = part })
+end
+
+local TOPOLOGIES = { sentinel = Sentinels, sync = Sentinels, cluster = Slots }
+
+local function watcher_of(plan)
+  return plan.quorum and QuorumWatcher or plan.read_write and ReadWriteWatcher
+    or plan.pool and PoolWatcher or plan.fair and FairWatcher
+    or plan.leader and LeaderWatcher or plan.latch and LatchWatcher or plan.plain and PlainWatcher
+    or TOPOLOGIES[plan.system] and SystemWatcher or Watcher
 end
 
 local function set_up(plan, options)
-  local run = { plan = plan, world = World.new(options.tell), processes = {}, tasks = {}, servers = {} }
+  local run = { plan = plan, world = World.new(options.tell), processes = {}, tasks = {},
+    servers = {} }
+  run.world.coverage, run.world.lead = options.coverage, options.lead
   for index, rate in ipairs(plan.rates or { plan.rate }) do
     local offset = plan.offsets and plan.offsets[index] or 0
-    run.servers[index] = Server.new(run.world, index, rate, offset, options.patched)
+    run.servers[index] = Server.new(run.world, index, {
+      rate = rate, offset = offset, gather = plan.gather or 0, seed = plan.seed,
+      patched = options.patched,
+    })
     if plan.scripts_known then run.servers[index]:load_programs() end
   end
   run.network = Network.new(run.world, run.servers)
-  run.watcher = (plan.quorum and QuorumWatcher or Watcher).new(run.world, run.servers, plan)
+  run.watcher = watcher_of(plan).new(run.world, run.servers, plan)
+  run.topology = TOPOLOGIES[plan.system] and TOPOLOGIES[plan.system].new(run)
+  run.watcher.topology = run.topology
   for _, key in ipairs(plan.keys) do run.watcher:add_key(key.name, key.layout) end
   for _, part in ipairs(plan.parts) do add[part.what](run, part) end
   return run
@@ -144,8 +241,18 @@ local function check_end(run)
   run.watcher:finish(LONGEST_LEASE)
 end
 
--- options: tell = function(time, text), patched = program texts. → result { found = { rule, text, time } | nil, hash,
--- events }
+-- → the kinds of mishaps, in order
+function simulator.faults()
+  local list = {}
+  for kind in pairs(mishaps) do list[#list + 1] = kind end
+  table.sort(list)
+  return list
+end
+
+-- options: tell = function(time, text), patched = program texts, lead = the text
+-- of lua/holdfast/lead.lua, coverage = what takes note of what
+-- is reached.
+-- → result { found = { rule, text, time } | nil, hash, events }
 function simulator.run(plan, options)
   local run = set_up(plan, options or {})
   run.world:run()

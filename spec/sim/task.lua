@@ -1,19 +1,21 @@
 -- What a program does with a lock: one coroutine of a process, and so one owner.
 --
--- The coroutines are made once, in a fixed order, since owners are numbered by them; a task that is not over when its
--- schedule ends is told to stop.
+-- The coroutines are made once, in a fixed order, since owners are numbered by them; a task that is
+-- not over when its schedule ends is told to stop.
 
 local core = require "holdfast.core"
+local leader = require "spec.sim.leader"
+local wire = require "spec.sim.wire"
 
 local raw, operation = core.lock, core.operation
-local ONE = { is_done = operation.is_done, finish = operation.finish }
-local ALL = { is_done = raw.is_done_all, finish = raw.finish_all }
 local collect = core.lock_type.__gc
 local yield, resume = coroutine.yield, coroutine.resume
 local floor, huge = math.floor, math.huge
 
 local WORKERS = 8
+local EXPIRING = 3000 -- before the end of a wait
 local STOP = {}
+local OTHER_HALF = { read = "write", write = "read", permit = "permit" }
 
 local Task = {}
 Task.__index = Task
@@ -47,7 +49,8 @@ end
 function Task.new(process, plan, slot, watcher)
   if #workers == 0 then make_workers() end
   local self = setmetatable({
-    process = process, world = process.world, plan = plan, slot = slot, watcher = watcher, claims = {}, handles = {},
+    process = process, world = process.world, plan = plan, slot = slot, watcher = watcher,
+    claims = {}, handles = {},
     name = process.name .. "/" .. slot, thread = workers[slot],
   }, Task)
   process:at(plan.start, self.go_on, self)
@@ -64,7 +67,9 @@ end
 function Task:die()
   self.dead = true
   for _, claim in ipairs(self.claims) do self.watcher:claim(claim, 0) end
-  for _, handle in ipairs(self.handles) do self.watcher.keys[handle.key].wanting[self.slot] = nil end
+  for _, handle in ipairs(self.handles) do
+    self.watcher.keys[handle.key].wanting[self.slot] = nil
+  end
 end
 
 function Task:stop()
@@ -75,7 +80,7 @@ end
 function Task:speak_up()
   if self.over or self.dead or self.vanished then return end
   for _, handle in ipairs(self.handles) do
-    if not handle.gone then raw.allow(handle.lock) end
+    if not handle.gone then raw.approve(handle.lock) end
   end
 end
 
@@ -95,11 +100,29 @@ local function sleep(self, duration)
   pause(self)
 end
 
+local function wake(sleeper)
+  if sleeper.awake then return end
+  sleeper.awake = true
+  sleeper.task:go_on()
+end
+
+-- …until that, if there is such a signal before: no longer than `plan.after` behind it.
+local function sleep_till(self, signal, duration)
+  local sleeper = { task = self }
+  self.process:at(self.world.now + duration, wake, sleeper)
+  self.world:on_next(signal, nil, self.plan.after, function()
+    self.process:at(self.world.now, wake, sleeper)
+  end)
+  pause(self)
+end
+
 -- ---- operations ----
 
 function Task:resume_if_done()
   local op = self.op
-  if self.over or self.dead or not op or not (self.way.is_done(op) or self.impatient) then return false end
+  if self.over or self.dead or not op or not (operation.is_done(op) or self.impatient) then
+    return false
+  end
   self:go_on()
   return true
 end
@@ -123,12 +146,19 @@ local function grow_impatient(tired)
   task:go_on()
 end
 
--- way: ONE or ALL, by how the operation was begun. → what the blocking call returns
-local function await(self, op, way, kind, key, seconds, patience)
+-- Ends a wait for the key.
+function Task:give_up(key)
+  if self.over or self.dead or not self.op or self.waits_for ~= key then return end
+  self.impatient = true
+  self:go_on()
+end
+
+-- → what the blocking call returns
+local function await(self, op, kind, key, seconds, patience)
   local process, world = self.process, self.world
-  self.op, self.way, self.impatient = op, way, false
+  self.op, self.impatient = op, false
   local bound = self.watcher.bound(process, kind, seconds)
-  if bound and not way.is_done(op) then
+  if bound and not operation.is_done(op) then
     world:at(world.now + floor(bound), check_bound,
       { task = self, op = op, kind = kind, key = key, paused_us = process.paused_us
         - math.max(0, process.paused_until - world.now) })
@@ -137,29 +167,48 @@ local function await(self, op, way, kind, key, seconds, patience)
     process:at(world.now + patience, grow_impatient, { task = self, op = op })
   end
   self:look_now()
-  while not way.is_done(op) and not self.impatient do pause(self) end
+  while not operation.is_done(op) and not self.impatient do pause(self) end
   self.op = nil
-  local result, message, code, record = way.finish(op)
+  local result, message, code, record = operation.finish(op)
   world:note("%s %s %s: %s", self.name, kind, key, message and code .. ", " .. message or "done")
   world:mix(message and #message or 1)
   return result, message, code, record
 end
 
 local function perform(self, handle, kind, seconds, patience, record)
+  self.process.calls = self.process.calls + 1
+  self.waits_for = kind == "acquire" and handle.key
+  self.world:signal(kind, self.process, handle.key)
   local op = raw.begin(handle.lock, kind, seconds, record)
-  return await(self, op, ONE, kind, handle.key, seconds, patience)
+  return await(self, op, kind, handle.key, seconds, patience)
+end
+
+-- A release that is not waited for, unless another command is in its way.
+local function send_release(self, handle)
+  self.process.calls = self.process.calls + 1
+  self.waits_for = false
+  self.world:signal("release", self.process, handle.key)
+  local op = raw.begin(handle.lock, "release")
+  local sent, message, code = operation.detach(op)
+  if sent == false then return await(self, op, "release", handle.key, 0, self.plan.hasty and 0) end
+  self.world:note("%s sends the release of %s%s", self.name, handle.key, message and ": " .. message
+    or "")
+  return sent, message, code
 end
 
 local function perform_all(self, handles, kind)
   local locks, keys = {}, {}
+  self.waits_for = false
   for i, handle in ipairs(handles) do locks[i], keys[i] = handle.lock, handle.key end
-  return await(self, raw.begin_all(locks, kind), ALL, kind, table.concat(keys, "+"), 0, self.plan.patience)
+  return await(self, raw.begin_all(locks, kind), kind, table.concat(keys, "+"), 0,
+    self.plan.patience)
 end
 
 -- ---- what is believed ----
 
 -- Takes note of what the handles say now.
 function Task:look_now()
+  if self.term then leader.look(self) end
   for _, claim in ipairs(self.claims) do
     if not claim.over then
       local left = raw.remaining(claim.lock)
@@ -174,27 +223,50 @@ function Task:look_now()
 end
 
 function Task:look()
-  if self.over or self.dead or #self.claims == 0 then return end
+  if self.over or self.dead or #self.claims == 0 and not self.term then return end
   self:go_on("look")
 end
 
+-- → how many holds the task has as the owner | nil: it cannot tell now
+function Task:share_of(owner, key)
+  if self.plan.owner ~= owner or self.plan.key ~= key and not self.plan.also
+      and not self.plan.several then
+    return 0
+  end
+  if self.op then return nil end
+  local share = 0
+  for _, handle in ipairs(self.handles) do
+    share = share + (handle.key == key and handle.share or 0)
+  end
+  return share
+end
+
 local function check_count(self, handle)
-  if handle.shared then return end
+  if handle.shared or self.watcher.late then return end
   if not raw.is_held(handle.lock) then return end
   local holds = raw.holds(handle.lock)
   local count = self.watcher:count(handle.key, raw.owner(handle.lock), holds)
   if count and count ~= holds then
-    self.world:fail("count", "%s: %s counts %d holds, the server %d", handle.key, self.name, holds, count)
+    self.world:fail("count", "%s: %s counts %d holds, the server %d", handle.key, self.name, holds,
+      count)
   end
 end
 
 local function claim_of(self, handle, asked_at)
   local owner = raw.owner(handle.lock)
   local claim = {
-    key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = handle.lock, till = 0,
-    token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.layout ~= "guard", shared = handle.shared,
-    lease_us = math.max(self.plan.lease, self.plan.extend or 0, self.process.plan.grant_lease) * 1.02e6 + 5000,
+    key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = handle.lock,
+    till = 0,
+    kept = self.plan.renewed and not self.plan.extend and not self.process.plan.needs_approval
+      -- one command at a time
+      and self.plan.entries == 0 and self.plan.lease > 2 * self.process.plan.command_timeout,
+    token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.layout ~= "guard",
+      shared = handle.shared,
+    layout = handle.layout, keep = handle.layout ~= "guard" and self.plan.keep,
+    lease_us = math.max(self.plan.lease, self.plan.extend or 0,
+      self.process.plan.grant_lease) * 1.02e6 + 5000,
   }
+  handle.owner = owner
   self.claims[#self.claims + 1] = claim
   self.watcher:granted(claim)
   return claim
@@ -206,25 +278,43 @@ local function known_claim(self, handle)
   end
 end
 
+-- A hold that was lost and acquired anew has left two claims.
 local function unclaim(self, handle)
-  for i, claim in ipairs(self.claims) do
+  for i = #self.claims, 1, -1 do
+    local claim = self.claims[i]
     if claim.lock == handle.lock then
       claim.over = true
       self.watcher:claim(claim, 0)
       table.remove(self.claims, i)
-      return
     end
   end
 end
 
 -- ---- steps ----
 
+-- What the handle holds, or held last.
 local function hold_name(handle)
-  return raw.owner(handle.lock) .. " " .. handle.key
+  return (handle.owner or raw.owner(handle.lock)) .. " " .. handle.key
+end
+
+-- A little before a wait ends others are told, so that they can end something at that moment.
+local function announce_end(self, wait)
+  if wait == 0 or wait == huge then return end
+  local at = floor(self.world.now + wait * 1e6 / self.process.rate) - EXPIRING
+  self.world:at(math.max(self.world.now, at), self.world.signal, self.world, "expiring",
+    self.process)
+end
+
+-- What this task has of a shared owner's holds.
+local function add_share(self, handle, change)
+  if not handle.shared then return end
+  handle.share = handle.share + change
+  self.watcher:share_changed(self.plan.owner, handle.key)
 end
 
 local function acquire(self, handle, wait, patience)
   local key = self.watcher.keys[handle.key]
+  announce_end(self, wait)
   local asked_at, paused_us = self.world.now, self.process.paused_us
   local entered = raw.is_held(handle.lock)
   self.process.released[hold_name(handle)] = nil
@@ -236,11 +326,17 @@ local function acquire(self, handle, wait, patience)
     self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
   end
   if not ok then
+    self.world:signal("failed", self.process, handle.key)
+    if code == "busy" and self.plan.alone then
+      self.world:fail("order", "%s: %s is kept out by its own hold", handle.key, self.name)
+    end
+    add_share(self, handle, 0)
     key.wanting[self.slot] = nil
     if entered then self:look_now() end
     return nil, code
   end
   local claim = entered and known_claim(self, handle) or claim_of(self, handle, asked_at)
+  add_share(self, handle, 1)
   key.wanting[self.slot] = nil
   self:look_now()
   check_count(self, handle)
@@ -249,12 +345,21 @@ end
 
 local function release(self, handle, last)
   if last then unclaim(self, handle) end
-  local ok, _, code = perform(self, handle, "release", 0)
+  local ok, _, code
+  if self.plan.async then ok, _, code = send_release(self, handle) else ok, _,
+    code = perform(self, handle, "release", 0) end
   if code == "lost" then self.watcher:lost(self.plan, handle) end
-  if last and ok and not handle.shared then self.process.released[hold_name(handle)] = self.world.now end
+  if ok then
+    add_share(self, handle, -1)
+  elseif handle.shared then
+    self.watcher:may_lose(self.plan.owner)
+  end
+  if last and ok and not handle.shared and not wire.keeps(handle.owner or "") then
+    self.process.released[hold_name(handle)] = self.world.now
+  end
   if not last then
     self:look_now()
-    if ok then check_count(self, handle) end
+    if ok and not self.plan.async then check_count(self, handle) end
   end
   return ok, code
 end
@@ -262,34 +367,49 @@ end
 local function hold(self, handle, claim)
   local plan = self.plan
   for _, nap in ipairs(plan.naps) do
-    sleep(self, nap)
+    if plan.till then sleep_till(self, plan.till, nap) else sleep(self, nap) end
     if claim.fenced then self.watcher:write(claim) end
+    self:look_now()
+  end
+  for _ = 1, plan.checks or 0 do
+    if not perform(self, handle, "check", 0) then break end
     self:look_now()
   end
   if plan.check then perform(self, handle, "check", 0) self:look_now() end
   if plan.extend then perform(self, handle, "extend", plan.extend) self:look_now() end
+  if plan.stays then
+    sleep(self, plan.stays)
+    self:look_now()
+  end
+  if plan.resize then perform(self, handle, "set", plan.resize) end
 end
 
 local function new_handle(self, key, layout)
   local plan = self.plan
   local lock = raw.new(self.process.client, {
-    self.process.client, key = key, layout = layout, lease = plan.lease, wait = 1, renewed = plan.renewed,
+    self.process.client, key = key, kind = layout, lease = plan.lease, wait = 1,
+    keep = layout ~= "guard" and plan.keep or nil,
+    renewed = plan.renewed,
     owner = plan.owner, token_ttl = layout == "guard" and 0 or plan.token_ttl,
-    print = layout == "guard" and plan.print or nil,
+    fingerprint = layout == "guard" and plan.print or nil, permits = plan.permits,
+      permits_at_first = plan.permits_at_first,
   })
-  local handle = { lock = lock, key = key, layout = layout, shared = plan.owner ~= nil }
+  local handle = { lock = lock, key = key, layout = layout, shared = plan.owner ~= nil, share = 0 }
   self.handles[#self.handles + 1] = handle
   return handle
 end
 
--- A request that ends without a word: nobody answers for its holds any more, until somebody notices.
+-- A request that ends without a word: nobody answers for its holds any more, until somebody
+-- notices.
 local function vanish(self, handles)
   self.vanished = true
   if self.plan.owner then self.watcher:may_lose(self.plan.owner) end
   for _, handle in ipairs(handles) do
+    local noticed_at = self.world.now + self.plan.noticed
     unclaim(self, handle)
+    if self.watcher.vanishes then self.watcher:vanishes(handle.key, handle.owner, noticed_at) end
     self.process.vanished[hold_name(handle)] = self.world.now + floor(self.longest_lease * 1e6)
-    self.process:at(self.world.now + self.plan.noticed, raw.abandon, handle.lock)
+    self.process:at(noticed_at, raw.abandon, handle.lock)
   end
 end
 
@@ -302,6 +422,7 @@ local function let_go(self, handle, count)
   if plan.finish == "drop" then
     unclaim(self, handle)
     handle.gone = true
+    if plan.owner then self.watcher:may_lose(plan.owner) end -- the next release lets go of it, too
     collect(handle.lock)
     return new_handle(self, handle.key, handle.layout)
   end
@@ -309,6 +430,31 @@ local function let_go(self, handle, count)
     release(self, handle, i == 1)
   end
   return handle
+end
+
+-- A reader may not write: it would wait for itself.
+local function upgrade(self)
+  local other = new_handle(self, self.plan.key, "write")
+  local ok, code = acquire(self, other, self.plan.wait)
+  if ok then return release(self, other, true) end
+  if code ~= "deadlock" and raw.is_held(self.handles[1].lock) then
+    self.world:fail("upgrade", "%s: %s reads, and was told %s", other.key, self.name, code)
+  end
+end
+
+-- A writer that reads, too: "after": it goes on as a reader; "within": it lets go of that first.
+local function read_too(self, handle, count)
+  local other = new_handle(self, self.plan.key, "read")
+  local ok, claim = acquire(self, other, 0)
+  if not ok and raw.is_held(handle.lock) and self.watcher.calm then
+    self.world:fail("own", "%s: %s writes, and may not read", handle.key, self.name)
+  end
+  if not ok then return false end
+  if self.plan.reads == "within" then return release(self, other, true) and false end
+  for i = count, 1, -1 do release(self, handle, i == 1) end
+  hold(self, other, claim)
+  release(self, other, true)
+  return true
 end
 
 local function with_second(self, claim)
@@ -329,6 +475,8 @@ local function lock_round(self, handle)
   end
   hold(self, handle, claim)
   if plan.also then with_second(self, claim) end
+  if plan.upgrades then upgrade(self) end
+  if plan.reads and read_too(self, handle, count) then return handle end
   if plan.force then
     unclaim(self, handle)
     perform(self, handle, "force_release", 0)
@@ -379,6 +527,10 @@ local function acquire_together(self, handles)
     self.process.released[hold_name(handle)] = nil
   end
   local ok, _, code = perform_all(self, handles, "acquire_all")
+  if code == "busy" and self.plan.alone then
+    self.world:fail("order", "%s is kept out by its own hold of %s", self.name, handles[1].key)
+  end
+  if code == "lost" then self.watcher:lost(self.plan, handles[1]) end
   if not ok then
     check_none(self, handles, entered)
     self:look_now()
@@ -388,12 +540,15 @@ local function acquire_together(self, handles)
     claims[i] = entered[i] and known_claim(self, handle) or claim_of(self, handle, asked_at)
   end
   self:look_now()
-  for _, handle in ipairs(handles) do check_count(self, handle) end
+  for _, handle in ipairs(handles) do
+    if not self.plan.forsaken then check_count(self, handle) end
+  end
   return claims
 end
 
-local function give_back(self, handles, last)
-  for i = last, 1, -1 do release(self, handles[i], raw.holds(handles[i].lock) <= 1) end
+-- all: none is held behind this, though releases may be under way
+local function give_back(self, handles, last, all)
+  for i = last, 1, -1 do release(self, handles[i], all or raw.holds(handles[i].lock) <= 1) end
 end
 
 local function start_lease(self, handle)
@@ -422,32 +577,65 @@ local function acquire_several(self, handles)
   return acquire_in_order(self, handles)
 end
 
+-- They are collected one after the other.
+local function forsake(self, handles)
+  for i, handle in ipairs(handles) do
+    self.process:at(self.world.now + i * self.plan.forsaken, function()
+      unclaim(self, handle)
+      raw.abandon(handle.lock)
+    end)
+  end
+end
+
 local function release_together(self, handles)
-  local last = {}
+  local plan, last = self.plan, {}
   for i, handle in ipairs(handles) do
     last[i] = raw.holds(handle.lock) <= 1
     if last[i] then unclaim(self, handle) end
   end
+  if plan.forsaken and not plan.twice then forsake(self, handles) end
   local ok, _, code = perform_all(self, handles, "release_all")
-  if code == "lost" then self.watcher:lost(self.plan, handles[1]) end
+  if code == "lost" and not plan.forsaken then self.watcher:lost(plan, handles[1]) end
   for i, handle in ipairs(handles) do
     if last[i] and ok then self.process.released[hold_name(handle)] = self.world.now end
-    if not last[i] and ok then check_count(self, handle) end
+    if not last[i] and ok and not plan.forsaken then check_count(self, handle) end
   end
   self:look_now()
+  if plan.forsaken and not plan.twice then sleep(self, #handles * plan.forsaken) end
+end
+
+-- Entered once more by handles of their own. Either those are collected while the first ones are
+-- released, or the first ones while those enter.
+local function enter_twice(self, handles)
+  local others = {}
+  for i, handle in ipairs(handles) do others[i] = new_handle(self, handle.key, "lock") end
+  if self.plan.twice == "enter" then forsake(self, handles) end
+  local entered = acquire_together(self, others)
+  for i, handle in ipairs(handles) do
+    unclaim(self, handle)
+    unclaim(self, others[i])
+  end
+  if self.plan.twice == "release" then
+    forsake(self, others)
+    return release_together(self, handles)
+  end
+  sleep(self, #handles * self.plan.forsaken)
+  if entered then release_together(self, others) end
 end
 
 local function several_round(self, handles)
   local plan, count = self.plan, 1
   local claims = acquire_several(self, handles)
   if not claims then return end
+  if plan.twice then return enter_twice(self, handles) end
   for _ = 1, plan.entries do
     if acquire_together(self, handles) then count = count + 1 end
   end
   for i, handle in ipairs(handles) do hold(self, handle, claims[i]) end
   if plan.finish == "vanish" then return vanish(self, handles) end
-  for _ = 1, count do
-    if plan.together then release_together(self, handles) else give_back(self, handles, #handles) end
+  for i = 1, count do
+    if plan.together then release_together(self, handles)
+    else give_back(self, handles, #handles, plan.async and i == count) end
   end
 end
 
@@ -461,13 +649,65 @@ local function run_several(self)
   end
 end
 
+-- ---- a latch ----
+
+local WAITS = { await = true, take = true }
+
+-- → its result
+local function call_noted(self, handle, kind, amount)
+  local plan, waits = self.plan, WAITS[kind]
+  local asked_at, seconds = self.world.now, waits and plan.wait or amount
+  self.process.calls = self.process.calls + 1
+  self.waits_for = waits and handle.key
+  self.world:signal(waits and "acquire" or "release", self.process, handle.key)
+  local op, number = raw.begin(handle.lock, kind, seconds)
+  self.watcher:calls(self, kind, amount, number)
+  local result, _, code = await(self, op, kind, handle.key, seconds, plan.patience)
+  if self.dead then return nil end
+  self.watcher:called(self, kind, result, code, asked_at, number)
+  return result
+end
+
+local function run_latch(self)
+  local handle = new_handle(self, self.plan.key, "latch")
+  for _ = 1, self.plan.rounds do
+    call_noted(self, handle, self.plan.calls, self.plan.amount)
+    sleep(self, self.plan.gap)
+  end
+end
+
+-- ---- a plain semaphore ----
+
+local function permits_round(self, handle)
+  local plan = self.plan
+  local result = call_noted(self, handle, plan.calls, plan.amount)
+  local taken = plan.calls == "take" and result and plan.amount or plan.calls == "drain" and result
+  if not taken or taken == 0 then return end
+  sleep(self, plan.naps[1])
+  call_noted(self, handle, "give", taken)
+end
+
+local function run_plain_semaphore(self)
+  local handle = new_handle(self, self.plan.key, "plain_semaphore")
+  for _ = 1, self.plan.rounds do
+    permits_round(self, handle)
+    sleep(self, self.plan.gap)
+  end
+end
+
+local RUNS = { latch = run_latch, plain_semaphore = run_plain_semaphore }
+
 function Task:run()
   self.started = true
   local plan = self.plan
+  if plan.calls then return RUNS[plan.layout](self) end
+  if plan.leads then return leader.run(self, { sleep = sleep, await = await }) end
   self.longest_lease = math.max(plan.lease, plan.extend or 0)
   if plan.several then return run_several(self) end
   local handle = new_handle(self, plan.key, plan.layout)
+  local other = plan.swaps and new_handle(self, plan.key, OTHER_HALF[plan.layout])
   for _ = 1, plan.rounds do
+    if other then handle, other = other, handle end
     handle = (plan.layout == "guard" and guard_round or lock_round)(self, handle)
     if self.vanished then return end
     sleep(self, plan.gap)

@@ -1,38 +1,51 @@
 -- What must be true in every schedule.
 --
--- It looks at the server before and after each program, and is told what the processes believe. A claim is what one
--- owner believes: held until a moment, unless data was lost on the server since the lock was taken.
+-- It looks at the server before and after each program, and is told what the processes believe. A
+-- claim is what one owner believes: held until a moment, unless data was lost on the server since
+-- the lock was taken.
+
+local rules = require "spec.sim.rules"
+local wire = require "spec.sim.wire"
 
 local floor, max = math.floor, math.max
 
-local MOST_COMMANDS = 150 -- of one process in a second
+local HEARD_BY = 5000     -- a message, where nothing goes wrong
 local CALM_GAP = 400000   -- a released lock and somebody waiting for it
-local SLACK = 300000
 local CLOCKS_MS = 500     -- by which the ends of a lease may differ
 
 local Watcher = {}
 Watcher.__index = Watcher
 
--- In a calm schedule nothing goes wrong, so nobody needs to wait for a clock but for that of a lease.
+-- In a calm schedule nothing goes wrong, so nobody needs to wait for a clock but for that of a
+-- lease.
 function Watcher.new(world, servers, plan)
   local server = servers[1]
   local self = setmetatable({
-    world = world, server = server, calm = plan.calm, look_us = plan.grant_lease * 1000000, keys = {}, names = {},
-    uuids = {}, shared = {},
+    world = world, server = server, calm = plan.calm, gentle = rules.is_gentle(plan),
+    late = rules.is_late(plan),
+    look_us = plan.grant_lease * 1000000,
+    keys = {}, names = {}, uuids = {}, shared = {}, key_of_wait = {}, queue_of = {},
+    vanished = {},
   }, Watcher)
   for _, part in ipairs(plan.parts) do
     if part.owner then self.shared[part.owner] = true end
   end
   server.watcher = self
+  server.redis.replaced.publish = function(run, client, args)
+    self:published(args[2], args[3])
+    return run(client, args)
+  end
   return self
 end
 
 function Watcher:add_key(name, layout)
   self.keys[name] = {
-    name = name, layout = layout,
-    queue = "holdfast_queue:{" .. name .. "}", counter = "redisson_lock_token:{" .. name .. "}",
-    waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1, lost_token = -1, free_since = 0,
-    store = { take = 0 }, take_of = {}, records = {}, prints = {}, done_for_sure = 0,
+    name = name, layout = layout, counter = wire.counter_of(name),
+    releases = wire.releases_of(name),
+    waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1,
+      lost_token = -1, free_since = 0,
+    store = { take = 0 }, take_of = {}, ranges = {}, tenures = {},
+    records = {}, prints = {}, done_for_sure = 0,
   }
   self.names[#self.names + 1] = name
 end
@@ -43,7 +56,8 @@ end
 
 -- ---- claims ----
 
--- Taken before data was lost, and not confirmed since. The processes of a shared owner cannot tell what was whose.
+-- Taken before data was lost, and not confirmed since. The processes of a shared owner cannot tell
+-- what was whose.
 local function is_excused(key, claim)
   if claim.shared then return key.loss_at >= 0 end
   if claim.till > key.loss_at + claim.lease_us then return false end
@@ -52,8 +66,10 @@ local function is_excused(key, claim)
 end
 
 local function check_pair(self, key, a, b)
-  if a.owner == b.owner or is_excused(key, a) or is_excused(key, b) then return end
-  self.world:fail("exclusion", "%s: both %s (until %.6f) and %s (until %.6f) hold it", key.name, a.who, a.till / 1e6,
+  local same = a.owner == b.owner and (a.shared or a.who == b.who)
+  if same or is_excused(key, a) or is_excused(key, b) then return end
+  self.world:fail("exclusion", "%s: both %s (until %.6f) and %s (until %.6f) hold it", key.name,
+    a.who, a.till / 1e6,
     b.who, b.till / 1e6)
 end
 
@@ -63,11 +79,16 @@ function Watcher:claim(claim, till)
   if key.granted_to == claim.owner then
     key.granted_to = nil
     if self.calm and now - key.granted_at > CALM_GAP then
-      self.world:fail("grant", "%s: %s has heard of its grant after %.3f s", key.name, claim.who, (now - key.granted_at) / 1e6)
+      self.world:fail("grant", "%s: %s has heard of its grant after %.3f s", key.name, claim.who,
+        (now - key.granted_at) / 1e6)
     end
   end
+  local tenure, ended = key.tenures[claim.owner], till <= now
+  local lapsed = ended and claim.till and claim.till <= now
   claim.till = till
-  if till <= now then
+  -- whose lease is over before its release may stand at the server for a grant lease more
+  if tenure then tenure.idle = ended and now + (lapsed and self.look_us or 0) or nil end
+  if ended then
     key.claims[claim.slot] = nil
     return
   end
@@ -78,18 +99,105 @@ function Watcher:claim(claim, till)
   end
 end
 
+-- ---- what a client keeps ----
+
+local function hears(self, client)
+  return self.server.redis.channels[wire.channel_of(client)] ~= nil
+end
+
+local MOST_AHEAD = 300000 -- by which its tokens may be ahead of the server's clock
+local KEEP_SLACK = 20000
+
+-- Each caller has its own token, of those that the server has given to the owner. → whether it had
+-- the hold already, by another handle
+local function check_kept_token(self, key, claim)
+  local found
+  for _, range in ipairs(key.ranges) do
+    local within = claim.token and range.from < claim.token and claim.token <= range.to
+    if within and range.take.owner == claim.owner then found = range.take end
+  end
+  local entered = found and found.issued == claim.token and found.who == claim.who
+  if not found or not entered and claim.token <= (found.issued or 0) then
+    self.world:fail("token", "%s: %s has token %s, which is not its own", key.name, claim.who,
+      tostring(claim.token))
+    return
+  end
+  found.issued, found.who = claim.token, claim.who
+  key.last_token = max(key.last_token, claim.token)
+  claim.take = found.number
+  return entered
+end
+
+-- It is not kept for longer than it may be, nor for those who ask after others want it.
+local function check_tenure(self, key, claim)
+  local now, tenures = self.world.now, key.tenures
+  local tenure = tenures[claim.owner] or {}
+  tenures[claim.owner] = tenure
+  tenure.since = tenure.since or now
+  if claim.keep and now > tenure.since + claim.keep * 1.01e6 + KEEP_SLACK then
+    self.world:fail("tenure", "%s: %s gets what was kept for %.3f s", key.name, claim.who,
+      (now - tenure.since) / 1e6)
+  end
+  if self.calm and tenure.heard and claim.asked_at > tenure.heard then
+    self.world:fail("wish", "%s: %s gets it though others want it", key.name, claim.who)
+  end
+end
+
+-- Nobody answers for the hold any more, but its client learns that only then.
+function Watcher:vanishes(name, owner, noticed_at)
+  self.vanished[owner] = true
+  local tenure = self.keys[name].tenures[owner]
+  if tenure then tenure.idle = noticed_at end
+end
+
+-- What no caller has goes to those who wait for it elsewhere.
+local function check_idle(self, key)
+  local tenure, first = key.tenures[key.holder or ""], key.waiters[1]
+  local idle = self.calm and tenure and tenure.idle and first
+    and wire.client_of(first.member) ~= wire.client_of_owner(key.holder)
+  if not idle then
+    key.idle_since = nil
+    return
+  end
+  key.idle_since = max(key.idle_since or self.world.now, tenure.idle)
+  if self.world.now - key.idle_since > CALM_GAP then
+    self.world:fail("wish", "%s: %s keeps it for %.3f s, unused, though others wait", key.name,
+      key.holder, (self.world.now - key.idle_since) / 1e6)
+  end
+end
+
+-- A client hears that others want what it keeps, by then.
+local function note_wish(self, channel, number)
+  for uuid, process in pairs(self.uuids) do
+    for _, name in ipairs(self.names) do
+      local tenures, owner = self.keys[name].tenures, uuid .. ":" .. number
+      if channel == wire.channel_of(uuid) and hears(self, uuid) then
+        tenures[owner] = tenures[owner] or {}
+        tenures[owner].heard = tenures[owner].heard or self.world.now + process.far + KEEP_SLACK
+      end
+    end
+  end
+end
+
 -- The first claim of a hold, after an acquire that is not a re-entry.
 function Watcher:granted(claim)
   local key = self.keys[claim.key]
+  local kept = wire.keeps(claim.owner)
   if not claim.fenced or not claim.token and claim.shared or is_excused(key, claim) then return end
+  if kept then
+    if not check_kept_token(self, key, claim) then check_tenure(self, key, claim) end
+    return
+  end
   local take = key.take_of[claim.token]
   if not take then
-    self.world:fail("token", "%s: %s has token %s that the server has not given", key.name, claim.who,
+    self.world:fail("token", "%s: %s has token %s that the server has not given", key.name,
+      claim.who,
       tostring(claim.token))
   elseif take.owner ~= claim.owner then
     self.world:fail("token", "%s: %s has the token of %s", key.name, claim.who, take.owner)
   end
   claim.take = take and take.number
+  key.last_token = max(key.last_token, claim.token or 0)
 end
 
 -- A write to something that checks tokens. → whether it was accepted
@@ -104,10 +212,17 @@ function Watcher:write(claim)
   return true
 end
 
+-- The tokens after a loss may be below those before it.
+local function note_loss(self, key)
+  key.loss_at = self.world.now
+  key.lost_token = max(key.lost_token, key.reserved or 0, key.last_token)
+end
+
 -- Data of a key is lost, or a lock was taken away: who had it may go on to believe in it.
 function Watcher:lose(name)
   local key = self.keys[name]
-  key.loss_at, key.lost_token = self.world.now, key.last_token
+  note_loss(self, key)
+  key.counter_lost = true
   key.holder, key.done_until, key.done_for_sure = nil, nil, 0
   key.free_since = max(key.free_since, self.world.now)
 end
@@ -117,6 +232,15 @@ function Watcher:forget()
   for _, name in ipairs(self.names) do
     self:lose(name)
     self.keys[name].waiters = {}
+  end
+end
+
+-- The server's clock is about to be set forward: what was taken by then may end early.
+function Watcher:hasten()
+  for _, name in ipairs(self.names) do
+    local key = self.keys[name]
+    note_loss(self, key)
+    key.done_for_sure = 0
   end
 end
 
@@ -153,17 +277,15 @@ function Watcher:begun(name, task, print, asked_at, code, record)
   if code == "mismatch" then
     local others = false
     for other in pairs(key.prints) do others = others or other ~= "" and other ~= print end
-    if print == "" or not others then self.world:fail("record", "%s: %s matches, and was told not", name, task.name) end
+    if print == "" or not others then
+      self.world:fail("record", "%s: %s matches, and was told not", name, task.name)
+    end
   end
 end
 
 -- ---- the server ----
 
-local function live(self, name)
-  local entry = self.server.db.entries[name]
-  if entry and entry.expires and self.server.redis:now_ms() > entry.expires then return nil end
-  return entry
-end
+local function live(self, name) return rules.live(self.server, name) end
 
 -- → holder | nil, its count, whether it is the record of what was done, another holder | nil
 local function holder_in(entry)
@@ -187,17 +309,35 @@ function Watcher:count(name, owner)
   return holder == owner and count or nil
 end
 
-local function hears(self, member)
-  return self.server.redis.channels["holdfast_grant:" .. member:sub(1, 36)] ~= nil
+-- The key's queue as it stands | nil
+local function queue_of(self, key)
+  local entry = live(self, key.queue)
+  return entry and entry.kind == "zset" and entry.value or nil
 end
 
-local function owner_of(member)
-  return member:match("^[^ ]* (.*)$")
+-- The member that has the lock by a grant | nil
+local function granted_in(queue)
+  local place = queue and queue.scores[1] and queue.scores[1] < 0 and 2 or 1 -- behind the record
+  return queue and queue.scores[place] == 0 and queue.members[place] or nil
 end
 
--- A grant that ran out: did nobody hear it?
+-- The server has taken it from an owner, who is to know that before.
+local function check_backed(self, key, owner, what)
+  for slot = 1, 12 do
+    local claim = key.claims[slot]
+    if claim and claim.owner == owner and claim.till > self.world.now
+        and not (claim.shared or is_excused(key, claim)) then
+      self.world:fail("backed", "%s: %s takes it from %s, which believes in it until %.6f",
+        key.name, what, claim.who,
+        claim.till / 1e6)
+    end
+  end
+end
+
+-- A grant that ran out: did nobody hear it? One that is repeated for a caller that has vanished
+-- runs out if its client stopped to listen at that moment.
 local function check_taken(self, key)
-  if self.calm and key.granted_to == key.holder then
+  if self.calm and key.granted_to == key.holder and key.unheard_by ~= key.holder then
     self.world:fail("grant", "%s: granted to %s, which did not take it", key.name, key.holder)
   end
 end
@@ -207,6 +347,7 @@ local function catch_up(self, key)
   local now_ms = self.server.redis:now_ms()
   if key.holder and key.expires and now_ms > key.expires then
     check_taken(self, key)
+    check_backed(self, key, key.holder, "the end of its lease")
     key.holder, key.expired = nil, true
     key.free_since = floor(self.server:moment(key.expires + 1))
   end
@@ -214,91 +355,119 @@ local function catch_up(self, key)
     key.free_since = floor(self.server:moment(key.done_until + 1))
     key.done_until = nil
   end
-  if not live(self, key.queue) then key.waiters = {} end
+  if not queue_of(self, key) then key.waiters = {} end
+end
+
+-- ---- whose grant it is ----
+
+-- A wait is for one key, a queue for one key.
+local function note_queue(self, lock, queue)
+  local key = self.keys[lock]
+  if not key then return end
+  local other = self.queue_of[queue]
+  if other and other ~= lock then
+    self.world:fail("names", "%s and %s have the same queue, %s", lock, other, queue)
+  end
+  self.queue_of[queue], key.queue = lock, queue
+end
+
+local function note_waits(self, key)
+  local queue = queue_of(self, key)
+  for _, member in ipairs(queue and queue.members or {}) do
+    local wait = not wire.is_record(member) and wire.wait_of(member)
+    if wait then
+      local name = wire.client_of(member) .. " " .. wait
+      self.key_of_wait[name] = self.key_of_wait[name] or key.name
+    end
+  end
+end
+
+-- Something is published. A grant is told to the wait that it belongs to.
+function Watcher:published(channel, message)
+  local wait, name = wire.grant_in(message)
+  local wished = wire.wish_in(message)
+  if wished then note_wish(self, channel, wished) end
+  if not wait then return end
+  for _, key_name in ipairs(self.names) do note_waits(self, self.keys[key_name]) end
+  for uuid, process in pairs(self.uuids) do
+    local waits_for = self.key_of_wait[uuid .. " " .. wait]
+    if channel == wire.channel_of(uuid) and waits_for and waits_for ~= name then
+      self.world:fail("names", "%s: granted to %s, which waits for %s", name, process.name,
+        waits_for)
+    end
+  end
 end
 
 function Watcher:before(name, client, args)
   self.server.redis:look_at_clock()
+  wire.each_lock(name, args, note_queue, self)
   for _, key_name in ipairs(self.names) do catch_up(self, self.keys[key_name]) end
-  if client.process then self:count_command(client.process) end
+  if client.process then rules.count_command(self.world, client.process) end
   self.missed, self.granted_member = {}, {}
   for _, key_name in ipairs(self.names) do
     local key = self.keys[key_name]
-    local queue = live(self, key.queue)
-    if queue and queue.value.scores[1] == 0 then
-      self.granted_member[key_name] = queue.value.members[1]
-      if not key.holder then self.missed[key_name] = queue.value.members[1]:sub(1, 36) end
-    end
+    local member = granted_in(queue_of(self, key))
+    self.granted_member[key_name] = member
+    self.missed[key_name] = member and not key.holder and wire.client_of(member) or nil
   end
   if name == "renew" or name == "mutex_renew" then self:check_renewal(client, args) end
 end
 
-function Watcher:count_command(process)
-  local now = self.world.now
-  if now - process.commands_since > 1000000 then process.commands, process.commands_since = 0, now end
-  process.commands = process.commands + 1
-  if process.commands > MOST_COMMANDS then
-    self.world:fail("spin", "%s has sent more than %d commands in a second", process.name, MOST_COMMANDS)
-  end
-end
-
-function Watcher:check_renewal(client, args)
-  local count = tonumber(args[3])
-  for i = 1, count do
-    local hold = args[3 + count + 2 * i - 1] .. " " .. args[3 + i]
-    local released = client.process and client.process.released[hold]
-    local vanished = client.process and client.process.vanished[hold]
+function Watcher:check_renewal(client, args, keys_each)
+  local process = client.process
+  if not process then return end
+  wire.each_renewal(args, function(key, owner)
+    local hold = owner .. " " .. key
+    local released, vanished = process.released[hold], process.vanished[hold]
     if released and client.sent_at > released then
-      self.world:fail("renewal", "%s renews %s after its release", client.process.name, args[3 + i])
+      self.world:fail("renewal", "%s renews %s after its release", process.name, key)
     end
-    if vanished and client.sent_at > vanished + 2e6 * client.process.plan.command_timeout then
-      self.world:fail("renewal", "%s renews %s without its owner's word", client.process.name, args[3 + i])
+    if vanished and client.sent_at > vanished + 2e6 * process.plan.command_timeout then
+      self.world:fail("renewal", "%s renews %s without its owner's word", process.name, key)
     end
-  end
-end
-
-local function names_member(args, member)
-  for i = 4, #args do
-    if args[i] == member then return true end
-  end
-  return false
+  end, keys_each)
 end
 
 -- A waiter has left the queue: was there a reason?
 local function check_left(self, key, waiter, name, args)
   local member = waiter.member
-  local legit = owner_of(member) == key.holder or member == self.granted_member[key.name]
-    or names_member(args, member) or not hears(self, member) or self.missed[key.name] == member:sub(1, 36)
+  local legit = wire.owner_of(member) == key.holder or member == self.granted_member[key.name]
+    or wire.names(args, member) or not hears(self, wire.client_of(member))
+    or self.missed[key.name] == wire.client_of(member)
     or name == "complete"
-  if not legit then self.world:fail("queue", "%s: %s was dropped from the queue", key.name, member) end
+  if not legit then
+    self.world:fail("queue", "%s: %s was dropped from the queue", key.name, member)
+  end
 end
 
 local function update_waiters(self, key, name, args)
-  local queue = live(self, key.queue)
-  local score_of = queue and queue.value.score_of or {}
+  local queue = queue_of(self, key)
+  local births = queue and queue.births or {}
   local kept, known = {}, {}
   for _, waiter in ipairs(key.waiters) do
-    if score_of[waiter.member] then
+    if births[waiter.member] == waiter.birth then
       kept[#kept + 1] = waiter
       known[waiter.member] = true
     else
       check_left(self, key, waiter, name, args)
     end
   end
-  for _, member in ipairs(queue and queue.value.members or {}) do
-    if member ~= "foreign" and not known[member] then kept[#kept + 1] = { member = member } end
+  for _, member in ipairs(queue and queue.members or {}) do
+    if not wire.is_record(member) and not known[member] then
+      kept[#kept + 1] = { member = member, birth = births[member] }
+    end
   end
   key.waiters = kept
 end
 
 -- Who came before the new holder, still waits and would have heard of a grant?
 local function check_order(self, key)
-  local queue = live(self, key.queue)
-  if not key.holder:find("^%x+%-%x+%-8") then return end
+  local queue = queue_of(self, key)
+  if not queue or not wire.is_ours(key.holder) then return end
   for _, waiter in ipairs(key.waiters) do
-    if owner_of(waiter.member) == key.holder then return end
-    local score = queue and queue.value.score_of[waiter.member]
-    if score and score > 0 and hears(self, waiter.member) then
+    if wire.owner_of(waiter.member) == key.holder then return end
+    local score = queue.births[waiter.member] == waiter.birth and queue.score_of[waiter.member]
+    if score and score > 0 and hears(self, wire.client_of(waiter.member)) then
       self.world:fail("order", "%s: %s has overtaken %s", key.name, key.holder, waiter.member)
       return
     end
@@ -324,89 +493,154 @@ local function check_claims(self, key)
   for slot = 1, 12 do
     local claim = key.claims[slot]
     if claim and claim.owner ~= key.holder and claim.till > now and not is_excused(key, claim) then
-      self.world:fail("exclusion", "%s: the server gives it to %s while %s holds it until %.6f", key.name, key.holder,
+      self.world:fail("exclusion", "%s: the server gives it to %s while %s holds it until %.6f",
+        key.name, key.holder,
         claim.who, claim.till / 1e6)
     end
   end
 end
 
--- Every token that the server gives is above all before it. One hold may get several: only the last counts.
-local function check_token(self, key)
+-- Whether the call may be for this key: foreign commands do not say.
+local function may_concern(args, key)
+  if not args[4] then return true end
+  for _, arg in ipairs(args) do
+    if arg == key.name then return true end
+  end
+  return false
+end
+
+-- Every token that the server gives is above all before it. One hold may get several: only the last
+-- counts. Keys whose names differ in braces have one counter.
+local function check_token(self, key, args)
   local entry = live(self, key.counter)
   local token = entry and tonumber(entry.value)
   if not token or token == key.token then return end
-  key.token = token
-  if token <= key.last_token then
-    self.world:fail("token", "%s: %s got token %.0f after %.0f", key.name, tostring(key.holder), token, key.last_token)
+  local holder = may_concern(args, key) and key.holder or nil
+  local kept = holder and wire.keeps(holder)
+  local before = max(not key.counter_lost and key.reserved or 0, key.last_token)
+  local from = before < token and not key.counter_lost and before or 0
+  if key.counter_lost then key.reserved = nil end
+  key.token, key.counter_lost = token, nil
+  if token <= before and not (key.ahead and before - token <= MOST_AHEAD) then
+    self.world:fail("token", "%s: %s got token %.0f after %.0f", key.name, tostring(key.holder),
+      token, before)
   end
-  key.last_token = token
-  if key.holder then key.take_of[token] = { owner = key.holder, number = key.takes } end
+  local take = { owner = key.holder, number = key.takes }
+  if kept then
+    key.ranges[#key.ranges + 1] = { from = from, to = token, take = take }
+    key.reserved = token
+  elseif holder then
+    key.last_token = token
+  else
+    key.reserved = token
+  end
+  key.ahead = key.ahead or kept or not holder -- who has the counter too may keep
+  if key.holder and not kept then key.take_of[token] = take end -- for who joins a shared owner, too
 end
 
 -- A grant needs somebody who hears it, and is no way to keep a lock from Redisson's waiters.
 local function check_grant(self, key, before)
-  if not self.server.redis.channels["holdfast_grant:" .. key.granted_member:sub(1, 36)] then
-    self.world:fail("grant", "%s: granted to %s, which cannot hear it", key.name, key.granted_member)
+  local owner = key.granted_to
+  local client = wire.client_of_owner(owner)
+  if not hears(self, client) then
+    self.world:fail("grant", "%s: granted to %s, which cannot hear it", key.name, owner)
   end
-  if before and key.layout == "lock" and self.server.redis.channels["redisson_lock__channel:{" .. key.name .. "}"] then
-    self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name, key.granted_member)
+  if self.vanished[owner] then
+    self.world:at(self.world.now + HEARD_BY, function()
+      key.unheard_by = not hears(self, client) and owner or nil
+    end)
+  end
+  if before and key.layout == "lock" and self.server.redis.channels[key.releases] then
+    self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name,
+      key.granted_to)
   end
 end
 
 local function pass(self, key, before)
   key.takes = key.takes + 1
   self.world:note("  %s passes to %s", key.name, key.holder)
-  if key.done_until then self.world:fail("once", "%s: %s runs what was done", key.name, key.holder) end
+  if key.done_until then
+    self.world:fail("once", "%s: %s runs what was done", key.name, key.holder)
+  end
   check_claims(self, key)
   check_order(self, key)
   if not before then check_gap(self, key) end
 end
 
 local function is_granted(self, key)
-  local queue = live(self, key.queue)
-  return queue and queue.value.scores[1] == 0 and owner_of(queue.value.members[1]) == key.holder
+  local member = granted_in(queue_of(self, key))
+  return member and wire.owner_of(member) == key.holder
 end
 
 -- All or none, but for what an earlier wait of the same owner is granted meanwhile.
 local function check_several(self, args, reply)
-  local count = tonumber(args[3])
-  local owner, took = args[4 + count], reply[1] == 1
-  for i = 4, 3 + count, 4 do
-    local key = self.keys[args[i]]
+  local took = reply[1] == 1
+  wire.each_lock("acquire_all", args, function(_, lock, _, owner)
+    local key = self.keys[lock]
     local has = key.holder == owner
     if took and not has or has and key.passed and not took and not is_granted(self, key) then
-      self.world:fail("several", "%s: %s %s it, though it %s all", key.name, owner, has and "has" or "lacks",
+      self.world:fail("several", "%s: %s %s it, though it %s all", key.name, owner, has and "has"
+        or "lacks",
         took and "got" or "did not get")
     end
-  end
+  end)
 end
 
 -- A run that has lost its lease cannot leave a record.
 local function check_completed(self, key, before, args)
-  local owner = args[4 + tonumber(args[3])]
+  local owner = wire.owner_in(args)
   if key.done_until and before ~= owner then
-    self.world:fail("once", "%s: %s leaves a record, though %s held it", key.name, owner, tostring(before))
+    self.world:fail("once", "%s: %s leaves a record, though %s held it", key.name, owner,
+      tostring(before))
   end
+end
+
+-- Tells those who wait for it what the program did: see aim.lua.
+local SIGNAL_OF = { renew = "renewed", mutex_renew = "renewed" }
+for _, name in ipairs { "release", "leave", "complete" } do
+  SIGNAL_OF[name], SIGNAL_OF["mutex_" .. name] = "freed", "freed"
+end
+
+local function tell_program(self, name, client, args, reply)
+  local process = client.process
+  if not process then return end
+  local waits = type(reply) == "table" and reply[1] == 0 and wire.ACQUIRES[name]
+  local signal = SIGNAL_OF[name] or waits and "waits"
+  if signal then self.world:signal(signal, process, args[4]) end
+end
+
+local function tell_pass(self, key, client)
+  local member = granted_in(queue_of(self, key))
+  local process = key.granted_to and member and self.uuids[wire.client_of(member)] or client.process
+  if process then self.world:signal(key.granted_to and "grant" or "take", process, key.name) end
 end
 
 function Watcher:after(name, client, args, reply)
   local forced = (name == "force" or name == "mutex_force") and type(reply) == "number"
   if forced then self:lose(args[4]) end
-  self.world:note("  %s runs %s for %s", "server", name, client.process and client.process.name or "admin")
+  self.world:note("  %s runs %s for %s", "server", name, client.process and client.process.name
+    or "admin")
   for _, key_name in ipairs(self.names) do
     local key = self.keys[key_name]
     local entry = live(self, key_name)
     local holder, _, done, other = holder_in(entry)
-    if other then self.world:fail("exclusion", "%s: the server has both %s and %s in it", key_name, holder, other) end
+    if other then
+      self.world:fail("exclusion", "%s: the server has both %s and %s in it", key_name, holder,
+        other)
+    end
     local before = key.holder
-    key.holder, key.expires, key.passed = holder, entry and entry.expires, holder and holder ~= before
+    key.holder, key.expires, key.passed = holder, entry and entry.expires, holder
+      and holder ~= before
     if holder and holder ~= before then
       pass(self, key, before)
-      key.granted_to = not names_member(args, holder) and holder:find("^%x+%-%x+%-8") and holder or nil
-      key.granted_member, key.granted_at = key.granted_to, self.world.now
+      key.granted_to = not wire.names(args, holder) and wire.is_ours(holder) and holder or nil
+      key.granted_at = self.world.now
       if key.granted_to then check_grant(self, key, before) end
+      tell_pass(self, key, client)
     end
-    check_token(self, key)
+    if before and before ~= holder then check_backed(self, key, before, name) end
+    check_token(self, key, args)
+    check_idle(self, key)
     if before and not holder then key.free_since, key.expired = self.world.now, false end
     local was_done = key.done_until
     key.done_until = done and entry.expires or nil
@@ -414,6 +648,7 @@ function Watcher:after(name, client, args, reply)
     update_waiters(self, key, name, args)
   end
   if name == "acquire_all" then check_several(self, args, reply) end
+  tell_program(self, name, client, args, reply)
 end
 
 -- Foreign commands go by other names.
@@ -428,10 +663,40 @@ function Watcher:may_lose(owner)
   if self.shared[owner] then self.shared[owner] = false end
 end
 
+local SETTLES = { 5000, 30000, 100000 }
+
+-- Nobody waits for an answer, nothing is left to be undone, and no process has a hold: then the
+-- server has none. While one has, it may let go later of what else was taken.
+local function check_shares(self, owner, name)
+  local count, share = self:count(name, owner), 0
+  if not self.shared[owner] or not count then return end
+  for _, process in pairs(self.uuids) do
+    if process.dead or not process:is_quiet() then return end
+    for _, task in ipairs(process.tasks) do
+      local own = task:share_of(owner, name)
+      if not own then return end
+      share = share + own
+    end
+  end
+  if share == 0 then
+    self.world:fail("count", "%s: nobody has it as %s, the server counts %d", name, owner, count)
+  end
+end
+
+-- A process has let go of a hold of a shared owner, has one more, or has waited for none.
+function Watcher:share_changed(owner, name)
+  if not self.gentle then return end
+  for _, later in ipairs(SETTLES) do
+    self.world:at(self.world.now + later, check_shares, self, owner, name)
+  end
+end
+
 -- A hold was lost, as its release tells.
 function Watcher:lost(plan, handle)
   if plan.owner then self:may_lose(plan.owner) end
-  if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then return end
+  if not (self.calm and plan.renewed and not plan.extend and handle.layout ~= "guard") then
+    return
+  end
   self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
 end
 
@@ -440,45 +705,29 @@ end
 -- How an acquire ended.
 function Watcher.answered() end
 
--- How long an operation may take, in simulated time; nil: for ever.
-function Watcher.bound(process, kind, wait)
-  local plan = process.plan
-  local timeout = plan.command_timeout
-  if kind ~= "acquire" then return (2 * timeout + 0.1) * 1e6 + SLACK end
-  if wait == math.huge then return nil end
-  return (max(wait, timeout) + timeout + 1.2) * 1.01e6 + SLACK
-end
+Watcher.bound = rules.bound
 
 -- ---- the end ----
 
 local function check_queue_left(self, key)
-  local queue = live(self, key.queue)
-  for _, member in ipairs(queue and queue.value.members or {}) do
-    local process = self.uuids[member:sub(1, 36)]
-    if process and not process.dead and queue.value.score_of[member] > 0 then
-      self.world:fail("leftover", "%s: %s still stands in the queue", key.name, member)
+  local queue = queue_of(self, key)
+  for _, member in ipairs(queue and queue.members or {}) do
+    local process = self.uuids[wire.client_of(member)]
+    if process and not process.dead and queue.score_of[member] > 0 then
+      self.world:fail("orphan", "%s: %s still stands in the queue", key.name, member)
     end
   end
 end
 
-local function check_channels_left(self)
-  for _, process in pairs(self.uuids) do
-    if not process.dead and self.server.redis.channels["holdfast_grant:" .. process.uuid] then
-      self.world:fail("leftover", "%s is still subscribed", process.name)
-    end
-  end
-  if next(self.server.redis.patterns) then self.world:fail("leftover", "a pattern is still subscribed to") end
-end
-
--- Nobody has it any more, so the server is to know that: leases are for the dead. A lease that has ended by our clock
--- may have a moment left by the server's.
+-- Nobody has it any more, so the server is to know that: leases are for the dead. A lease that has
+-- ended by our clock may have a moment left by the server's.
 local function check_lock_left(self, key)
   local entry = live(self, key.name)
   local holder = holder_in(entry)
-  local ours = holder and (self.uuids[holder:sub(1, 36)] or self.shared[holder])
-  if not (self.calm and ours) then return end
+  local ours = holder and (self.uuids[wire.client_of_owner(holder)] or self.shared[holder])
+  if not (self.gentle and ours) then return end
   if entry.expires - self.server.redis:now_ms() > CLOCKS_MS then
-    self.world:fail("leftover", "%s: %s still has it on the server", key.name, holder)
+    self.world:fail("orphan", "%s: %s still has it on the server", key.name, holder)
   end
 end
 
@@ -487,20 +736,16 @@ function Watcher:finish(later)
   local world = self.world
   self.server.redis:look_at_clock()
   for _, name in ipairs(self.names) do
-    check_queue_left(self, self.keys[name])
+    if not self.late then check_queue_left(self, self.keys[name]) end
     check_lock_left(self, self.keys[name])
   end
-  check_channels_left(self)
+  rules.check_channels(world, self.uuids, self.server.redis)
   world.now = world.now + later
   self.server.redis:look_at_clock()
   for _, name in ipairs(self.names) do
-    if live(self, name) then world:fail("leftover", "%s is still there", name) end
+    if live(self, name) then world:fail("orphan", "%s is still there", name) end
   end
-  world.now = world.now + 125000000
-  self.server.redis:look_at_clock()
-  for _, name in ipairs(self.names) do
-    if live(self, self.keys[name].queue) then world:fail("leftover", "the queue of %s is still there", name) end
-  end
+  rules.check_queues_gone(self)
 end
 
 return Watcher

@@ -1,22 +1,70 @@
 -- One run of a schedule: simulated time in whole microseconds, and what happens when.
 --
--- Everything that happens goes into `hash`, so equal hashes mean equal runs. The first broken rule ends the run.
+-- Everything that happens goes into `hash`, so equal hashes mean equal runs. The first broken rule
+-- ends the run.
 
 local Heap = require "spec.sim.heap"
 
 local MAX_EVENTS = 60000
-local MAX_TIME = 600 * 1000000
+local MAX_TIME = 1200 * 1000000 -- the dead in a fair lock's list may stand there for 15 minutes
+
+local EACH = 6 -- what is to happen each time happens so often
 
 local World = {}
 World.__index = World
 
 -- tell: function(time, text) | nil, told what happens
 function World.new(tell)
-  return setmetatable({ now = 0, heap = Heap.new(), hash = 0, events = 0, tell = tell, found = nil }, World)
+  return setmetatable({ now = 0, heap = Heap.new(), hash = 0, events = 0, tell = tell, found = nil,
+    awaited = {}, signals = {}, next_awaited = {} }, World)
 end
 
 function World:at(time, run, a, b, c)
   self.heap:put(time, { run = run, a = a, b = b, c = c })
+end
+
+-- Calls run(argument, process, key) `after` microseconds behind the signal number `nth` of that
+-- name; 0: each of the first EACH.
+function World:on(name, nth, after, run, argument)
+  if name:find("^state ") then self.watches_states = true end
+  local awaited = self.awaited[name] or {}
+  self.awaited[name] = awaited
+  awaited[nth] = awaited[nth] or {}
+  table.insert(awaited[nth], { after = after, run = run, argument = argument })
+end
+
+-- Calls run(argument) `after` microseconds behind the next signal of that name, of the process;
+-- nil: of any.
+function World:on_next(name, process, after, run, argument)
+  self.next_awaited[name] = self.next_awaited[name] or {}
+  table.insert(self.next_awaited[name], { process = process, after = after, run = run,
+    argument = argument })
+end
+
+local function wake_next(self, name, process)
+  local rest = {}
+  for _, waiting in ipairs(self.next_awaited[name]) do
+    if waiting.process == process or not waiting.process then
+      self:at(self.now + waiting.after, waiting.run, waiting.argument)
+    else
+      rest[#rest + 1] = waiting
+    end
+  end
+  self.next_awaited[name] = rest
+end
+
+-- Something has happened, to a process, about a key if any.
+function World:signal(name, process, key)
+  if self.next_awaited[name] then wake_next(self, name, process) end
+  local awaited = self.awaited[name]
+  if not awaited then return end
+  local number = (self.signals[name] or 0) + 1
+  self.signals[name] = number
+  for _, nth in ipairs { number <= EACH and 0 or -1, number } do
+    for _, waiting in ipairs(awaited[nth] or {}) do
+      self:at(self.now + waiting.after, waiting.run, waiting.argument, process, key)
+    end
+  end
 end
 
 function World:mix(number)

@@ -1,9 +1,10 @@
--- Certificates made on the spot by openssl, in a private directory that is gone at the end of the program.
+-- Certificates made on the spot by openssl, in a private directory that is gone at the end of the
+-- program.
 --
 --   local made = certificates.make()
 --   made.ca, made.other_ca                      authorities
---   made.server, made.expired, made.elsewhere   signed by `ca`; for localhost, 127.0.0.1 and ::1; `elsewhere` for
---                                               another name
+--   made.server, made.expired, made.elsewhere   signed by `ca`; for localhost, 127.0.0.1 and ::1;
+--                                               `elsewhere` for another name
 --   made.client                                 signed by `ca`
 --   made.stranger                               signed by `other_ca`
 --
@@ -16,13 +17,16 @@ local certificates = {}
 local NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 local HERE = "DNS:localhost,IP:127.0.0.1,IP:::1"
 
--- Runs openssl with the words of a command line; raises when it fails. No shell: it would inherit a preloaded sanitizer.
+-- Runs openssl with the words of a command line; raises when it fails. No shell: it would inherit a
+-- preloaded sanitizer.
 function certificates.openssl(command, ...)
   local words = { "openssl", env = { LD_PRELOAD = false } }
   for word in command:format(...):gmatch("%S+") do words[#words + 1] = word end
   local child = process.start(words)
   local how, code = child:wait(30)
-  if how ~= "exit" or code ~= 0 then error(("openssl %s: %s"):format(words[2], child:output()), 2) end
+  if how ~= "exit" or code ~= 0 then
+    error(("openssl %s: %s"):format(words[2], child:output()), 2)
+  end
 end
 
 local run = certificates.openssl
@@ -40,7 +44,8 @@ local function signed(directory, name, by, alternatives, days)
   file:write("subjectAltName=", alternatives, "\n")
   file:close()
   run("req %s -keyout %s -out %s -subj /CN=%s", NEW_KEY, made.key, request, name)
-  run("x509 -req -in %s -CA %s -CAkey %s -set_serial %d -days %d -extfile %s -out %s", request, by.cert, by.key,
+  run("x509 -req -in %s -CA %s -CAkey %s -set_serial %d -days %d -extfile %s -out %s", request,
+    by.cert, by.key,
     math.random(1, 1e9), days or 3650, extensions, made.cert)
   return made
 end

@@ -1,5 +1,5 @@
--- A Redis Cluster of real servers on loopback. All slots are served, replicas follow and every node says so when
--- start() returns. As with single servers, nothing is left at the end of the program.
+-- A Redis Cluster of real servers on loopback. All slots are served, replicas follow and every node
+-- says so when start() returns. As with single servers, nothing is left at the end of the program.
 
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -59,7 +59,9 @@ local function meet(self)
   end
   for _, node in ipairs(self.nodes) do
     for _, other in ipairs(self.nodes) do
-      if other ~= node then expect_ok(node:cli("CLUSTER", "MEET", "127.0.0.1", other.port, other.bus_port)) end
+      if other ~= node then
+        expect_ok(node:cli("CLUSTER", "MEET", "127.0.0.1", other.port, other.bus_port))
+      end
     end
   end
   wait("the nodes do not find each other", function()
@@ -70,10 +72,14 @@ local function meet(self)
   end)
 end
 
+-- One by one: ADDSLOTSRANGE came with 7.0.
 local function share_slots(self, masters)
   for i = 1, masters do
-    local first, after = math.floor((i - 1) * SLOTS / masters), math.floor(i * SLOTS / masters)
-    expect_ok(self.nodes[i]:cli("CLUSTER", "ADDSLOTSRANGE", ("%d"):format(first), ("%d"):format(after - 1)))
+    local command = { "CLUSTER", "ADDSLOTS" }
+    for slot = math.floor((i - 1) * SLOTS / masters), math.floor(i * SLOTS / masters) - 1 do
+      command[#command + 1] = ("%d"):format(slot)
+    end
+    expect_ok(self.nodes[i]:cli(command))
   end
 end
 
@@ -93,7 +99,8 @@ function Cluster:_replicas_follow()
   end)
 end
 
--- start{ masters = 3, replicas = 1 (of each), password, node_timeout = 1000 (ms), conf = { lines } }
+-- start{ masters = 3, replicas = 1 (of each), password, node_timeout = 1000 (ms), conf = { lines },
+--   tls (as redis.start's, with alone = true) }
 function cluster.start(options)
   options = options or {}
   local masters = options.masters or 3
@@ -103,14 +110,16 @@ function cluster.start(options)
     "cluster-allow-replica-migration no",
   }
   for _, line in ipairs(options.conf or {}) do conf[#conf + 1] = line end
-  local self = setmetatable({ options = options }, Cluster)
+  -- slot → where it was moved to last
+  local self = setmetatable({ options = options, moved = {} }, Cluster)
   self.nodes = redis.several(masters * (1 + (options.replicas or 1)), {
     cluster = true, password = options.password, users = options.users, conf = conf,
+    tls = options.tls,
   })
   meet(self)
   share_slots(self, masters)
   follow(self, masters)
-  wait("the cluster is not ok", function() return self:is_ok() and self:_replicas_follow() and self:_agrees() end)
+  self:wait_settled()
   return self
 end
 
@@ -119,7 +128,8 @@ function Cluster:url(nodes)
   local hosts = {}
   for i, node in ipairs(nodes or self.nodes) do hosts[i] = "127.0.0.1:" .. node.port end
   local login = self.options.password and (":%s@"):format(self.options.password) or ""
-  return ("redis+cluster://%s%s"):format(login, table.concat(hosts, ","))
+  return ("%s+cluster://%s%s"):format(self.options.tls and "rediss" or "redis", login,
+    table.concat(hosts, ","))
 end
 
 function Cluster:slot(key)
@@ -176,6 +186,13 @@ function Cluster:replicas_of(master)
   return list
 end
 
+-- All is served, replicas follow, and all nodes agree.
+function Cluster:wait_settled()
+  return wait("the cluster does not come to rest", function()
+    return self:is_ok() and self:_replicas_follow() and self:_agrees()
+  end)
+end
+
 function Cluster:hang(node)
   node.hung = true
   node:kill("STOP")
@@ -186,23 +203,59 @@ function Cluster:resume(node)
   node.hung = nil
 end
 
+-- Two nodes that hear of a slot's last but one move after the last one may name each other for
+-- ever.
+function Cluster:_insist(slot, to)
+  if not to:is_running() or to:cli("ROLE")[1] ~= "master" then return end
+  to:cli("CLUSTER", "BUMPEPOCH")
+  for _, node in ipairs(self:masters()) do node:cli("CLUSTER", "SETSLOT", slot, "NODE", to.id) end
+end
+
+-- Waits for cond(); while that does not come, says each second that the slot is with choose(), a
+-- node or nil, and other slots where they were moved to.
+function Cluster:_wait_insisting(what, slot, choose, cond)
+  local insist_at = process.now() + 1
+  return wait(what, function()
+    local result = cond()
+    if result or process.now() < insist_at then return result end
+    insist_at = process.now() + 1
+    for moved, to in pairs(self.moved) do
+      if moved ~= slot then self:_insist(moved, to) end
+    end
+    local to = choose()
+    if to then self:_insist(slot, to) end
+  end)
+end
+
 -- Waits until another node has the slot that `old` had, all is served and all agree. → that node
 function Cluster:wait_promotion(slot, old)
   local promoted
-  wait("no replica was promoted", function()
+  local function chosen()
+    return promoted and promoted ~= old and promoted:is_running() and promoted or nil
+  end
+  self:_wait_insisting("no replica was promoted", slot, chosen, function()
     promoted = self:owner(slot)
-    return promoted and promoted ~= old and promoted:is_running() and self:is_ok() and self:_agrees()
+    return chosen() and self:is_ok() and self:_agrees()
   end)
   return promoted
 end
 
--- A slot on its way from one master to another. While it is open, the old owner answers ASK for a key that it has not
--- got any more, and the new one takes commands for it after ASKING.
+-- A slot on its way from one master to another. While it is open, the old owner answers ASK for a
+-- key that it has not got any more, and the new one takes commands for it after ASKING.
 local Move = {}
 Move.__index = Move
 
 function Cluster:begin_move(slot, to)
-  local from = assert(self:owner(slot), "nobody has the slot")
+  local function another()
+    for _, node in ipairs(self:masters()) do
+      if node ~= to then return node end
+    end
+  end
+  -- by the word of the owner, too
+  local from = self:_wait_insisting("nobody has the slot", slot, another, function()
+    local owner = self:owner(slot)
+    return owner and owner ~= to and self:owner(slot, owner) == owner and owner
+  end)
   local move = setmetatable({ cluster = self, slot = slot, from = from, to = to }, Move)
   expect_ok(to:cli("CLUSTER", "SETSLOT", slot, "IMPORTING", from.id))
   expect_ok(from:cli("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id))
@@ -223,37 +276,30 @@ function Move:carry(count)
   return #keys
 end
 
--- Carries what is left and gives the slot to the new owner. The others are told too, the new owner first.
+-- Carries what is left and gives the slot to the new owner. The others are told too, the new owner
+-- first.
 function Move:finish()
   wait("the slot does not become empty", function()
     self:carry()
     return self.from:cli("CLUSTER", "COUNTKEYSINSLOT", self.slot) == 0
   end)
+  self.cluster.moved[self.slot] = self.to
   for _, node in ipairs { self.to, self.from } do
     expect_ok(node:cli("CLUSTER", "SETSLOT", self.slot, "NODE", self.to.id))
   end
   for _, node in ipairs(self.cluster:masters()) do
-    if node ~= self.to and node ~= self.from then node:cli("CLUSTER", "SETSLOT", self.slot, "NODE", self.to.id) end
+    if node ~= self.to and node ~= self.from then
+      node:cli("CLUSTER", "SETSLOT", self.slot, "NODE", self.to.id)
+    end
   end
-end
-
--- Two nodes that hear of a slot's last but one move after the last one may name each other for ever.
-function Move:_insist()
-  self.to:cli("CLUSTER", "BUMPEPOCH")
-  for _, node in ipairs(self.cluster:masters()) do node:cli("CLUSTER", "SETSLOT", self.slot, "NODE", self.to.id) end
 end
 
 -- All at once; the nodes agree when it returns.
 function Cluster:move(slot, to)
-  local move = self:begin_move(slot, to)
-  move:finish()
-  local insist_at = process.now() + 1
-  wait("the nodes do not agree", function()
-    if self:_agrees() then return true end
-    if process.now() < insist_at then return false end
-    insist_at = process.now() + 1
-    move:_insist()
-  end)
+  self:begin_move(slot, to):finish()
+  self:_wait_insisting("the nodes do not agree", slot, function()
+    return to
+  end, function() return self:_agrees() end)
 end
 
 function Cluster:stop()

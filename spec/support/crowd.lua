@@ -1,5 +1,7 @@
--- Crowds of processes that want one lock, each a spec/support/crowd_worker.lua, and what they wrote down of it.
+-- Crowds of processes that want one lock, each a spec/support/crowd_worker.lua, and what they wrote
+-- down of it.
 
+local leftovers = require "spec.support.leftovers"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
@@ -11,7 +13,8 @@ local crowd = {}
 
 -- A crowd on the server's key, with a store of its own, started with the given options.
 function crowd.new(server, key, options)
-  return setmetatable({ server = server, key = key, store = redis.start(options), workers = {} }, Crowd)
+  return setmetatable({ server = server, key = key, store = redis.start(options), workers = {} },
+    Crowd)
 end
 
 function crowd.queue_of(key) return ("holdfast_queue:{%s}"):format(key) end
@@ -19,8 +22,7 @@ function crowd.channel_of(uuid) return "holdfast_grant:" .. uuid end
 
 -- Starts one more process; options are those of the worker.
 function Crowd:add(name, options)
-  local args = { self.server:url(), self.store.path, self.key, name }
-  for option, value in pairs(options or {}) do args[#args + 1] = option .. "=" .. tostring(value) end
+  local args = process.args({ self.server:url(), self.store.path, self.key, name }, options)
   return self:join(name, process.lua { file = "spec/support/crowd_worker.lua", args = args })
 end
 
@@ -37,7 +39,7 @@ function Crowd:queued()
 end
 
 function Crowd:wait_queued(count, seconds)
-  return process.wait_until(function() return self:queued() == count end, seconds or 10)
+  return process.wait_until(function() return self:queued() == count end, seconds or 20)
 end
 
 -- Processes in this order in the queue of a lock that is held.
@@ -49,9 +51,25 @@ function Crowd:line_up(names, options)
   end
 end
 
+-- Lets those begin that were started with start=1, when each of them has said that it is ready.
+function Crowd:begin(seconds)
+  for _, worker in ipairs(self.workers) do
+    local ready = process.wait_until(function()
+      return worker:status() or worker:output():match("ready")
+    end, seconds)
+    assert(ready == "ready", worker:output())
+  end
+  self.store:cli("SET", "crowd:start", 1)
+end
+
+-- Whether it gets a turn within `seconds`.
+function Crowd:came_in(name, seconds)
+  return process.wait_until(function() return self:turns_of(name) > 0 end, seconds)
+end
+
 -- Waits for the end of all. → nil, or what went wrong
 function Crowd:finish(seconds)
-  local deadline = process.now() + (seconds or 10)
+  local deadline = process.now() + (seconds or 20)
   for _, worker in ipairs(self.workers) do
     local how, code = worker:wait(math.max(0, deadline - process.now()))
     if how ~= "exit" or code ~= 0 then
@@ -60,8 +78,8 @@ function Crowd:finish(seconds)
   end
 end
 
--- The history: { names = the order in which they were in, tokens, overlaps = the first line at which somebody was in
--- when another came in, turns, lost = updates of the counter that were lost }
+-- The history: { names = the order in which they were in, tokens, overlaps = the first line at
+-- which somebody was in when another came in, turns, lost = updates of the counter that were lost }
 function Crowd:history()
   local history = { names = {}, tokens = {}, turns = 0 }
   local inside
@@ -82,7 +100,8 @@ function Crowd:history()
     end
   end
   history.refused = tonumber(self.store:cli("GET", "crowd:refused") or 0)
-  history.lost = history.turns - history.refused - tonumber(self.store:cli("GET", "crowd:counter") or 0)
+  history.lost = history.turns - history.refused
+    - tonumber(self.store:cli("GET", "crowd:counter") or 0)
   return history
 end
 
@@ -91,6 +110,20 @@ function Crowd:turns_of(name)
   for _, each in ipairs(self:history().names) do
     if each == name then turns = turns + 1 end
   end
+  return turns
+end
+
+-- How many turns each had while all took part: between the first turn of the last one that came and
+-- the last turn of the first one that went. `names`: who had each turn.
+function crowd.turns_together(names)
+  local first, last, from, to, turns = {}, {}, 1, #names, {}
+  for i, name in ipairs(names) do
+    first[name], last[name] = first[name] or i, i
+  end
+  for name in pairs(first) do
+    from, to = math.max(from, first[name]), math.min(to, last[name])
+  end
+  for i = from, to do turns[names[i]] = (turns[names[i]] or 0) + 1 end
   return turns
 end
 
@@ -111,7 +144,7 @@ end
 
 -- As csrc/programs/queue.lua describes it.
 function crowd.member(uuid, wait)
-  return ("%s:%d:0 %s:%d"):format(uuid, wait, uuid, wait)
+  return ("1l%s:%d:0"):format(uuid, wait)
 end
 
 -- The text of one of csrc/programs, with its fragments in place.
@@ -146,29 +179,33 @@ function crowd.calls_since(server, before)
   return since
 end
 
--- Commands that clients sent in `seconds`.
+-- Commands that clients sent in `seconds`. → their number, the seconds that really passed
 function crowd.commands_in(server, seconds)
   local function sent()
     local calls = crowd.calls(server)
     local total = 0
-    for _, name in ipairs { "evalsha", "eval", "ping", "subscribe", "psubscribe", "punsubscribe" } do
+    for _, name in ipairs { "evalsha", "eval", "ping", "subscribe", "psubscribe",
+        "punsubscribe" } do
       total = total + (calls[name] or 0)
     end
     return total
   end
-  local before = sent()
+  local from, before = process.now(), sent()
   process.sleep(seconds)
-  return sent() - before
+  local more = sent() - before
+  return more, process.now() - from
 end
 
 -- ---- nothing stays ----
 
--- What is left on the server that should not be, as text; nil: nothing. Fencing counters may stay.
-function crowd.litter(server)
+-- What is left on the server that should not be, as text; nil: nothing. `failed_over`: see
+-- leftovers.may_stay.
+function crowd.litter(server, failed_over)
   local function look()
     local leaks, litter = server:leaks(), {}
     for _, key in ipairs(leaks.keys) do
-      if not key:find("^redisson_lock_token:") then litter[#litter + 1] = "key " .. key end
+      local may_stay = leftovers.may_stay(server, key, failed_over)
+      if not may_stay then litter[#litter + 1] = "key " .. key end
     end
     for _, channel in ipairs(leaks.channels) do litter[#litter + 1] = "channel " .. channel end
     if leaks.clients > 0 then litter[#litter + 1] = leaks.clients .. " connections" end
@@ -176,7 +213,7 @@ function crowd.litter(server)
     if patterns > 0 then litter[#litter + 1] = patterns .. " patterns" end
     return #litter > 0 and table.concat(litter, ", ") or nil
   end
-  process.wait_until(function() return look() == nil end, 1)
+  process.wait_until(function() return look() == nil end, 10)
   return look()
 end
 

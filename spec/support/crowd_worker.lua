@@ -1,16 +1,20 @@
--- One process of a crowd: URL STORE KEY NAME [option=value ...]. It takes its turns under the lock and writes each of
--- them down in the store, a redis-server of its own:
+-- One process of a crowd: URL STORE KEY NAME [option=value ...]. It takes its turns under the lock
+-- and writes each of them down in the store, a redis-server of its own:
 --
 --   crowd:history  "in NAME TOKEN", "out NAME"
 --   crowd:counter  raised in each turn by read, wait, write: two at a time would lose one
---   crowd:fence    the highest token seen; with fence=1 the counter is read and written with the token, and
---                  a write with an older one is refused
+--   crowd:fence    the highest token seen; with fence=1 the counter is read and written with the
+--                  token, and a write with an older one is refused
 --   crowd:refused  how many were
 --
--- kind     "holdfast" or "redisson"        wait     seconds for each acquire
--- turns    how many                        inside   seconds of each turn
---                                          outside  seconds between two turns
--- seconds  instead of turns: how long      stubborn 1: tries again when a server or a replica cannot be reached
+-- kind     "holdfast", "fair", "redisson", "protocol": the client of examples/protocol, or of module=NAME,
+--          with programs=DIRECTORY
+-- wait     seconds for each acquire
+-- turns    how many
+-- seconds  instead of turns: how long
+-- inside   seconds of each turn
+-- outside  seconds between two turns
+-- stubborn 1: tries again when a server or a replica cannot be reached
 -- sync     replicas that must have the lock
 -- lease, grant_lease, watchdog (1), fenced (1, redisson)
 -- together 1: begins when the store has crowd:start
@@ -44,14 +48,38 @@ local function new_client()
   return require("holdfast").new(opts)
 end
 
+-- What a turn needs of a lock, by the client of examples/protocol.
+local function protocol_lock()
+  local function ms(seconds) return seconds and seconds * 1000 end
+  local client = require(options.module or "examples.protocol.client").new(url, {
+    programs = options.programs, lease = ms(options.lease), grant_lease = ms(options.grant_lease),
+  })
+  local hold
+  return {
+    acquire = function(_, seconds)
+      hold = client:acquire(key, ms(seconds))
+      if not hold then return nil, "taken by another owner", "busy" end
+      return true
+    end,
+    token = function() return hold.token end,
+    release = function()
+      if hold:release() then return true end
+      return nil, "lost before its release", "not_held"
+    end,
+  }, client
+end
+
 local function new_lock()
+  if options.kind == "protocol" then return protocol_lock() end
   if options.kind == "redisson" then
-    return require("spec.support.redisson").new(url:match("^unix://(.*)$")):lock(key, { fenced = options.fenced == 1 })
+    return require("spec.support.redisson").new(url:match("^unix://(.*)$")):lock(key,
+      { fenced = options.fenced == 1 })
   end
   local client = new_client()
   local lease, watchdog = options.lease, nil
   if options.watchdog then watchdog = options.watchdog == 1 end
-  return client:lock(key, { lease = lease, watchdog = watchdog }), client
+  local make = options.kind == "fair" and client.fair_lock or client.lock
+  return make(client, key, { lease = lease, watchdog = watchdog }), client
 end
 
 -- Reads the counter and raises the fence, if the token is not an old one already.
@@ -71,7 +99,8 @@ local function use_fenced(lock)
   local count = store:call("EVAL", READ, 2, "crowd:fence", "crowd:counter", token)
   process.sleep(options.inside)
   if count then
-    store:call("EVAL", WRITE, 3, "crowd:fence", "crowd:counter", "crowd:refused", token, tonumber(count) + 1)
+    store:call("EVAL", WRITE, 3, "crowd:fence", "crowd:counter", "crowd:refused", token,
+      tonumber(count) + 1)
   else
     store:call("INCR", "crowd:refused")
   end
@@ -87,11 +116,17 @@ local function use(lock)
   store:call("RPUSH", "crowd:history", "out " .. name)
 end
 
+local STUBBORN_FOR = 60 -- seconds beyond its own
+local give_up_at = process.now() + (options.seconds or 0) + STUBBORN_FOR
+
 local function turn(lock)
   local acquired, message, code = lock:acquire(options.wait)
   if not acquired then
     print(("failed %s %s"):format(code, message))
-    if options.stubborn ~= 1 or (code ~= "unreachable" and code ~= "no_quorum") then return false end
+    if options.stubborn ~= 1 or (code ~= "unreachable" and code ~= "no_quorum") then
+      return false
+    end
+    if process.now() > give_up_at then return false end
     process.sleep(0.01)
     return turn(lock)
   end

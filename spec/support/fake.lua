@@ -1,12 +1,16 @@
 -- Servers that misbehave, each a process of its own.
 --
--- fake.server{ reply = bytes [, close = true] [, login = true] }
---   answers every command with those bytes (with `login`: what a client says first is answered well), and then closes
+-- fake.server{ reply = bytes [, close = true] [, login = true] [, info = text] }
+--   answers every command with those bytes (with `login`: what a client says first is answered
+--     well; with `info`: INFO
+--   with that text), and then closes
 -- fake.proxy{ path = socket of a real server }
 --   passes everything on; a key says what goes wrong when it comes by for the <m>th time:
 --   cut<n>:<m>:...    the reply to the command ends after n bytes, and the connection with it
 --   drop0:<m>:...     the command never arrives, the connection ends
---   mute0:<m>:...     the command arrives, its reply is swallowed, and so is all that follows on the connection
+--   mute0:<m>:...     the command arrives, its reply is swallowed, and so is all that follows on
+--                     the connection
+--   with `closes`: a connection over which this word comes is closed
 --
 -- Both have `url`, `port` and stop().
 
@@ -17,6 +21,7 @@ local fake = {}
 local PROGRAM = [[
 local sys = require "spec.support.sys"
 local mode, text, close, login = arg[1], arg[2], arg[3] == "true", arg[4] == "true"
+local info, closes = arg[5], arg[6]
 local listener, port = assert(sys.listen_tcp())
 print("port " .. port .. " ") io.stdout:flush()
 
@@ -32,14 +37,16 @@ end
 local function answer(connection, bytes)
   for name in bytes:gmatch("%*%d+\r\n%$%d+\r\n(%a+)\r\n") do
     local good = login and LOGIN[name:upper()]
-    sys.write(connection.fd, good and "+OK\r\n" or text, 1)
-    if close and not good then return shut(connection) end
+    local told = info and name:upper() == "INFO" and ("$%d\r\n%s\r\n"):format(#info, info)
+    sys.write(connection.fd, good and "+OK\r\n" or told or text, 1)
+    if close and not (good or told) then return shut(connection) end
   end
 end
 
 local FAULTS = { cut = true, drop = true, mute = true }
 
 local function pass_on(connection, bytes)
+  if closes and bytes:find(closes, 1, true) then return shut(connection) end
   local key, fault, count, time = bytes:match("((%a+)(%d+):(%d+):%a+)")
   if FAULTS[fault] then
     seen[key] = (seen[key] or 0) + 1
@@ -86,7 +93,7 @@ end
 
 local function start(...)
   local child = process.lua { code = PROGRAM, args = { ... } }
-  local port = assert(child:wait_output("port (%d+) ", 5), child:output())
+  local port = assert(child:wait_output("port (%d+) ", 20), child:output())
   return {
     port = tonumber(port),
     url = "redis://127.0.0.1:" .. port,
@@ -95,11 +102,13 @@ local function start(...)
 end
 
 function fake.server(options)
-  return start("fake", options.reply, options.close and "true" or "false", options.login and "true" or "false")
+  return start("fake", options.reply, options.close and "true" or "false", options.login and "true"
+    or "false",
+    options.info)
 end
 
 function fake.proxy(options)
-  return start("proxy", options.path)
+  return start("proxy", options.path, "", "", "", options.closes)
 end
 
 return fake

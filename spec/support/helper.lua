@@ -1,20 +1,20 @@
--- Run by busted before the specs: the interpreters are the two that holdfast is built for, what the specs started
--- ends with them, no test leaves anything behind, and HOLDFAST_GC=stress makes the collector work at every allocation.
+-- Run by busted before the specs: the interpreter is one that holdfast was built for, what the
+-- specs started ends with them, no test leaves anything behind, and HOLDFAST_GC=stress makes the
+-- collector work at every allocation.
 
 local flavour = rawget(_G, "jit") and "luajit" or "lua" .. _VERSION:match("%d%.%d")
 
-if not package.searchpath or not package.searchpath("spec.support.sys", package.cpath) then
-  error(("nothing is built for %s: run make, then lua5.4 (or luajit) with the path of busted"):format(flavour), 0)
+if not pcall(require, "spec.support.sys") then
+  error(("nothing is built for %s: run make, then an interpreter it was built for with the path of busted"):format(flavour), 0)
 end
 
 if os.getenv("HOLDFAST_GC") == "stress" then
-  if flavour == "luajit" then
-    collectgarbage("setpause", 0)
-    collectgarbage("setstepmul", 200)
-  else
+  if flavour == "lua5.4" then
     collectgarbage("incremental", 0, 1000, 1)
-    collectgarbage("setpause", 0)
+  else
+    collectgarbage("setstepmul", 200)
   end
+  collectgarbage("setpause", 0)
 end
 
 local process = require "spec.support.process"

@@ -1,8 +1,10 @@
--- Fails every test that leaves something behind: a descriptor of this process, and on a server of spec.support.redis a
--- channel, a queue of waiters, or a connection that no open client of this process accounts for.
+-- Fails every test that leaves something behind: a descriptor of this process, and on a server of
+-- spec.support.redis a channel, a queue of waiters, or a connection that no open client of this
+-- process accounts for.
 --
--- A server is looked at when it is stopped and, if it goes on, after the test. What is wrong has some time to go away.
--- A test that cannot keep to this says so: require("spec.support.leaks").excuse(reason)
+-- A server is looked at when it is stopped and, if it goes on, after the test. What is wrong has
+-- some time to go away. A test that cannot keep to this says so:
+-- require("spec.support.leaks").excuse(reason)
 
 local core = require "holdfast.core"
 local lfs = require "lfs"
@@ -11,7 +13,7 @@ local redis = require "spec.support.redis"
 
 local leaks = {
   test = nil, -- the name of the test that runs
-  patience = 2, -- seconds
+  patience = 10, -- seconds
 }
 
 local LINKS = 3 -- connections of a client to a server
@@ -34,9 +36,12 @@ local function descriptors()
   return count
 end
 
--- A hung server answers nobody; Sentinels and nodes of a cluster have connections of their own among themselves.
+-- A hung server answers nobody; Sentinels and nodes of a cluster have connections of their own
+-- among themselves.
 local function can_tell(server)
-  if server.process:status() or server.options.sentinel or server.options.cluster then return false end
+  if server.process:status() or server.options.sentinel or server.options.cluster then
+    return false
+  end
   local file = io.open(("/proc/%d/stat"):format(server.pid))
   local state = file and file:read("*a"):match("%) (%a)")
   if file then file:close() end
@@ -49,7 +54,8 @@ local function explained(server)
   for client in pairs(clients) do
     local open = not tostring(client):find("(closed)", 1, true)
     local label = open and core.client.server(client)
-    local here = label == "unix:" .. server.path or label == ("127.0.0.1:%d"):format(server.port or 0)
+    local here = label == "unix:" .. server.path
+      or label == ("127.0.0.1:%d"):format(server.port or 0)
     if here then count = count + LINKS end
   end
   return count
@@ -104,7 +110,9 @@ function leaks.end_test()
   if excused then return end
   settle(function()
     local now = descriptors()
-    if now ~= before then return ("%d descriptors were open before the test, %d after"):format(before, now) end
+    if now ~= before then
+      return ("%d descriptors were open before the test, %d after"):format(before, now)
+    end
   end)
   if #found > 0 then error(("%s: %s"):format(leaks.test, table.concat(found, "; ")), 0) end
 end

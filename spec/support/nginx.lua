@@ -1,5 +1,5 @@
--- Real nginx servers with the Lua module, each in a private directory, listening on a unix socket there. A server
--- answers when start() returns, and is gone at the end of the program.
+-- Real nginx servers with the Lua module, each in a private directory, listening on a unix socket
+-- there. A server answers when start() returns, and is gone at the end of the program.
 
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
@@ -49,8 +49,8 @@ http {
   uwsgi_temp_path %(directory)/uwsgi;
   scgi_temp_path %(directory)/scgi;
   keepalive_requests 1000000;
-  lua_package_path "%(here)/?.lua;%(here)/lua/?.lua;%(here)/lua/?/init.lua;/usr/share/lua/5.1/?.lua;;";
-  lua_package_cpath "%(here)/build/luajit/?.so;;";
+  lua_package_path "%(package_path)";
+  lua_package_cpath "%(package_cpath)";
   lua_code_cache %(code_cache);
   %(http)
   server {
@@ -69,13 +69,17 @@ local function user()
   return root and "user root;" or ""
 end
 
+local PACKAGE_PATH = "%s/?.lua;%s/lua/?.lua;%s/lua/?/init.lua;/usr/share/lua/5.1/?.lua;;"
+
 local function write_config(self, options)
+  local project = here()
   local values = {
     modules = MODULES,
     user = user(),
     directory = self.directory,
     workers = options.workers or 1,
-    here = here(),
+    package_path = options.package_path or PACKAGE_PATH:gsub("%%s", project),
+    package_cpath = options.package_cpath or project .. "/build/luajit/?.so;;",
     code_cache = options.code_cache == false and "off" or "on",
     http = options.http or "",
     server = options.server or "",
@@ -92,7 +96,8 @@ end
 
 local function launch(self, env, is_up)
   self.process = process.start {
-    "nginx", "-p", self.directory, "-e", self.directory .. "/error.log", "-c", self.directory .. "/nginx.conf",
+    "nginx", "-p", self.directory, "-e", self.directory .. "/error.log", "-c", self.directory
+      .. "/nginx.conf",
     output = self.directory .. "/output.log",
     env = env,
   }
@@ -109,7 +114,8 @@ local function listens(path)
   return fd ~= nil
 end
 
--- start{ workers = 1, code_cache = true, tcp = false, http = "directives", server = "directives" }
+-- start{ workers = 1, code_cache = true, tcp = false, http = "directives", server = "directives",
+--   package_path, package_cpath }
 function nginx.start(options)
   local self = setmetatable({ directory = process.directory() }, Server)
   if options.tcp then self.port = free_port() end
@@ -146,14 +152,16 @@ end
 function Server:errors()
   local lines = {}
   for line in self:log():gmatch("[^\n]+") do
-    if line:find("%[error%]") or line:find("%[crit%]") or line:find("%[alert%]") or line:find("%[emerg%]") then
+    if line:find("%[error%]") or line:find("%[crit%]") or line:find("%[alert%]")
+        or line:find("%[emerg%]") then
       lines[#lines + 1] = line
     end
   end
   return lines
 end
 
--- The pids of the workers, as they said "start worker process"; those that have exited are left out.
+-- The pids of the workers, as they said "start worker process"; those that have exited are left
+-- out.
 function Server:workers()
   local alive = {}
   for pid in self:log():gmatch("start worker process (%d+)") do
@@ -220,7 +228,7 @@ end
 
 -- → { status, headers, body } | nil, message
 function Request:finish(timeout)
-  local deadline = sys.now() + (timeout or 10)
+  local deadline = sys.now() + (timeout or 30)
   while true do
     local left = deadline - sys.now()
     local bytes, message = sys.read(self.fd, left > 0 and left or 0)

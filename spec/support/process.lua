@@ -1,13 +1,16 @@
--- Runs Lua programs as processes of their own, under the interpreter that runs now and with the project's
--- modules on their path. What is started here is dead at the end, and its files are gone: with stop_all, or when
--- this process ends.
+-- Runs Lua programs as processes of their own, under the interpreter that runs now and with the
+-- project's modules on their path. What is started here is dead at the end, and its files are gone:
+-- with stop_all, or when this process ends.
 
 local sys = require "spec.support.sys"
+
+local unpack = table.unpack or unpack
 
 local process = { now = sys.now, sleep = sys.sleep }
 
 local SIGNALS = {
-  HUP = 1, INT = 2, QUIT = 3, KILL = 9, USR1 = 10, USR2 = 12, PIPE = 13, TERM = 15, CHLD = 17, CONT = 18, STOP = 19,
+  HUP = 1, INT = 2, QUIT = 3, KILL = 9, USR1 = 10, USR2 = 12, PIPE = 13, TERM = 15, CHLD = 17,
+  CONT = 18, STOP = 19,
 }
 local STEP = 0.002
 
@@ -18,10 +21,11 @@ process.lua_cpath = ("%s/%s/?.so;;"):format(process.build, process.flavour)
 
 local home = sys.getpid()
 local running, litter = {}, {}
+local killed = {} -- pid -> true of what ended by a signal
 
--- Waits until cond() is true, at most `seconds`. → what cond() gave, or nil
+-- Waits until cond() is true, at most `seconds` (20). → what cond() gave, or nil
 function process.wait_until(cond, seconds)
-  local deadline = sys.now() + (seconds or 5)
+  local deadline = sys.now() + (seconds or 20)
   repeat
     local result = cond()
     if result then return result end
@@ -42,8 +46,15 @@ function Process:status()
   if not self.how then
     self.how, self.code = sys.wait(self.pid)
     if self.how then running[self.pid] = nil end
+    if self.how == "signal" then killed[self.pid] = true end
   end
   return self.how, self.code
+end
+
+-- Whether a process that was started here had this id and ended by a signal, so that it could not
+-- clean up.
+function process.was_killed(pid)
+  return killed[pid] == true
 end
 
 function Process:kill(signal)
@@ -53,7 +64,9 @@ end
 
 -- Waits for the end, at most `seconds`. → as status(), or nil, "timeout"
 function Process:wait(seconds)
-  if process.wait_until(function() return self:status() end, seconds) then return self.how, self.code end
+  if process.wait_until(function() return self:status() end, seconds) then
+    return self.how, self.code
+  end
   return nil, "timeout"
 end
 
@@ -93,12 +106,26 @@ local function temporary_file()
   return path
 end
 
+-- The arguments of a worker: `args`, and behind them option=value for each option. → args
+function process.args(args, options)
+  for option, value in pairs(options or {}) do
+    args[#args + 1] = option .. "=" .. tostring(value)
+  end
+  return args
+end
+
 -- start{ command, arguments..., env = { NAME = value | false }, output = path }
 function process.start(options)
   options.output = options.output or temporary_file()
   local self = setmetatable({ path = options.output, pid = assert(sys.spawn(options)) }, Process)
   running[self.pid] = self
   return self
+end
+
+-- Lua 5.1 and 5.2 fill `arg` only after -e.
+local function code_words(code, args)
+  for i, argument in ipairs(args) do args[i] = ("%q"):format(argument) end
+  return { "-e", "arg = { " .. table.concat(args, ", ") .. " }", "-e", code }
 end
 
 -- lua{ code = text | file = path, args = {}, env = {}, output = path }: a Lua program
@@ -109,19 +136,17 @@ function process.lua(options)
     output = options.output,
   }
   for name, value in pairs(options.env or {}) do command.env[name] = value end
-  if options.code then
-    command[#command + 1] = "-e"
-    command[#command + 1] = options.code
-    -- with -e alone the interpreter takes no arguments
-    command[#command + 1] = "/dev/null"
-  else
-    command[#command + 1] = assert(options.file, "code or file")
+  local args = {}
+  for i, argument in ipairs(options.args or {}) do args[i] = tostring(argument) end
+  for _, word in ipairs(options.code and code_words(options.code, args)
+      or { options.file, unpack(args) }) do
+    command[#command + 1] = word
   end
-  for _, argument in ipairs(options.args or {}) do command[#command + 1] = tostring(argument) end
   return process.start(command)
 end
 
--- A copy: what is done to its members changes the table, and LuaJIT's compiled pairs may then go round for ever.
+-- A copy: what is done to its members changes the table, and LuaJIT's compiled pairs may then go
+-- round for ever.
 local function members(set, pick)
   local list = {}
   for key, value in pairs(set) do list[#list + 1] = pick == "keys" and key or value end
@@ -138,7 +163,9 @@ end
 
 -- LuaJIT may spin in a compiled loop over pairs while it closes its state.
 if rawget(_G, "jit") then
-  for _, each in ipairs { members, process.remove, process.stop_all } do rawget(_G, "jit").off(each) end
+  for _, each in ipairs { members, process.remove, process.stop_all } do
+    rawget(_G, "jit").off(each)
+  end
 end
 
 -- A finalizer is the one thing that runs however this program ends.

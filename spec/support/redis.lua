@@ -1,11 +1,15 @@
--- Real redis-servers for specs, demo and benches, each in a private directory on a private unix socket, and on a
--- free loopback port where asked. A server answers when start() returns. It keeps nothing on disk unless asked.
--- Every server is gone at the end of the program, whatever happened in it.
+-- Real redis-servers for specs, demo and benches, each in a private directory on a private unix
+-- socket, and on a free loopback port where asked. A server answers when start() returns. It keeps
+-- nothing on disk unless asked. Every server is gone at the end of the program, whatever happened
+-- in it. HOLDFAST_REDIS_SERVER names the program, redis-server unless said; Redis from 6.2 on and
+-- Valkey will do.
 
 local process = require "spec.support.process"
 local resp = require "spec.support.resp"
 local sys = require "spec.support.sys"
 
+local PROGRAM = os.getenv("HOLDFAST_REDIS_SERVER") or "redis-server"
+local BUS_OFFSET = 10000 -- of a cluster's bus from the port, before 7.0 always
 local START_TIMEOUT = 10
 local START_TRIES = 5
 
@@ -14,13 +18,39 @@ Server.__index = Server
 
 local redis = {
   running = {}, -- servers that were started and not stopped, as keys
+  program = PROGRAM,
   on_stop = nil, -- called with a server before it is stopped
 }
+
+-- The major version of the servers that are started; Valkey began as Redis 7.2.
+function redis.major()
+  if not redis.known_major then
+    local pipe = assert(io.popen(("'%s' --version"):format(PROGRAM)))
+    local text = pipe:read("*a")
+    pipe:close()
+    redis.known_major = tonumber((assert(text:match("v=(%d+)"), text)))
+  end
+  return redis.known_major
+end
 
 local function free_port()
   local fd, port = assert(sys.listen_tcp())
   sys.close(fd)
   return port
+end
+
+-- A port of a cluster's node, and one for its bus.
+local function free_ports()
+  if redis.major() >= 7 then return free_port(), free_port() end
+  for _ = 1, 100 do
+    local port = free_port()
+    local bus = port + BUS_OFFSET <= 65535 and sys.listen_tcp(port + BUS_OFFSET)
+    if bus then
+      sys.close(bus)
+      return port, port + BUS_OFFSET
+    end
+  end
+  error("no two free ports for a node of a cluster")
 end
 
 local function store_lines(self, options, add)
@@ -34,7 +64,7 @@ local function store_lines(self, options, add)
   if master then add("replicaof 127.0.0.1 %d", assert(master.port, "a master needs tcp = true")) end
   if options.cluster then
     add("cluster-enabled yes")
-    add("cluster-port %d", self.bus_port)
+    if redis.major() >= 7 then add("cluster-port %d", self.bus_port) end
   end
 end
 
@@ -44,12 +74,16 @@ local function tls_lines(self, tls, add)
   add("tls-key-file %s", tls.key)
   add("tls-ca-cert-file %s", tls.ca)
   add("tls-auth-clients %s", tls.clients or "no")
+  if tls.alone then
+    add("tls-replication yes")
+    if self.options.cluster then add("tls-cluster yes") end
+  end
 end
 
 local function config_lines(self, options)
   local lines = {}
   local function add(...) lines[#lines + 1] = (...):format(select(2, ...)) end
-  add("port %d", self.port or 0)
+  add("port %d", options.tls and options.tls.alone and 0 or self.port or 0)
   add("bind 127.0.0.1")
   add("unixsocket %s", self.path)
   add("dir %s", self.directory)
@@ -81,27 +115,45 @@ function Server:_ready()
   return ok and reply == "PONG" and "ready"
 end
 
+function Server:_clock_path()
+  return self.directory .. "/clock"
+end
+
+-- From now on its wall clock is so many seconds ahead; it must have been started with clock = true.
+function Server:set_clock(seconds)
+  assert(self.options.clock, "start it with clock = true")
+  local file = assert(io.open(self:_clock_path(), "w"))
+  file:write(("%d"):format(seconds))
+  file:close()
+end
+
 function Server:_launch()
   os.remove(self.path)
-  local command = { "redis-server", self.directory .. "/redis.conf", self.options.sentinel and "--sentinel" }
+  local command = { self.options.program or PROGRAM, self.directory .. "/redis.conf",
+    self.options.sentinel and "--sentinel" }
   command.output = self.directory .. "/redis.log"
-  command.env = { LD_PRELOAD = false }
+  command.env = { LD_PRELOAD = self.options.clock and process.build .. "/support/clock.so" or false,
+    HOLDFAST_CLOCK = self:_clock_path() }
   self.process = process.start(command)
   self.pid = self.process.pid
   return process.wait_until(function() return self:_ready() end, START_TIMEOUT) == "ready"
 end
 
--- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
+-- start{ tcp, password, users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server,
+-- persist,
 --   cluster = true (a node of one), sentinel = true (a Sentinel), conf = { lines },
---   tls = { cert = path, key = path, ca = path, clients = "no" (the default) | "optional" | "yes" } }
+--   program = path, clock = true (server:set_clock),
+--   tls = { cert = path, key = path, ca = path, clients = "no" (the default) | "optional" | "yes",
+--     alone = true: its port is for TLS, and it speaks TLS to other servers; with tcp, sentinel or
+--       cluster } }
 function redis.start(options)
   options = options or {}
   local self = setmetatable({ options = options, directory = process.directory() }, Server)
   self.path = self.directory .. "/redis.sock"
   for _ = 1, START_TRIES do
-    if options.tcp or options.cluster or options.sentinel then self.port = free_port() end
-    if options.cluster then self.bus_port = free_port() end
-    if options.tls then self.tls_port = free_port() end
+    if options.tcp or options.sentinel then self.port = free_port() end
+    if options.cluster then self.port, self.bus_port = free_ports() end
+    if options.tls then self.tls_port = options.tls.alone and self.port or free_port() end
     write_config(self)
     if self:_launch() then
       redis.running[self] = true
@@ -127,12 +179,14 @@ end
 
 function Server:tcp_url()
   local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
-  return ("redis://%s127.0.0.1:%d"):format(credentials, assert(self.port, "start it with tcp = true"))
+  return ("redis://%s127.0.0.1:%d"):format(credentials,
+    assert(self.port, "start it with tcp = true"))
 end
 
 function Server:tls_url(host)
   local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
-  return ("rediss://%s%s:%d"):format(credentials, host or "localhost", assert(self.tls_port, "start it with tls"))
+  return ("rediss://%s%s:%d"):format(credentials, host or "localhost",
+    assert(self.tls_port, "start it with tls"))
 end
 
 -- cli("GET", key) or cli{ "GET", key }: the reply as spec.support.resp gives it
@@ -171,7 +225,8 @@ local function forget(self)
   end
 end
 
--- The same address again, with its data or empty. A server killed before keeps what it had saved by itself.
+-- The same address again, with its data or empty. A server killed before keeps what it had saved by
+-- itself.
 function Server:restart(keep_data)
   local alive = not self.process:status()
   if alive and keep_data then self:cli("SAVE") end
@@ -194,11 +249,14 @@ end
 
 -- A connection of another server, or that of a spec which looks.
 local function is_own(line)
-  return line:find(" cmd=monitor ", 1, true) or line:find(" cmd=client|list ", 1, true) or line:find(" flags=[SM] ")
+  line = line .. " " -- which command it was comes last before Redis 6
+  return line:find(" cmd=monitor ", 1, true) or line:find(" cmd=client|?%l* ")
+    or line:find(" flags=[SM] ")
     or line:find(" name=sentinel-", 1, true)
 end
 
--- Keys as a sorted list, channels with subscribers, and connections, without those of Sentinels, replicas, masters and monitors.
+-- Keys as a sorted list, channels with subscribers, and connections, without those of Sentinels,
+-- replicas, masters and monitors.
 function Server:leaks(pattern)
   local keys = self:cli("KEYS", pattern or "*")
   table.sort(keys)
@@ -240,7 +298,8 @@ end
 
 local function parse_monitor(line)
   local time, source, rest = line:match("^(%d+%.%d+) %[%d+ (.-)%] (.*)$")
-  return { time = tonumber(time), source = source, script = source == "lua", args = arguments_of(rest), line = line }
+  return { time = tonumber(time), source = source, script = source == "lua",
+    args = arguments_of(rest), line = line }
 end
 
 -- Watches all commands from now on; the server holds them until they are asked for.
@@ -250,8 +309,8 @@ function Server:monitor()
   return setmetatable({ server = self, connection = connection, seen = {}, marks = 0 }, Monitor)
 end
 
--- All that the server has executed so far: a list of { time, source, script, args, line }, where `script` tells
--- a call made inside a script.
+-- All that the server has executed so far: a list of { time, source, script, args, line }, where
+-- `script` tells a call made inside a script.
 function Monitor:commands()
   self.marks = self.marks + 1
   local mark = ("monitor mark %s %d"):format(tostring(self), self.marks)

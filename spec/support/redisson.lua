@@ -1,5 +1,6 @@
--- A client that locks as Redisson does, for specs: a hash with owner -> count, no queue; a waiter subscribes to the
--- channel of releases and tries again at each message, and when the TTL is over. Shares no code with what it tests.
+-- A client that locks as Redisson does, for specs: a hash with owner -> count, no queue; a waiter
+-- subscribes to the channel of releases and tries again at each message, and when the TTL is over.
+-- Shares no code with what it tests.
 
 local process = require "spec.support.process"
 local resp = require "spec.support.resp"
@@ -28,7 +29,8 @@ local Lock = {}
 Lock.__index = Lock
 
 function Lock:_try()
-  local reply = self.calls:call("EVAL", ACQUIRE, 2, self.key, self.counter, self.lease_ms, self.owner,
+  local reply = self.calls:call("EVAL", ACQUIRE, 2, self.key, self.counter, self.lease_ms,
+    self.owner,
     self.fenced and 1 or 0)
   assert(not reply.err, reply.err)
   if reply[1] ~= "mine" then return nil, reply[1] / 1000 end
@@ -65,7 +67,8 @@ function Lock:acquire(wait)
 end
 
 function Lock:release()
-  local reply = self.calls:call("EVAL", RELEASE, 2, self.key, self.channel, self.lease_ms, self.owner)
+  local reply = self.calls:call("EVAL", RELEASE, 2, self.key, self.channel, self.lease_ms,
+    self.owner)
   if reply then return true end
   return nil, "not the owner", "not_held"
 end

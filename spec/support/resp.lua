@@ -14,7 +14,7 @@ local function encode(arguments)
   local parts = { ("*%d\r\n"):format(#arguments) }
   for i, argument in ipairs(arguments) do
     local text = tostring(argument)
-    parts[i + 1] = ("$%d\r\n%s\r\n"):format(#text, text)
+    parts[i + 1] = ("$%d\r\n"):format(#text) .. text .. "\r\n"
   end
   return table.concat(parts)
 end

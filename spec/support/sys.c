@@ -1,6 +1,6 @@
 /*
  * spec.support.sys: the few system calls that the specs, the demo and the benches need and that no
- * Lua 5.4 package of the supported systems has. Linux only.
+ * Lua package of the supported systems has. Linux only.
  *
  * Descriptors and process ids are plain integers; whoever got one closes it or waits for it. Times
  * are seconds. Failures return nil, message, errno; misuse raises. Reads and writes block for at
@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <lauxlib.h>
-#include <lua.h>
 #include <lualib.h>
 #include <malloc.h>
 #include <math.h>
@@ -33,22 +31,22 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../csrc/lua/compat.h"
+
 #define READ_MAX 65536
 #define ARGV_MAX 256
 #define THREADS_MAX 64
 
 extern char **environ;
 
-static int failed(lua_State *L, int error)
-{
+static int failed(lua_State *L, int error) {
     lua_pushnil(L);
     lua_pushstring(L, strerror(error));
     lua_pushinteger(L, error);
     return 3;
 }
 
-static int done(lua_State *L, int result)
-{
+static int done(lua_State *L, int result) {
     if (result < 0) return failed(L, errno);
     lua_pushboolean(L, 1);
     return 1;
@@ -56,36 +54,30 @@ static int done(lua_State *L, int result)
 
 /* Time */
 
-static double monotonic(void)
-{
+static double monotonic(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-static int sys_now(lua_State *L)
-{
+static int sys_now(lua_State *L) {
     lua_pushnumber(L, monotonic());
     return 1;
 }
 
-static int sys_sleep(lua_State *L)
-{
+static int sys_sleep(lua_State *L) {
     double seconds = luaL_checknumber(L, 1);
     struct timespec left = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
-    while (nanosleep(&left, &left) < 0 && errno == EINTR)
-        continue;
+    while (nanosleep(&left, &left) < 0 && errno == EINTR) continue;
     return 0;
 }
 
-static double in_seconds(struct timeval tv)
-{
+static double in_seconds(struct timeval tv) {
     return (double)tv.tv_sec + (double)tv.tv_usec * 1e-6;
 }
 
 /* cpu(["children"]): user and system seconds used so far */
-static int sys_cpu(lua_State *L)
-{
+static int sys_cpu(lua_State *L) {
     struct rusage usage;
     getrusage(lua_isnoneornil(L, 1) ? RUSAGE_SELF : RUSAGE_CHILDREN, &usage);
     lua_pushnumber(L, in_seconds(usage.ru_utime));
@@ -94,9 +86,8 @@ static int sys_cpu(lua_State *L)
 }
 
 /* allocated(): bytes that malloc has handed out, nil where the C library cannot tell */
-static int sys_allocated(lua_State *L)
-{
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+static int sys_allocated(lua_State *L) {
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
     struct mallinfo2 info = mallinfo2();
     lua_pushnumber(L, (double)(info.uordblks + info.hblkhd));
 #else
@@ -107,8 +98,7 @@ static int sys_allocated(lua_State *L)
 
 /* Sockets */
 
-static bool wait_ready(int fd, short events, double timeout)
-{
+static bool wait_ready(int fd, short events, double timeout) {
     double deadline = monotonic() + timeout;
     for (;;) {
         double left = deadline - monotonic();
@@ -120,8 +110,7 @@ static bool wait_ready(int fd, short events, double timeout)
     }
 }
 
-static struct sockaddr_un unix_address(lua_State *L, int index)
-{
+static struct sockaddr_un unix_address(lua_State *L, int index) {
     size_t length;
     const char *path = luaL_checklstring(L, index, &length);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -130,15 +119,13 @@ static struct sockaddr_un unix_address(lua_State *L, int index)
     return address;
 }
 
-static int push_fd(lua_State *L, int fd)
-{
+static int push_fd(lua_State *L, int fd) {
     if (fd < 0) return failed(L, errno);
     lua_pushinteger(L, fd);
     return 1;
 }
 
-static int connected(lua_State *L, int fd, const struct sockaddr *address, socklen_t length)
-{
+static int connected(lua_State *L, int fd, const struct sockaddr *address, socklen_t length) {
     if (fd < 0) return failed(L, errno);
     if (connect(fd, address, length) == 0) return push_fd(L, fd);
     int error = errno;
@@ -146,23 +133,20 @@ static int connected(lua_State *L, int fd, const struct sockaddr *address, sockl
     return failed(L, error);
 }
 
-static int sys_connect_unix(lua_State *L)
-{
+static int sys_connect_unix(lua_State *L) {
     struct sockaddr_un address = unix_address(L, 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return connected(L, fd, (struct sockaddr *)&address, sizeof address);
 }
 
-static struct sockaddr_in loopback(lua_Integer port)
-{
+static struct sockaddr_in loopback(lua_Integer port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return address;
 }
 
 /* connect_tcp(port): to 127.0.0.1 */
-static int sys_connect_tcp(lua_State *L)
-{
+static int sys_connect_tcp(lua_State *L) {
     struct sockaddr_in address = loopback(luaL_checkinteger(L, 1));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int on = 1;
@@ -170,8 +154,7 @@ static int sys_connect_tcp(lua_State *L)
     return connected(L, fd, (struct sockaddr *)&address, sizeof address);
 }
 
-static int listening(lua_State *L, int fd, const struct sockaddr *address, socklen_t length)
-{
+static int listening(lua_State *L, int fd, const struct sockaddr *address, socklen_t length) {
     int on = 1;
     if (fd < 0) return failed(L, errno);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -181,16 +164,14 @@ static int listening(lua_State *L, int fd, const struct sockaddr *address, sockl
     return failed(L, error);
 }
 
-static int sys_listen_unix(lua_State *L)
-{
+static int sys_listen_unix(lua_State *L) {
     struct sockaddr_un address = unix_address(L, 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return listening(L, fd, (struct sockaddr *)&address, sizeof address);
 }
 
 /* listen_tcp([port]): fd, port; on 127.0.0.1, a free port unless one is given */
-static int sys_listen_tcp(lua_State *L)
-{
+static int sys_listen_tcp(lua_State *L) {
     struct sockaddr_in address = loopback(luaL_optinteger(L, 1, 0));
     socklen_t length = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -201,22 +182,19 @@ static int sys_listen_tcp(lua_State *L)
     return 2;
 }
 
-static int fd_arg(lua_State *L)
-{
+static int fd_arg(lua_State *L) {
     return (int)luaL_checkinteger(L, 1);
 }
 
 /* accept(fd, timeout) */
-static int sys_accept(lua_State *L)
-{
+static int sys_accept(lua_State *L) {
     int fd = fd_arg(L);
     if (!wait_ready(fd, POLLIN, luaL_checknumber(L, 2))) return failed(L, errno);
     return push_fd(L, accept4(fd, NULL, NULL, SOCK_CLOEXEC));
 }
 
 /* read(fd, timeout): what is there, at least one byte; "" at the end of the stream */
-static int sys_read(lua_State *L)
-{
+static int sys_read(lua_State *L) {
     char bytes[READ_MAX];
     int fd = fd_arg(L);
     if (!wait_ready(fd, POLLIN, luaL_checknumber(L, 2))) return failed(L, errno);
@@ -227,8 +205,7 @@ static int sys_read(lua_State *L)
 }
 
 /* write(fd, bytes, timeout): all of it; the timeout counts for each part */
-static int sys_write(lua_State *L)
-{
+static int sys_write(lua_State *L) {
     int fd = fd_arg(L);
     size_t length;
     const char *bytes = luaL_checklstring(L, 2, &length);
@@ -242,21 +219,18 @@ static int sys_write(lua_State *L)
     return done(L, 0);
 }
 
-static int sys_close(lua_State *L)
-{
+static int sys_close(lua_State *L) {
     return done(L, close(fd_arg(L)));
 }
 
 /* Processes */
 
-static int sys_getpid(lua_State *L)
-{
+static int sys_getpid(lua_State *L) {
     lua_pushinteger(L, getpid());
     return 1;
 }
 
-static int sys_fork(lua_State *L)
-{
+static int sys_fork(lua_State *L) {
     pid_t pid = fork();
     if (pid < 0) return failed(L, errno);
     lua_pushinteger(L, pid);
@@ -264,49 +238,41 @@ static int sys_fork(lua_State *L)
 }
 
 /* _exit(code): ends a forked child without its finalizers */
-static int sys_exit(lua_State *L)
-{
+static int sys_exit(lua_State *L) {
     _exit((int)luaL_optinteger(L, 1, 0));
 }
 
-static const char *string_field(lua_State *L, const char *name)
-{
+static const char *string_field(lua_State *L, const char *name) {
     lua_getfield(L, 1, name);
     const char *text = lua_tostring(L, -1);
     lua_pop(L, 1);
     return text;
 }
 
-static void change_environment(lua_State *L)
-{
+static void change_environment(lua_State *L) {
     lua_getfield(L, 1, "env");
     if (!lua_istable(L, -1)) return;
     for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
-        if (lua_isboolean(L, -1))
-            unsetenv(lua_tostring(L, -2));
-        else
-            setenv(lua_tostring(L, -2), lua_tostring(L, -1), 1);
+        if (lua_isboolean(L, -1)) unsetenv(lua_tostring(L, -2));
+        else setenv(lua_tostring(L, -2), lua_tostring(L, -1), 1);
     }
 }
 
-static void redirect(const char *path, int flags, int target)
-{
+static void redirect(const char *path, int flags, int target) {
     int fd = path ? open(path, flags | O_CLOEXEC, 0600) : -1;
     if (fd >= 0) dup2(fd, target);
 }
 
-static void default_signals(void)
-{
+/* What is under test begins alike, whatever the test run was started by ignores. */
+static void default_signals(void) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    signal(SIGINT, SIG_DFL);
+    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
 }
 
 /* The child dies with the parent, so that a killed test run leaves nothing behind. */
-static void run_child(lua_State *L, char *const argv[], pid_t parent)
-{
+static void run_child(lua_State *L, char *const argv[], pid_t parent) {
     const char *output = string_field(L, "output");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
@@ -320,8 +286,7 @@ static void run_child(lua_State *L, char *const argv[], pid_t parent)
 }
 
 /* spawn{ command, arguments..., env = { NAME = value | false }, output = path }: pid */
-static int sys_spawn(lua_State *L)
-{
+static int sys_spawn(lua_State *L) {
     char *argv[ARGV_MAX + 1];
     int count = 0;
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -344,14 +309,12 @@ static int sys_spawn(lua_State *L)
 }
 
 /* kill(pid, signal) */
-static int sys_kill(lua_State *L)
-{
+static int sys_kill(lua_State *L) {
     return done(L, kill((pid_t)luaL_checkinteger(L, 1), (int)luaL_checkinteger(L, 2)));
 }
 
 /* wait(pid): nil while it runs, then "exit", code or "signal", number; does not block */
-static int sys_wait(lua_State *L)
-{
+static int sys_wait(lua_State *L) {
     int status;
     pid_t pid = waitpid((pid_t)luaL_checkinteger(L, 1), &status, WNOHANG);
     if (pid < 0) return failed(L, errno);
@@ -361,32 +324,29 @@ static int sys_wait(lua_State *L)
     return 2;
 }
 
-/* pin(pid, cpu): keeps a process, 0 = this one, and what it starts from now on, on one processor */
-static int sys_pin(lua_State *L)
-{
+/* pin(pid, cpu, ...): keeps a process, 0 = this one, and what it starts from now on, on these
+ * processors */
+static int sys_pin(lua_State *L) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET((size_t)luaL_checkinteger(L, 2), &set);
+    for (int i = 2; i <= lua_gettop(L); i++) CPU_SET((size_t)luaL_checkinteger(L, i), &set);
     return done(L, sched_setaffinity((pid_t)luaL_checkinteger(L, 1), sizeof set, &set));
 }
 
 static volatile sig_atomic_t caught;
 
-static void count_signal(int number)
-{
+static void count_signal(int number) {
     (void)number;
     caught++;
 }
 
 /* catch(signal): from now on it is counted and interrupts system calls, and nothing else */
-static int sys_catch(lua_State *L)
-{
+static int sys_catch(lua_State *L) {
     struct sigaction action = {.sa_handler = count_signal};
     return done(L, sigaction((int)luaL_checkinteger(L, 1), &action, NULL));
 }
 
-static int sys_caught(lua_State *L)
-{
+static int sys_caught(lua_State *L) {
     lua_pushinteger(L, caught);
     return 1;
 }
@@ -394,8 +354,7 @@ static int sys_caught(lua_State *L)
 /* Files */
 
 /* mkdtemp(prefix): the path of a new private directory */
-static int sys_mkdtemp(lua_State *L)
-{
+static int sys_mkdtemp(lua_State *L) {
     char path[96];
     const char *prefix = luaL_checkstring(L, 1);
     luaL_argcheck(L, strlen(prefix) + 7 < sizeof path, 1, "prefix too long");
@@ -406,8 +365,7 @@ static int sys_mkdtemp(lua_State *L)
     return 1;
 }
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *where)
-{
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *where) {
     (void)status;
     (void)type;
     (void)where;
@@ -415,21 +373,24 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
 }
 
 /* remove(path): a file, or a directory with all that is in it */
-static int sys_remove(lua_State *L)
-{
+static int sys_remove(lua_State *L) {
     return done(L, nftw(luaL_checkstring(L, 1), remove_entry, 16, FTW_DEPTH | FTW_PHYS));
 }
 
-static int sys_isatty(lua_State *L)
-{
+static int sys_isatty(lua_State *L) {
     lua_pushboolean(L, isatty(fd_arg(L)));
     return 1;
 }
 
-/* interpreter(): the path of the program that runs now */
-static int sys_interpreter(lua_State *L)
-{
+/* interpreter(): the path of the program that runs now, or of $HOLDFAST_INTERPRETER, which starts
+ * it by an emulator */
+static int sys_interpreter(lua_State *L) {
     char path[4096];
+    const char *given = getenv("HOLDFAST_INTERPRETER");
+    if (given && *given) {
+        lua_pushstring(L, given);
+        return 1;
+    }
     ssize_t length = readlink("/proc/self/exe", path, sizeof path);
     if (length < 0) return failed(L, errno);
     lua_pushlstring(L, path, (size_t)length);
@@ -447,23 +408,20 @@ struct job {
     int ok;
 };
 
-static void set_package_field(lua_State *L, const char *name, const char *value)
-{
+static void set_package_field(lua_State *L, const char *name, const char *value) {
     lua_getglobal(L, "package");
     lua_pushstring(L, value);
     lua_setfield(L, -2, name);
     lua_pop(L, 1);
 }
 
-static const char *package_field(lua_State *L, const char *name)
-{
+static const char *package_field(lua_State *L, const char *name) {
     lua_getglobal(L, "package");
     lua_getfield(L, -1, name);
     return lua_tostring(L, -1);
 }
 
-static void *run_job(void *argument)
-{
+static void *run_job(void *argument) {
     struct job *job = argument;
     lua_State *L = luaL_newstate();
     if (!L) return NULL;
@@ -480,8 +438,7 @@ static void *run_job(void *argument)
 /* run_threads{ code, ... }: runs each text in a Lua state of its own with this state's module
  * paths, all at once, and returns a list with the string that each returned; raises with the first
  * error. */
-static int sys_run_threads(lua_State *L)
-{
+static int sys_run_threads(lua_State *L) {
     struct job jobs[THREADS_MAX] = {0};
     int count = 0;
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -549,8 +506,8 @@ static const luaL_Reg functions[] = {
 
 __attribute__((visibility("default"))) int luaopen_spec_support_sys(lua_State *L);
 
-int luaopen_spec_support_sys(lua_State *L)
-{
-    luaL_newlib(L, functions);
+int luaopen_spec_support_sys(lua_State *L) {
+    lua_newtable(L);
+    hf_setfuncs(L, functions);
     return 1;
 }

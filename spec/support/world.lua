@@ -1,20 +1,16 @@
--- A real server with clients on it, and the proof that a spec leaves nothing behind: no key, queue or channel, no
--- connection, no descriptor, no process.
+-- A real server with clients on it, and the proof that a spec leaves nothing behind: no key, queue
+-- or channel, no connection, no descriptor, no process.
 --
 --   local world = require("spec.support.world").new()   the options of redis.start, or none
 --   before_each(world.open) after_each(world.close)
 
 local lfs = require "lfs"
 local holdfast = require "holdfast"
+local leftovers = require "spec.support.leftovers"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local M = {}
-
--- A counter is meant to stay.
-local function is_litter(key)
-  return not key:find("^redisson_lock_token:")
-end
 
 function M.descriptors()
   local count = 0
@@ -26,7 +22,7 @@ local function litter(server)
   local found = server:leaks()
   local keys = {}
   for _, key in ipairs(found.keys) do
-    if is_litter(key) then keys[#keys + 1] = key end
+    if not leftovers.may_stay(server, key) then keys[#keys + 1] = key end
   end
   return { keys = keys, channels = found.channels, clients = found.clients }
 end
@@ -86,8 +82,19 @@ function M.new(options)
     world.cli("PEXPIRE", key, ms or 30000)
   end
 
+  -- Waits until the key's time left has grown, `times` times (2).
+  function world.wait_renewed(key, times)
+    local last, rises = math.huge, 0
+    assert(process.wait_until(function()
+      local left = world.cli("PTTL", key)
+      if left > last then rises = rises + 1 end
+      last = left
+      return rises == (times or 2)
+    end, 20), "it is not renewed")
+  end
+
   function world.is_free(key)
-    return process.wait_until(function() return world.cli("EXISTS", key) == 0 end, 3)
+    return process.wait_until(function() return world.cli("EXISTS", key) == 0 end, 10)
   end
 
   function world.close()
@@ -100,7 +107,7 @@ function M.new(options)
         process.wait_until(function()
           found = litter(world.server)
           return is_clean(found)
-        end, 2)
+        end, 10)
       end
       world.server:stop()
     end
@@ -110,7 +117,8 @@ function M.new(options)
     local after = M.descriptors()
     assert(is_clean(found), ("left on the server: keys %q, channels %q, %d connections"):format(
       table.concat(found.keys, " "), table.concat(found.channels, " "), found.clients))
-    assert(after == world.before, ("%d descriptors were open before, %d after"):format(world.before, after))
+    assert(after == world.before, ("%d descriptors were open before, %d after"):format(world.before,
+      after))
   end
 
   return world

@@ -21,24 +21,21 @@ struct check_test {
 static struct check_test *check_first, **check_last = &check_first;
 static int check_failed;
 
-static inline void check_register(struct check_test *test)
-{
+static inline void check_register(struct check_test *test) {
     *check_last = test;
     check_last = &test->next;
 }
 
 #define TEST(test_name)                                                                            \
     static void test_name(void);                                                                   \
-    __attribute__((constructor)) static void test_name##_register(void)                            \
-    {                                                                                              \
+    __attribute__((constructor)) static void test_name##_register(void) {                          \
         static struct check_test test = {#test_name, test_name, NULL};                             \
         check_register(&test);                                                                     \
     }                                                                                              \
     static void test_name(void)
 
 __attribute__((format(printf, 3, 4))) static inline void check_fail(const char *file, int line,
-                                                                    const char *format, ...)
-{
+                                                                    const char *format, ...) {
     va_list arguments;
     printf("# %s:%d: ", file, line);
     va_start(arguments, format);
@@ -86,8 +83,7 @@ __attribute__((format(printf, 3, 4))) static inline void check_fail(const char *
                  #want);                                                                           \
     } while (0)
 
-static inline int check_run(const char *only)
-{
+static inline int check_run(const char *only) {
     int count = 0, failures = 0;
     for (const struct check_test *test = check_first; test; test = test->next) {
         if (only && !strstr(test->name, only)) continue;
@@ -102,8 +98,7 @@ static inline int check_run(const char *only)
 }
 
 #define CHECK_MAIN                                                                                 \
-    int main(int argc, char **argv)                                                                \
-    {                                                                                              \
+    int main(int argc, char **argv) {                                                              \
         return check_run(argc > 1 ? argv[1] : NULL);                                               \
     }
 

@@ -34,30 +34,28 @@ static const unsigned char DRIVE_ENTROPY[24] = {0, 1,  2,  3,  4,  5,  6,  7, 8,
 
 static char said_text[SAID_SIZE];
 
+static UNUSED bool is_text_of(const hf_program *program, const char *bytes, size_t size) {
+    hf_slice given = {bytes, size};
+    return hf_slice_equal(given, hf_slice_of(program->sha1)) ||
+           hf_slice_equal(given, hf_slice_of(program->source));
+}
+
 /* The name of the program with this hash or this text; NULL: none of ours. */
-static UNUSED const char *said_program(const char *bytes, size_t size)
-{
-    static const hf_program *(*const programs[])(hf_layout) = {
-        hf_program_acquire, hf_program_release, hf_program_leave, hf_program_force,
-        hf_program_extend,  hf_program_renew,   hf_program_info};
-    const hf_program *known[3 * sizeof programs / sizeof *programs + 3] = {
-        hf_program_complete(), hf_program_acquire_all(), hf_program_release_all()};
-    for (size_t i = 0; i + 3 < sizeof known / sizeof *known; i++)
-        known[i + 3] = programs[i / 3]((hf_layout)(i % 3));
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        hf_slice given = {bytes, size};
-        if (hf_slice_equal(given, hf_slice_of(known[i]->sha1))) return known[i]->name;
-        if (hf_slice_equal(given, hf_slice_of(known[i]->source))) return known[i]->name;
-        const hf_program *sharded = known[i]->sharded;
-        if (sharded && hf_slice_equal(given, hf_slice_of(sharded->sha1))) return sharded->name;
-        if (sharded && hf_slice_equal(given, hf_slice_of(sharded->source))) return sharded->name;
+static UNUSED const char *said_program(const char *bytes, size_t size) {
+    for (size_t i = 0; hf_kinds[i]; i++) {
+        for (int verb = 0; verb < HF_VERBS; verb++) {
+            const hf_program *program = hf_kind_program(hf_kinds[i], (hf_verb)verb);
+            if (!program) continue;
+            if (is_text_of(program, bytes, size)) return program->name;
+            const hf_program *sharded = program->sharded;
+            if (sharded && is_text_of(sharded, bytes, size)) return sharded->name;
+        }
     }
-    return NULL;
+    return is_text_of(hf_program_wait(), bytes, size) ? "wait" : NULL;
 }
 
 /* Reads "<mark><number>\r\n" at *at. */
-static UNUSED size_t said_number(const char **at, const char *end, char mark)
-{
+static UNUSED size_t said_number(const char **at, const char *end, char mark) {
     char *after;
     if (*at >= end || **at != mark) abort();
     size_t number = strtoul(*at + 1, &after, 10);
@@ -67,8 +65,7 @@ static UNUSED size_t said_number(const char **at, const char *end, char mark)
 }
 
 /* All that the session has to write, which counts as written. */
-static UNUSED const char *said(hf_session *session)
-{
+static UNUSED const char *said(hf_session *session) {
     hf_slice output = hf_session_output(session);
     const char *at = output.data, *end = at + output.size;
     char *out = said_text;
@@ -77,7 +74,7 @@ static UNUSED const char *said(hf_session *session)
         if (out > said_text) *out++ = '\n';
         for (size_t i = 0; i < count; i++) {
             size_t size = said_number(&at, end, '$');
-            if (at + size + 2 > end || at[size] != '\r') abort();
+            if (at + size + 2 > end || at[size] != '\r' || memchr(at, '\0', size)) abort();
             const char *program = i == 1 ? said_program(at, size) : NULL;
             hf_slice word = program ? hf_slice_of(program) : (hf_slice){at, size};
             if (out + word.size + 8 > said_text + SAID_SIZE) abort();
@@ -94,8 +91,7 @@ static UNUSED const char *said(hf_session *session)
 
 /* ---- one session ---- */
 
-static UNUSED void hear_bytes(hf_session *session, const char *bytes, size_t size, hf_time now)
-{
+static UNUSED void hear_bytes(hf_session *session, const char *bytes, size_t size, hf_time now) {
     char *exact; /* so that a sanitizer sees a read past the end */
     do exact = malloc(size);
     while (!exact); /* where one allocation fails, the next does not */
@@ -104,87 +100,80 @@ static UNUSED void hear_bytes(hf_session *session, const char *bytes, size_t siz
     free(exact);
 }
 
-static UNUSED void hear(hf_session *session, const char *text, hf_time now)
-{
+static UNUSED void hear(hf_session *session, const char *text, hf_time now) {
     hear_bytes(session, text, strlen(text), now);
 }
 
-static UNUSED void open_session(hf_session *session, hf_time now)
-{
+static UNUSED void open_session(hf_session *session, hf_time now) {
     hf_session_opening(session, now);
     hf_session_opened(session, now);
 }
 
 /* ---- one client ---- */
 
+#define RIG_NODES 8
+
 struct rig {
     hf_client client;
     hf_names names;
-    bool refusing;  /* connections are refused */
-    uint64_t opens; /* connections asked for */
+    bool refusing;               /* all connections are refused */
+    const char *down[RIG_NODES]; /* by node: why it cannot be reached; NULL: it can */
+    uint64_t opens;              /* connections asked for */
 };
 
-static UNUSED hf_client_config rig_config(void)
-{
+static UNUSED hf_client_config rig_config(void) {
     return (hf_client_config){
-        .session = DRIVE_CONFIG, .grant_lease = 2 * HF_SECOND, .keeper = HF_LINK_KEEPER};
+        .session = DRIVE_CONFIG, .grant_lease = 2 * HF_SECOND, .renewer = HF_LINK_RENEWER};
 }
 
-static UNUSED void rig_begin_with(struct rig *rig, const hf_client_config *config)
-{
+static UNUSED bool rig_begin_with(struct rig *rig, const hf_client_config *config) {
     rig->refusing = false;
     rig->opens = 0;
-    hf_client_init(&rig->client, config, DRIVE_ENTROPY);
+    memset(rig->down, 0, sizeof rig->down);
     while (!hf_names_make(&rig->names, hf_slice_of("k"))) continue; /* where one allocation fails */
+    return hf_client_init(&rig->client, config, DRIVE_ENTROPY);
 }
 
-static UNUSED void rig_begin(struct rig *rig)
-{
+static UNUSED void rig_begin(struct rig *rig) {
     hf_client_config config = rig_config();
     rig_begin_with(rig, &config);
 }
 
 /* Ends all operations and frees the client. */
-static UNUSED void rig_end(struct rig *rig, hf_time now)
-{
-    while (rig->client.ops)
-        hf_op_end(rig->client.ops, now);
+static UNUSED void rig_end(struct rig *rig, hf_time now) {
+    while (rig->client.ops) hf_op_end(rig->client.ops, now);
     hf_client_free(&rig->client);
     hf_names_free(&rig->names);
 }
 
-static UNUSED hf_session *link_of(struct rig *rig, hf_link link)
-{
+static UNUSED hf_session *link_of(struct rig *rig, hf_link link) {
     return &rig->client.first.links[link];
 }
 
-/* Does what the links want of a driver. */
-static UNUSED void rig_serve(struct rig *rig, hf_time now)
-{
-    for (int i = 0; i < HF_LINKS; i++) {
-        hf_session *session = &rig->client.first.links[i];
+/* Does what the links of all nodes want of a driver. */
+static UNUSED void rig_serve(struct rig *rig, hf_time now) {
+    for (size_t i = 0; i < hf_client_link_count(&rig->client); i++) {
+        hf_session *session = hf_client_link(&rig->client, i);
+        const char *down = i / HF_LINKS < RIG_NODES ? rig->down[i / HF_LINKS] : NULL;
+        if (rig->refusing) down = "refused";
         if (hf_session_wants(session, now) == HF_WANT_CLOSE)
             hf_session_closed(session, "not needed", now);
         if (hf_session_wants(session, now) != HF_WANT_OPEN) continue;
         rig->opens++;
         hf_session_opening(session, now);
-        if (rig->refusing)
-            hf_session_closed(session, "refused", now);
-        else
-            hf_session_opened(session, now);
+        if (down) hf_session_closed(session, down, now);
+        else hf_session_opened(session, now);
     }
 }
 
-static UNUSED void rig_tick(struct rig *rig, hf_time now)
-{
+static UNUSED void rig_tick(struct rig *rig, hf_time now) {
     hf_client_tick(&rig->client, now);
     rig_serve(rig, now);
 }
 
 /* Lets time pass until `until`, waking only when the client asks for it. Returns how often it was
  * woken. */
-static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until)
-{
+static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until) {
     int wakes = 0;
     rig_tick(rig, now);
     for (hf_time at; (at = hf_client_deadline(&rig->client)) <= until && wakes < 100000; wakes++) {
@@ -202,45 +191,44 @@ static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until)
 #define CHECK_SILENT(rig)                                                                          \
     do {                                                                                           \
         for (int check_link = 0; check_link < HF_LINKS; check_link++) {                            \
-            CHECK_STR(said(&(rig)->client.first.links[check_link]), "");                                 \
+            CHECK_STR(said(&(rig)->client.first.links[check_link]), "");                           \
         }                                                                                          \
     } while (0)
 
-static UNUSED hf_op_spec spec_of(struct rig *rig, hf_op_kind kind)
-{
+static UNUSED hf_op_spec spec_of(struct rig *rig, hf_op_kind kind) {
     return (hf_op_spec){.kind = kind,
+                        .lock_kind = &hf_kind_lock,
                         .names = kind == HF_OP_PING ? NULL : &rig->names,
+                        .caller = {"me", 2},
                         .owner = {"me", 2},
                         .lease = 30 * HF_SECOND,
                         .token_ttl_ms = 1000,
                         .renewed = true};
 }
 
-static UNUSED hf_op *begin(struct rig *rig, hf_op_kind kind, hf_time now)
-{
-    hf_op_spec spec = spec_of(rig, kind);
-    hf_op *op = hf_client_begin(&rig->client, &spec, now);
+static UNUSED hf_op *begin_spec(struct rig *rig, const hf_op_spec *spec, hf_time now) {
+    hf_op *op = hf_client_begin(&rig->client, spec, now);
     rig_serve(rig, now);
     return op;
 }
 
-static UNUSED hf_op *begin_acquire(struct rig *rig, hf_time wait, hf_time now)
-{
+static UNUSED hf_op *begin(struct rig *rig, hf_op_kind kind, hf_time now) {
+    hf_op_spec spec = spec_of(rig, kind);
+    return begin_spec(rig, &spec, now);
+}
+
+static UNUSED hf_op *begin_acquire(struct rig *rig, hf_time wait, hf_time now) {
     hf_op_spec spec = spec_of(rig, HF_OP_ACQUIRE);
     spec.wait = wait;
-    hf_op *op = hf_client_begin(&rig->client, &spec, now);
-    rig_serve(rig, now);
-    return op;
+    return begin_spec(rig, &spec, now);
 }
 
-static UNUSED hf_hold *hold_of(struct rig *rig)
-{
-    return hf_holds_find(&rig->client.holds, HF_LAYOUT_LOCK, hf_slice_of("k"), hf_slice_of("me"));
+static UNUSED hf_hold *hold_of(struct rig *rig) {
+    return hf_holds_find(&rig->client.holds, &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
 }
 
 /* The hold's state, -1: there is none. */
-static UNUSED int state_of(struct rig *rig)
-{
+static UNUSED int state_of(struct rig *rig) {
     const hf_hold *hold = hold_of(rig);
     return hold ? (int)hold->state : -1;
 }
@@ -250,7 +238,11 @@ static UNUSED int state_of(struct rig *rig)
     "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me 2000 "
 #define ASK_OF_K(from, shared, waiter)                                                             \
     "EVALSHA acquire " KEYS_OF_K from " " shared " 30000 1000 " waiter
-#define PLACE(wait) DRIVE_UUID ":" wait ":1000 me"
+#define MEMBER(wait) "1l" DRIVE_UUID ":" wait ":1000"
+
+/* A grant to a waiter that was told that it stands at PLACE, as busy() does. */
+#define PLACE "5"
+#define GRANT(wait, token) "1 grant l " wait " " PLACE " " token " 2000 k"
 
 #define LEAVE_OF_K(to, waiter) "EVALSHA leave " KEYS_OF_K to " " waiter " "
 
@@ -259,22 +251,20 @@ static UNUSED int state_of(struct rig *rig)
 #define TAKEN "*1\r\n:-2\r\n"
 
 /* The answer "somebody else has it". */
-static UNUSED const char *busy(int ttl_ms, int ahead, int foreign)
-{
+static UNUSED const char *busy(int ttl_ms, int ahead, int foreign) {
     static char text[64];
-    snprintf(text, sizeof text, "*4\r\n:0\r\n:%d\r\n:%d\r\n:%d\r\n", ttl_ms, ahead, foreign);
+    snprintf(text, sizeof text, "*5\r\n:0\r\n:%d\r\n:%d\r\n:%d\r\n$1\r\n" PLACE "\r\n", ttl_ms,
+             ahead, foreign);
     return text;
 }
 
-static UNUSED void hear_calls(struct rig *rig, const char *text, hf_time now)
-{
+static UNUSED void hear_calls(struct rig *rig, const char *text, hf_time now) {
     hear(link_of(rig, HF_LINK_CALLS), text, now);
     rig_serve(rig, now);
 }
 
 static UNUSED void hear_event(struct rig *rig, const char *kind, const char *channel,
-                              const char *text, hf_time now)
-{
+                              const char *text, hf_time now) {
     char bytes[2048];
     snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind),
              kind, strlen(channel), channel, strlen(text), text);
@@ -282,19 +272,16 @@ static UNUSED void hear_event(struct rig *rig, const char *kind, const char *cha
     rig_serve(rig, now);
 }
 
-static UNUSED void hear_message(struct rig *rig, const char *text, hf_time now)
-{
+static UNUSED void hear_message(struct rig *rig, const char *text, hf_time now) {
     hear_event(rig, "message", DRIVE_GRANTS, text, now);
 }
 
-static UNUSED void hear_subscribed(struct rig *rig, hf_time now)
-{
+static UNUSED void hear_subscribed(struct rig *rig, hf_time now) {
     hear_event(rig, "subscribe", DRIVE_GRANTS, "1", now);
 }
 
 /* The code of an operation that is done. */
-static UNUSED const char *outcome(const hf_op *op)
-{
+static UNUSED const char *outcome(const hf_op *op) {
     return op->done ? hf_code_name(op->failure.code) : "under way";
 }
 
@@ -302,20 +289,17 @@ static UNUSED const char *outcome(const hf_op *op)
 
 /* An acquire in the queue: it asked at `now`, was heard 2 ms later and is known to wait since then.
  */
-static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now)
-{
+static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now) {
     hf_op *op = begin_acquire(rig, wait, now);
     hear_calls(rig, busy(20000, 0, 0), now + HF_MS);
     hear_subscribed(rig, now + 2 * HF_MS);
     hear_calls(rig, busy(20000, 0, 0), now + 3 * HF_MS);
-    for (int link = 0; link < HF_LINKS; link++)
-        said(&rig->client.first.links[link]);
+    for (int link = 0; link < HF_LINKS; link++) said(&rig->client.first.links[link]);
     return op;
 }
 
 /* A held lock, with its acquire ended. */
-static UNUSED hf_hold *hold_lock(struct rig *rig, hf_time now)
-{
+static UNUSED hf_hold *hold_lock(struct rig *rig, hf_time now) {
     hf_op *op = begin_acquire(rig, 0, now);
     said(link_of(rig, HF_LINK_CALLS));
     hear(link_of(rig, HF_LINK_CALLS), "*2\r\n:1\r\n:77\r\n", now);

@@ -13,30 +13,25 @@ char *__wrap_strdup(const char *text);
 
 static unsigned long chosen, seen;
 
-static bool fails(void)
-{
+static bool fails(void) {
     seen++;
     return chosen != 0 && seen == chosen;
 }
 
-void memerr_fail(unsigned long nth)
-{
+void memerr_fail(unsigned long nth) {
     chosen = nth;
     seen = 0;
 }
 
-unsigned long memerr_count(void)
-{
+unsigned long memerr_count(void) {
     return seen;
 }
 
-bool memerr_failed(void)
-{
+bool memerr_failed(void) {
     return chosen != 0 && seen >= chosen;
 }
 
-long memerr_until_success(bool (*operation)(void *context), void *context, long limit)
-{
+long memerr_until_success(bool (*operation)(void *context), void *context, long limit) {
     for (long nth = 1; nth <= limit; nth++) {
         memerr_fail((unsigned long)nth);
         bool success = operation(context);
@@ -47,23 +42,19 @@ long memerr_until_success(bool (*operation)(void *context), void *context, long 
     return -1;
 }
 
-void *__wrap_malloc(size_t size)
-{
+void *__wrap_malloc(size_t size) {
     return fails() ? NULL : __real_malloc(size);
 }
 
-void *__wrap_calloc(size_t count, size_t size)
-{
+void *__wrap_calloc(size_t count, size_t size) {
     return fails() ? NULL : __real_calloc(count, size);
 }
 
-void *__wrap_realloc(void *old, size_t size)
-{
+void *__wrap_realloc(void *old, size_t size) {
     return fails() ? NULL : __real_realloc(old, size);
 }
 
-char *__wrap_strdup(const char *text)
-{
+char *__wrap_strdup(const char *text) {
     size_t size = strlen(text) + 1;
     char *copy = __wrap_malloc(size);
     return copy ? memcpy(copy, text, size) : NULL;

@@ -1,17 +1,15 @@
-#include "buffer.h"
+#include "base/buffer.h"
 
 #include <stdlib.h>
 
 #include "check.h"
 #include "memerr.h"
 
-static bool content_is(const hf_buffer *buffer, const char *want)
-{
+static bool content_is(const hf_buffer *buffer, const char *want) {
     return hf_slice_equal(hf_buffer_content(buffer), hf_slice_of(want));
 }
 
-TEST(empty_buffer_has_no_content)
-{
+TEST(empty_buffer_has_no_content) {
     hf_buffer buffer = {0};
     CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
     CHECK(hf_buffer_content(&buffer).data);
@@ -21,8 +19,7 @@ TEST(empty_buffer_has_no_content)
     hf_buffer_free(&buffer);
 }
 
-TEST(taken_from_the_front)
-{
+TEST(taken_from_the_front) {
     hf_buffer buffer = {0};
     CHECK(hf_buffer_append(&buffer, "abc", 3));
     CHECK(hf_buffer_append(&buffer, "def", 3));
@@ -37,8 +34,7 @@ TEST(taken_from_the_front)
     hf_buffer_free(&buffer);
 }
 
-TEST(cleared_and_freed_it_can_be_used_again)
-{
+TEST(cleared_and_freed_it_can_be_used_again) {
     hf_buffer buffer = {0};
     CHECK(hf_buffer_append(&buffer, "abc", 3));
     hf_buffer_clear(&buffer);
@@ -52,8 +48,7 @@ TEST(cleared_and_freed_it_can_be_used_again)
     hf_buffer_free(&buffer);
 }
 
-TEST(room_at_the_front_is_used_before_it_grows)
-{
+TEST(room_at_the_front_is_used_before_it_grows) {
     hf_buffer buffer = {0};
     char bytes[1024];
     memset(bytes, 'x', sizeof bytes);
@@ -69,8 +64,7 @@ TEST(room_at_the_front_is_used_before_it_grows)
 }
 
 /* Random appends and consumes against a plain array that only grows. */
-TEST(any_order_of_use_keeps_the_bytes)
-{
+TEST(any_order_of_use_keeps_the_bytes) {
     enum { MOST = 200000 };
     hf_buffer buffer = {0};
     char *model = malloc(MOST);
@@ -79,13 +73,12 @@ TEST(any_order_of_use_keeps_the_bytes)
     CHECK(model);
     while (end + 300 < MOST) {
         char piece[300];
-        size_t size = hf_jitter(&random, sizeof piece);
-        for (size_t i = 0; i < size; i++)
-            piece[i] = (char)hf_jitter(&random, 256);
+        size_t size = (size_t)hf_jitter(&random, sizeof piece);
+        for (size_t i = 0; i < size; i++) piece[i] = (char)hf_jitter(&random, 256);
         CHECK(hf_buffer_append(&buffer, piece, size));
         memcpy(model + end, piece, size);
         end += size;
-        size_t taken = hf_jitter(&random, hf_jitter(&random, 4) ? 310 : end - start + 1);
+        size_t taken = (size_t)hf_jitter(&random, hf_jitter(&random, 4) ? 310 : end - start + 1);
         if (taken > end - start) taken = end - start;
         hf_buffer_consume(&buffer, taken);
         start += taken;
@@ -95,8 +88,7 @@ TEST(any_order_of_use_keeps_the_bytes)
     hf_buffer_free(&buffer);
 }
 
-TEST(never_over_the_cap)
-{
+TEST(never_over_the_cap) {
     hf_buffer buffer = {0};
     char *bytes = calloc(1, HF_BUFFER_CAP);
     CHECK(bytes);
@@ -111,8 +103,7 @@ TEST(never_over_the_cap)
     free(bytes);
 }
 
-TEST(out_of_memory_leaves_the_content)
-{
+TEST(out_of_memory_leaves_the_content) {
     hf_buffer buffer = {0};
     char bytes[2000];
     memset(bytes, 'x', sizeof bytes);

@@ -5,8 +5,7 @@
 #include <hiredis/hiredis.h>
 #include <stdlib.h>
 
-static bool three_allocations(void *context)
-{
+static bool three_allocations(void *context) {
     char *a = malloc(8);
     char *b = a ? calloc(1, 8) : NULL;
     char *c = b ? strdup(context) : NULL;
@@ -17,14 +16,12 @@ static bool three_allocations(void *context)
     return success;
 }
 
-static bool never(void *context)
-{
+static bool never(void *context) {
     (void)context;
     return false;
 }
 
-static bool reads_a_reply(void *context)
-{
+static bool reads_a_reply(void *context) {
     void *reply = NULL;
     redisReader *reader = redisReaderCreate();
     (void)context;
@@ -36,28 +33,23 @@ static bool reads_a_reply(void *context)
     return success;
 }
 
-TEST(every_allocation_fails_once)
-{
+TEST(every_allocation_fails_once) {
     CHECK_EQ_INT(memerr_until_success(three_allocations, "text", 10), 3);
 }
 
-TEST(a_bound_ends_the_failures)
-{
+TEST(a_bound_ends_the_failures) {
     CHECK_EQ_INT(memerr_until_success(three_allocations, "text", 2), -1);
 }
 
-TEST(failure_without_a_failed_allocation_is_told)
-{
+TEST(failure_without_a_failed_allocation_is_told) {
     CHECK_EQ_INT(memerr_until_success(never, NULL, 10), -1);
 }
 
-TEST(allocations_of_hiredis_count)
-{
+TEST(allocations_of_hiredis_count) {
     CHECK(memerr_until_success(reads_a_reply, NULL, 100) > 1);
 }
 
-TEST(values_compare)
-{
+TEST(values_compare) {
     CHECK_EQ_INT(-1, -1);
     CHECK_EQ_U64(UINT64_MAX, UINT64_MAX);
     CHECK_STR("a", "a");

@@ -1,4 +1,6 @@
-#include "client_internal.h"
+#include "op/events.h"
+#include "op/operation.h"
+#include "op/renewer.h"
 
 #include "drive.h"
 
@@ -6,12 +8,11 @@ static struct rig rig;
 
 #define CALLS HF_LINK_CALLS
 #define EVENTS HF_LINK_EVENTS
-#define KEEPER HF_LINK_KEEPER
+#define RENEWER HF_LINK_RENEWER
 
 /* ---- a new client ---- */
 
-TEST(a_new_client_wants_nothing)
-{
+TEST(a_new_client_wants_nothing) {
     rig_begin(&rig);
     CHECK_STR(rig.client.uuid, DRIVE_UUID);
     CHECK_STR(rig.client.grants, DRIVE_GRANTS);
@@ -22,27 +23,47 @@ TEST(a_new_client_wants_nothing)
     rig_end(&rig, AT(0));
 }
 
-TEST(a_place_in_the_queue_says_whose_it_is)
-{
-    char text[HF_UUID_SIZE + 64 + HF_OWNER_MAX], owner[HF_OWNER_MAX];
+TEST(a_client_frees_what_it_has_observed) {
     rig_begin(&rig);
-    memset(owner, 'o', sizeof owner);
-    size_t size = hf_waiter_format(text, sizeof text, &rig.client, UINT64_MAX, UINT64_MAX,
-                                   (hf_slice){owner, sizeof owner});
-    CHECK(size <= sizeof text);
-    CHECK(memcmp(text, DRIVE_UUID ":18446744073709551615:18446744073709551615 ooo",
-                 HF_UUID_SIZE + 46) == 0);
-    rig_end(&rig, AT(0));
+    CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
+    hf_observe_all(&rig.client);
+    hold_lock(&rig, AT(0));
+    CHECK(rig.client.observer.first);
+    rig_end(&rig, AT(1));
+}
+
+TEST(a_place_in_the_queue_says_whose_it_is) {
+    static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
+    char text[HF_MEMBER_SIZE + 1], want[HF_MEMBER_SIZE + 1], owner[HF_OWNER_MAX + 1];
+    memset(owner, 'o', HF_OWNER_MAX);
+    owner[HF_OWNER_MAX] = '\0';
+    for (size_t i = 0; i < 3; i++) {
+        for (int shared = 0; shared < 2; shared++) {
+            rig_begin(&rig);
+            hf_hold *hold = hf_holds_add(&rig.client.holds, kinds[i], hf_slice_of("k"),
+                                         hf_slice_of("me"), hf_slice_of(owner));
+            hold->shared = shared;
+            size_t size = hf_client_member(text, &rig.client, hold, UINT64_MAX, UINT64_MAX);
+            CHECK(size < sizeof text);
+            text[size] = '\0';
+            snprintf(want, sizeof want, "1%c" DRIVE_UUID ":%llu:%llu%s%s", "lmg"[i],
+                     (unsigned long long)UINT64_MAX, (unsigned long long)UINT64_MAX,
+                     shared ? " " : "", shared ? owner : "");
+            CHECK_STR(text, want);
+            rig_end(&rig, AT(0));
+        }
+    }
 }
 
 /* ---- the events link ---- */
 
-TEST(a_quiet_events_link_is_asked_for_a_sign_of_life)
-{
+TEST(a_quiet_events_link_is_asked_for_a_sign_of_life) {
     rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
-    rig_sleep(&rig, AT(3), AT(5001));
+    rig_tick(&rig, AT(150)); /* it begins to listen to Redisson's releases */
+    said(events);
+    rig_sleep(&rig, AT(151), AT(5001));
     CHECK_SAID(&rig, EVENTS, "");
     rig_sleep(&rig, AT(5001), AT(5002));
     CHECK_SAID(&rig, EVENTS, "PING");
@@ -58,8 +79,7 @@ TEST(a_quiet_events_link_is_asked_for_a_sign_of_life)
     rig_end(&rig, AT(14000));
 }
 
-TEST(a_subscription_that_is_never_confirmed_is_given_up)
-{
+TEST(a_subscription_that_is_never_confirmed_is_given_up) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hear_calls(&rig, busy(900000, 0, 0), AT(1));
@@ -73,11 +93,10 @@ TEST(a_subscription_that_is_never_confirmed_is_given_up)
     rig_end(&rig, AT(10000));
 }
 
-TEST(after_a_grant_the_events_link_stays_for_a_moment)
-{
+TEST(after_a_grant_the_events_link_stays_for_a_moment) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hear_message(&rig, "grant 1 88 2000 0 2 mek", AT(100));
+    hear_message(&rig, GRANT("1", "88"), AT(100));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(100));
     rig_sleep(&rig, AT(100), AT(599));
@@ -88,8 +107,7 @@ TEST(after_a_grant_the_events_link_stays_for_a_moment)
     rig_end(&rig, AT(700));
 }
 
-TEST(after_a_wait_in_vain_the_events_link_is_closed)
-{
+TEST(after_a_wait_in_vain_the_events_link_is_closed) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -101,27 +119,24 @@ TEST(after_a_wait_in_vain_the_events_link_is_closed)
     rig_end(&rig, AT(1100));
 }
 
-static hf_op *wait_as(const char *owner, hf_time now)
-{
+static hf_op *wait_as(const char *owner, hf_time now) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.owner = hf_slice_of(owner);
+    spec.caller = hf_slice_of(owner);
     spec.wait = HF_NEVER;
-    hf_op *op = hf_client_begin(&rig.client, &spec, now);
-    rig_serve(&rig, now);
+    hf_op *op = begin_spec(&rig, &spec, now);
     hear_calls(&rig, busy(20000, 0, 0), now);
     return op;
 }
 
-TEST(two_waiters_hear_one_foreign_channel_once)
-{
+TEST(two_waiters_hear_one_foreign_channel_once) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
     said(link_of(&rig, CALLS));
     CHECK_EQ_INT(second->state, HF_ACQUIRE_WAITING);
-    hear_message(&rig, "turn 1 50", AT(20));
+    hear_message(&rig, "1 turn 1 50", AT(20));
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    hear_message(&rig, "turn 2 50", AT(21));
+    hear_message(&rig, "1 turn 2 50", AT(21));
     CHECK_SAID(&rig, EVENTS, "");
     CHECK(second->foreign && second->recheck_at <= AT(21)); /* it may have missed one */
     hf_op_end(first, AT(30));
@@ -131,55 +146,76 @@ TEST(two_waiters_hear_one_foreign_channel_once)
     rig_end(&rig, AT(1100));
 }
 
-TEST(each_grant_finds_its_waiter)
-{
+TEST(each_grant_finds_its_waiter) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
-    hear_message(&rig, "grant 2 90 2000 0 3 youk", AT(20));
+    hear_message(&rig, GRANT("2", "90"), AT(20));
     CHECK_OUTCOME(first, "under way");
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_U64(second->hold->token, 90);
-    hear_message(&rig, "grant 1 91 2000 0 2 mek", AT(30));
+    hear_message(&rig, GRANT("1", "91"), AT(30));
     CHECK_OUTCOME(first, "ok");
     rig_end(&rig, AT(1100));
 }
 
-TEST(a_record_makes_its_waiter_look)
-{
+TEST(a_waiter_that_is_told_so_looks_again) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    hear_message(&rig, "look 1", AT(20));
+    hear_message(&rig, "1 recheck 1", AT(20));
     CHECK_EQ_U64(op->recheck_at, AT(20));
     rig_end(&rig, AT(1100));
 }
 
-TEST(messages_that_make_no_sense_are_ignored)
-{
+/* The lease of the holder has been made shorter. */
+TEST(a_waiter_that_is_told_when_looks_then) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hear_message(&rig, "1 recheck 1 50", AT(20));
+    CHECK_EQ_U64(op->recheck_at, AT(71));
+    rig_end(&rig, AT(1100));
+}
+
+TEST(messages_that_make_no_sense_are_ignored) {
     static const char *const texts[] = {"",
-                                        "grant",
-                                        "grant ",
-                                        "grant 1",
-                                        "grant 1 ",
-                                        "grant x 1 0 2 mek",
-                                        "grant 9 88 2000 0 2",
-                                        "grant 9 88 2000 0 2 ",
-                                        "grant 9 88 2000 0 2 me",
-                                        "grant 9 88 2000 0 0 k",
-                                        "grant 9 88 2000 0 99999999999999999999999 mek",
-                                        "grant 9 88 2000 0 18446744073709551615 mek",
-                                        "grant 9 88 0 -1 mek",
-                                        "turn",
-                                        "turn ",
-                                        "turn 1",
-                                        "turn 9 50",
-                                        "turn 99999999999999999999 1",
-                                        "look",
-                                        "look ",
-                                        "look x",
-                                        "look 9",
-                                        "nonsense",
-                                        "GRANT 1 88 0 2 mek"};
+                                        "1",
+                                        "1 ",
+                                        "1 grant",
+                                        "1 grant ",
+                                        "1 grant l",
+                                        "1 grant l 9",
+                                        "1 grant l 9 5",
+                                        "1 grant l 9 5 88",
+                                        "1 grant l 9 5 88 2000",
+                                        "1 grant l 9 5 88 2000 ",
+                                        "1 grant x 9 5 88 2000 k",
+                                        "1 grant lock 9 5 88 2000 k",
+                                        "1 grant  9 5 88 2000 k",
+                                        "1 grant l x 5 88 2000 k",
+                                        "1 grant l -1 5 88 2000 k",
+                                        "1 grant l 9 5 x 2000 k",
+                                        "1 grant l 9 5 88 x k",
+                                        "1 GRANT l 9 5 88 2000 k",
+                                        "2 grant l 1 5 88 2000 k", /* another format */
+                                        "11 grant l 1 5 88 2000 k",
+                                        "grant l 1 5 88 2000 k",
+                                        "grant 1 88 2000 0 2 mek",
+                                        "1 turn",
+                                        "1 turn ",
+                                        "1 turn 1",
+                                        "1 turn 9 50",
+                                        "1 turn 1 x",
+                                        "2 turn 1 50",
+                                        "turn 1 50",
+                                        "1 turn 99999999999999999999 1",
+                                        "1 recheck",
+                                        "1 recheck ",
+                                        "1 recheck x",
+                                        "1 recheck 9",
+                                        "2 recheck 1",
+                                        "recheck 1",
+                                        "1 look 1",
+                                        "nonsense"};
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -196,132 +232,103 @@ TEST(messages_that_make_no_sense_are_ignored)
 
 /* ---- grants for waits that have ended ---- */
 
-#define COROUTINE DRIVE_UUID ":5"
+/* What makes the server forget the grant of this wait, which has an owner of its own. */
+#define STRAY_LEAVE(kind, wait)                                                                    \
+    "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} " DRIVE_UUID        \
+    ":" wait " 2000 0 1" kind DRIVE_UUID ":" wait ":0 "
 
-TEST(a_stray_grant_is_passed_on)
-{
+/* A client that hears grants, because somebody waits. */
+static void listen_to_grants(void) {
     rig_begin(&rig);
     wait_as("you", AT(0));
     hear_subscribed(&rig, AT(1));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, "grant 77 88 2000 0 38 " COROUTINE "k", AT(10));
-    rig_tick(&rig, AT(10));
-    CHECK_SAID(&rig, KEEPER,
-               "EVALSHA leave 4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} " COROUTINE
-               " 2000 0 " DRIVE_UUID ":77:0 " COROUTINE " ");
-    hear_message(&rig, "grant 77 88 2000 0 38 " COROUTINE "k", AT(11)); /* once is enough */
-    rig_tick(&rig, AT(11));
-    CHECK_SAID(&rig, KEEPER, "");
-    hear(link_of(&rig, KEEPER), ":1\r\n", AT(12));
-    CHECK_EQ_INT(rig.client.holds.count, 1);
-    rig_end(&rig, AT(1100));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
 }
 
-/* By now another of its processes may have the lock. */
-TEST(a_stray_grant_of_a_shared_owner_is_left_alone)
-{
-    static const char *const owners[] = {"2 me", "38 " DRIVE_UUID "!5", ("36 " DRIVE_UUID),
-                                         "38 10010203-0405-8607-8809-0a0b0c0d0e0f:5"};
-    for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
-        char text[128];
-        rig_begin(&rig);
-        wait_as("you", AT(0));
-        hear_subscribed(&rig, AT(1));
-        snprintf(text, sizeof text, "grant 77 88 2000 0 %sk", owners[i]);
-        hear_message(&rig, text, AT(10));
+TEST(a_stray_grant_is_passed_on) {
+    static const struct {
+        const char *text, *leave;
+    } cases[] = {{"1 grant l 77 5 88 2000 k", "EVALSHA leave " STRAY_LEAVE("l", "77")},
+                 {"1 grant m 77 5 88 2000 k", "EVALSHA mutex_leave " STRAY_LEAVE("m", "77")},
+                 {"1 grant g 77 5 88 2000 k", "EVALSHA leave " STRAY_LEAVE("g", "77")},
+                 {"1 grant l 99999999999999999999 5 88 2000 k",
+                  "EVALSHA leave " STRAY_LEAVE("l", "18446744073709551615")}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        listen_to_grants();
+        hear_message(&rig, cases[i].text, AT(10));
         rig_tick(&rig, AT(10));
-        CHECK_SAID(&rig, KEEPER, "");
+        CHECK_SAID(&rig, RENEWER, cases[i].leave);
+        hear(link_of(&rig, RENEWER), ":1\r\n", AT(12));
         CHECK_EQ_INT(rig.client.holds.count, 1);
         rig_end(&rig, AT(1100));
     }
 }
 
-TEST(a_stray_grant_of_a_lock_that_was_lost_is_passed_on)
-{
-    rig_begin(&rig);
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_hold_ref(hold);
-    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-    wait_as("you", AT(0));
-    hear_subscribed(&rig, AT(1));
-    hear_message(&rig, "grant 77 88 2000 0 2 mek", AT(10));
+/* The leave of one may pass the lock on to the other, whose wait has ended, too. */
+TEST(two_stray_grants_are_both_passed_on) {
+    listen_to_grants();
+    hear_message(&rig, "1 grant l 77 5 88 2000 k", AT(10));
     rig_tick(&rig, AT(10));
-    CHECK_SAID(&rig, KEEPER, "EVALSHA leave " KEYS_OF_K "0 " DRIVE_UUID ":77:0 me ");
-    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
-    rig_end(&rig, AT(1100));
-    hf_hold_unref(hold);
-}
-
-/* The release has handed it to an old wait of its own owner. */
-TEST(a_stray_grant_that_comes_before_the_answer_to_the_release)
-{
-    rig_begin(&rig);
-    wait_as("you", AT(0));
-    hear_subscribed(&rig, AT(1));
-    hear_calls(&rig, busy(20000, 0, 0), AT(1));
-    hf_hold *hold = hold_lock(&rig, AT(2));
-    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(3));
-    said(link_of(&rig, CALLS));
-    hear_message(&rig, "grant 77 88 2000 0 2 mek", AT(10));
-    rig_tick(&rig, AT(10));
-    CHECK_SAID(&rig, CALLS, "");
-    hear_calls(&rig, ":1\r\n", AT(11));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
+    hear_message(&rig, "1 grant l 78 6 89 2000 k", AT(11));
     rig_tick(&rig, AT(11));
-    CHECK_EQ_INT(hold->state, HF_HOLD_LEAVING);
-    CHECK_SAID(&rig, CALLS, "EVALSHA leave " KEYS_OF_K "0 " DRIVE_UUID ":77:1000 me ");
-    hear_calls(&rig, ":1\r\n", AT(12));
-    CHECK(!hold_of(&rig));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "78"));
+    hear_message(&rig, "1 grant l 78 6 89 2000 k", AT(12)); /* heard twice */
+    rig_tick(&rig, AT(12));
+    CHECK_SAID(&rig, RENEWER, "");
+    hear(link_of(&rig, RENEWER), ":1\r\n:1\r\n", AT(13));
+    CHECK_EQ_INT(rig.client.holds.count, 1);
     rig_end(&rig, AT(1100));
 }
 
-/* By another way than its message the waiter has already learnt of its grant. */
-TEST(a_late_grant_does_not_take_a_held_lock_away)
-{
-    static const hf_layout layouts[] = {HF_LAYOUT_LOCK, HF_LAYOUT_GUARD, HF_LAYOUT_MUTEX};
-    for (size_t i = 0; i < 3; i++) {
-        rig_begin(&rig);
-        wait_as("you", AT(0));
-        hear_subscribed(&rig, AT(1));
-        hear_calls(&rig, busy(20000, 0, 0), AT(1));
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.layout = layouts[i];
-        hf_op *op = hf_client_begin(&rig.client, &spec, AT(5));
-        hear_calls(&rig, ACQUIRED, AT(6));
-        CHECK_OUTCOME(op, "ok");
-        hear_message(&rig,
-                     layouts[i] == HF_LAYOUT_MUTEX ? "grant 77 88 2000 1 2 mek"
-                                                   : "grant 77 88 2000 0 2 mek",
-                     AT(10));
+/* What is there under the number of the grant knows what to do, unless it was lost. */
+TEST(a_stray_grant_with_the_number_of_a_hold) {
+    static const struct {
+        hf_hold_state state;
+        bool passed_on;
+    } cases[] = {{HF_HOLD_HELD, false},
+                 {HF_HOLD_RELEASING, false},
+                 {HF_HOLD_CLEANING_UP, false},
+                 {HF_HOLD_LOST, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        listen_to_grants();
+        hf_hold *hold = hold_lock(&rig, AT(2));
+        hold->state = cases[i].state;
+        hold->in_flight = cases[i].state != HF_HOLD_LOST;
+        CHECK_EQ_U64(hold->number, 2);
+        hear_message(&rig, GRANT("2", "88"), AT(10));
         rig_tick(&rig, AT(10));
-        CHECK_SAID(&rig, KEEPER, "");
-        CHECK(hf_hold_is_valid(op->hold, AT(10)));
+        CHECK_EQ_INT(hold->state, cases[i].state);
+        CHECK_EQ_INT(rig.client.holds.count, cases[i].passed_on ? 3 : 2);
+        CHECK_SAID(&rig, RENEWER, cases[i].passed_on ? "EVALSHA leave " STRAY_LEAVE("l", "2") : "");
         rig_end(&rig, AT(1100));
     }
 }
 
-TEST(a_stray_grant_with_an_owner_that_cannot_be_ours_is_ignored)
-{
-    static char text[1200];
-    for (int size = HF_OWNER_MAX; size < 1000; size += 37) {
-        rig_begin(&rig);
-        wait_as("you", AT(0));
-        hear_subscribed(&rig, AT(1));
-        int head = snprintf(text, sizeof text, "grant 18446744073709551615 88 2000 0 %d ", size);
-        memset(text + head, 'o', (size_t)size);
-        memcpy(text + head, COROUTINE, strlen(COROUTINE));
-        strcpy(text + head + size, "key");
-        hear_message(&rig, text, AT(10));
+/* It was granted to an earlier wait of this caller, which had another owner on the server. */
+TEST(a_stray_grant_does_not_touch_a_newer_hold_of_its_caller) {
+    static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        listen_to_grants();
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.lock_kind = kinds[i];
+        spec.owner = (hf_slice){"", 0};
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(5));
+        hear_calls(&rig, ACQUIRED, AT(6));
+        CHECK_OUTCOME(op, "ok");
+        hear_message(&rig, GRANT("77", "88"), AT(10));
         rig_tick(&rig, AT(10));
-        CHECK_EQ_INT(rig.client.holds.count, size <= HF_OWNER_MAX ? 2 : 1);
+        CHECK_SAID(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
+        CHECK(hf_hold_is_valid(op->hold, AT(10)) && !op->hold->in_flight);
+        hear(link_of(&rig, RENEWER), ":1\r\n", AT(11));
+        CHECK(hf_hold_is_valid(op->hold, AT(11)));
         rig_end(&rig, AT(1100));
     }
 }
 
 /* ---- losses ---- */
 
-TEST(notice_marks_what_has_ended_and_nothing_else)
-{
+TEST(notice_marks_what_has_ended_and_nothing_else) {
     rig_begin(&rig);
     hf_hold *renewed =
         hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not somebody renews it */
@@ -329,19 +336,20 @@ TEST(notice_marks_what_has_ended_and_nothing_else)
     for (int i = 0; i < 20; i++) {
         char key[16];
         snprintf(key, sizeof key, "%d", i);
-        hf_hold *hold = holds[i] =
-            hf_holds_add(&rig.client.holds, HF_LAYOUT_LOCK, hf_slice_of(key), hf_slice_of("me"));
+        hf_hold *hold = holds[i] = hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of(key),
+                                                hf_slice_of("me"), hf_slice_of("me"));
         hold->state = HF_HOLD_HELD;
+        hold->count = 1;
         hold->valid_until = AT(10000 + 100 * i);
         hf_holds_wake_at(&rig.client.holds, hold, hold->valid_until);
     }
     hf_client_notice(&rig.client, AT(9999));
-    CHECK_EQ_U64(rig.client.holds.news, 0);
+    CHECK_EQ_U64(rig.client.holds.losses, 0);
     hf_client_notice(&rig.client, AT(10950));
     for (int i = 0; i < 20; i++)
         CHECK_EQ_INT(holds[i]->state, i < 10 ? HF_HOLD_LOST : HF_HOLD_HELD);
     CHECK_EQ_INT(renewed->state, HF_HOLD_HELD);
-    CHECK_EQ_U64(rig.client.holds.news, 10);
+    CHECK_EQ_U64(rig.client.holds.losses, 10);
     CHECK_EQ_U64(rig.client.stats.losses, 10);
     CHECK_SILENT(&rig);
     rig_end(&rig, AT(11000));
@@ -349,8 +357,7 @@ TEST(notice_marks_what_has_ended_and_nothing_else)
 
 /* ---- closing ---- */
 
-TEST(closing_lets_go_of_everything)
-{
+TEST(closing_lets_go_of_everything) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_op *waiting = wait_as("you", AT(1));
@@ -359,8 +366,7 @@ TEST(closing_lets_go_of_everything)
     hf_op *asking = begin_acquire(&rig, 0, AT(3));
     hf_op *blocked = begin(&rig, HF_OP_CHECK, AT(3));
     hf_op *ping = begin(&rig, HF_OP_PING, AT(3));
-    for (int link = 0; link < HF_LINKS; link++)
-        said(&rig.client.first.links[link]);
+    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
     CHECK(blocked->blocked);
     hf_client_close(&rig.client, AT(4));
     CHECK_OUTCOME(waiting, "closed");
@@ -371,9 +377,9 @@ TEST(closing_lets_go_of_everything)
     CHECK_EQ_INT(rig.client.first.waiting, 0);
     rig_tick(&rig, AT(4));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
-    CHECK(strstr(said(link_of(&rig, CALLS)), DRIVE_UUID ":1:1000 you"));
-    CHECK_SAID(&rig, KEEPER, LEAVE_OF_K("0", ""));
-    hear(link_of(&rig, KEEPER), ":1\r\n", AT(5));
+    CHECK(strstr(said(link_of(&rig, CALLS)), MEMBER("2")));
+    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(5));
     hear(link_of(&rig, CALLS), "*2\r\n:1\r\n:0\r\n:1\r\n+PONG\r\n:0\r\n:0\r\n", AT(5));
     rig_tick(&rig, AT(5));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -381,16 +387,16 @@ TEST(closing_lets_go_of_everything)
     rig_end(&rig, AT(6));
 }
 
-TEST(closing_many_holds_keeps_them_in_order)
-{
+TEST(closing_many_holds_keeps_them_in_order) {
     rig_begin(&rig);
     for (int i = 0; i < 500; i++) {
         char key[16];
         snprintf(key, sizeof key, "%d", i);
-        hf_hold *hold =
-            hf_holds_add(&rig.client.holds, HF_LAYOUT_LOCK, hf_slice_of(key), hf_slice_of("me"));
+        hf_hold *hold = hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of(key),
+                                     hf_slice_of("me"), hf_slice_of("me"));
         hold->state = i % 7 ? HF_HOLD_HELD : HF_HOLD_LOST;
-        hold->busy = i % 5 == 0;
+        hold->count = 1;
+        hold->in_flight = i % 5 == 0;
         hold->valid_until = AT(i * 37 % 500);
         hf_holds_wake_at(&rig.client.holds, hold, i % 7 ? AT(i * 31 % 400) : HF_NEVER);
     }
@@ -400,22 +406,21 @@ TEST(closing_many_holds_keeps_them_in_order)
         const hf_hold *hold = rig.client.holds.heap[i],
                       *parent = rig.client.holds.heap[i ? (i - 1) / 2 : 0];
         CHECK(parent->wake_at <= hold->wake_at);
-        CHECK(hold->state == HF_HOLD_LEAVING || hold->state == HF_HOLD_LOST);
+        CHECK(hold->state == HF_HOLD_CLEANING_UP || hold->state == HF_HOLD_LOST);
         last = hf_time_max(last, hold->wake_at);
     }
     CHECK_EQ_U64(last, HF_NEVER);
     rig_end(&rig, AT(6));
 }
 
-TEST(freed_in_the_middle_of_everything)
-{
+TEST(freed_in_the_middle_of_everything) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000)); /* a renewal under way */
-    hf_hold *left =
-        hf_holds_add(&rig.client.holds, HF_LAYOUT_LOCK, hf_slice_of("other"), hf_slice_of("me"));
-    left->in_order = true;
-    hf_keeper_leave(&rig.client, left, AT(10000));
+    hf_hold *left = hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of("other"),
+                                 hf_slice_of("me"), hf_slice_of("me"));
+    left->same_connection = true;
+    hf_renewer_clean_up(&rig.client, left, AT(10000));
     rig_tick(&rig, AT(10000)); /* a leaving too */
     hf_session_closed(link_of(&rig, CALLS), "reset",
                       AT(10001)); /* which waits for a connection now */
@@ -424,8 +429,31 @@ TEST(freed_in_the_middle_of_everything)
     rig_end(&rig, AT(10004));
 }
 
-TEST(an_interrupt_is_for_acquires)
-{
+TEST(acquires_that_failed_are_counted_by_code) {
+    static const struct {
+        hf_op_kind kind;
+        const char *reply;
+        hf_code code;
+        uint64_t counted;
+    } cases[] = {{HF_OP_ACQUIRE, "*5\r\n:0\r\n:20\r\n:0\r\n:0\r\n$0\r\n\r\n", HF_BUSY, 1},
+                 {HF_OP_ACQUIRE, "*1\r\n:-3\r\n", HF_CONFLICT, 1},
+                 {HF_OP_ACQUIRE, "-NOPERM no\r\n", HF_DENIED, 1},
+                 {HF_OP_ACQUIRE, NULL, HF_INTERRUPTED, 1}, /* abandoned */
+                 {HF_OP_ACQUIRE, ACQUIRED, HF_OK, 0},
+                 {HF_OP_FORCE, "-NOPERM no\r\n", HF_DENIED, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin(&rig, cases[i].kind, AT(0));
+        if (cases[i].reply) hear_calls(&rig, cases[i].reply, AT(1));
+        hf_op_end(op, AT(2));
+        hf_stats stats = hf_client_stats(&rig.client);
+        for (int code = 0; code < HF_CODES; code++)
+            CHECK_EQ_U64(stats.failures[code], code == (int)cases[i].code ? cases[i].counted : 0);
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(an_interrupt_is_for_acquires) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -435,13 +463,11 @@ TEST(an_interrupt_is_for_acquires)
     rig_end(&rig, AT(3));
 }
 
-TEST(operations_end_in_any_order)
-{
+TEST(operations_end_in_any_order) {
     for (int first = 0; first < 3; first++) {
         rig_begin(&rig);
         hf_op *ops[3];
-        for (int i = 0; i < 3; i++)
-            ops[i] = begin(&rig, HF_OP_PING, AT(0));
+        for (int i = 0; i < 3; i++) ops[i] = begin(&rig, HF_OP_PING, AT(0));
         hf_op_end(ops[first], AT(1));
         hf_op *more = begin(&rig, HF_OP_TTL, AT(2));
         hf_op_end(ops[(first + 1) % 3], AT(3));
@@ -467,13 +493,11 @@ static const hf_names *both_keys[KEYS];
 static hf_time clock_now;
 static char owner_names[OWNERS][16];
 
-static int chance(int below)
-{
+static int chance(int below) {
     return (int)hf_jitter(&luck, (uint64_t)below);
 }
 
-static void random_begin(void)
-{
+static void random_begin(void) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE,     HF_OP_ACQUIRE, HF_OP_ACQUIRE,
                                        HF_OP_RELEASE,     HF_OP_RELEASE, HF_OP_EXTEND,
                                        HF_OP_CHECK,       HF_OP_FORCE,   HF_OP_ACQUIRE_ALL,
@@ -484,71 +508,67 @@ static void random_begin(void)
     bool several = kind == HF_OP_ACQUIRE_ALL || kind == HF_OP_RELEASE_ALL;
     hf_op_spec spec = {.kind = kind,
                        .names = several || kind == HF_OP_PING ? NULL : &key_names[chance(KEYS)],
-                       .all = both_keys,
-                       .all_count = KEYS,
-                       .owner = hf_slice_of(owner_names[chance(OWNERS)]),
+                       .batch = both_keys,
+                       .batch_count = KEYS,
+                       .caller = hf_slice_of(owner_names[chance(OWNERS)]),
                        .lease = leases[chance(4)],
                        .wait = waits[chance(4)],
+                       .lock_kind = &hf_kind_lock,
                        .token_ttl_ms = (uint64_t)chance(2) * 1000,
                        .renewed = chance(2),
                        .shared = chance(4) == 0,
-                       .keep = HF_SECOND};
-    if (kind == HF_OP_COMPLETE)
-        spec.layout = HF_LAYOUT_GUARD;
-    else if (!several && chance(4) == 0)
-        spec.layout = (hf_layout)(1 + chance(2));
+                       .keep = (hf_time)chance(3) * HF_SECOND};
+    if (kind == HF_OP_COMPLETE) spec.lock_kind = &hf_kind_guard;
+    else if (!several && chance(4) == 0) spec.lock_kind = hf_kinds[1 + chance(2)];
     hf_client_begin(&rig.client, &spec, clock_now);
 }
 
-static hf_op *random_op(void)
-{
+static hf_op *random_op(void) {
     int count = 0;
-    for (hf_op *op = rig.client.ops; op; op = op->next)
-        count++;
+    for (hf_op *op = rig.client.ops; op; op = op->next) count++;
     if (count == 0) return NULL;
     hf_op *op = rig.client.ops;
-    for (int i = chance(count); i > 0; i--)
-        op = op->next;
+    for (int i = chance(count); i > 0; i--) op = op->next;
     return op;
 }
 
 /* An answer that the program may give. */
-static const char *likely_answer(const hf_program *program)
-{
+static const char *likely_answer(const hf_program *program) {
     static const char *const acquired[] = {ACQUIRED,
-                                           ACQUIRED,
+                                           "*5\r\n:1\r\n:5\r\n:0\r\n:0\r\n:25\r\n",
                                            "*2\r\n:1\r\n:0\r\n",
-                                           "*4\r\n:0\r\n:20\r\n:0\r\n:0\r\n",
-                                           "*4\r\n:0\r\n:30000\r\n:2\r\n:0\r\n",
-                                           "*4\r\n:0\r\n:30000\r\n:0\r\n:1\r\n",
+                                           "*5\r\n:0\r\n:20\r\n:0\r\n:0\r\n$1\r\n5\r\n",
+                                           "*5\r\n:0\r\n:30000\r\n:2\r\n:0\r\n$1\r\n5\r\n",
+                                           "*5\r\n:0\r\n:30000\r\n:0\r\n:1\r\n$1\r\n6\r\n",
                                            "*2\r\n:2\r\n:2\r\n",
                                            GONE};
     static const char *const all[] = {"*3\r\n:1\r\n:5\r\n:6\r\n", "*3\r\n:1\r\n:5\r\n:6\r\n",
                                       "*3\r\n:0\r\n:1\r\n:100\r\n", "*2\r\n:-1\r\n:2\r\n"};
-    static const char *const released[] = {":1\r\n", ":2\r\n", ":-1\r\n"};
+    static const char *const released[] = {":1\r\n", ":2\r\n", ":-1\r\n", ":3\r\n"};
     static const char *const released_all[] = {"*2\r\n:1\r\n:1\r\n", "*2\r\n:2\r\n:1\r\n",
                                                "*2\r\n:-1\r\n:-2\r\n"};
     static const char *const renewed[] = {"*2\r\n:1\r\n:1\r\n", "*2\r\n:1\r\n:1\r\n",
                                           "*2\r\n:-1\r\n:1\r\n"};
-    static const char *const kept[] = {":1\r\n", ":1\r\n", ":1\r\n", ":-1\r\n", ":-2\r\n"};
+    static const char *const kept[] = {":1\r\n",  ":1\r\n",  ":1\r\n",
+                                       ":-1\r\n", ":-2\r\n", ":3\r\n"};
     if (!program) return "+PONG\r\n";
     if (strstr(program->name, "acquire_all")) return all[chance(4)];
     if (strstr(program->name, "acquire") || strstr(program->name, "begin"))
         return acquired[chance(8)];
     if (strstr(program->name, "release_all")) return released_all[chance(3)];
-    if (strstr(program->name, "release")) return released[chance(3)];
+    if (strstr(program->name, "release")) return released[chance(4)];
     if (strstr(program->name, "renew")) return renewed[chance(3)];
-    return kept[chance(5)];
+    return kept[chance(6)];
 }
 
-static const char *unlikely_answer(void)
-{
+static const char *unlikely_answer(void) {
     static const char *const answers[] = {":0\r\n",
                                           "*1\r\n:-3\r\n",
                                           "*2\r\n:2\r\n:1\r\n",
                                           "*2\r\n:2\r\n:3\r\n",
-                                          "*4\r\n:0\r\n:-1\r\n:0\r\n:1\r\n",
+                                          "*5\r\n:0\r\n:-1\r\n:0\r\n:1\r\n$1\r\n7\r\n",
                                           TAKEN,
+                                          "*1\r\n:-4\r\n",
                                           "*2\r\n:3\r\n$1\r\nr\r\n",
                                           "*1\r\n:4\r\n",
                                           "$-1\r\n",
@@ -564,52 +584,45 @@ static const char *unlikely_answer(void)
     return answers[chance(sizeof answers / sizeof *answers)];
 }
 
-static void random_answer(hf_session *session)
-{
-    if (session->first_slot == session->next_slot) return;
+static void random_answer(hf_session *session) {
+    if (session->first_reply == session->next_reply) return;
     const hf_request *request =
-        session->replies[session->first_slot & (session->replies_capacity - 1)];
+        session->replies[session->first_reply & (session->replies_capacity - 1)];
     bool likely = request && chance(8) > 0;
     hear(session, likely ? likely_answer(request->program) : unlikely_answer(), clock_now);
 }
 
-static void random_event(void)
-{
+static void random_event(void) {
     char text[128];
     hf_session *events = link_of(&rig, EVENTS);
     if (events->state != HF_SESSION_READY) return;
     int wait = chance(6), key = chance(KEYS);
-    switch (chance(6)) {
-    case 0:
-        hear_subscribed(&rig, clock_now);
-        return;
-    case 1:
-        snprintf(text, sizeof text, "turn %d %d", wait, chance(100));
+    switch (chance(8)) {
+    case 6: snprintf(text, sizeof text, "1 wish 0%d", wait); break;
+    case 7:
+        snprintf(text, sizeof text, "1 grant %c 0%d %d %d-%d 2000 %s", "lm"[chance(2)], wait,
+                 chance(3) ? 5 : 6, chance(3), chance(20), key ? "y" : "x");
         break;
-    case 2:
-        snprintf(text, sizeof text, "look %d", wait);
-        break;
-    case 3:
-        hear(events, "-NOPERM\r\n", clock_now);
-        return;
+    case 0: hear_subscribed(&rig, clock_now); return;
+    case 1: snprintf(text, sizeof text, "1 turn %d %d", wait, chance(100)); break;
+    case 2: snprintf(text, sizeof text, "1 recheck %d", wait); break;
+    case 3: hear(events, "-NOPERM\r\n", clock_now); return;
     case 4:
         hear_event(&rig, "psubscribe",
                    key ? "redisson_lock__channel:{y}" : "redisson_lock__channel:{x}", "2",
                    clock_now);
         return;
     default:
-        snprintf(text, sizeof text, "grant %d %d 2000 %d 2 o%d%s", wait, chance(3), chance(2),
-                 chance(OWNERS), key ? "y" : "x");
+        snprintf(text, sizeof text, "1 grant %c %d %d %d 2000 %s", "lmg"[chance(3)], wait,
+                 chance(3) ? 5 : 6, chance(3), key ? "y" : "x");
     }
     hear_message(&rig, text, clock_now);
 }
 
-static void random_step(void)
-{
+static void random_step(void) {
     hf_op *op = random_op();
     int count = 0;
-    for (hf_op *other = rig.client.ops; other; other = other->next)
-        count++;
+    for (hf_op *other = rig.client.ops; other; other = other->next) count++;
     switch (chance(18)) {
     case 0:
     case 1:
@@ -629,30 +642,19 @@ static void random_step(void)
         if (chance(8) == 0)
             hf_session_closed(&rig.client.first.links[chance(HF_LINKS)], "reset", clock_now);
         break;
-    case 6:
-        rig.refusing = chance(10) == 0;
-        break;
-    case 7:
-        random_event();
-        break;
-    case 8:
-        clock_now += (hf_time)chance(20) * HF_MS;
-        break;
+    case 6: rig.refusing = chance(10) == 0; break;
+    case 7: random_event(); break;
+    case 8: clock_now += (hf_time)chance(20) * HF_MS; break;
     case 9:
         if (chance(4) == 0) clock_now += (hf_time)chance(4000) * HF_MS;
         break;
-    case 10:
-        hf_client_notice(&rig.client, clock_now);
-        break;
-    default:
-        random_answer(&rig.client.first.links[chance(2) ? CALLS : KEEPER]);
-        break;
+    case 10: hf_client_notice(&rig.client, clock_now); break;
+    default: random_answer(&rig.client.first.links[chance(2) ? CALLS : RENEWER]); break;
     }
 }
 
-static const char *broken_rule(void)
-{
-    size_t waiting = 0;
+static const char *broken_rule(void) {
+    size_t waiting = rig.client.kept_count;
     for (const hf_op *op = rig.client.ops; op; op = op->next) {
         waiting += op->events;
         if (op->done && op->events) return "a done operation listens";
@@ -667,11 +669,12 @@ static const char *broken_rule(void)
         hf_time noticed_by = hf_time_max(hold->valid_until, clock_now);
         if (hold->state == HF_HOLD_HELD && hold->wake_at > noticed_by)
             return "a loss would be noticed late";
-        if (hold->state == HF_HOLD_HELD && hold->count <= hold->base) return "held but not counted";
+        if (hold->state == HF_HOLD_HELD && hold->count <= hold->others)
+            return "held but not counted";
         bool hidden =
-            hold->state == HF_HOLD_LEAVING && !hold->busy && hold->wake_at > hold->valid_until;
+            hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight && hold->wake_at > noticed_by;
         if (hidden) return "the keeper would never come to it";
-        bool forgotten = hold->state == HF_HOLD_HELD && hold->renewed && !hold->busy &&
+        bool forgotten = hold->state == HF_HOLD_HELD && hold->renewed && !hold->in_flight &&
                          hold->wake_at >= hold->valid_until && hold->failures == 0;
         if (forgotten) return "it would never be renewed";
     }
@@ -679,8 +682,7 @@ static const char *broken_rule(void)
 }
 
 /* The clock must move on: a driver sleeps until the deadline. */
-static bool is_spinning(void)
-{
+static bool is_spinning(void) {
     for (int i = 0; i < 50; i++) {
         rig_tick(&rig, clock_now);
         if (hf_client_deadline(&rig.client) > clock_now) return false;
@@ -689,20 +691,17 @@ static bool is_spinning(void)
 }
 
 /* From here on every question is answered; then no operation may stay. */
-static bool all_end(void)
-{
+static bool all_end(void) {
     rig.refusing = false;
-    for (hf_op *op = rig.client.ops; op; op = op->next)
-        hf_op_interrupt(op, clock_now);
+    for (hf_op *op = rig.client.ops; op; op = op->next) hf_op_interrupt(op, clock_now);
     for (int i = 0; i < 2000; i++) {
         bool any = false;
-        for (const hf_op *op = rig.client.ops; op; op = op->next)
-            any = any || !op->done;
+        for (const hf_op *op = rig.client.ops; op; op = op->next) any = any || !op->done;
         if (!any) return true;
         rig_tick(&rig, clock_now);
-        for (int link = CALLS; link < HF_LINKS; link += KEEPER - CALLS) {
+        for (int link = CALLS; link < HF_LINKS; link += RENEWER - CALLS) {
             hf_session *session = &rig.client.first.links[link];
-            if (session->first_slot < session->next_slot) hear(session, ":1\r\n", clock_now);
+            if (session->first_reply < session->next_reply) hear(session, ":1\r\n", clock_now);
         }
         clock_now = hf_time_max(
             clock_now, hf_time_min(hf_client_deadline(&rig.client), clock_now + 20 * HF_MS));
@@ -710,11 +709,10 @@ static bool all_end(void)
     return false;
 }
 
-static const char *play(uint64_t seed, bool own_keeper)
-{
+static const char *play(uint64_t seed, bool own_renewer) {
     const char *broken = NULL;
     hf_client_config config = rig_config();
-    config.keeper = own_keeper ? KEEPER : CALLS;
+    config.renewer = own_renewer ? RENEWER : CALLS;
     luck = seed * 0x9e3779b97f4a7c15ull | 1;
     clock_now = AT(0);
     rig_begin_with(&rig, &config);
@@ -722,8 +720,7 @@ static const char *play(uint64_t seed, bool own_keeper)
         if (!hf_names_make(&key_names[i], hf_slice_of(i ? "y" : "x"))) abort();
         both_keys[i] = &key_names[i];
     }
-    for (int i = 0; i < OWNERS; i++)
-        snprintf(owner_names[i], sizeof owner_names[i], "o%d", i);
+    for (int i = 0; i < OWNERS; i++) snprintf(owner_names[i], sizeof owner_names[i], "o%d", i);
     for (int i = 0; i < 400 && !broken; i++) {
         random_step();
         if (is_spinning()) broken = "the deadline does not move on";
@@ -733,13 +730,11 @@ static const char *play(uint64_t seed, bool own_keeper)
     if (!broken && chance(2)) hf_client_close(&rig.client, clock_now);
     if (!broken) broken = rig.client.closed ? NULL : broken_rule();
     rig_end(&rig, clock_now);
-    for (int i = 0; i < KEYS; i++)
-        hf_names_free(&key_names[i]);
+    for (int i = 0; i < KEYS; i++) hf_names_free(&key_names[i]);
     return broken;
 }
 
-TEST(any_order_of_events)
-{
+TEST(any_order_of_events) {
     for (uint64_t seed = 1; seed <= 3000; seed++) {
         const char *broken = play(seed, seed % 2);
         CHECK_OR(!broken, "seed %d: %s", (int)seed, broken);
@@ -747,8 +742,7 @@ TEST(any_order_of_events)
 }
 
 /* The same with allocations that fail now and then. */
-TEST(any_order_of_events_short_of_memory)
-{
+TEST(any_order_of_events_short_of_memory) {
     for (uint64_t seed = 1; seed <= 300; seed++) {
         hf_client_config config = rig_config();
         luck = seed * 0x9e3779b97f4a7c15ull | 1;
@@ -761,10 +755,8 @@ TEST(any_order_of_events_short_of_memory)
         for (int i = 0; i < 200; i++) {
             int kind = chance(3);
             memerr_fail(kind == 0 ? (unsigned long)chance(6) + 1 : 0);
-            if (kind == 0 && chance(2))
-                random_begin();
-            else
-                hf_client_tick(&rig.client, clock_now);
+            if (kind == 0 && chance(2)) random_begin();
+            else hf_client_tick(&rig.client, clock_now);
             memerr_fail(0);
             random_step();
             rig_serve(&rig, clock_now);
@@ -774,9 +766,152 @@ TEST(any_order_of_events_short_of_memory)
         }
         CHECK_OR(all_end(), "seed %d: an operation never ends", (int)seed);
         rig_end(&rig, clock_now);
-        for (int i = 0; i < KEYS; i++)
-            hf_names_free(&key_names[i]);
+        for (int i = 0; i < KEYS; i++) hf_names_free(&key_names[i]);
     }
+}
+
+TEST(the_load_counts_holds_by_their_states) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_load load = hf_client_load(&rig.client);
+    CHECK_EQ_INT(load.held, 1);
+    CHECK_EQ_INT(load.renewed, 1);
+    CHECK_EQ_INT(load.to_do, 0);
+    begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_EQ_INT(hold->state, HF_HOLD_RELEASING);
+    load = hf_client_load(&rig.client);
+    CHECK_EQ_INT(load.held, 1);
+    CHECK_EQ_INT(load.renewed, 0);
+    CHECK_EQ_INT(load.operations, 1);
+    rig_end(&rig, AT(2));
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    load = hf_client_load(&rig.client);
+    CHECK_EQ_INT(load.holds, 1);
+    CHECK_EQ_INT(load.held, 0);
+    CHECK_EQ_INT(load.renewed, 0);
+    rig_end(&rig, AT(2));
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
+    load = hf_client_load(&rig.client);
+    CHECK_EQ_INT(load.held, 0);
+    CHECK_EQ_INT(load.to_do, 1);
+    rig_end(&rig, AT(2));
+}
+
+TEST(only_links_that_last_are_reconnected) {
+    rig_begin(&rig);
+    hf_traffic traffic = hf_client_traffic(&rig.client);
+    CHECK_EQ_U64(traffic.reconnects, 0);
+    CHECK_EQ_U64(traffic.connections, 0);
+    wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    hf_session_closed(link_of(&rig, HF_LINK_EVENTS), "gone", AT(10));
+    rig_sleep(&rig, AT(10), AT(1000));
+    CHECK(link_of(&rig, HF_LINK_EVENTS)->opens > 1);
+    traffic = hf_client_traffic(&rig.client);
+    CHECK_EQ_U64(traffic.reconnects, 0);
+    hf_session_closed(link_of(&rig, HF_LINK_CALLS), "gone", AT(1000));
+    begin(&rig, HF_OP_PING, AT(1500));
+    CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 2);
+    traffic = hf_client_traffic(&rig.client);
+    CHECK_EQ_U64(traffic.reconnects, 1);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(without_random_bytes_there_are_still_random_numbers) {
+    static const unsigned char zeros[24];
+    hf_client_config config = rig_config();
+    CHECK(hf_client_init(&rig.client, &config, zeros));
+    CHECK(rig.client.random != 0);
+    hf_client_free(&rig.client);
+}
+
+TEST(who_serves_the_callers_gives_up_an_events_link_that_does_not_open) {
+    rig_begin(&rig);
+    begin_acquire(&rig, 60 * HF_SECOND, AT(0));
+    hear(link_of(&rig, CALLS), busy(20000, 0, 0), AT(1));
+    hf_session *events = link_of(&rig, EVENTS);
+    hf_session_opening(events, AT(1));
+    hf_client_tick_calls(&rig.client, AT(1000));
+    CHECK_EQ_INT(hf_session_wants(events, AT(1000)), HF_WANT_NOTHING);
+    hf_client_tick_calls(&rig.client, AT(1001));
+    CHECK_EQ_INT(hf_session_wants(events, AT(1001)), HF_WANT_CLOSE);
+    rig_end(&rig, AT(1002));
+}
+
+TEST(without_memory_for_its_nodes_there_is_no_client) {
+    static const hf_server servers[] = {{.host = "a", .port = 1, .label = "a:1"},
+                                        {.host = "b", .port = 2, .label = "b:2"},
+                                        {.host = "c", .port = 3, .label = "c:3"}};
+    static const hf_shard shards[3] = {{NULL, 1}, {NULL, 1}, {NULL, 1}};
+    static const hf_mode modes[] = {HF_MODE_SHARDS, HF_MODE_CLUSTER, HF_MODE_SENTINEL,
+                                    HF_MODE_QUORUM};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        bool failed = true;
+        for (unsigned long nth = 1; failed && nth < 100; nth++) {
+            hf_client_config config = rig_config();
+            config.mode = modes[i];
+            config.servers = servers;
+            config.shards = shards;
+            config.server_count = 3;
+            memerr_fail(nth);
+            bool made = hf_client_init(&rig.client, &config, DRIVE_ENTROPY);
+            failed = memerr_failed();
+            memerr_fail(0);
+            CHECK(made == !failed);
+            hf_client_free(&rig.client);
+        }
+        CHECK(!failed);
+    }
+}
+
+TEST(what_fails_for_memory_says_so) {
+    static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool failed = true;
+        int told = 0;
+        for (unsigned long nth = 2; failed && nth < 50; nth++) { /* the first is the operation */
+            rig_begin(&rig);
+            open_session(link_of(&rig, CALLS), AT(0));
+            hf_op_spec spec = spec_of(&rig, kinds[i]);
+            memerr_fail(nth);
+            hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+            failed = memerr_failed();
+            memerr_fail(0);
+            CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
+            told += failed;
+            rig_end(&rig, AT(1));
+        }
+        CHECK(!failed && told > 0);
+    }
+}
+
+static int invalidations;
+static hf_link invalidated;
+
+static void note_invalidated(hf_node *node, hf_link link, hf_time now) {
+    (void)node, (void)now;
+    invalidations++;
+    invalidated = link;
+}
+
+TEST(a_lost_events_link_makes_the_map_doubtful_while_somebody_waits) {
+    rig_begin(&rig);
+    hf_topology topology = *rig.client.topology;
+    topology.invalidate = note_invalidated;
+    rig.client.topology = &topology;
+    invalidations = 0;
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
+    CHECK_EQ_INT(invalidations, 1);
+    CHECK_EQ_INT(invalidated, HF_LINK_CALLS);
+    rig_serve(&rig, AT(11));
+    hf_op_end(op, AT(12));
+    hf_session_closed(link_of(&rig, EVENTS), "reset", AT(13));
+    CHECK_EQ_INT(invalidations, 1);
+    rig_end(&rig, AT(14));
 }
 
 CHECK_MAIN

@@ -1,16 +1,18 @@
-#include "cluster.h"
+#include "link/cluster.h"
 
-#include "client_internal.h"
 #include "drive.h"
+#include "link/slots.h"
+#include "op/events.h"
+#include "op/operation.h"
+#include "op/renewer.h"
 
 /* Key k is in slot 7629, which a serves in HALVES, and b in ALL_OF_B. */
 
 static struct rig rig;
-static bool refusing[8]; /* by the place of the node */
 
 #define CALLS HF_LINK_CALLS
 #define EVENTS HF_LINK_EVENTS
-#define KEEPER HF_LINK_KEEPER
+#define RENEWER HF_LINK_RENEWER
 
 #define QUERY "CLUSTER SLOTS"
 #define FIRST_QUERY "PUBSUB SHARDNUMSUB 0\n" QUERY
@@ -29,87 +31,48 @@ static bool refusing[8]; /* by the place of the node */
 static const hf_server SERVERS[] = {{.host = "a", .port = 1, .label = "a:1"},
                                     {.host = "b", .port = 2, .label = "b:2"}};
 
-static hf_session *at(size_t node, hf_link link)
-{
+static hf_session *at(size_t node, hf_link link) {
     return &rig.client.nodes[node]->links[link];
 }
 
-static void serve(hf_time now)
-{
-    for (size_t i = 0; i < hf_client_link_count(&rig.client); i++) {
-        hf_session *session = hf_client_link(&rig.client, i);
-        if (hf_session_wants(session, now) == HF_WANT_CLOSE)
-            hf_session_closed(session, "not needed", now);
-        if (hf_session_wants(session, now) != HF_WANT_OPEN) continue;
-        rig.opens++;
-        hf_session_opening(session, now);
-        if (refusing[i / HF_LINKS])
-            hf_session_closed(session, "refused", now);
-        else
-            hf_session_opened(session, now);
-    }
-}
-
-static void tick(hf_time now)
-{
-    hf_client_tick(&rig.client, now);
-    serve(now);
-}
-
-/* As rig_sleep, for all nodes. */
-static int sleep_until(hf_time now, hf_time until)
-{
-    int wakes = 0;
-    tick(now);
-    for (hf_time next; (next = hf_client_deadline(&rig.client)) <= until && wakes < 100000; wakes++) {
-        now = hf_time_max(now, next);
-        tick(now);
-    }
-    tick(until);
-    return wakes;
-}
-
-static bool cluster_begin(void)
-{
+static bool cluster_begin(void) {
     hf_client_config config = rig_config();
     config.mode = HF_MODE_CLUSTER;
     config.servers = SERVERS;
     config.server_count = 2;
-    memset(refusing, 0, sizeof refusing);
-    rig.opens = 0;
-    while (!hf_names_make(&rig.names, hf_slice_of("k"))) continue; /* where one allocation fails */
-    return hf_client_init(&rig.client, &config, DRIVE_ENTROPY);
+    return rig_begin_with(&rig, &config);
 }
 
-static hf_op *acquire(hf_time wait, hf_time now)
-{
+static hf_op *acquire(hf_time wait, hf_time now) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = wait;
-    hf_op *op = hf_client_begin(&rig.client, &spec, now);
-    serve(now);
+    hf_op *op = begin_spec(&rig, &spec, now);
     return op;
 }
 
-static void hears(size_t node, hf_link link, const char *text, hf_time now)
-{
+static void hears(size_t node, hf_link link, const char *text, hf_time now) {
     hear(at(node, link), text, now);
-    serve(now);
+    rig_serve(&rig, now);
 }
 
-static void hears_event(size_t node, const char *kind, const char *text, hf_time now)
-{
+static void hears_event(size_t node, const char *kind, const char *text, hf_time now) {
     char bytes[512];
-    snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind), kind,
-             strlen(DRIVE_GRANTS), DRIVE_GRANTS, strlen(text), text);
+    snprintf(bytes, sizeof bytes, "*3\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(kind),
+             kind, strlen(DRIVE_GRANTS), DRIVE_GRANTS, strlen(text), text);
     hears(node, EVENTS, bytes, now);
 }
 
-/* A client that has read HALVES, and has acquired and released k. */
-static void cluster_known(hf_time now)
-{
+/* The first operation of a new client, which needs the map for it. */
+static hf_op *first_acquire(hf_time now) {
     if (!cluster_begin()) abort();
     hf_op *op = acquire(0, now);
-    tick(now);
+    rig_tick(&rig, now);
+    return op;
+}
+
+/* A client that has read HALVES, and has acquired and released k. */
+static void cluster_known(hf_time now) {
+    hf_op *op = first_acquire(now);
     said(at(0, CALLS));
     hears(0, CALLS, KNOWN HALVES, now);
     said(at(0, CALLS));
@@ -126,11 +89,8 @@ static void cluster_known(hf_time now)
 
 /* ---- the map ---- */
 
-TEST(a_command_waits_for_the_map)
-{
-    CHECK(cluster_begin());
-    hf_op *op = acquire(0, AT(0));
-    tick(AT(0));
+TEST(a_command_waits_for_the_map) {
+    hf_op *op = first_acquire(AT(0));
     CHECK_SAYS(0, CALLS, FIRST_QUERY);
     CHECK_SAYS(1, CALLS, "");
     hears(0, CALLS, KNOWN HALVES, AT(1));
@@ -139,15 +99,12 @@ TEST(a_command_waits_for_the_map)
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, AT(1 + 29698)); /* from the sending */
     CHECK_EQ_U64(rig.client.stats.redirects, 0);
-    CHECK_EQ_U64(hf_cluster_deadline(rig.client.cluster), HF_NEVER);
+    CHECK_EQ_U64(rig.client.topology->deadline(&rig.client, HF_LINK_CALLS), HF_NEVER);
     rig_end(&rig, AT(3));
 }
 
-TEST(a_server_without_sharded_channels_gets_the_plain_programs)
-{
-    CHECK(cluster_begin());
-    hf_op *op = acquire(0, AT(0));
-    tick(AT(0));
+TEST(a_server_without_sharded_channels_gets_the_plain_programs) {
+    hf_op *op = first_acquire(AT(0));
     said(at(0, CALLS));
     hears(0, CALLS, UNKNOWN ALL_OF_B, AT(1));
     CHECK_SAYS(1, CALLS, "EVALSHA acquire " KEYS_OF_K "0 0 30000 1000 ");
@@ -155,25 +112,21 @@ TEST(a_server_without_sharded_channels_gets_the_plain_programs)
     rig_end(&rig, AT(3));
 }
 
-TEST(silent_nodes_are_given_up_one_after_the_other)
-{
+TEST(silent_nodes_are_given_up_one_after_the_other) {
     CHECK(cluster_begin());
     hf_op *op = acquire(0, AT(0));
-    sleep_until(AT(0), AT(1999));
+    rig_sleep(&rig, AT(0), AT(1999));
     CHECK(!op->done);
-    sleep_until(AT(1999), AT(2000));
+    rig_sleep(&rig, AT(1999), AT(2000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "a:1: no reply in time, b:2: no reply in time"));
     CHECK(!hold_of(&rig));
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_silent_node_delays_the_map_by_the_connect_timeout)
-{
-    CHECK(cluster_begin());
-    hf_op *op = acquire(0, AT(0));
-    tick(AT(0));
-    sleep_until(AT(0), AT(1000));
+TEST(a_silent_node_delays_the_map_by_the_connect_timeout) {
+    hf_op *op = first_acquire(AT(0));
+    rig_sleep(&rig, AT(0), AT(1000));
     CHECK_SAYS(1, CALLS, FIRST_QUERY);
     hears(1, CALLS, KNOWN ALL_OF_B, AT(1001));
     CHECK_SAYS(1, CALLS, ASKED);
@@ -182,12 +135,11 @@ TEST(a_silent_node_delays_the_map_by_the_connect_timeout)
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_next_node_is_asked_when_one_refuses)
-{
+TEST(the_next_node_is_asked_when_one_refuses) {
     CHECK(cluster_begin());
-    refusing[0] = true;
+    rig.down[0] = "refused";
     hf_op *op = acquire(0, AT(0));
-    tick(AT(0));
+    rig_tick(&rig, AT(0));
     CHECK_SAYS(1, CALLS, FIRST_QUERY);
     hears(1, CALLS, KNOWN ALL_OF_C, AT(1));
     CHECK_EQ_INT(rig.client.node_count, 3);
@@ -197,12 +149,12 @@ TEST(the_next_node_is_asked_when_one_refuses)
     rig_end(&rig, AT(2));
 }
 
-TEST(a_map_of_nodes_that_are_all_new)
-{
-    CHECK(cluster_begin());
-    acquire(0, AT(0));
-    tick(AT(0));
-    hears(0, CALLS, KNOWN "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4) RANGE(7630, 16383, "e", 5), AT(1));
+TEST(a_map_of_nodes_that_are_all_new) {
+    first_acquire(AT(0));
+    hears(0, CALLS,
+          KNOWN "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4)
+              RANGE(7630, 16383, "e", 5),
+          AT(1));
     CHECK_EQ_INT(rig.client.node_count, 5);
     for (size_t i = 2; i < 5; i++) CHECK(rig.client.nodes[i]->serves);
     CHECK_SAYS(3, CALLS, ASKED);
@@ -210,12 +162,11 @@ TEST(a_map_of_nodes_that_are_all_new)
     rig_end(&rig, AT(2));
 }
 
-TEST(when_all_refuse_each_is_named)
-{
+TEST(when_all_refuse_each_is_named) {
     CHECK(cluster_begin());
-    refusing[0] = refusing[1] = true;
+    rig.down[0] = rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
-    tick(AT(0));
+    rig_tick(&rig, AT(0));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "a:1: refused, b:2: refused"));
     CHECK_EQ_INT(rig.opens, 2);
@@ -224,26 +175,23 @@ TEST(when_all_refuse_each_is_named)
     rig_end(&rig, AT(1));
 }
 
-TEST(a_node_that_denies_counts_more_than_one_that_is_not_there)
-{
+TEST(a_node_that_denies_counts_more_than_one_that_is_not_there) {
     CHECK(cluster_begin());
-    refusing[1] = true;
+    rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
-    tick(AT(0));
+    rig_tick(&rig, AT(0));
     hears(0, CALLS, "-ERR x\r\n-NOPERM no\r\n", AT(1));
-    tick(AT(1));
+    rig_tick(&rig, AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK(strstr(op->failure.text, "a:1: NOPERM no, b:2: refused"));
     rig_end(&rig, AT(2));
 }
 
-TEST(a_map_that_is_none_is_an_error_of_the_server)
-{
-    static const char *const replies[] = {"*0\r\n", ":1\r\n", "*1\r\n:5\r\n", "-ERR no cluster\r\n"};
+TEST(a_map_that_is_none_is_an_error_of_the_server) {
+    static const char *const replies[] = {"*0\r\n", ":1\r\n", "*1\r\n:5\r\n",
+                                          "-ERR no cluster\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        CHECK(cluster_begin());
-        hf_op *op = acquire(0, AT(0));
-        tick(AT(0));
+        hf_op *op = first_acquire(AT(0));
         hears(0, CALLS, UNKNOWN, AT(1));
         hears(0, CALLS, replies[i], AT(1));
         hears(1, CALLS, UNKNOWN, AT(1));
@@ -253,24 +201,20 @@ TEST(a_map_that_is_none_is_an_error_of_the_server)
     }
 }
 
-TEST(a_slot_that_nobody_serves_is_waited_for)
-{
-    CHECK(cluster_begin());
-    hf_op *op = acquire(0, AT(0));
-    tick(AT(0));
+TEST(a_slot_that_nobody_serves_is_waited_for) {
+    hf_op *op = first_acquire(AT(0));
     said(at(0, CALLS));
     hears(0, CALLS, KNOWN "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
     CHECK(!op->done);
-    CHECK(sleep_until(AT(1), AT(200)) < 20);
+    CHECK(rig_sleep(&rig, AT(1), AT(200)) < 20);
     CHECK_SAYS(0, CALLS, QUERY);
     hears(0, CALLS, HALVES, AT(201));
-    sleep_until(AT(201), AT(300));
+    rig_sleep(&rig, AT(201), AT(300));
     CHECK_SAYS(0, CALLS, ASKED);
     rig_end(&rig, AT(300));
 }
 
-TEST(braces_that_are_no_tag_are_refused)
-{
+TEST(braces_that_are_no_tag_are_refused) {
     CHECK(cluster_begin());
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("a{b")));
@@ -286,8 +230,7 @@ TEST(braces_that_are_no_tag_are_refused)
 
 /* ---- redirects ---- */
 
-TEST(moved_is_followed_at_once_and_remembered)
-{
+TEST(moved_is_followed_at_once_and_remembered) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     CHECK_SAYS(0, CALLS, ASKED);
@@ -305,8 +248,7 @@ TEST(moved_is_followed_at_once_and_remembered)
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_map_is_read_again_after_moved_but_not_too_often)
-{
+TEST(the_map_is_read_again_after_moved_but_not_too_often) {
     cluster_known(AT(0));
     for (int i = 0; i < 10; i++) {
         hf_op *op = acquire(0, AT(1000));
@@ -321,15 +263,14 @@ TEST(the_map_is_read_again_after_moved_but_not_too_often)
         hears(0, CALLS, ":1\r\n", AT(1000));
         hf_op_end(op, AT(1000));
     }
-    tick(AT(1000));
+    rig_tick(&rig, AT(1000));
     CHECK_SAYS(0, CALLS, QUERY);
     hears(0, CALLS, HALVES, AT(1001));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     rig_end(&rig, AT(1002));
 }
 
-TEST(ask_is_for_one_command)
-{
+TEST(ask_is_for_one_command) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     said(at(0, CALLS));
@@ -345,48 +286,46 @@ TEST(ask_is_for_one_command)
     hf_op_end(op, AT(1003));
     hf_op_spec spec = spec_of(&rig, HF_OP_CHECK);
     hf_client_begin(&rig.client, &spec, AT(1003));
-    CHECK(strncmp(said(at(0, CALLS)), "EVALSHA sharded_extend", 22) == 0);
+    CHECK(strncmp(said(at(0, CALLS)), "EVALSHA extend", 14) == 0);
     rig_end(&rig, AT(1004));
 }
 
-TEST(nodes_that_point_at_each_other_do_not_spin)
-{
+TEST(nodes_that_point_at_each_other_do_not_spin) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
     for (int ms = 1000; ms < 4100 && !op->done; ms++) {
         for (size_t node = 0; node < 2; node++) {
-            const char *text = said(at(node, CALLS)), *query = strstr(text, QUERY), *ask = strstr(text, "acquire");
+            const char *text = said(at(node, CALLS)), *query = strstr(text, QUERY),
+                       *ask = strstr(text, "acquire");
             bool query_first = query && (!ask || query < ask), query_last = query && !query_first;
             if (query_first) hears(node, CALLS, HALVES, AT(ms));
             if (ask) hears(node, CALLS, node ? "-MOVED 7629 a:1\r\n" : MOVED_TO_B, AT(ms));
             if (query_last) hears(node, CALLS, HALVES, AT(ms));
             asked += ask != NULL;
         }
-        tick(AT(ms));
+        rig_tick(&rig, AT(ms));
     }
     CHECK_OUTCOME(op, "unreachable");
     CHECK(asked > 10 && asked < 1500);
     rig_end(&rig, AT(4100));
 }
 
-TEST(moved_to_nowhere_waits_for_the_map)
-{
+TEST(moved_to_nowhere_waits_for_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     said(at(0, CALLS));
     hears(0, CALLS, "-MOVED 7629 ?:2\r\n", AT(1001));
-    tick(AT(1001));
+    rig_tick(&rig, AT(1001));
     CHECK_SAYS(0, CALLS, QUERY);
     hears(0, CALLS, ALL_OF_B, AT(1002));
-    sleep_until(AT(1002), AT(1100));
+    rig_sleep(&rig, AT(1002), AT(1100));
     CHECK_SAYS(1, CALLS, ASKED);
     CHECK(!op->done);
     rig_end(&rig, AT(1100));
 }
 
-TEST(try_again_is_tried_again_until_the_deadline)
-{
+TEST(try_again_is_tried_again_until_the_deadline) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
@@ -395,7 +334,7 @@ TEST(try_again_is_tried_again_until_the_deadline)
             asked++;
             hears(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms));
         }
-        tick(AT(ms));
+        rig_tick(&rig, AT(ms));
     }
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "TRYAGAIN wait"));
@@ -404,37 +343,46 @@ TEST(try_again_is_tried_again_until_the_deadline)
     rig_end(&rig, AT(4100));
 }
 
-TEST(cluster_down_also_asks_for_the_map)
-{
+TEST(cluster_down_also_asks_for_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     said(at(0, CALLS));
     hears(0, CALLS, "-CLUSTERDOWN down\r\n", AT(1001));
-    tick(AT(1001));
+    rig_tick(&rig, AT(1001));
     CHECK_SAYS(0, CALLS, QUERY);
     hears(0, CALLS, ALL_OF_B, AT(1002));
-    sleep_until(AT(1002), AT(1050));
+    rig_sleep(&rig, AT(1002), AT(1050));
     CHECK_SAYS(1, CALLS, ASKED);
     CHECK(!op->done);
     rig_end(&rig, AT(1100));
 }
 
-/* ---- nodes that are gone ---- */
-
-static void lose(size_t node, hf_time now)
-{
-    refusing[node] = true;
-    for (int link = 0; link < HF_LINKS; link++) hf_session_closed(at(node, (hf_link)link), "gone", now);
-    serve(now);
+TEST(a_map_is_asked_for_a_while_after_the_last_one) {
+    for (int ms = 10; ms < 60; ms += 5) {
+        cluster_known(AT(0));
+        acquire(0, AT(ms));
+        hears(0, CALLS, "-MOVED 7629 a:1\r\n", AT(ms));
+        hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
+        CHECK(next > AT(100) && next < AT(150));
+        rig_end(&rig, AT(ms));
+    }
 }
 
-TEST(another_node_has_taken_over)
-{
+/* ---- nodes that are gone ---- */
+
+static void lose(size_t node, hf_time now) {
+    rig.down[node] = "refused";
+    for (int link = 0; link < HF_LINKS; link++)
+        hf_session_closed(at(node, (hf_link)link), "gone", now);
+    rig_serve(&rig, now);
+}
+
+TEST(another_node_has_taken_over) {
     cluster_known(AT(0));
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
     CHECK(!op->done);
-    tick(AT(2000));
+    rig_tick(&rig, AT(2000));
     CHECK_SAYS(1, CALLS, QUERY);
     hears(1, CALLS, ALL_OF_B, AT(2001));
     CHECK_SAYS(1, CALLS, ASKED);
@@ -443,12 +391,11 @@ TEST(another_node_has_taken_over)
     rig_end(&rig, AT(2003));
 }
 
-TEST(nobody_has_taken_over_yet)
-{
+TEST(nobody_has_taken_over_yet) {
     cluster_known(AT(0));
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
-    tick(AT(2000));
+    rig_tick(&rig, AT(2000));
     said(at(1, CALLS));
     hears(1, CALLS, HALVES, AT(2001));
     CHECK_OUTCOME(op, "unreachable");
@@ -457,18 +404,17 @@ TEST(nobody_has_taken_over_yet)
     rig_end(&rig, AT(2002));
 }
 
-TEST(an_unanswered_command_goes_to_the_node_that_takes_over)
-{
+TEST(an_unanswered_command_goes_to_the_node_that_takes_over) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     said(at(0, CALLS));
     lose(0, AT(1001));
     CHECK(!op->done);
-    tick(AT(1001));
+    rig_tick(&rig, AT(1001));
     CHECK_SAYS(1, CALLS, QUERY);
     hears(1, CALLS, HALVES, AT(1002));
     CHECK(!op->done); /* its outcome is unknown: it is worth waiting for */
-    CHECK(sleep_until(AT(1002), AT(1400)) < 40);
+    CHECK(rig_sleep(&rig, AT(1002), AT(1400)) < 40);
     CHECK(strstr(said(at(1, CALLS)), QUERY));
     hears(1, CALLS, ALL_OF_B, AT(1401));
     CHECK_SAYS(1, CALLS, ASKED);
@@ -476,45 +422,42 @@ TEST(an_unanswered_command_goes_to_the_node_that_takes_over)
     rig_end(&rig, AT(1402));
 }
 
-TEST(a_renewal_goes_to_the_node_that_takes_over)
-{
+TEST(a_renewal_goes_to_the_node_that_takes_over) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
     hears(0, CALLS, YES, AT(0));
     hf_op_end(op, AT(0));
     lose(0, AT(5000));
-    tick(AT(10000));
-    sleep_until(AT(10000), AT(10300));
-    hf_link link = strstr(said(at(1, KEEPER)), QUERY) ? KEEPER : CALLS;
+    rig_tick(&rig, AT(10000));
+    rig_sleep(&rig, AT(10000), AT(10300));
+    hf_link link = strstr(said(at(1, RENEWER)), QUERY) ? RENEWER : CALLS;
     hears(1, link, ALL_OF_B, AT(10301));
-    sleep_until(AT(10301), AT(10400));
-    CHECK_SAYS(1, KEEPER, "EVALSHA sharded_renew 1 k me 30000");
-    hears(1, KEEPER, "*1\r\n:1\r\n", AT(10401));
+    rig_sleep(&rig, AT(10301), AT(10400));
+    CHECK_SAYS(1, RENEWER, "EVALSHA renew 1 k me 30000");
+    hears(1, RENEWER, "*1\r\n:1\r\n", AT(10401));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(35000)));
     rig_end(&rig, AT(10402));
 }
 
-TEST(what_waits_for_a_connection_follows_the_map)
-{
+TEST(what_waits_for_a_connection_follows_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
     hears(0, CALLS, YES, AT(0));
     hf_op_end(op, AT(0));
-    hf_client_tick(&rig.client, AT(10000)); /* the keeper's link is not made yet */
-    CHECK(hf_session_has_work(at(0, KEEPER)));
-    hf_cluster_doubt(rig.client.nodes[0], CALLS, AT(10001));
+    hf_client_tick(&rig.client, AT(10000)); /* the renewer's link is not made yet */
+    CHECK(hf_session_has_work(at(0, RENEWER)));
+    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(10001));
     hf_client_tick(&rig.client, AT(10200));
     said(at(0, CALLS));
     hears(0, CALLS, ALL_OF_B, AT(10201));
-    CHECK(!hf_session_has_work(at(0, KEEPER)));
-    CHECK_SAYS(1, KEEPER, "EVALSHA sharded_renew 1 k me 30000");
+    CHECK(!hf_session_has_work(at(0, RENEWER)));
+    CHECK_SAYS(1, RENEWER, "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(10202));
 }
 
 /* ---- holds and waiters ---- */
 
-TEST(each_key_is_renewed_alone)
-{
+TEST(each_key_is_renewed_alone) {
     cluster_known(AT(0));
     hf_names tagged;
     CHECK(hf_names_make(&tagged, hf_slice_of("{k}2")));
@@ -526,135 +469,174 @@ TEST(each_key_is_renewed_alone)
         hf_op_end(op, AT(0));
         spec.names = &tagged;
     }
-    sleep_until(AT(0), AT(10001));
-    CHECK_SAYS(0, KEEPER, "EVALSHA sharded_renew 1 k me 30000\nEVALSHA sharded_renew 1 {k}2 me 30000");
-    hears(0, KEEPER, ASK_B "*1\r\n:1\r\n", AT(10002));
-    CHECK_SAYS(1, KEEPER, "ASKING\nEVALSHA sharded_renew 1 k me 30000");
-    hears(1, KEEPER, "+OK\r\n*1\r\n:1\r\n", AT(10003));
+    rig_sleep(&rig, AT(0), AT(10001));
+    CHECK_SAYS(0, RENEWER, "EVALSHA renew 1 k me 30000\nEVALSHA renew 1 {k}2 me 30000");
+    hears(0, RENEWER, ASK_B "*1\r\n:1\r\n", AT(10002));
+    CHECK_SAYS(1, RENEWER, "ASKING\nEVALSHA renew 1 k me 30000");
+    hears(1, RENEWER, "+OK\r\n*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_U64(rig.client.stats.renewals, 2);
     hf_names_free(&tagged);
     rig_end(&rig, AT(10004));
 }
 
-static hf_op *in_queue(hf_time now)
-{
+static hf_op *in_queue(hf_time now) {
     hf_op *op = acquire(60 * HF_SECOND, now);
     hears(0, CALLS, busy(20000, 0, 0), now);
     hears_event(0, "subscribe", "1", now);
     hears(0, CALLS, busy(20000, 0, 0), now);
     if (op->state != HF_ACQUIRE_WAITING) abort();
-    for (size_t i = 0; i < hf_client_link_count(&rig.client); i++) said(hf_client_link(&rig.client, i));
+    for (size_t i = 0; i < hf_client_link_count(&rig.client); i++)
+        said(hf_client_link(&rig.client, i));
     return op;
 }
 
-TEST(waiters_move_with_their_slot)
-{
+TEST(waiters_move_with_their_slot) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    sleep_until(AT(1000), AT(3050));
+    rig_sleep(&rig, AT(1000), AT(3050));
     CHECK(strstr(said(at(0, CALLS)), "sharded_acquire"));
     hears(0, CALLS, MOVED_TO_B, AT(3051));
     CHECK(op->node == rig.client.nodes[1]);
     CHECK_EQ_INT(rig.client.nodes[0]->waiting, 0);
     CHECK_EQ_INT(rig.client.nodes[1]->waiting, 1);
-    CHECK(strstr(said(at(1, CALLS)), PLACE("1")));
-    hears(1, CALLS, "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:1\r\n", AT(3052));
+    CHECK(strstr(said(at(1, CALLS)), MEMBER("2")));
+    hears(1, CALLS, busy(20000, 0, 0), AT(3052));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
     CHECK_SAYS(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     hears_event(1, "subscribe", "1", AT(3053));
-    CHECK(strstr(said(at(1, CALLS)), PLACE("1")));
-    hears(1, CALLS, "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:1\r\n", AT(3054));
+    CHECK(strstr(said(at(1, CALLS)), MEMBER("2")));
+    hears(1, CALLS, busy(20000, 0, 0), AT(3054));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
-    hears_event(1, "message", "grant 1 99 2000 0 2 mek", AT(3055));
+    hears_event(1, "message", GRANT("2", "99"), AT(3055));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(3056));
 }
 
-TEST(waiters_move_when_the_map_says_so)
-{
+TEST(waiters_move_when_the_map_says_so) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    hf_cluster_doubt(rig.client.nodes[0], CALLS, AT(1500));
-    tick(AT(1600));
+    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1500));
+    rig_tick(&rig, AT(1600));
     size_t node = strstr(said(at(1, CALLS)), QUERY) ? 1 : 0;
     hears(node, CALLS, ALL_OF_B, AT(1601));
     CHECK(op->node == rig.client.nodes[1]);
     CHECK_SAYS(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     hears_event(1, "subscribe", "1", AT(1602));
-    CHECK(strstr(said(at(1, CALLS)), PLACE("1")));
+    CHECK(strstr(said(at(1, CALLS)), MEMBER("2")));
     rig_end(&rig, AT(1603));
 }
 
-TEST(a_grant_may_be_heard_at_another_node)
-{
+TEST(a_grant_may_be_heard_at_another_node) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     rig.client.nodes[1]->links[EVENTS].wanted = true;
-    serve(AT(1001));
-    hears_event(1, "message", "grant 1 99 2000 0 2 mek", AT(1002));
+    rig_serve(&rig, AT(1001));
+    hears_event(1, "message", GRANT("2", "99"), AT(1002));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    hears_event(0, "message", "grant 1 99 2000 0 2 mek", AT(1004));
+    hears_event(0, "message", GRANT("2", "99"), AT(1004));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     rig_end(&rig, AT(1005));
 }
 
-TEST(a_stray_grant_is_left_only_where_its_key_lives)
-{
+TEST(a_stray_grant_is_left_only_where_its_key_lives) {
     cluster_known(AT(0));
     for (size_t node = 0; node < 2; node++) {
         rig.client.nodes[node]->links[EVENTS].wanted = true;
-        serve(AT(1000));
+        rig_serve(&rig, AT(1000));
     }
-    hears_event(1, "message", "grant 7 99 2000 0 38 " DRIVE_UUID ":5k", AT(1001));
+    hears_event(1, "message", GRANT("7", "99"), AT(1001));
     CHECK_EQ_INT(rig.client.holds.count, 0);
-    hears_event(0, "message", "grant 7 99 2000 0 38 " DRIVE_UUID ":5k", AT(1002));
+    hears_event(0, "message", GRANT("7", "99"), AT(1002));
     CHECK_EQ_INT(rig.client.holds.count, 1);
-    CHECK_EQ_INT(rig.client.holds.heap[0]->state, HF_HOLD_LEAVING);
+    CHECK_EQ_INT(rig.client.holds.heap[0]->state, HF_HOLD_CLEANING_UP);
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_grant_that_cannot_be_confirmed_in_two_keys_is_renewed_with_one)
-{
+TEST(a_grant_that_cannot_be_confirmed_in_two_keys_is_renewed_with_one) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
-    hears_event(0, "message", "grant 1 99 2000 0 2 mek", AT(1100));
+    hears_event(0, "message", GRANT("2", "99"), AT(1100));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1100));
     bool renewed = false;
     for (int ms = 1100; ms < 3000 && !renewed; ms++) {
-        const char *text = said(at(0, KEEPER));
-        if (strstr(text, "sharded_extend 2 k")) hears(0, KEEPER, "-TRYAGAIN wait\r\n", AT(ms));
-        renewed = strstr(text, "sharded_renew 1 k") != NULL;
-        if (renewed) hears(0, KEEPER, "*1\r\n:1\r\n", AT(ms));
-        tick(AT(ms));
+        const char *text = said(at(0, RENEWER));
+        if (strstr(text, "extend 2 k")) hears(0, RENEWER, "-TRYAGAIN wait\r\n", AT(ms));
+        renewed = strstr(text, "renew 1 k") != NULL;
+        if (renewed) hears(0, RENEWER, "*1\r\n:1\r\n", AT(ms));
+        rig_tick(&rig, AT(ms));
     }
     CHECK(renewed);
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(25000)));
     rig_end(&rig, AT(3000));
 }
 
-TEST(redisson_is_looked_at_by_the_clock)
-{
+#define LISTENS                                                                                    \
+    "PSUBSCRIBE redisson_lock__channel:{k}\n"                                                      \
+    "SSUBSCRIBE redisson_lock__channel:{k} holdfast_listening:{k}"
+#define SHARDED(kind, rest) "*3\r\n" kind "\r\n$26\r\nredisson_lock__channel:{k}\r\n" rest "\r\n"
+
+TEST(redisson_is_heard_in_both_kinds_of_channels_and_looked_at_until_then) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     hears(0, CALLS, busy(20000, 0, 1), AT(1000));
     hears_event(0, "subscribe", "1", AT(1000));
     said(at(0, EVENTS));
     hears(0, CALLS, busy(20000, 0, 1), AT(1000));
-    CHECK_SAYS(0, EVENTS, "");
+    CHECK_SAYS(0, EVENTS, LISTENS);
     CHECK(hf_op_deadline(op) > AT(1000) && hf_op_deadline(op) <= AT(1201));
-    hears_event(0, "message", "turn 1 50", AT(1000));
-    CHECK_SAYS(0, EVENTS, "");
-    CHECK(hf_op_deadline(op) <= AT(1051));
-    rig_end(&rig, AT(1001));
+    hears(0, EVENTS, SHARDED("$10\r\nssubscribe", ":1"), AT(1000));
+    CHECK(hf_op_deadline(op) <= AT(1001)); /* it may have been announced before */
+    rig_tick(&rig, AT(1001));
+    hears(0, CALLS, busy(20000, 0, 1), AT(1001));
+    CHECK(hf_op_deadline(op) > AT(1201));
+    hears(0, EVENTS, SHARDED("$8\r\nsmessage", "$1\r\n0"), AT(1100));
+    CHECK(hf_op_deadline(op) <= AT(1100));
+    rig_tick(&rig, AT(1100));
+    hears(0, CALLS, busy(20000, 0, 1), AT(1101));
+    hears(0, EVENTS, SHARDED("$12\r\nsunsubscribe", ":0"), AT(1200)); /* the slot has moved */
+    rig_tick(&rig, AT(1200));
+    hears(0, CALLS, busy(20000, 0, 1), AT(1200));
+    CHECK(hf_op_deadline(op) > AT(1200) && hf_op_deadline(op) <= AT(1401));
+    rig_end(&rig, AT(1201));
+}
+
+/* ---- an acquire of a shared owner that was abandoned ---- */
+
+/* The renewer waits for its answer, which is a redirect: the acquire itself is gone by then. */
+TEST(a_late_redirect_of_what_was_given_up) {
+    static const char *const redirects[] = {MOVED_TO_B, ASK_B, "-CLUSTERDOWN no\r\n",
+                                            "-TRYAGAIN wait\r\n"};
+    for (size_t i = 0; i < sizeof redirects / sizeof *redirects; i++) {
+        cluster_known(AT(0));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.wait = 100 * HF_MS;
+        spec.caller = hf_slice_of("svc");
+        spec.shared = true;
+        hf_op *op = begin_spec(&rig, &spec, AT(10));
+        CHECK(strstr(said(at(0, CALLS)), "sharded_acquire"));
+        rig_sleep(&rig, AT(10), AT(300));
+        CHECK_OUTCOME(op, "unreachable");
+        hf_op_end(op, AT(300));
+        hears(0, CALLS, redirects[i], AT(310));
+        if (redirects[i][1] == 'M') {
+            CHECK(strstr(said(at(1, CALLS)), "sharded_acquire"));
+            hears(1, CALLS, YES, AT(320));
+            rig_tick(&rig, AT(320));
+            CHECK(strstr(said(at(1, CALLS)), QUERY "\nEVALSHA sharded_leave 4 k "));
+            hears(1, CALLS, ALL_OF_B ":1\r\n", AT(330));
+            CHECK_EQ_INT(rig.client.holds.count, 0);
+        }
+        rig_sleep(&rig, AT(330), AT(20000));
+        rig_end(&rig, AT(20000));
+    }
 }
 
 /* ---- many nodes ---- */
 
-TEST(nodes_that_are_gone_make_room)
-{
+TEST(nodes_that_are_gone_make_room) {
     cluster_known(AT(0));
     for (int i = 0; i < 50; i++) {
         hf_time now = AT(1000 * (i + 1));
@@ -672,30 +654,87 @@ TEST(nodes_that_are_gone_make_room)
         CHECK_OUTCOME(op, "server");
         hf_op_end(op, now);
         for (size_t node = 2; node < rig.client.node_count; node++) {
-            for (int link = 0; link < HF_LINKS; link++) hf_session_closed(at(node, (hf_link)link), "gone", now);
+            for (int link = 0; link < HF_LINKS; link++)
+                hf_session_closed(at(node, (hf_link)link), "gone", now);
         }
-        tick(now);
+        rig_tick(&rig, now);
         for (size_t node = 0; node < 2; node++) {
             if (strstr(said(at(node, CALLS)), QUERY)) hears(node, CALLS, HALVES, now);
         }
-        sleep_until(now, now + 900 * HF_MS);
+        rig_sleep(&rig, now, now + 900 * HF_MS);
     }
     CHECK(rig.client.node_count < 20);
     rig_end(&rig, AT(60000));
 }
 
+/* Whoever is asked says that the key has moved to the node n<number>, which the map does not know.
+ */
+static hf_op *move_to(int number, hf_time now) {
+    char text[64];
+    hf_op *op = acquire(0, now);
+    for (size_t node = 0; node < rig.client.node_count; node++) {
+        if (!strstr(said(at(node, CALLS)), "acquire")) continue;
+        snprintf(text, sizeof text, "-MOVED 7629 n%d:1\r\n", number);
+        hears(node, CALLS, text, now);
+        break;
+    }
+    return op;
+}
+
+/* That node knows nothing of it, and neither does the next map. */
+static void call_at_gone_node(int number, hf_time now) {
+    hf_op *op = move_to(number, now);
+    for (size_t node = 2; node < rig.client.node_count; node++) {
+        if (op->node == rig.client.nodes[node]) hears(node, CALLS, "-ERR no\r\n", now);
+    }
+    hf_op_end(op, now);
+    rig_tick(&rig, now + 500 * HF_MS);
+    for (size_t node = 0; node < rig.client.node_count; node++) {
+        if (strstr(said(at(node, CALLS)), QUERY)) hears(node, CALLS, HALVES, now + 500 * HF_MS);
+    }
+}
+
+TEST(a_node_with_an_open_connection_keeps_its_place) {
+    cluster_known(AT(0));
+    call_at_gone_node(1, AT(1000));
+    CHECK_EQ_INT(rig.client.node_count, 3);
+    CHECK(!rig.client.nodes[2]->serves);
+    CHECK_EQ_INT(at(2, CALLS)->state, HF_SESSION_READY);
+    call_at_gone_node(2, AT(3000));
+    CHECK_EQ_INT(rig.client.node_count, 4);
+    CHECK_STR(rig.client.nodes[2]->server.host, "n1");
+    CHECK_STR(rig.client.nodes[3]->server.host, "n2");
+    rig_end(&rig, AT(5000));
+}
+
+TEST(a_place_that_another_node_gets_knows_nothing_of_the_one_before) {
+    cluster_known(AT(0));
+    call_at_gone_node(1, AT(1000));
+    CHECK_EQ_INT(rig.client.node_count, 3);
+    hf_session_closed(at(2, CALLS), "gone", AT(2000));
+    for (int i = 0; i < 5; i++) {
+        hf_session_opening(at(2, CALLS), AT(2000 + i));
+        hf_session_closed(at(2, CALLS), "refused", AT(2000 + i));
+    }
+    move_to(2, AT(3000));
+    CHECK_EQ_INT(rig.client.node_count, 3);
+    CHECK_STR(rig.client.nodes[2]->server.host, "n2");
+    CHECK_EQ_INT(at(2, CALLS)->failed_opens, 1);
+    rig_end(&rig, AT(5000));
+}
+
 /* ---- memory ---- */
 
-/* A map, a redirect to a node that is new, ASK, a wait that moves. False: something failed, as it should. */
-static bool live(void *context)
-{
+/* A map, a redirect to a node that is new, ASK, a wait that moves. False: something failed, as it
+ * should. */
+static bool live(void *context) {
     (void)context;
     bool lived = cluster_begin();
     hf_op *op = lived ? acquire(HF_SECOND, AT(0)) : NULL;
     if (op) {
-        tick(AT(0));
+        rig_tick(&rig, AT(0));
         hears(0, CALLS, KNOWN HALVES, AT(1));
-        tick(AT(300));
+        rig_tick(&rig, AT(300));
         hears(0, CALLS, "-MOVED 7629 c:3\r\n", AT(301));
         if (rig.client.node_count == 3) {
             hears(2, CALLS, ASK_B, AT(302));
@@ -704,7 +743,7 @@ static bool live(void *context)
             hears_event(2, "subscribe", "1", AT(304));
             hears(2, CALLS, YES, AT(305));
         }
-        sleep_until(AT(305), AT(5000));
+        rig_sleep(&rig, AT(305), AT(5000));
         if (!op->done) abort();
         lived = op->failure.code == HF_OK;
     }
@@ -714,9 +753,683 @@ static bool live(void *context)
     return lived;
 }
 
-TEST(out_of_memory)
-{
+TEST(a_slot_that_nobody_serves_is_told) {
+    CHECK(cluster_begin());
+    hf_op *op = acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
+    hears(0, CALLS, KNOWN "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
+    for (int ms = 100; ms < 5000 && !op->done; ms += 100) {
+        rig_sleep(&rig, AT(ms - 100), AT(ms));
+        if (strstr(said(at(0, CALLS)), QUERY))
+            hears(0, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(ms));
+        if (strstr(said(at(1, CALLS)), QUERY))
+            hears(1, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(ms));
+    }
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "no node of the cluster serves the key's slot"), "%s",
+             op->failure.text);
+    rig_end(&rig, AT(5000));
+}
+
+/* "3560" is in slot 0, "39296" in slot 16383. */
+TEST(the_first_and_the_last_slot_have_their_nodes) {
+    static const struct {
+        const char *key;
+        unsigned slot;
+        size_t node;
+    } cases[] = {{"3560", 0, 1}, {"39296", 16383, 0}};
+    CHECK(cluster_begin());
+    acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
+    hears(0, CALLS, KNOWN "*2\r\n" RANGE(0, 8191, "b", 2) RANGE(8192, 16383, "a", 1), AT(1));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_slice key = hf_slice_of(cases[i].key);
+        CHECK_EQ_INT(hf_slot_of(key), cases[i].slot);
+        CHECK(hf_client_node(&rig.client, key) == rig.client.nodes[cases[i].node]);
+        CHECK_EQ_INT(hf_client_group(&rig.client, key), cases[i].slot);
+    }
+    rig_end(&rig, AT(2));
+}
+
+TEST(out_of_memory) {
     CHECK(memerr_until_success(live, NULL, 1000) > 10);
+}
+
+TEST(what_was_asked_elsewhere_once_is_asked_at_home_the_next_time) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(60 * HF_SECOND, AT(1000));
+    said(at(0, CALLS));
+    hears(0, CALLS, ASK_B, AT(1001));
+    CHECK_SAYS(1, CALLS, "ASKING\n" ASKED);
+    hears(1, CALLS, "+OK\r\n", AT(1002));
+    hears(1, CALLS, busy(20000, 0, 0), AT(1002));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
+    hears_event(0, "subscribe", "1", AT(1003));
+    const char *text = said(at(0, CALLS));
+    CHECK_OR(strncmp(text, "EVALSHA sharded_acquire", 23) == 0, "%s", text);
+    rig_end(&rig, AT(1004));
+}
+
+TEST(an_old_refusal_says_nothing_of_a_later_silence) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(2 * HF_SECOND, AT(1000));
+    said(at(0, CALLS));
+    hears(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
+    rig_sleep(&rig, AT(1001), AT(1100));
+    CHECK_SAYS(0, CALLS, ASKED);
+    hears(0, CALLS, busy(20000, 0, 0), AT(1101));
+    hears_event(0, "subscribe", "1", AT(1102));
+    CHECK(strstr(said(at(0, CALLS)), "sharded_acquire"));
+    rig_sleep(&rig, AT(1102), AT(6000));
+    CHECK(op->done);
+    CHECK_OR(!strstr(op->failure.text, "TRYAGAIN"), "%s", op->failure.text);
+    rig_end(&rig, AT(6000));
+}
+
+TEST(a_map_is_asked_for_once_while_its_connection_is_made) {
+    CHECK(cluster_begin());
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_client_begin(&rig.client, &spec, AT(0));
+    for (int ms = 0; ms < 900; ms += 50) {
+        hf_client_tick(&rig.client, AT(ms));
+        for (size_t node = 0; node < 2; node++) {
+            if (hf_session_wants(at(node, CALLS), AT(ms)) == HF_WANT_OPEN)
+                hf_session_opening(at(node, CALLS), AT(ms));
+        }
+    }
+    hf_session_opened(at(0, CALLS), AT(900));
+    CHECK_SAYS(0, CALLS, FIRST_QUERY);
+    rig_end(&rig, AT(900));
+}
+
+TEST(a_call_that_waits_for_a_connection_follows_the_map) {
+    cluster_known(AT(0));
+    for (int link = 0; link < HF_LINKS; link++)
+        hf_session_closed(at(0, (hf_link)link), "idle", AT(1000));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_client_begin(&rig.client, &spec, AT(2000)); /* its connection is not made yet */
+    CHECK(hf_session_has_work(at(0, CALLS)));
+    hf_session_opening(at(0, CALLS), AT(2000));
+    hf_client_tick(&rig.client, AT(2000));
+    open_session(at(1, CALLS), AT(2000));
+    rig.client.topology->invalidate(rig.client.nodes[0], RENEWER, AT(2001));
+    hf_client_tick(&rig.client, AT(2200));
+    size_t node = strstr(said(at(1, CALLS)), QUERY) ? 1 : 0;
+    CHECK_EQ_INT(node, 1);
+    hears(1, CALLS, ALL_OF_B, AT(2201));
+    CHECK_SAYS(1, CALLS, ASKED);
+    rig_end(&rig, AT(2202));
+}
+
+TEST(what_waits_while_no_node_is_there_is_told_so) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(1000));
+    said(at(0, CALLS));
+    lose(0, AT(1001));
+    lose(1, AT(1001));
+    rig_sleep(&rig, AT(1001), AT(3999));
+    CHECK_OUTCOME(op, "under way"); /* its outcome is unknown */
+    rig_sleep(&rig, AT(3999), AT(4001));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "no node of the cluster says where the key lives"), "%s",
+             op->failure.text);
+    rig_end(&rig, AT(4002));
+}
+
+TEST(a_release_may_move_to_a_node_where_others_wait) {
+    static hf_names other;
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(1000));
+    hears(0, CALLS, YES, AT(1000));
+    hf_op_end(op, AT(1000));
+    if (!hf_names_make(&other, hf_slice_of("39296"))) abort();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.names = &other;
+    spec.wait = 60 * HF_SECOND;
+    begin_spec(&rig, &spec, AT(1001));
+    hears(1, CALLS, busy(20000, 0, 0), AT(1001));
+    hears_event(1, "subscribe", "1", AT(1002));
+    CHECK(rig.client.nodes[1]->subscribed);
+    said(at(1, CALLS));
+    spec = spec_of(&rig, HF_OP_RELEASE);
+    op = hf_client_begin(&rig.client, &spec, AT(1003));
+    hears(0, CALLS, MOVED_TO_B, AT(1004));
+    CHECK_SAYS(1, CALLS, "EVALSHA sharded_release " KEYS_OF_K "0 30000 ");
+    hears(1, CALLS, busy(20000, 0, 0), AT(1005));
+    hears(1, CALLS, ":1\r\n", AT(1005));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(1006));
+    hf_names_free(&other);
+}
+
+TEST(what_may_be_carried_out_once_does_not_go_to_another_node) {
+    cluster_known(AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = hf_slice_of("svc");
+    spec.shared = true;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
+    hears(0, CALLS, YES, AT(1000));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1000));
+    spec.kind = HF_OP_RELEASE;
+    op = hf_client_begin(&rig.client, &spec, AT(1001));
+    CHECK(op->request.no_retry);
+    lose(0, AT(1002));
+    rig_tick(&rig, AT(1002));
+    for (int ms = 1002; ms < 4100; ms += 50) {
+        rig_sleep(&rig, AT(ms), AT(ms + 50));
+        const char *text = said(at(1, CALLS));
+        CHECK(!strstr(text, "release"));
+        if (strstr(text, QUERY)) hears(1, CALLS, ALL_OF_B, AT(ms + 50));
+    }
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(4200));
+}
+
+TEST(of_many_nodes_that_refuse_the_first_are_named) {
+    static hf_server many[20];
+    hf_client_config config = rig_config();
+    for (int i = 0; i < 20; i++) {
+        many[i] = (hf_server){.port = (uint16_t)(i + 1)};
+        snprintf(many[i].host, HF_URL_HOST, "node%d", i + 1);
+        snprintf(many[i].label, HF_URL_HOST, "node%d.example.org:%d", i + 1, i + 1);
+    }
+    config.mode = HF_MODE_CLUSTER;
+    config.servers = many;
+    config.server_count = 20;
+    rig_begin_with(&rig, &config);
+    rig.refusing = true;
+    hf_op *op = acquire(0, AT(0));
+    for (int i = 0; i < 30 && !op->done; i++) rig_tick(&rig, AT(i));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "(node1.example.org:1: refused, node2.example.org:2: "), "%s",
+             op->failure.text);
+    CHECK_OR(strstr(op->failure.text, "...)"), "%s", op->failure.text);
+    rig_end(&rig, AT(100));
+}
+
+/* ---- which node is asked, and when ---- */
+
+TEST(a_new_client_asks_for_no_map) {
+    CHECK(cluster_begin());
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    rig_tick(&rig, AT(1000));
+    CHECK_EQ_INT(rig.opens, 0);
+    CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == rig.client.nodes[0]);
+    rig_end(&rig, AT(1001));
+}
+
+TEST(each_round_of_asking_begins_anew) {
+    CHECK(cluster_begin());
+    rig.down[0] = rig.down[1] = "refused";
+    for (int i = 0; i < 3; i++) {
+        hf_op *op = acquire(0, AT(1000 * i));
+        rig_tick(&rig, AT(1000 * i));
+        CHECK_OUTCOME(op, "unreachable");
+        bool in_turn = strstr(op->failure.text, "(a:1: refused, b:2: refused)");
+        bool in_turn_again = strstr(op->failure.text, "(b:2: refused, a:1: refused)");
+        CHECK_OR(in_turn || in_turn_again, "%s", op->failure.text);
+        CHECK_EQ_INT(rig.opens, 2 * (i + 1));
+        hf_op_end(op, AT(1000 * i));
+    }
+    rig_end(&rig, AT(4000));
+}
+
+/* What waits for a map does not wake the client before the map is asked for. */
+TEST(who_waits_for_a_map_sleeps_until_it_may_be_asked_for) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(10));
+    hears(0, CALLS, "-CLUSTERDOWN down\r\n", AT(11));
+    rig_sleep(&rig, AT(11), AT(99));
+    said(at(0, CALLS));
+    lose(0, AT(99)); /* what was sent may have been carried out: it waits */
+    CHECK_OUTCOME(op, "under way");
+    hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
+    CHECK(next >= AT(100) && next <= AT(150));
+    rig_end(&rig, AT(100));
+}
+
+TEST(when_all_nodes_are_down_there_is_a_pause) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(1000));
+    said(at(0, CALLS));
+    lose(0, AT(1001));
+    lose(1, AT(1001));
+    for (int i = 0; i < 3; i++) rig_tick(&rig, AT(1001)); /* one node after the other */
+    uint64_t opens = rig.opens;
+    hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
+    CHECK(next >= AT(1100) && next <= AT(1251));
+    rig_tick(&rig, next - 1);
+    CHECK_EQ_U64(rig.opens, opens);
+    rig_tick(&rig, next);
+    CHECK(rig.opens > opens);
+    CHECK(rig_sleep(&rig, next, AT(3900)) < 200);
+    CHECK_OUTCOME(op, "under way");
+    rig_end(&rig, AT(3901));
+}
+
+/* How long the client waits after each of many refusals. */
+static void check_pauses(const char *refusal, hf_time least, hf_time most) {
+    hf_time now = AT(1000), shortest = HF_NEVER, longest = 0;
+    cluster_known(AT(0));
+    acquire(0, now);
+    while (now < AT(3800)) {
+        if (!strstr(said(at(0, CALLS)), "acquire")) abort();
+        hears(0, CALLS, refusal, now);
+        hf_time pause = rig.client.topology->deadline(&rig.client, CALLS) - now;
+        shortest = hf_time_min(shortest, pause);
+        longest = hf_time_max(longest, pause);
+        now += pause;
+        rig_tick(&rig, now);
+    }
+    CHECK(shortest >= least && shortest < least + 2 * HF_MS);
+    CHECK(longest <= most && longest > most - 2 * HF_MS);
+    rig_end(&rig, now);
+}
+
+TEST(a_key_that_is_being_moved_is_asked_for_soon_again) {
+    check_pauses("-TRYAGAIN wait\r\n", 10 * HF_MS, 30 * HF_MS);
+}
+
+/* A command without a key. */
+TEST(pings_go_to_all_nodes) {
+    cluster_known(AT(0));
+    int pinged[2] = {0, 0};
+    for (int i = 0; i < 40; i++) {
+        hf_op *op = begin(&rig, HF_OP_PING, AT(i));
+        for (size_t node = 0; node < 2; node++) {
+            if (strstr(said(at(node, CALLS)), "PING")) {
+                pinged[node]++;
+                hears(node, CALLS, "+PONG\r\n", AT(i));
+            }
+        }
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(i));
+    }
+    CHECK_EQ_INT(pinged[0] + pinged[1], 40);
+    CHECK(pinged[0] > 5 && pinged[1] > 5);
+    rig_end(&rig, AT(41));
+}
+
+TEST(a_map_of_a_node_that_does_not_know_its_name) {
+    hf_op *op = first_acquire(AT(0));
+    said(at(0, CALLS));
+    hears(0, CALLS, KNOWN "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:1\r\n", AT(1));
+    CHECK_EQ_INT(rig.client.node_count, 2);
+    CHECK_SAYS(0, CALLS, ASKED);
+    CHECK(op->node == rig.client.nodes[0]);
+    rig_end(&rig, AT(2));
+}
+
+TEST(both_links_read_the_longest_map) {
+    CHECK(cluster_begin());
+    for (size_t node = 0; node < 2; node++) {
+        CHECK_EQ_INT(at(node, CALLS)->max_elements, HF_SLOTS_MAX_ELEMENTS);
+        CHECK_EQ_INT(at(node, RENEWER)->max_elements, HF_SLOTS_MAX_ELEMENTS);
+    }
+    rig_end(&rig, AT(0));
+}
+
+/* Who has lost a link asks over a link of the same half. */
+TEST(a_lost_link_asks_for_the_map_in_its_half) {
+    static const hf_link links[] = {CALLS, RENEWER};
+    for (size_t i = 0; i < 2; i++) {
+        cluster_known(AT(0));
+        hf_op *op = acquire(0, AT(0));
+        hears(0, CALLS, YES, AT(0));
+        hf_op_end(op, AT(0));
+        rig_sleep(&rig, AT(0), AT(10000));
+        CHECK_SAYS(0, RENEWER, "EVALSHA renew 1 k me 30000");
+        hears(0, RENEWER, "*1\r\n:1\r\n", AT(10001));
+        hf_session_closed(at(0, links[i]), "gone", AT(10002));
+        rig_serve(&rig, AT(10002));
+        rig_sleep(&rig, AT(10002), AT(10200));
+        for (hf_link link = CALLS; link <= RENEWER; link = link == CALLS ? RENEWER : HF_LINKS) {
+            bool asks =
+                strcmp(said(at(0, link)), QUERY) == 0 || strcmp(said(at(1, link)), QUERY) == 0;
+            CHECK_EQ_INT(asks, link == links[i]);
+        }
+        rig_end(&rig, AT(10201));
+    }
+}
+
+static const hf_server THREE[] = {{.host = "a", .port = 1, .label = "a:1"},
+                                  {.host = "b", .port = 2, .label = "b:2"},
+                                  {.host = "c", .port = 3, .label = "c:3"}};
+
+TEST(a_node_that_is_connected_is_asked_first) {
+    hf_client_config config = rig_config();
+    config.mode = HF_MODE_CLUSTER;
+    config.servers = THREE;
+    config.server_count = 3;
+    rig_begin_with(&rig, &config);
+    acquire(0, AT(0));
+    rig_tick(&rig, AT(0));
+    hears(0, CALLS, KNOWN ALL_OF_C, AT(1));
+    CHECK_SAYS(2, CALLS, ASKED);
+    hf_session_closed(at(0, CALLS), "idle", AT(2));
+    hears(2, CALLS, "-CLUSTERDOWN down\r\n", AT(3));
+    rig_sleep(&rig, AT(3), AT(200));
+    CHECK(strstr(said(at(2, CALLS)), QUERY));
+    CHECK_EQ_INT(at(1, CALLS)->state, HF_SESSION_CLOSED);
+    rig_end(&rig, AT(201));
+}
+
+/* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
+TEST(what_does_not_fit_is_marked) {
+    enum { ROOM = 239, WORDS = 2 * sizeof ": refused" - 2 + 2 };
+    static hf_server pair[2];
+    for (int size = ROOM - 1; size <= ROOM + 2; size++) {
+        hf_client_config config = rig_config();
+        char want[2 * ROOM];
+        memset(pair, 0, sizeof pair);
+        for (int i = 0; i < 2; i++) {
+            int length = i == 0 ? 100 : size - 100 - WORDS;
+            pair[i].port = (uint16_t)(i + 1);
+            pair[i].host[0] = (char)('a' + i);
+            memset(pair[i].label, 'a' + i, (size_t)length);
+        }
+        config.mode = HF_MODE_CLUSTER;
+        config.servers = pair;
+        config.server_count = 2;
+        rig_begin_with(&rig, &config);
+        rig.refusing = true;
+        hf_op *op = acquire(0, AT(0));
+        rig_tick(&rig, AT(0));
+        CHECK_OUTCOME(op, "unreachable");
+        int written =
+            snprintf(want, sizeof want, "%s: refused, %s: refused", pair[0].label, pair[1].label);
+        CHECK_EQ_INT(written, size);
+        if (size > ROOM) strcpy(want + ROOM - 3, "...");
+        strcat(want, ")");
+        CHECK_OR(strstr(op->failure.text, want), "%s", op->failure.text);
+        rig_end(&rig, AT(1));
+    }
+}
+
+/* Until the next map, it must not make room for another one. */
+TEST(a_node_that_was_named_by_a_redirect_serves) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(1000));
+    hears(0, CALLS, "-MOVED 7629 c:3\r\n", AT(1001));
+    CHECK_EQ_INT(rig.client.node_count, 3);
+    CHECK(op->node == rig.client.nodes[2] && rig.client.nodes[2]->serves);
+    CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == rig.client.nodes[2]);
+    rig_end(&rig, AT(1002));
+}
+
+TEST(after_a_refusal_elsewhere_a_command_is_asked_at_home_without_asking) {
+    cluster_known(AT(0));
+    acquire(0, AT(1000));
+    said(at(0, CALLS));
+    hears(0, CALLS, ASK_B, AT(1001));
+    CHECK_SAYS(1, CALLS, "ASKING\n" ASKED);
+    hears(1, CALLS, "+OK\r\n-TRYAGAIN wait\r\n", AT(1002));
+    rig_sleep(&rig, AT(1002), AT(1050));
+    CHECK_SAYS(0, CALLS, ASKED);
+    rig_end(&rig, AT(1051));
+}
+
+TEST(a_refusal_says_more_than_a_silence_behind_it) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(1000));
+    hears(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
+    rig_sleep(&rig, AT(1001), AT(5000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "TRYAGAIN wait"), "%s", op->failure.text);
+    rig_end(&rig, AT(5000));
+}
+
+TEST(without_memory_a_map_is_asked_for_later) {
+    bool failed = true;
+    unsigned long nth = 1;
+    for (; failed && nth < 50; nth++) {
+        CHECK(cluster_begin());
+        hf_op *op = acquire(0, AT(0));
+        memerr_fail(nth);
+        hf_client_tick_calls(&rig.client, AT(0));
+        failed = memerr_failed();
+        memerr_fail(0);
+        CHECK(rig.client.topology->deadline(&rig.client, CALLS) > AT(0));
+        rig_serve(&rig, AT(0));
+        rig_sleep(&rig, AT(0), AT(900));
+        bool asks =
+            strstr(said(at(0, CALLS)), FIRST_QUERY) || strstr(said(at(1, CALLS)), FIRST_QUERY);
+        CHECK_OR(asks || op->done, "allocation %lu", nth);
+        rig_end(&rig, AT(901));
+    }
+    CHECK(!failed && nth > 2);
+}
+
+/* An operation that was moved to a node that is gone, and waits to be asked elsewhere. */
+TEST(a_node_with_an_operation_keeps_its_place) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(1000));
+    begin(&rig, HF_OP_INFO, AT(1000));
+    hears(0, CALLS, "-MOVED 7629 n1:1\r\n", AT(1001));
+    CHECK_EQ_INT(rig.client.node_count, 3);
+    rig.client.nodes[2]->serves = false; /* as the next map says */
+    rig.down[2] = "refused";
+    hf_session_closed(at(2, CALLS), "gone", AT(1002));
+    rig_serve(&rig, AT(1020));
+    CHECK(op->node == rig.client.nodes[2] && !at(2, CALLS)->queue);
+    hears(0, CALLS, "-MOVED 7629 n2:1\r\n", AT(1021));
+    CHECK_EQ_INT(rig.client.node_count, 4);
+    CHECK_STR(rig.client.nodes[2]->server.host, "n1");
+    rig_end(&rig, AT(1022));
+}
+
+TEST(a_node_at_which_somebody_listens_keeps_its_place) {
+    cluster_known(AT(0));
+    call_at_gone_node(1, AT(1000));
+    rig.down[2] = "refused";
+    hf_session_closed(at(2, CALLS), "gone", AT(2000));
+    hf_node_listen(rig.client.nodes[2], true, false, AT(2000));
+    move_to(2, AT(3000));
+    CHECK_EQ_INT(rig.client.node_count, 4);
+    CHECK_STR(rig.client.nodes[2]->server.host, "n1");
+    hf_node_listen(rig.client.nodes[2], false, false, AT(3001));
+    rig_end(&rig, AT(3002));
+}
+
+TEST(a_command_of_the_callers_goes_where_its_first_key_is) {
+    static const hf_slice near[] = {{"GET", 3}, {"k", 1}}, far[] = {{"GET", 3}, {"39296", 5}};
+    static const struct {
+        const hf_slice *args;
+        size_t node;
+    } cases[] = {{near, 0}, {far, 1}};
+    cluster_known(AT(0));
+    for (size_t i = 0; i < 2; i++) {
+        hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = cases[i].args, .arg_count = 2};
+        hf_op *op = begin_spec(&rig, &spec, AT(1));
+        CHECK(op->node == rig.client.nodes[cases[i].node]);
+        CHECK(strncmp(said(at(cases[i].node, CALLS)), "GET ", 4) == 0);
+        CHECK_SAYS(1 - cases[i].node, CALLS, "");
+    }
+    rig_end(&rig, AT(2));
+}
+
+/* The wait of the owner "you" is in slot 5390, that of "he" in slot 9828. */
+TEST(a_search_for_deadlocks_goes_where_each_key_is) {
+    static const struct {
+        const char *owner;
+        size_t node;
+    } cases[] = {{"you", 0}, {"he", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128];
+        cluster_known(AT(0));
+        hf_op *op = in_queue(AT(1000));
+        op->spec.deadlock_check = HF_SECOND;
+        rig_tick(&rig, AT(2000));
+        CHECK(strstr(said(at(0, CALLS)), "EVALSHA info"));
+        snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
+                 strlen(cases[i].owner), cases[i].owner);
+        hears(0, CALLS, text, AT(2001));
+        snprintf(text, sizeof text, "GET holdfast_wait:%s", cases[i].owner);
+        CHECK_SAYS(cases[i].node, CALLS, text);
+        rig_end(&rig, AT(2002));
+    }
+}
+
+/* The map has no part in ASK, so the loss of that node asks for none. */
+TEST(a_node_that_was_named_by_ask_may_be_gone) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(1000));
+    rig.down[2] = "refused";
+    hears(0, CALLS, "-ASK 7629 c:3\r\n", AT(1001));
+    CHECK(!rig.client.nodes[2]->serves);
+    CHECK_OUTCOME(op, "under way");
+    rig_sleep(&rig, AT(1001), AT(1002));
+    CHECK(strstr(said(at(0, CALLS)), QUERY));
+    hears(0, CALLS, HALVES, AT(1003));
+    rig_sleep(&rig, AT(1003), AT(1004));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SAYS(0, CALLS, ASKED);
+    rig_end(&rig, AT(1005));
+}
+
+TEST(asked_at_no_node_a_command_waits_for_a_moment) {
+    check_pauses("-ASK 7629 ?:2\r\n", 20 * HF_MS, 40 * HF_MS);
+}
+
+TEST(each_command_of_an_operation_is_sent_once) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(60 * HF_SECOND, AT(1000));
+    hears(0, CALLS, busy(20000, 0, 0), AT(1000));
+    hears_event(0, "subscribe", "1", AT(1001));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK_EQ_INT(op->request.sends, 1);
+    rig_end(&rig, AT(1002));
+}
+
+/* Only waiters move with a map: what was sent gets its redirect. */
+TEST(what_is_under_way_does_not_move_with_the_map) {
+    cluster_known(AT(0));
+    hf_op *acquires = acquire(60 * HF_SECOND, AT(1000)), *reads = begin(&rig, HF_OP_INFO, AT(1000));
+    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1001));
+    rig_tick(&rig, AT(1001));
+    CHECK(strstr(said(at(0, CALLS)), QUERY));
+    hears(0, CALLS, busy(20000, 0, 0), AT(1002));
+    CHECK_EQ_INT(acquires->state, HF_ACQUIRE_SUBSCRIBING);
+    hears_event(0, "subscribe", "1", AT(1003));
+    CHECK_EQ_INT(acquires->state, HF_ACQUIRE_ASKING);
+    hears(0, CALLS, "*0\r\n" ALL_OF_B, AT(1004));
+    CHECK(reads->done);
+    CHECK(acquires->node == rig.client.nodes[0]);
+    rig_end(&rig, AT(1005));
+}
+
+TEST(a_release_under_way_is_no_waiter) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(0));
+    hears(0, CALLS, YES, AT(0));
+    hf_op_end(op, AT(0));
+    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1000));
+    rig_tick(&rig, AT(1000));
+    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    op = hf_client_begin(&rig.client, &spec, AT(1001));
+    size_t node = strstr(said(at(0, CALLS)), QUERY) ? 0 : 1;
+    hears(node, CALLS, ALL_OF_B, AT(1002));
+    CHECK(op->node == rig.client.nodes[0]);
+    hears(0, CALLS, ":1\r\n", AT(1003));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(1004));
+}
+
+TEST(what_is_late_is_told_and_not_sent) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(1000));
+    said(at(0, CALLS));
+    hears(0, CALLS, "-ASK 7629 ?:2\r\n", AT(3990));
+    hf_client_tick(&rig.client, AT(4100)); /* of a machine that slept */
+    CHECK_SAYS(0, CALLS, "");
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(op->failure.text, "do not agree on who serves"));
+    rig_end(&rig, AT(4101));
+}
+
+TEST(after_a_pause_as_many_redirects_are_followed_as_before) {
+    static const char *const others[] = {ASK_B, "-ASK 7629 a:1\r\n"};
+    cluster_known(AT(0));
+    acquire(0, AT(1000));
+    for (int round = 0; round < 3; round++) {
+        hf_time now = AT(1000 + 50 * round);
+        int refused = 0;
+        rig_tick(&rig, now);
+        for (size_t node = 0; strstr(said(at(node, CALLS)), "sharded_acquire"); node = 1 - node) {
+            if (refused++ > 0) hears(node, CALLS, "+OK\r\n", now); /* to ASKING */
+            hears(node, CALLS, others[node], now);
+        }
+        CHECK_EQ_INT(refused, 6);
+    }
+    rig_end(&rig, AT(1200));
+}
+
+TEST(only_the_nodes_of_the_last_map_serve) {
+    cluster_known(AT(0));
+    CHECK(hf_client_node_serves(&rig.client, 0) && hf_client_node_serves(&rig.client, 1));
+    rig.client.topology->invalidate(rig.client.nodes[0], CALLS, AT(1000));
+    rig_tick(&rig, AT(1000));
+    hears(0, CALLS, ALL_OF_B, AT(1001));
+    CHECK(!hf_client_node_serves(&rig.client, 0) && hf_client_node_serves(&rig.client, 1));
+    rig_end(&rig, AT(1002));
+}
+
+/* So that clients which hear of a move together do not ask together. */
+TEST(maps_are_asked_for_at_most_ten_times_a_second) {
+    hf_time shortest = HF_NEVER, longest = 0, asked_at = AT(0);
+    cluster_known(AT(0));
+    for (int i = 0; i < 100; i++) {
+        rig.client.topology->invalidate(rig.client.nodes[0], CALLS, asked_at + HF_MS);
+        hf_time next = rig.client.topology->deadline(&rig.client, CALLS);
+        shortest = hf_time_min(shortest, next - asked_at);
+        longest = hf_time_max(longest, next - asked_at);
+        rig_tick(&rig, next);
+        CHECK_SAYS(0, CALLS, QUERY);
+        hears(0, CALLS, HALVES, next);
+        asked_at = next;
+    }
+    CHECK(shortest >= 100 * HF_MS && shortest < 105 * HF_MS);
+    CHECK(longest <= 150 * HF_MS && longest > 145 * HF_MS);
+    rig_end(&rig, asked_at);
+}
+
+TEST(the_loss_of_a_node_that_does_not_serve_asks_for_no_map) {
+    cluster_known(AT(0));
+    call_at_gone_node(1, AT(1000));
+    CHECK(!rig.client.nodes[2]->serves);
+    hf_session_closed(at(2, CALLS), "gone", AT(2000));
+    CHECK_EQ_U64(rig.client.topology->deadline(&rig.client, CALLS), HF_NEVER);
+    rig_end(&rig, AT(2001));
+}
+
+/* Another node would not help: the command stays with this one. */
+TEST(a_busy_script_is_no_reason_for_a_map) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(0, AT(1000));
+    said(at(0, CALLS));
+    hears(0, CALLS, "-BUSY Redis is busy running a script.\r\n", AT(1001));
+    CHECK_EQ_U64(rig.client.topology->deadline(&rig.client, CALLS), HF_NEVER);
+    rig_sleep(&rig, AT(1001), AT(1040));
+    CHECK_SAYS(0, CALLS, ASKED);
+    CHECK_OUTCOME(op, "under way");
+    rig_end(&rig, AT(1041));
+}
+
+TEST(a_node_that_is_gone_is_asked_for_no_map) {
+    cluster_known(AT(0));
+    call_at_gone_node(1, AT(1000));
+    CHECK(!rig.client.nodes[2]->serves);
+    hf_op *op = acquire(0, AT(2000));
+    said(at(0, CALLS));
+    rig.refusing = true;
+    for (size_t node = 0; node < 3; node++) hf_session_closed(at(node, CALLS), "gone", AT(2001));
+    rig_sleep(&rig, AT(2001), AT(5001));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "a:1: ") && strstr(op->failure.text, "b:2: ") &&
+                 !strstr(op->failure.text, "n1:1"),
+             "%s", op->failure.text);
+    rig_end(&rig, AT(5002));
 }
 
 CHECK_MAIN

@@ -1,22 +1,21 @@
-#include "failure.h"
+#include "base/failure.h"
 
 #include "check.h"
 
 static const hf_slice ORDER = {"order:42", 8};
 
-TEST(every_code_has_its_name)
-{
-    static const char *const names[] = {
-        "ok",     "busy",      "unreachable", "lost",     "not_held", "interrupted", "conflict",
-        "denied", "no_quorum", "duplicate",   "mismatch", "closed",   "server",      "no_memory"};
+TEST(every_code_has_its_name) {
+    static const char *const names[] = {"ok",        "busy",        "unreachable", "lost",
+                                        "not_held",  "interrupted", "conflict",    "denied",
+                                        "no_quorum", "duplicate",   "mismatch",    "closed",
+                                        "server",    "deadlock",    "timeout",     "no_memory"};
     for (size_t code = 0; code < sizeof names / sizeof *names; code++) {
         CHECK_STR(hf_code_name((hf_code)code), names[code]);
     }
     CHECK_EQ_INT(HF_NO_MEMORY, sizeof names / sizeof *names - 1);
 }
 
-TEST(text_says_what_where_why_and_what_to_do)
-{
+TEST(text_says_what_where_why_and_what_to_do) {
     hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "127.0.0.1:6379", "held for %d s", 3);
     CHECK_EQ_INT(failure.code, HF_BUSY);
@@ -26,15 +25,13 @@ TEST(text_says_what_where_why_and_what_to_do)
     CHECK_STR(failure.text, "cannot acquire \"order:42\" on h:1: ERR 100%n");
 }
 
-TEST(text_without_a_key)
-{
+TEST(text_without_a_key) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "ping", (hf_slice){"", 0}, "h:1", "oops");
     CHECK_STR(failure.text, "cannot ping on h:1: oops");
 }
 
-TEST(key_is_made_printable)
-{
+TEST(key_is_made_printable) {
     hf_failure failure;
     hf_slice key = {"a\0\n\x7f\"\\\x1b[0m\xc3\xa9", 12};
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "oops");
@@ -42,8 +39,7 @@ TEST(key_is_made_printable)
               "cannot acquire \"a\\x00\\x0a\\x7f\\x22\\x5c\\x1b[0m\xc3\xa9\" on h:1: oops");
 }
 
-TEST(long_key_is_cut)
-{
+TEST(long_key_is_cut) {
     char key[1000];
     hf_failure failure;
     memset(key, 'k', sizeof key);
@@ -56,8 +52,7 @@ TEST(long_key_is_cut)
     CHECK(strstr(failure.text, "\\x01...\" on h:1: oops"));
 }
 
-TEST(long_text_is_cut_and_terminated)
-{
+TEST(long_text_is_cut_and_terminated) {
     char detail[2000];
     hf_failure failure;
     memset(detail, 'd', sizeof detail);
@@ -75,15 +70,30 @@ TEST(long_text_is_cut_and_terminated)
     }
 }
 
-TEST(controls_are_hidden)
-{
+TEST(controls_are_hidden) {
     hf_failure failure;
-    hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s", "ERR \33[31m\7\177\303\274");
+    hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s",
+                   "ERR \33[31m\7\177\303\274");
     CHECK(strstr(failure.text, " on h?:1: ERR ?[31m??\303\274"));
 }
 
-TEST(error_replies_become_codes)
-{
+/* Redis 7 says where in the script it was, by the script's digest. */
+TEST(place_in_a_script_is_left_out) {
+    hf_failure failure;
+    hf_failure_set(&failure, HF_CONFLICT, "acquire", ORDER, "h:1", "%s",
+                   "WRONGTYPE Operation against a key holding the wrong kind of value "
+                   "script: e547016e5dd6dc5a849cb1ab095dd7288384185f, on @user_script:38.");
+    CHECK_STR(
+        failure.text,
+        "cannot acquire \"order:42\" on h:1: WRONGTYPE Operation against a key holding the wrong "
+        "kind of value; use another key or a prefix");
+    hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h:1", "%s", "ERR no script: e547");
+    CHECK(strstr(failure.text, ": ERR no script: e547"));
+    hf_failure_set(&failure, HF_SERVER, "acquire", (hf_slice){"a script: b", 11}, "h:1", "oops");
+    CHECK_STR(failure.text, "cannot acquire \"a script: b\" on h:1: oops");
+}
+
+TEST(error_replies_become_codes) {
     static const struct {
         const char *error;
         hf_code code;
@@ -99,6 +109,26 @@ TEST(error_replies_become_codes)
         {"DENIED Redis is running in protected mode", HF_DENIED},
         {"READONLY You can't write against a read only replica.", HF_DENIED},
         {"ERR Error running script: @user_script:1: -READONLY You can't write", HF_DENIED},
+        {"ERR Error running script: @user_script:1: @user_script: 1: The user executing the script "
+         "can't run this "
+         "command or subcommand",
+         HF_DENIED}, /* 6.0, 6.2 */
+        {"ERR Error running script: @user_script: 1: The user executing the script can't access at "
+         "least one of the "
+         "keys mentioned in the command arguments",
+         HF_DENIED},
+        {"NOPERM No permissions to access a key", HF_DENIED},
+        {"ERR ACL failure in script: User u has no permissions to run the 'get' command script: "
+         "620cd258, on "
+         "@user_script:1.",
+         HF_DENIED}, /* 7.2, 7.4, 8, Valkey */
+        {"ERR ACL failure in script: No permissions to access a key script: 620cd258, on "
+         "@user_script:1.",
+         HF_DENIED},
+        {"ERR ACL failure in script: No permissions to access a channel script: 620cd258",
+         HF_DENIED},
+        {"ERR Unknown Redis command called from script script: 7ae0187b, on @user_script:1.",
+         HF_SERVER},
         {"WRONGTYPE Operation against a key holding the wrong kind of value", HF_CONFLICT},
         {"ERR Error running script: @user_script: 3: WRONGTYPE Operation against", HF_CONFLICT},
         {"LOADING Redis is loading the dataset in memory", HF_UNREACHABLE},
@@ -117,8 +147,7 @@ TEST(error_replies_become_codes)
     }
 }
 
-TEST(passing_errors)
-{
+TEST(passing_errors) {
     CHECK(hf_error_is_passing("LOADING Redis is loading the dataset in memory"));
     CHECK(hf_error_is_passing("BUSY Redis is busy running a script."));
     CHECK(hf_error_is_passing("MASTERDOWN Link with MASTER is down"));

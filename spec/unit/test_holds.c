@@ -1,4 +1,4 @@
-#include "holds.h"
+#include "lock/holds.h"
 
 #include <stdlib.h>
 
@@ -7,31 +7,28 @@
 
 static const hf_slice KEY = {"key", 3}, OWNER = {"owner", 5};
 
-static hf_hold *add(hf_holds *holds, const char *key, const char *owner)
-{
-    return hf_holds_add(holds, HF_LAYOUT_LOCK, hf_slice_of(key), hf_slice_of(owner));
+static hf_hold *add(hf_holds *holds, const char *key, const char *owner) {
+    return hf_holds_add(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner),
+                        hf_slice_of(owner));
 }
 
-static hf_hold *find(const hf_holds *holds, const char *key, const char *owner)
-{
-    return hf_holds_find(holds, HF_LAYOUT_LOCK, hf_slice_of(key), hf_slice_of(owner));
+static hf_hold *find(const hf_holds *holds, const char *key, const char *owner) {
+    return hf_holds_find(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner));
 }
 
-TEST(nothing_in_an_empty_table)
-{
+TEST(nothing_in_an_empty_table) {
     hf_holds holds = {0};
     CHECK(!find(&holds, "key", "owner"));
     CHECK(!hf_holds_first(&holds));
     hf_holds_free(&holds);
 }
 
-TEST(a_new_hold)
-{
+TEST(a_new_hold) {
     hf_holds holds = {0};
-    hf_hold *hold = hf_holds_add(&holds, HF_LAYOUT_MUTEX, KEY, OWNER);
+    hf_hold *hold = hf_holds_add(&holds, &hf_kind_mutex, KEY, OWNER, OWNER);
     CHECK(hold);
     CHECK_EQ_INT(hold->state, HF_HOLD_ACQUIRING);
-    CHECK_EQ_INT(hold->layout, HF_LAYOUT_MUTEX);
+    CHECK(hold->kind == &hf_kind_mutex);
     CHECK_EQ_INT(hold->refs, 1);
     CHECK_EQ_U64(hold->wake_at, HF_NEVER);
     CHECK(hold->in_table);
@@ -42,15 +39,14 @@ TEST(a_new_hold)
     hf_holds_free(&holds);
 }
 
-TEST(found_by_layout_key_and_owner)
-{
+TEST(found_by_kind_key_and_owner) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "ab", "c");
     CHECK(hold && find(&holds, "ab", "c") == hold);
     CHECK(!find(&holds, "a", "bc")); /* the same bytes, cut elsewhere */
     CHECK(!find(&holds, "abc", ""));
     CHECK(!find(&holds, "ab", "d"));
-    CHECK(!hf_holds_find(&holds, HF_LAYOUT_MUTEX, hf_slice_of("ab"), hf_slice_of("c")));
+    CHECK(!hf_holds_find(&holds, &hf_kind_mutex, hf_slice_of("ab"), hf_slice_of("c")));
     hf_hold *other = add(&holds, "a", "bc");
     CHECK(other && find(&holds, "a", "bc") == other && find(&holds, "ab", "c") == hold);
     hf_holds_remove(&holds, hold);
@@ -58,21 +54,19 @@ TEST(found_by_layout_key_and_owner)
     hf_holds_free(&holds);
 }
 
-TEST(keys_are_binary)
-{
+TEST(keys_are_binary) {
     static char long_key[65536];
     hf_holds holds = {0};
     hf_slice a = {"a\0b", 3}, b = {"a\0c", 3}, c = {long_key, sizeof long_key};
-    CHECK(hf_holds_add(&holds, HF_LAYOUT_LOCK, a, OWNER));
-    CHECK(hf_holds_add(&holds, HF_LAYOUT_LOCK, c, OWNER));
-    CHECK(hf_holds_find(&holds, HF_LAYOUT_LOCK, a, OWNER));
-    CHECK(!hf_holds_find(&holds, HF_LAYOUT_LOCK, b, OWNER));
-    CHECK_EQ_INT(hf_hold_key(hf_holds_find(&holds, HF_LAYOUT_LOCK, c, OWNER)).size, 65536);
+    CHECK(hf_holds_add(&holds, &hf_kind_lock, a, OWNER, OWNER));
+    CHECK(hf_holds_add(&holds, &hf_kind_lock, c, OWNER, OWNER));
+    CHECK(hf_holds_find(&holds, &hf_kind_lock, a, OWNER));
+    CHECK(!hf_holds_find(&holds, &hf_kind_lock, b, OWNER));
+    CHECK_EQ_INT(hf_hold_key(hf_holds_find(&holds, &hf_kind_lock, c, OWNER)).size, 65536);
     hf_holds_free(&holds);
 }
 
-TEST(a_handle_keeps_a_removed_hold)
-{
+TEST(a_handle_keeps_a_removed_hold) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "key", "owner");
     CHECK(hold);
@@ -89,8 +83,7 @@ TEST(a_handle_keeps_a_removed_hold)
     hf_holds_free(&holds);
 }
 
-TEST(equal_times_are_served_in_order)
-{
+TEST(equal_times_are_served_in_order) {
     hf_holds holds = {0};
     hf_hold *made[20];
     char key[16];
@@ -99,8 +92,7 @@ TEST(equal_times_are_served_in_order)
         made[i] = add(&holds, key, "o");
         CHECK(made[i]);
     }
-    for (int i = 0; i < 20; i++)
-        hf_holds_wake_at(&holds, made[(i * 7) % 20], 5);
+    for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, made[(i * 7) % 20], 5);
     for (int i = 0; i < 20; i++) {
         CHECK(hf_holds_first(&holds) == made[i]);
         hf_holds_wake_at(&holds, made[i], HF_NEVER);
@@ -108,12 +100,12 @@ TEST(equal_times_are_served_in_order)
     hf_holds_free(&holds);
 }
 
-TEST(losing_is_news_and_ends_the_attention)
-{
+TEST(losing_is_news_and_ends_the_attention) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "key", "owner");
     CHECK(hold);
     hold->state = HF_HOLD_HELD;
+    hold->count = 1;
     hold->valid_until = 100;
     hf_holds_wake_at(&holds, hold, 50);
     CHECK(hf_hold_is_valid(hold, 99));
@@ -121,15 +113,14 @@ TEST(losing_is_news_and_ends_the_attention)
     hf_holds_lose(&holds, hold, HF_LOST_TAKEN);
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(hold->reason, HF_LOST_TAKEN);
-    CHECK_EQ_U64(holds.news, 1);
+    CHECK_EQ_U64(holds.losses, 1);
     CHECK_EQ_U64(hold->wake_at, HF_NEVER);
     CHECK(!hf_hold_is_valid(hold, 99));
     CHECK(find(&holds, "key", "owner") == hold);
     hf_holds_free(&holds);
 }
 
-TEST(reasons_have_names)
-{
+TEST(reasons_have_names) {
     CHECK(!hf_lost_reason_name(HF_LOST_NOT));
     CHECK_STR(hf_lost_reason_name(HF_LOST_EXPIRED), "expired");
     CHECK_STR(hf_lost_reason_name(HF_LOST_TAKEN), "taken");
@@ -137,27 +128,26 @@ TEST(reasons_have_names)
     CHECK_STR(hf_lost_reason_name(HF_LOST_UNREACHABLE), "unreachable");
 }
 
-TEST(what_belongs_to_the_owners_other_processes)
-{
-    hf_hold hold = {.count = 5, .base = 2};
+TEST(what_belongs_to_the_owners_other_processes) {
+    hf_hold hold = {.count = 5, .others = 2};
     CHECK_EQ_INT(hf_hold_own(&hold), 3);
     hf_hold_rebase(&hold, 7); /* two more of theirs */
-    CHECK_EQ_INT(hold.base, 4);
+    CHECK_EQ_INT(hold.others, 4);
     CHECK_EQ_INT(hold.count, 7);
     CHECK_EQ_INT(hf_hold_own(&hold), 3);
     hf_hold_rebase(&hold, 2); /* fewer than ours alone */
-    CHECK_EQ_INT(hold.base, 0);
+    CHECK_EQ_INT(hold.others, 0);
     CHECK_EQ_INT(hold.count, 2);
 }
 
-TEST(what_has_ended_is_found_behind_what_is_only_due)
-{
+TEST(what_has_ended_is_found_behind_what_is_only_due) {
     hf_holds holds = {0};
     CHECK(!hf_holds_first_ended(&holds, 100));
     hf_hold *due = add(&holds, "due", "o"), *ended = add(&holds, "ended", "o"),
             *later = add(&holds, "later", "o");
     CHECK(due && ended && later);
     due->state = ended->state = later->state = HF_HOLD_HELD;
+    due->count = ended->count = later->count = 1;
     due->valid_until = 200;
     hf_holds_wake_at(&holds, due, 10);
     ended->valid_until = 50;
@@ -172,6 +162,37 @@ TEST(what_has_ended_is_found_behind_what_is_only_due)
     hf_holds_free(&holds);
 }
 
+TEST(found_by_its_number_or_by_the_wait_of_a_shared_owner) {
+    hf_holds holds = {0};
+    hf_hold *mine = add(&holds, "a", "o"), *shared = add(&holds, "b", "o");
+    CHECK(mine && shared);
+    mine->number = 5, mine->wait = 7;
+    shared->number = 6, shared->wait = 8;
+    shared->shared = true;
+    CHECK(hf_holds_find_wait(&holds, 5) == mine);
+    CHECK(!hf_holds_find_wait(&holds, 7));
+    CHECK(hf_holds_find_wait(&holds, 6) == shared);
+    CHECK(hf_holds_find_wait(&holds, 8) == shared);
+    CHECK(!hf_holds_find_wait(&holds, 9));
+    hf_holds_free(&holds);
+}
+
+TEST(what_nobody_holds_does_not_end) {
+    hf_holds holds = {0};
+    hf_hold *idle = add(&holds, "idle", "o"), *asking = add(&holds, "asking", "o");
+    CHECK(idle && asking);
+    idle->state = HF_HOLD_HELD;
+    idle->count = 1;
+    idle->idle = true;
+    idle->valid_until = 50;
+    hf_holds_wake_at(&holds, idle, 50);
+    hf_holds_wake_at(&holds, asking, 60);
+    CHECK(!hf_holds_first_ended(&holds, 100));
+    idle->idle = false;
+    CHECK(hf_holds_first_ended(&holds, 100) == idle);
+    hf_holds_free(&holds);
+}
+
 /* ---- against a naive model: the model is an array of what should be in the table ---- */
 
 enum { KEYS = 40, OWNERS = 5, MOST = KEYS * OWNERS };
@@ -181,8 +202,7 @@ typedef struct naive {
     hf_time wake_at[MOST];
 } naive;
 
-static bool heap_is_ordered(const hf_holds *holds)
-{
+static bool heap_is_ordered(const hf_holds *holds) {
     for (size_t i = 0; i < holds->count; i++) {
         const hf_hold *hold = holds->heap[i], *parent = holds->heap[i ? (i - 1) / 2 : 0];
         if (hold->heap_index != i || parent->wake_at > hold->wake_at) return false;
@@ -191,8 +211,7 @@ static bool heap_is_ordered(const hf_holds *holds)
     return true;
 }
 
-static hf_hold *first_of(const naive *model)
-{
+static hf_hold *first_of(const naive *model) {
     hf_hold *first = NULL;
     for (int i = 0; i < MOST; i++) {
         hf_hold *hold = model->holds[i];
@@ -204,8 +223,7 @@ static hf_hold *first_of(const naive *model)
     return first;
 }
 
-static bool agrees(const hf_holds *holds, const naive *model)
-{
+static bool agrees(const hf_holds *holds, const naive *model) {
     size_t count = 0;
     char key[16], owner[16];
     for (int i = 0; i < MOST; i++) {
@@ -218,8 +236,7 @@ static bool agrees(const hf_holds *holds, const naive *model)
     return holds->count == count && hf_holds_first(holds) == first_of(model);
 }
 
-static void step(hf_holds *holds, naive *model, uint64_t *random)
-{
+static void step(hf_holds *holds, naive *model, uint64_t *random) {
     int i = (int)hf_jitter(random, MOST);
     char key[16], owner[16];
     snprintf(key, sizeof key, "k%d", i / OWNERS);
@@ -237,8 +254,7 @@ static void step(hf_holds *holds, naive *model, uint64_t *random)
     }
 }
 
-TEST(random_use_agrees_with_a_naive_model)
-{
+TEST(random_use_agrees_with_a_naive_model) {
     uint64_t random = 2026;
     for (int round = 0; round < 20; round++) {
         hf_holds holds = {0};
@@ -253,8 +269,7 @@ TEST(random_use_agrees_with_a_naive_model)
     }
 }
 
-TEST(times_set_without_the_heap_are_sorted_later)
-{
+TEST(times_set_without_the_heap_are_sorted_later) {
     uint64_t random = 5;
     hf_holds holds = {0};
     char key[16];
@@ -262,21 +277,18 @@ TEST(times_set_without_the_heap_are_sorted_later)
         snprintf(key, sizeof key, "%d", i);
         CHECK(add(&holds, key, "o"));
     }
-    for (size_t i = 0; i < holds.count; i++)
-        holds.heap[i]->wake_at = hf_jitter(&random, 100);
+    for (size_t i = 0; i < holds.count; i++) holds.heap[i]->wake_at = hf_jitter(&random, 100);
     hf_holds_resort(&holds);
     CHECK(heap_is_ordered(&holds));
     hf_holds_free(&holds);
 }
 
-TEST(a_hold_fits_in_512_bytes)
-{
+TEST(a_hold_fits_in_512_bytes) {
     size_t others = sizeof(void *) * 2 * 2; /* heap and buckets, at most half full */
     CHECK(sizeof(hf_hold) + others + HF_UUID_SIZE + 2 + 64 <= 512);
 }
 
-static bool add_many(void *context)
-{
+static bool add_many(void *context) {
     hf_holds holds = {0};
     char key[16];
     bool added = true;
@@ -296,9 +308,106 @@ static bool add_many(void *context)
     return added;
 }
 
-TEST(out_of_memory_leaves_the_table_whole)
-{
+TEST(out_of_memory_leaves_the_table_whole) {
     CHECK(memerr_until_success(add_many, NULL, 100) >= 40);
+}
+
+TEST(what_has_ended_is_found_wherever_it_stands) {
+    enum { HOLDS = 31 };
+    for (int ended = 0; ended < HOLDS; ended++) {
+        hf_holds holds = {0};
+        hf_hold *each[HOLDS];
+        char key[16];
+        for (int i = 0; i < HOLDS; i++) {
+            snprintf(key, sizeof key, "k%d", i);
+            each[i] = add(&holds, key, "o");
+            CHECK(each[i]);
+            each[i]->state = HF_HOLD_HELD;
+            each[i]->count = 1;
+            each[i]->valid_until = i == ended ? 100 : 200;
+            hf_holds_wake_at(&holds, each[i], (hf_time)i + 1);
+        }
+        CHECK(hf_holds_first_ended(&holds, 100) == each[ended]);
+        CHECK(!hf_holds_first_ended(&holds, 99));
+        hf_holds_free(&holds);
+    }
+}
+
+TEST(a_lease_is_bounded_by_a_shorter_one_alone) {
+    hf_hold hold = {.lease = 10, .shortened = HF_NEVER};
+    hf_hold_bound_lease(&hold, 5, 5);
+    CHECK_EQ_U64(hf_hold_lease(&hold), 10);
+    hf_hold_bound_lease(&hold, 6, 5);
+    CHECK_EQ_U64(hf_hold_lease(&hold), 10);
+    hf_hold_bound_lease(&hold, 4, 5);
+    CHECK_EQ_U64(hf_hold_lease(&hold), 4);
+    hf_hold_bound_lease(&hold, 3, HF_NEVER);
+    CHECK_EQ_U64(hf_hold_lease(&hold), 3);
+    hf_hold_bound_lease(&hold, 4, HF_NEVER);
+    CHECK_EQ_U64(hf_hold_lease(&hold), 3);
+}
+
+TEST(what_lasts_is_renewed_or_ends_later_and_is_one_callers) {
+    static const struct {
+        hf_hold_state state;
+        bool renewed, shared, idle;
+        hf_time valid_until;
+        const hf_kind *kind;
+        const char *key;
+        bool lasts;
+    } cases[] = {
+        {HF_HOLD_HELD, true, false, false, 10, &hf_kind_lock, "k", true},
+        {HF_HOLD_HELD, false, false, false, 51, &hf_kind_lock, "k", true},
+        {HF_HOLD_HELD, false, false, false, 50, &hf_kind_lock, "k", false},
+        {HF_HOLD_RELEASING, true, false, false, 90, &hf_kind_lock, "k", false},
+        {HF_HOLD_HELD, true, true, false, 90, &hf_kind_lock, "k", false},
+        {HF_HOLD_HELD, true, false, true, 90, &hf_kind_lock, "k", false},
+        {HF_HOLD_HELD, true, false, false, 90, &hf_kind_mutex, "k", false},
+        {HF_HOLD_HELD, true, false, false, 90, &hf_kind_lock, "j", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_holds holds = {0};
+        add(&holds, "other", "me");
+        hf_hold *hold =
+            hf_holds_add(&holds, cases[i].kind, hf_slice_of(cases[i].key), OWNER, OWNER);
+        if (!hold) abort();
+        hold->state = cases[i].state;
+        hold->renewed = cases[i].renewed;
+        hold->shared = cases[i].shared;
+        hold->idle = cases[i].idle;
+        hold->valid_until = cases[i].valid_until;
+        const hf_hold *found = hf_holds_find_lasting(&holds, &hf_kind_lock, hf_slice_of("k"), 50);
+        CHECK_OR(found == (cases[i].lasts ? hold : NULL), "case %zu", i);
+        hf_holds_free(&holds);
+    }
+}
+
+TEST(with_the_last_reference_those_to_the_members_go) {
+    hf_holds holds = {0};
+    hf_hold *whole = add(&holds, "k", "me"), *part = add(&holds, "j", "me");
+    if (!whole || !part) abort();
+    whole->member_holds = calloc(2, sizeof(hf_hold *));
+    if (!whole->member_holds) abort();
+    whole->member_count = 2;
+    for (int i = 0; i < 2; i++) {
+        whole->member_holds[i] = part;
+        hf_hold_ref(part);
+    }
+    hf_hold_ref(whole);
+    hf_holds_remove(&holds, whole);
+    CHECK_EQ_INT(part->refs, 3);
+    hf_hold_unref(whole);
+    CHECK_EQ_INT(part->refs, 1);
+    hf_holds_free(&holds);
+}
+
+TEST(what_the_server_has_freed_is_not_the_clients) {
+    hf_hold hold = {.count = 5, .others = 2, .pending_releases = 3};
+    CHECK_EQ_INT(hf_hold_own(&hold), 6);
+    hf_hold_freed(&hold);
+    CHECK_EQ_INT(hf_hold_own(&hold), 0);
+    CHECK_EQ_INT(hold.count, 2);
+    CHECK_EQ_INT(hold.pending_releases, 0);
 }
 
 CHECK_MAIN

@@ -1,4 +1,5 @@
-#include "names.h"
+#include "lock/kind.h"
+#include "lock/names.h"
 
 #include <stdlib.h>
 
@@ -8,8 +9,7 @@
 #define CHECK_SLICE(got, want)                                                                     \
     CHECK_OR(hf_slice_equal(got, want), "%s is \"%.*s\"", #got, (int)(got).size, (got).data)
 
-TEST(as_redisson_names_them)
-{
+TEST(as_redisson_names_them) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("order:42")));
     CHECK_SLICE(names.key, hf_slice_of("order:42"));
@@ -19,12 +19,11 @@ TEST(as_redisson_names_them)
     hf_names_free(&names);
 }
 
-TEST(a_key_with_a_brace_is_taken_as_it_is)
-{
+TEST(a_key_with_a_brace_is_taken_as_it_is) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("a{b}c")));
     CHECK_SLICE(names.counter, hf_slice_of("redisson_lock_token:a{b}c"));
-    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:a{b}c"));
+    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue::a{b}c"));
     CHECK_SLICE(names.releases, hf_slice_of("redisson_lock__channel:a{b}c"));
     hf_names_free(&names);
     CHECK(hf_names_make(&names, hf_slice_of("a}b")));
@@ -32,8 +31,70 @@ TEST(a_key_with_a_brace_is_taken_as_it_is)
     hf_names_free(&names);
 }
 
-TEST(keys_are_binary)
-{
+TEST(a_semaphore_has_leases_and_a_channel_of_its_own) {
+    hf_names names;
+    CHECK(hf_names_make_on(&names, hf_slice_of("pool"), &hf_kind_permit));
+    CHECK_SLICE(names.leases, hf_slice_of("{pool}:timeout"));
+    CHECK_SLICE(names.releases, hf_slice_of("redisson_sc:{pool}"));
+    CHECK_SLICE(names.queue, hf_slice_of("holdfast_queue:{pool}"));
+    hf_names_free(&names);
+    CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_permit));
+    CHECK_SLICE(names.leases, hf_slice_of("a{b}:timeout"));
+    CHECK_SLICE(names.releases, hf_slice_of("redisson_sc:a{b}"));
+    hf_names_free(&names);
+}
+
+TEST(a_fair_lock_waits_in_redissons_list) {
+    hf_names names, own;
+    CHECK(hf_names_make_on(&names, hf_slice_of("k"), &hf_kind_fair));
+    CHECK_SLICE(names.queue, hf_slice_of("redisson_lock_queue:{k}"));
+    CHECK_SLICE(names.leases, hf_slice_of("redisson_lock_timeout:{k}"));
+    CHECK_SLICE(names.releases, hf_slice_of("redisson_lock__channel:{k}"));
+    CHECK(hf_names_of_waiter(&own, &names, hf_slice_of("me:1")));
+    CHECK_SLICE(own.releases, hf_slice_of("redisson_lock__channel:{k}:me:1"));
+    CHECK_SLICE(own.listening, hf_slice_of("holdfast_listening:{k}:me:1"));
+    hf_names_free(&own);
+    hf_names_free(&names);
+    CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_fair));
+    CHECK_SLICE(names.queue, hf_slice_of("redisson_lock_queue:a{b}"));
+    CHECK_SLICE(names.leases, hf_slice_of("redisson_lock_timeout:a{b}"));
+    hf_names_free(&names);
+}
+
+TEST(a_latch_has_its_key_in_braces_whatever_it_is) {
+    const char *channel = hf_kind_latch.channel;
+    hf_names names;
+    char note[HF_NAMES_NOTE + 64];
+    CHECK(hf_names_make_on(&names, hf_slice_of("job"), &hf_kind_latch));
+    hf_names_wrap(&names, channel);
+    CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__{job}"));
+    hf_names_free(&names);
+    CHECK(hf_names_make_on(&names, hf_slice_of("a{b}"), &hf_kind_latch));
+    CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__a{b}"));
+    hf_names_wrap(&names, channel);
+    CHECK_SLICE(names.releases, hf_slice_of("redisson_countdownlatch__channel__{a{b}}"));
+    CHECK_SLICE(names.listening, hf_slice_of("holdfast_listening:a{b}"));
+    size_t size = hf_names_note(note, names.key, hf_slice_of("uuid:7"));
+    CHECK_SLICE(((hf_slice){note, size}), hf_slice_of("holdfast_call:a{b}:uuid:7"));
+    size = hf_names_note(note, hf_slice_of("k"), hf_slice_of("uuid:18446744073709551615"));
+    CHECK_SLICE(((hf_slice){note, size}),
+                hf_slice_of("holdfast_call:{k}:uuid:18446744073709551615"));
+    hf_names_free(&names);
+}
+
+TEST(no_two_keys_have_one_queue) {
+    static const char *const keys[] = {"x", "{x}", ":x", ":{x}", "x}", "{x", "{{x}}", "}{x", ""};
+    hf_names names[sizeof keys / sizeof *keys];
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        CHECK(hf_names_make(&names[i], hf_slice_of(keys[i])));
+        for (size_t j = 0; j < i; j++)
+            CHECK_OR(!hf_slice_equal(names[i].queue, names[j].queue), "\"%s\" and \"%s\"", keys[i],
+                     keys[j]);
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) hf_names_free(&names[i]);
+}
+
+TEST(keys_are_binary) {
     hf_names names;
     CHECK(hf_names_make(&names, (hf_slice){"a\0\xff ", 4}));
     CHECK_SLICE(names.key, ((hf_slice){"a\0\xff ", 4}));
@@ -41,8 +102,7 @@ TEST(keys_are_binary)
     hf_names_free(&names);
 }
 
-TEST(names_own_their_bytes)
-{
+TEST(names_own_their_bytes) {
     char key[] = "abc";
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of(key)));
@@ -52,8 +112,7 @@ TEST(names_own_their_bytes)
     hf_names_free(&names);
 }
 
-TEST(any_length)
-{
+TEST(any_length) {
     static char key[65536];
     memset(key, 'k', sizeof key);
     for (size_t size = 1; size <= sizeof key; size = size * 3 + 1) {
@@ -65,8 +124,7 @@ TEST(any_length)
     }
 }
 
-TEST(pattern_matches_only_itself)
-{
+TEST(pattern_matches_only_itself) {
     hf_names names;
     hf_slice pattern;
     CHECK(hf_names_make(&names, hf_slice_of("a*b?c[d]e\\f-^")));
@@ -81,8 +139,7 @@ TEST(pattern_matches_only_itself)
     hf_names_free(&names);
 }
 
-static bool make_both(void *context)
-{
+static bool make_both(void *context) {
     hf_names names;
     hf_slice pattern;
     (void)context;
@@ -93,8 +150,7 @@ static bool make_both(void *context)
     return made;
 }
 
-TEST(out_of_memory)
-{
+TEST(out_of_memory) {
     CHECK_EQ_INT(memerr_until_success(make_both, NULL, 10), 2);
 }
 

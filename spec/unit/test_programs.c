@@ -1,49 +1,40 @@
-#include "programs.h"
+#include "lock/kind.h"
 
 #include <stdint.h>
 
 #include "check.h"
 
-static const hf_program *all[32];
+static const hf_program *all[64];
 static size_t count;
 
-static void add(const hf_program *program)
-{
+static void add(const hf_program *program) {
     for (size_t i = 0; i < count; i++) {
         if (all[i] == program) return;
     }
     all[count++] = program;
 }
 
-static void collect(void)
-{
-    static const hf_program *(*const programs[])(hf_layout) = {
-        hf_program_acquire, hf_program_release, hf_program_leave, hf_program_force,
-        hf_program_extend,  hf_program_renew,   hf_program_info};
+static void collect(void) {
     count = 0;
-    for (int layout = HF_LAYOUT_LOCK; layout <= HF_LAYOUT_GUARD; layout++) {
-        for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
-            add(programs[i]((hf_layout)layout));
+    for (size_t i = 0; hf_kinds[i]; i++) {
+        for (int verb = 0; verb < HF_VERBS; verb++) {
+            const hf_program *program = hf_kind_program(hf_kinds[i], (hf_verb)verb);
+            if (program) add(program);
+        }
     }
-    add(hf_program_complete());
-    add(hf_program_acquire_all());
-    add(hf_program_release_all());
 }
 
-static uint32_t rotate(uint32_t x, int by)
-{
+static uint32_t rotate(uint32_t x, int by) {
     return x << by | x >> (32 - by);
 }
 
-static void hash_block(uint32_t h[5], const unsigned char *block)
-{
+static void hash_block(uint32_t h[5], const unsigned char *block) {
     uint32_t w[80], a = h[0], b = h[1], c = h[2], d = h[3], e = h[4];
     for (int i = 0; i < 16; i++) {
         w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
                (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
     }
-    for (int i = 16; i < 80; i++)
-        w[i] = rotate(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
+    for (int i = 16; i < 80; i++) w[i] = rotate(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
     for (int i = 0; i < 80; i++) {
         uint32_t f = i < 20   ? ((b & c) | (~b & d)) + 0x5a827999u
                      : i < 40 ? (b ^ c ^ d) + 0x6ed9eba1u
@@ -64,30 +55,25 @@ static void hash_block(uint32_t h[5], const unsigned char *block)
 }
 
 /* FIPS 180-4, SHA-1, as 40 hex digits: what EVALSHA looks a script up by. */
-static void sha1(char hex[41], const char *text, size_t size)
-{
+static void sha1(char hex[41], const char *text, size_t size) {
     uint32_t h[5] = {0x67452301u, 0xefcdab89u, 0x98badcfeu, 0x10325476u, 0xc3d2e1f0u};
     size_t padded = (size + 9 + 63) / 64 * 64;
     for (size_t at = 0; at < padded; at += 64) {
         unsigned char block[64];
         for (size_t i = 0; i < 64; i++) {
             size_t from_end = padded - 1 - (at + i);
-            if (at + i < size)
-                memcpy(&block[i], text + at + i, 1);
-            else if (at + i == size)
-                block[i] = 0x80;
+            if (at + i < size) memcpy(&block[i], text + at + i, 1);
+            else if (at + i == size) block[i] = 0x80;
             else if (from_end < 8)
                 block[i] = (unsigned char)((uint64_t)size * 8 >> 8 * from_end & 0xff);
-            else
-                block[i] = 0;
+            else block[i] = 0;
         }
         hash_block(h, block);
     }
     snprintf(hex, 41, "%08x%08x%08x%08x%08x", h[0], h[1], h[2], h[3], h[4]);
 }
 
-TEST(the_hash_used_here_is_right)
-{
+TEST(the_hash_used_here_is_right) {
     char hex[41];
     sha1(hex, "abc", 3);
     CHECK_STR(hex, "a9993e364706816aba3e25717850c26c9cd0d89d");
@@ -95,12 +81,12 @@ TEST(the_hash_used_here_is_right)
     CHECK_STR(hex, "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
 }
 
-TEST(each_program_is_its_text_and_its_hash)
-{
+TEST(each_program_is_its_text_and_its_hash) {
     char hex[41];
     collect();
-    CHECK_EQ_INT(
-        count, 18); /* seven for a lock, seven for a mutex, a guard's two, two for several locks */
+    CHECK_EQ_INT(count, 46); /* seven for a lock, a mutex, a read/write lock and a semaphore, a
+                                guard's two, a latch's three, a plain semaphore's six, a fair lock's
+                                five, two for several locks */
     for (size_t i = 0; i < count; i++) {
         CHECK_EQ_INT(strlen(all[i]->source), all[i]->length);
         sha1(hex, all[i]->source, all[i]->length);
@@ -108,8 +94,7 @@ TEST(each_program_is_its_text_and_its_hash)
     }
 }
 
-TEST(all_are_different)
-{
+TEST(all_are_different) {
     collect();
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < i; j++) {
@@ -119,21 +104,147 @@ TEST(all_are_different)
     }
 }
 
-TEST(each_layout_has_its_own)
-{
-    CHECK_STR(hf_program_acquire(HF_LAYOUT_LOCK)->name, "acquire");
-    CHECK_STR(hf_program_acquire(HF_LAYOUT_MUTEX)->name, "mutex_acquire");
-    CHECK_STR(hf_program_acquire(HF_LAYOUT_GUARD)->name, "begin");
-    CHECK_STR(hf_program_renew(HF_LAYOUT_MUTEX)->name, "mutex_renew");
-    CHECK(hf_program_leave(HF_LAYOUT_GUARD) == hf_program_leave(HF_LAYOUT_LOCK));
-    CHECK_STR(hf_program_complete()->name, "complete");
+TEST(each_kind_has_its_own) {
+    CHECK_STR(hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE)->name, "acquire");
+    CHECK_STR(hf_kind_program(&hf_kind_mutex, HF_VERB_ACQUIRE)->name, "mutex_acquire");
+    CHECK_STR(hf_kind_program(&hf_kind_guard, HF_VERB_ACQUIRE)->name, "begin");
+    CHECK_STR(hf_kind_program(&hf_kind_mutex, HF_VERB_RENEW)->name, "mutex_renew");
+    CHECK(hf_kind_program(&hf_kind_guard, HF_VERB_LEAVE) ==
+          hf_kind_program(&hf_kind_lock, HF_VERB_LEAVE));
+    CHECK_STR(hf_kind_program(&hf_kind_guard, HF_VERB_COMPLETE)->name, "complete");
+    CHECK_STR(hf_kind_program(&hf_kind_read, HF_VERB_ACQUIRE)->name, "rw_acquire");
+    CHECK(hf_kind_program(&hf_kind_write, HF_VERB_RENEW) ==
+          hf_kind_program(&hf_kind_read, HF_VERB_RENEW));
+    CHECK(!hf_kind_program(&hf_kind_read, HF_VERB_ACQUIRE_ALL));
+    CHECK_STR(hf_kind_program(&hf_kind_fair, HF_VERB_ACQUIRE)->name, "fair_acquire");
+    CHECK(hf_kind_program(&hf_kind_fair, HF_VERB_EXTEND) ==
+          hf_kind_program(&hf_kind_lock, HF_VERB_EXTEND));
 }
 
-TEST(no_line_is_left_unexpanded)
-{
+TEST(no_line_is_left_unexpanded) {
     collect();
-    for (size_t i = 0; i < count; i++)
-        CHECK(!strstr(all[i]->source, "--#"));
+    for (size_t i = 0; i < count; i++) CHECK(!strstr(all[i]->source, "--#"));
+}
+
+TEST(each_kind_has_its_programs) {
+    static const struct {
+        const hf_kind *kind;
+        const char *programs[HF_VERBS];
+    } rows[] = {
+        {&hf_kind_lock,
+         {[HF_VERB_ACQUIRE] = "acquire",
+          [HF_VERB_RELEASE] = "release",
+          [HF_VERB_LEAVE] = "leave",
+          [HF_VERB_EXTEND] = "extend",
+          [HF_VERB_RENEW] = "renew",
+          [HF_VERB_FORCE] = "force",
+          [HF_VERB_INFO] = "info",
+          [HF_VERB_ACQUIRE_ALL] = "acquire_all",
+          [HF_VERB_RELEASE_ALL] = "release_all"}},
+        {&hf_kind_mutex,
+         {[HF_VERB_ACQUIRE] = "mutex_acquire",
+          [HF_VERB_RELEASE] = "mutex_release",
+          [HF_VERB_LEAVE] = "mutex_leave",
+          [HF_VERB_EXTEND] = "mutex_extend",
+          [HF_VERB_RENEW] = "mutex_renew",
+          [HF_VERB_FORCE] = "mutex_force",
+          [HF_VERB_INFO] = "mutex_info"}},
+        {&hf_kind_guard,
+         {[HF_VERB_ACQUIRE] = "begin",
+          [HF_VERB_RELEASE] = "complete",
+          [HF_VERB_COMPLETE] = "complete",
+          [HF_VERB_LEAVE] = "leave",
+          [HF_VERB_EXTEND] = "extend",
+          [HF_VERB_RENEW] = "renew",
+          [HF_VERB_FORCE] = "force",
+          [HF_VERB_INFO] = "info"}},
+        {&hf_kind_fair,
+         {[HF_VERB_ACQUIRE] = "fair_acquire",
+          [HF_VERB_RELEASE] = "fair_release",
+          [HF_VERB_LEAVE] = "fair_leave",
+          [HF_VERB_EXTEND] = "extend",
+          [HF_VERB_RENEW] = "renew",
+          [HF_VERB_FORCE] = "fair_force",
+          [HF_VERB_INFO] = "fair_info"}},
+        {&hf_kind_permit,
+         {[HF_VERB_ACQUIRE] = "permit_acquire",
+          [HF_VERB_RELEASE] = "permit_release",
+          [HF_VERB_LEAVE] = "permit_leave",
+          [HF_VERB_EXTEND] = "permit_extend",
+          [HF_VERB_RENEW] = "permit_renew",
+          [HF_VERB_INFO] = "permit_info",
+          [HF_VERB_SET] = "permit_set"}},
+        {&hf_kind_latch,
+         {[HF_VERB_SET_COUNT] = "latch_set",
+          [HF_VERB_COUNT_DOWN] = "latch_down",
+          [HF_VERB_DELETE] = "latch_delete"}},
+        {&hf_kind_plain_semaphore,
+         {[HF_VERB_ACQUIRE] = "semaphore_acquire",
+          [HF_VERB_RELEASE] = "semaphore_release",
+          [HF_VERB_LEAVE] = "semaphore_leave",
+          [HF_VERB_SET_COUNT] = "semaphore_set",
+          [HF_VERB_DRAIN] = "semaphore_drain",
+          [HF_VERB_DELETE] = "semaphore_delete"}},
+    };
+    static const char *const read_write[HF_VERBS] = {
+        [HF_VERB_ACQUIRE] = "rw_acquire", [HF_VERB_RELEASE] = "rw_release",
+        [HF_VERB_LEAVE] = "rw_leave",     [HF_VERB_EXTEND] = "rw_extend",
+        [HF_VERB_RENEW] = "rw_renew",     [HF_VERB_FORCE] = "rw_force",
+        [HF_VERB_INFO] = "rw_info"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows + 2; i++) {
+        const hf_kind *kind = i < sizeof rows / sizeof *rows    ? rows[i].kind
+                              : i == sizeof rows / sizeof *rows ? &hf_kind_read
+                                                                : &hf_kind_write;
+        for (int verb = 0; verb < HF_VERBS; verb++) {
+            const char *want =
+                i < sizeof rows / sizeof *rows ? rows[i].programs[verb] : read_write[verb];
+            const hf_program *program = hf_kind_program(kind, (hf_verb)verb);
+            CHECK_STR(program ? program->name : "none", want ? want : "none");
+        }
+    }
+}
+
+/* As letters: r reentrant, a announced, f fingerprinted, c counted, j joint, l listed, w wraps, k
+ * kept, u uncounted, n noted. */
+static const char *traits_of(const hf_kind *kind) {
+    static char text[16];
+    snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s%s%s", kind->reentrant ? "r" : "",
+             kind->announced ? "a" : "", kind->fingerprinted ? "f" : "", kind->counted ? "c" : "",
+             kind->joint ? "j" : "", kind->listed ? "l" : "", kind->wraps ? "w" : "",
+             kind->kept ? "k" : "", kind->uncounted ? "u" : "", kind->noted ? "n" : "");
+    return text;
+}
+
+TEST(each_kind_has_its_traits) {
+    static const struct {
+        const hf_kind *kind;
+        const char *name, *letter, *traits, *suffix, *channel;
+        const hf_kind *reads, *writes;
+    } rows[] = {
+        {&hf_kind_lock, "lock", "l", "rak", NULL, NULL, NULL, NULL},
+        {&hf_kind_mutex, "mutex", "m", "k", NULL, NULL, NULL, NULL},
+        {&hf_kind_guard, "guard", "g", "af", NULL, NULL, NULL, NULL},
+        {&hf_kind_read, "read", "r", "raj", NULL, "redisson_rwlock:", NULL, &hf_kind_write},
+        {&hf_kind_write, "write", "w", "ra", ":write", "redisson_rwlock:", &hf_kind_read, NULL},
+        {&hf_kind_permit, "permit", "p", "ac", NULL, "redisson_sc:", NULL, NULL},
+        {&hf_kind_latch, "latch", "c", "awun", NULL, "redisson_countdownlatch__channel__", NULL,
+         NULL},
+        {&hf_kind_fair, "fair", "f", "ralu", NULL, NULL, NULL, NULL},
+        {&hf_kind_plain_semaphore, "plain_semaphore", "s", "aun", NULL, "redisson_sc:", NULL, NULL},
+    };
+    size_t known = 0;
+    while (hf_kinds[known]) known++;
+    CHECK_EQ_INT(known, sizeof rows / sizeof *rows);
+    for (size_t i = 0; i < known; i++) {
+        const hf_kind *kind = rows[i].kind;
+        CHECK(hf_kinds[i] == kind && hf_kind_of_letter(rows[i].letter[0]) == kind);
+        CHECK(hf_kind_named(rows[i].name) == kind);
+        CHECK_STR(traits_of(kind), rows[i].traits);
+        CHECK_STR(kind->suffix ? kind->suffix : "", rows[i].suffix ? rows[i].suffix : "");
+        CHECK_STR(kind->channel ? kind->channel : "", rows[i].channel ? rows[i].channel : "");
+        CHECK(kind->reads == rows[i].reads && kind->writes == rows[i].writes);
+    }
+    CHECK(!hf_kind_of_letter('x') && !hf_kind_named("x"));
 }
 
 CHECK_MAIN

@@ -1,4 +1,4 @@
-#include "reply.h"
+#include "base/reply.h"
 
 #include <stdlib.h>
 
@@ -9,8 +9,7 @@ static hf_reader reader;
 
 /* The first reply in `bytes`; NULL when more is needed, or with *broken set when they are no reply.
  */
-static hf_reply *read_bytes(const char *bytes, size_t size, bool *broken)
-{
+static hf_reply *read_bytes(const char *bytes, size_t size, bool *broken) {
     hf_reply *reply = NULL;
     *broken = !hf_reader_open(&reader) || !hf_reader_feed(&reader, bytes, size) ||
               !hf_reader_next(&reader, &reply);
@@ -18,21 +17,18 @@ static hf_reply *read_bytes(const char *bytes, size_t size, bool *broken)
     return reply;
 }
 
-static hf_reply *read_text(const char *text)
-{
+static hf_reply *read_text(const char *text) {
     bool broken;
     return read_bytes(text, strlen(text), &broken);
 }
 
-static bool is_broken(const char *text)
-{
+static bool is_broken(const char *text) {
     bool broken;
     hf_reply_free(read_bytes(text, strlen(text), &broken));
     return broken;
 }
 
-TEST(every_type)
-{
+TEST(every_type) {
     hf_reply *reply = read_text("+OK\r\n");
     CHECK(reply && reply->type == HF_REPLY_STATUS);
     CHECK_STR(reply->string, "OK");
@@ -62,8 +58,7 @@ TEST(every_type)
     hf_reply_free(reply);
 }
 
-TEST(arrays_in_arrays)
-{
+TEST(arrays_in_arrays) {
     hf_reply *reply = read_text("*3\r\n:1\r\n*2\r\n$1\r\na\r\n*1\r\n$-1\r\n+b\r\n");
     CHECK(reply && reply->type == HF_REPLY_ARRAY);
     CHECK_EQ_INT(reply->size, 3);
@@ -74,8 +69,7 @@ TEST(arrays_in_arrays)
     hf_reply_free(reply);
 }
 
-TEST(split_at_every_byte)
-{
+TEST(split_at_every_byte) {
     static const char bytes[] = "*4\r\n:12\r\n$5\r\nab\r\nc\r\n*1\r\n-E no\r\n$-1\r\n+next\r\n";
     size_t size = sizeof bytes - 1;
     for (size_t cut = 1; cut < size - 7; cut++) {
@@ -98,8 +92,7 @@ TEST(split_at_every_byte)
     }
 }
 
-TEST(byte_by_byte)
-{
+TEST(byte_by_byte) {
     static const char bytes[] = "*2\r\n$2\r\nab\r\n*1\r\n:7\r\n";
     hf_reply *reply = NULL;
     CHECK(hf_reader_open(&reader));
@@ -114,8 +107,7 @@ TEST(byte_by_byte)
     hf_reader_close(&reader);
 }
 
-TEST(what_is_no_protocol)
-{
+TEST(what_is_no_protocol) {
     CHECK(is_broken("HTTP/1.1 400 Bad Request\r\n"));
     CHECK(is_broken("\r\n"));
     CHECK(is_broken(":12a\r\n"));
@@ -131,8 +123,7 @@ TEST(what_is_no_protocol)
 }
 
 /* Types of a newer protocol that was never asked for: not understood, but no crash either. */
-TEST(types_of_another_protocol)
-{
+TEST(types_of_another_protocol) {
     static const char *const texts[] = {",3.14\r\n",    "#t\r\n",          "_\r\n",
                                         "(123\r\n",     "=5\r\ntxt:a\r\n", "%1\r\n:1\r\n:2\r\n",
                                         "~1\r\n:1\r\n", ">1\r\n:1\r\n",    "*2\r\n,1.5\r\n#f\r\n"};
@@ -144,8 +135,7 @@ TEST(types_of_another_protocol)
     }
 }
 
-TEST(hostile_counts_allocate_nothing)
-{
+TEST(hostile_counts_allocate_nothing) {
     memerr_fail(0);
     CHECK(is_broken("*1000000000\r\n"));
     CHECK(is_broken("*4097\r\n"));
@@ -155,8 +145,7 @@ TEST(hostile_counts_allocate_nothing)
     CHECK(memerr_count() < 200);
 }
 
-TEST(elements_count_over_all_levels)
-{
+TEST(elements_count_over_all_levels) {
     char text[64];
     snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
     CHECK(!is_broken(text));
@@ -165,17 +154,14 @@ TEST(elements_count_over_all_levels)
     CHECK(is_broken("*2\r\n*1\r\n:1\r\n*4094\r\n"));
 }
 
-TEST(deep_nesting_is_bounded)
-{
+TEST(deep_nesting_is_bounded) {
     static char deep[4 * 100000 + 1];
-    for (size_t i = 0; i + 4 < sizeof deep; i += 4)
-        memcpy(deep + i, "*1\r\n", 4);
+    for (size_t i = 0; i + 4 < sizeof deep; i += 4) memcpy(deep + i, "*1\r\n", 4);
     CHECK(is_broken(deep));
 }
 
 /* Reads an array of `count` strings of `size` bytes; false when the reader refuses. */
-static bool reads_strings(int count, size_t size)
-{
+static bool reads_strings(int count, size_t size) {
     char head[64], *bytes = calloc(1, size + 1);
     hf_reply *reply = NULL;
     bool good = bytes && hf_reader_open(&reader);
@@ -194,20 +180,17 @@ static bool reads_strings(int count, size_t size)
     return good;
 }
 
-TEST(bytes_count_over_all_elements)
-{
+TEST(bytes_count_over_all_elements) {
     CHECK(reads_strings(1, HF_REPLY_MAX_BYTES));
     CHECK(!reads_strings(1, HF_REPLY_MAX_BYTES + 1));
     CHECK(reads_strings(4, HF_REPLY_MAX_BYTES / 4));
     CHECK(!reads_strings(4, HF_REPLY_MAX_BYTES / 4 + 1));
 }
 
-TEST(limits_begin_anew_with_each_reply)
-{
+TEST(limits_begin_anew_with_each_reply) {
     static char text[HF_REPLY_MAX_ELEMENTS * 4 + 16];
     int size = snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
-    for (int i = 0; i < HF_REPLY_MAX_ELEMENTS; i++, size += 4)
-        memcpy(text + size, ":1\r\n", 4);
+    for (int i = 0; i < HF_REPLY_MAX_ELEMENTS; i++, size += 4) memcpy(text + size, ":1\r\n", 4);
     CHECK(hf_reader_open(&reader));
     for (int round = 0; round < 3; round++) {
         hf_reply *reply = NULL;
@@ -220,8 +203,7 @@ TEST(limits_begin_anew_with_each_reply)
 }
 
 /* A length that never comes is not waited for beyond the limit. */
-TEST(an_endless_string_is_given_up)
-{
+TEST(an_endless_string_is_given_up) {
     static char bytes[65536];
     hf_reply *reply = NULL;
     size_t fed = 0;
@@ -238,8 +220,7 @@ TEST(an_endless_string_is_given_up)
     hf_reader_close(&reader);
 }
 
-TEST(an_endless_line_is_given_up)
-{
+TEST(an_endless_line_is_given_up) {
     static char bytes[65536];
     hf_reply *reply = NULL;
     size_t fed = 0;
@@ -256,8 +237,7 @@ TEST(an_endless_line_is_given_up)
     hf_reader_close(&reader);
 }
 
-TEST(closed_in_the_middle_of_a_reply)
-{
+TEST(closed_in_the_middle_of_a_reply) {
     hf_reply *reply = NULL;
     CHECK(hf_reader_open(&reader));
     CHECK(hf_reader_feed(&reader, "*3\r\n$1\r\na\r\n*2\r\n:1\r\n", 19));
@@ -267,15 +247,13 @@ TEST(closed_in_the_middle_of_a_reply)
     hf_reader_close(&reader);
 }
 
-TEST(integers_and_strings_of_an_array)
-{
+TEST(integers_and_strings_of_an_array) {
     hf_reply *reply =
         read_text("*7\r\n:5\r\n$2\r\n-7\r\n$0\r\n\r\n$2\r\n5x\r\n$-1\r\n+st\r\n*0\r\n");
     CHECK(reply);
     CHECK_EQ_INT(hf_reply_integer_at(reply, 0, 99), 5);
     CHECK_EQ_INT(hf_reply_integer_at(reply, 1, 99), -7);
-    for (size_t i = 2; i < 9; i++)
-        CHECK_EQ_INT(hf_reply_integer_at(reply, i, 99), 99);
+    for (size_t i = 2; i < 9; i++) CHECK_EQ_INT(hf_reply_integer_at(reply, i, 99), 99);
     CHECK_EQ_INT(hf_reply_string_at(reply, 0).size, 0);
     CHECK(hf_slice_equal(hf_reply_string_at(reply, 1), hf_slice_of("-7")));
     CHECK(hf_slice_equal(hf_reply_string_at(reply, 5), hf_slice_of("st")));
@@ -289,8 +267,7 @@ TEST(integers_and_strings_of_an_array)
     hf_reply_free(reply);
 }
 
-static bool same(const hf_reply *a, const hf_reply *b)
-{
+static bool same(const hf_reply *a, const hf_reply *b) {
     if (a->type != b->type || a->integer != b->integer || a->size != b->size) return false;
     if (a->string && memcmp(a->string, b->string, a->size + 1) != 0) return false;
     for (size_t i = 0; a->type == HF_REPLY_ARRAY && i < a->size; i++) {
@@ -299,16 +276,14 @@ static bool same(const hf_reply *a, const hf_reply *b)
     return true;
 }
 
-static bool copy_whole(void *context)
-{
+static bool copy_whole(void *context) {
     hf_reply *copy = hf_reply_copy(context);
     bool whole = copy && same(context, copy);
     hf_reply_free(copy);
     return whole;
 }
 
-TEST(copies)
-{
+TEST(copies) {
     static const char bytes[] = "*5\r\n$3\r\na\0b\r\n*2\r\n:1\r\n$-1\r\n-E\r\n*0\r\n+OK\r\n";
     bool broken;
     hf_reply *reply = read_bytes(bytes, sizeof bytes - 1, &broken);
@@ -317,8 +292,7 @@ TEST(copies)
     hf_reply_free(reply);
 }
 
-static bool read_nested(void *context)
-{
+static bool read_nested(void *context) {
     (void)context;
     hf_reply *reply = read_text("*3\r\n$1\r\na\r\n*2\r\n:1\r\n$-1\r\n-E\r\n");
     bool good = reply && reply->elements[1]->elements[0]->integer == 1;
@@ -326,14 +300,12 @@ static bool read_nested(void *context)
     return good;
 }
 
-TEST(out_of_memory)
-{
+TEST(out_of_memory) {
     CHECK(memerr_until_success(read_nested, NULL, 100) > 8);
 }
 
 /* Mutations of good replies: whatever comes, it ends. */
-TEST(noise)
-{
+TEST(noise) {
     static const char good[] = "*3\r\n:1\r\n$3\r\nabc\r\n*2\r\n+OK\r\n-ERR x\r\n$-1\r\n:12\r\n";
     static const char letters[] = "*$+-:\r\n0123456789ax,#_(=%~>";
     uint64_t random = 11;
@@ -347,8 +319,7 @@ TEST(noise)
         hf_reply *reply;
         CHECK(hf_reader_open(&reader));
         CHECK(hf_reader_feed(&reader, bytes, sizeof good - 1));
-        while (hf_reader_next(&reader, &reply) && reply)
-            hf_reply_free(reply);
+        while (hf_reader_next(&reader, &reply) && reply) hf_reply_free(reply);
         hf_reader_close(&reader);
     }
 }

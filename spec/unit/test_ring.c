@@ -1,4 +1,4 @@
-#include "ring.h"
+#include "link/ring.h"
 
 #include <stdlib.h>
 

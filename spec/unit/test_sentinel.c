@@ -1,7 +1,7 @@
-#include "sentinel.h"
+#include "link/sentinel.h"
 
+#include "base/lease.h"
 #include "drive.h"
-#include "lease.h"
 
 #define SENTINELS 3
 #define ASK_MASTER "SENTINEL GET-MASTER-ADDR-BY-NAME m"
@@ -13,47 +13,8 @@
 static struct rig rig;
 static hf_server sentinels[SENTINELS];
 static hf_client_config config;
-static const char *down[1 + SENTINELS]; /* node -> why it cannot be reached; NULL: it can */
 
-/* Does what the links of all nodes want of a driver. */
-static void serve(hf_time now)
-{
-    for (size_t i = 0; i < hf_client_link_count(&rig.client); i++) {
-        hf_session *session = hf_client_link(&rig.client, i);
-        if (hf_session_wants(session, now) == HF_WANT_CLOSE)
-            hf_session_closed(session, "not needed", now);
-        if (hf_session_wants(session, now) != HF_WANT_OPEN) continue;
-        rig.opens++;
-        hf_session_opening(session, now);
-        if (down[i / HF_LINKS])
-            hf_session_closed(session, down[i / HF_LINKS], now);
-        else
-            hf_session_opened(session, now);
-    }
-}
-
-static void tick(hf_time now)
-{
-    hf_client_tick(&rig.client, now);
-    serve(now);
-}
-
-/* Lets time pass, waking only when the client asks for it. */
-static void sleep_until(hf_time now, hf_time until)
-{
-    tick(now);
-    for (int wakes = 0; wakes < 10000; wakes++) {
-        hf_time at = hf_client_deadline(&rig.client);
-        if (at > until) break;
-        now = hf_time_max(now, at);
-        tick(now);
-    }
-    tick(until);
-}
-
-static void configure(void)
-{
-    memset(down, 0, sizeof down);
+static void configure(void) {
     config = rig_config();
     config.mode = HF_MODE_SENTINEL;
     config.servers = sentinels;
@@ -66,44 +27,38 @@ static void configure(void)
     }
 }
 
-static void start(void)
-{
+static void start(void) {
     configure();
     rig_begin_with(&rig, &config);
 }
 
-static hf_session *calls_of(size_t node)
-{
+static hf_session *calls_of(size_t node) {
     return &rig.client.nodes[node]->links[HF_LINK_CALLS];
 }
 
-static void hear_node(size_t node, const char *text, hf_time now)
-{
+static void hear_node(size_t node, const char *text, hf_time now) {
     hf_session_feed(calls_of(node), text, strlen(text), now); /* allocates nothing of its own */
-    serve(now);
+    rig_serve(&rig, now);
 }
 
 /* One after the other, as far as they are asked. */
-static void hear_sentinels(const char *text, hf_time now)
-{
-    for (size_t node = 1; node <= SENTINELS; node++) {
+static void hear_sentinels(const char *text, hf_time now) {
+    for (size_t node = 1; node <= config.server_count; node++) {
         bool asked = strstr(said(calls_of(node)), ASK_MASTER) != NULL;
         if (asked) hear_node(node, text, now);
     }
 }
 
-static hf_op *begin_op(hf_op_kind kind, hf_time wait, hf_time now)
-{
+static hf_op *begin_op(hf_op_kind kind, hf_time wait, hf_time now) {
     hf_op_spec spec = spec_of(&rig, kind);
     spec.wait = wait;
     hf_op *op = hf_client_begin(&rig.client, &spec, now);
-    tick(now);
+    rig_tick(&rig, now);
     return op;
 }
 
 /* The master is at port 7001 and has logged the calls link in. */
-static hf_op *acquire_at_first(hf_time now)
-{
+static hf_op *acquire_at_first(hf_time now) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, now);
     hear_sentinels(ADDRESS(7001), now);
     hear_node(0, MASTER, now);
@@ -121,8 +76,7 @@ static hf_op *acquire_at_first(hf_time now)
 
 /* ---- finding the master ---- */
 
-TEST(the_master_is_asked_for_before_it_is_connected_to)
-{
+TEST(the_master_is_asked_for_before_it_is_connected_to) {
     start();
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
@@ -141,23 +95,34 @@ TEST(the_master_is_asked_for_before_it_is_connected_to)
     rig_end(&rig, AT(5));
 }
 
-TEST(the_first_answer_does_when_the_others_hang)
-{
+TEST(who_serves_the_callers_asks_the_sentinels) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    hf_client_begin(&rig.client, &spec, AT(0));
+    hf_client_tick_renewer(&rig.client, AT(0));
+    rig_serve(&rig, AT(0));
+    CHECK_ASKED(1, "");
+    hf_client_tick_calls(&rig.client, AT(0));
+    rig_serve(&rig, AT(0));
+    CHECK_ASKED(1, ASK_MASTER);
+    rig_end(&rig, AT(1));
+}
+
+TEST(the_first_answer_does_when_the_others_hang) {
     start();
     begin_op(HF_OP_PING, 0, AT(0));
     hear_node(2, ADDRESS(7001), AT(1));
-    sleep_until(AT(1), AT(100));
+    rig_sleep(&rig, AT(1), AT(100));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    sleep_until(AT(100), AT(101));
+    rig_sleep(&rig, AT(100), AT(101));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
     rig_end(&rig, AT(102));
 }
 
-TEST(a_sentinel_that_is_down_or_does_not_know_is_not_waited_for)
-{
+TEST(a_sentinel_that_is_down_or_does_not_know_is_not_waited_for) {
     start();
-    down[1] = "refused";
+    rig.down[1] = "refused";
     begin_op(HF_OP_PING, 0, AT(0));
     hear_node(2, "*-1\r\n", AT(1));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
@@ -166,8 +131,7 @@ TEST(a_sentinel_that_is_down_or_does_not_know_is_not_waited_for)
     rig_end(&rig, AT(3));
 }
 
-TEST(sentinels_have_their_own_login)
-{
+TEST(sentinels_have_their_own_login) {
     configure();
     for (int i = 0; i < SENTINELS; i++) {
         strcpy(sentinels[i].user, "watcher");
@@ -180,7 +144,7 @@ TEST(sentinels_have_their_own_login)
     CHECK_ASKED(1, "AUTH watcher s3cret");
     hear_node(1, "+OK\r\n", AT(1));
     CHECK_ASKED(1, ASK_MASTER);
-    down[2] = down[3] = "refused";
+    rig.down[2] = rig.down[3] = "refused";
     for (size_t node = 2; node <= SENTINELS; node++)
         hf_session_closed(calls_of(node), "refused", AT(1));
     hear_node(1, ADDRESS(7001), AT(2));
@@ -190,30 +154,29 @@ TEST(sentinels_have_their_own_login)
 
 /* ---- failing ---- */
 
-TEST(no_sentinel_answers)
-{
+TEST(no_sentinel_answers) {
     start();
-    down[1] = down[2] = down[3] = "Connection refused";
+    rig.down[1] = rig.down[2] = rig.down[3] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_STR(op->failure.text,
-              "cannot acquire \"k\" on master \"m\": no sentinel of s1:26379, s2:26379, s3:26379 answers "
-              "(Connection refused); check that the server runs and can be reached from here");
+    CHECK_STR(
+        op->failure.text,
+        "cannot acquire \"k\" on master \"m\": no sentinel of s1:26379, s2:26379, s3:26379 answers "
+        "(Connection refused); check that the server runs and can be reached from here");
     rig_end(&rig, AT(1));
 }
 
-TEST(no_sentinel_knows_the_master)
-{
+TEST(no_sentinel_knows_the_master) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     hear_sentinels("*-1\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(op->failure.text, "no sentinel of s1:26379, s2:26379, s3:26379 knows this master"));
+    CHECK(
+        strstr(op->failure.text, "no sentinel of s1:26379, s2:26379, s3:26379 knows this master"));
     rig_end(&rig, AT(2));
 }
 
-TEST(a_password_that_sentinels_refuse_is_denied)
-{
+TEST(a_password_that_sentinels_refuse_is_denied) {
     configure();
     for (int i = 0; i < SENTINELS; i++) strcpy(sentinels[i].password, "wrong");
     rig_begin_with(&rig, &config);
@@ -225,28 +188,27 @@ TEST(a_password_that_sentinels_refuse_is_denied)
     rig_end(&rig, AT(2));
 }
 
-TEST(sentinels_that_all_hang_are_given_up)
-{
+TEST(sentinels_that_all_hang_are_given_up) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
-    sleep_until(AT(0), AT(999));
+    rig_sleep(&rig, AT(0), AT(999));
     CHECK_OUTCOME(op, "under way");
-    sleep_until(AT(999), AT(1000));
+    rig_sleep(&rig, AT(999), AT(1000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "answers (no reply in time)"));
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_sentinel_whose_old_connection_is_gone_is_asked_over_a_new_one)
-{
+TEST(a_sentinel_whose_old_connection_is_gone_is_asked_over_a_new_one) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
     for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
-    down[2] = down[3] = "refused";
-    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(10));
-    tick(AT(10));
+    rig.down[2] = rig.down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++)
+        hf_session_closed(calls_of(node), "gone", AT(10));
+    rig_tick(&rig, AT(10));
     CHECK_ASKED(1, ASK_MASTER);
     hear_node(1, ADDRESS(7002), AT(11));
     CHECK_AT(7002);
@@ -254,46 +216,67 @@ TEST(a_sentinel_whose_old_connection_is_gone_is_asked_over_a_new_one)
     rig_end(&rig, AT(12));
 }
 
-TEST(sentinels_that_have_gone_are_not_waited_for)
-{
+TEST(a_sentinel_is_asked_over_a_new_connection_once) {
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    hf_session_closed(calls_of(0), "gone", AT(10));
+    hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
+    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
+    rig.down[2] = rig.down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++)
+        hf_session_closed(calls_of(node), "gone", AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_ASKED(1, ASK_MASTER);
+    hf_session_closed(calls_of(1), "gone", AT(11));
+    rig_tick(&rig, AT(12));
+    CHECK_ASKED(1, "");
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(13));
+}
+
+TEST(sentinels_that_have_gone_are_not_waited_for) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(10));
-    down[1] = down[2] = down[3] = "refused";
-    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(10));
-    tick(AT(10));
+    rig.down[1] = rig.down[2] = rig.down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++)
+        hf_session_closed(calls_of(node), "gone", AT(10));
+    rig_tick(&rig, AT(10));
     CHECK_OUTCOME(op, "unreachable");
     rig_end(&rig, AT(11));
 }
 
-TEST(an_answer_that_is_no_address_is_none)
-{
-    static const char *const odd[] = {"*2\r\n$0\r\n\r\n$4\r\n7001\r\n", "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
-                                      "*2\r\n$1\r\na\r\n$5\r\n65536\r\n", "*1\r\n$1\r\na\r\n", ":1\r\n", "+OK\r\n",
-                                      "*2\r\n:1\r\n:2\r\n", "*2\r\n$3\r\na\0b\r\n$1\r\n1\r\n"};
+TEST(an_answer_that_is_no_address_is_none) {
+    static const char *const odd[] = {"*2\r\n$0\r\n\r\n$4\r\n7001\r\n",
+                                      "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
+                                      "*2\r\n$1\r\na\r\n$5\r\n65536\r\n",
+                                      "*1\r\n$1\r\na\r\n",
+                                      ":1\r\n",
+                                      "+OK\r\n",
+                                      "*2\r\n:1\r\n:2\r\n",
+                                      "*2\r\n$3\r\na\0b\r\n$1\r\n1\r\n"};
     static const size_t sizes[] = {0, 0, 0, 0, 0, 0, 0, 20};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         start();
         hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
         for (size_t node = 1; node <= SENTINELS; node++) {
             hear_bytes(calls_of(node), odd[i], sizes[i] ? sizes[i] : strlen(odd[i]), AT(1));
-            serve(AT(1));
+            rig_serve(&rig, AT(1));
         }
         CHECK_OUTCOME(op, "unreachable");
         rig_end(&rig, AT(2));
     }
 }
 
-TEST(a_dead_master_is_asked_for_until_the_deadline)
-{
+TEST(a_dead_master_is_asked_for_until_the_deadline) {
     start();
-    down[0] = "Connection refused";
+    rig.down[0] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     hear_sentinels(ADDRESS(7001), AT(0));
     int rounds = 0;
     for (int ms = 0; ms < 3000; ms += 10) {
-        tick(AT(ms));
+        rig_tick(&rig, AT(ms));
         if (strstr(said(calls_of(1)), ASK_MASTER)) {
             rounds++;
             hear_node(1, ADDRESS(7001), AT(ms));
@@ -302,7 +285,7 @@ TEST(a_dead_master_is_asked_for_until_the_deadline)
     }
     CHECK_OUTCOME(op, "under way");
     CHECK(rounds >= 12 && rounds <= 30);
-    sleep_until(AT(2990), AT(3000));
+    rig_sleep(&rig, AT(2990), AT(3000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(op->failure.text, "on master \"m\" at a:7001: Connection refused"));
     rig_end(&rig, AT(3001));
@@ -310,27 +293,25 @@ TEST(a_dead_master_is_asked_for_until_the_deadline)
 
 /* ---- a failover ---- */
 
-TEST(a_lost_link_asks_and_moves)
-{
+TEST(a_lost_link_asks_and_moves) {
     start();
     acquire_at_first(AT(0));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
     said(calls_of(0));
     hf_session_closed(calls_of(0), "the server closed the connection", AT(11));
-    tick(AT(11));
+    rig_tick(&rig, AT(11));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     hear_sentinels(ADDRESS(7002), AT(12));
     CHECK_AT(7002);
     CHECK_ASKED(0, "ROLE");
     hear_node(0, MASTER, AT(13));
-    CHECK_ASKED(0, "EVALSHA extend 2 k holdfast_queue:{k} me 0 ");
+    CHECK_ASKED(0, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
     hear_node(0, ":-1\r\n", AT(14));
     CHECK_OUTCOME(op, "lost");
     rig_end(&rig, AT(15));
 }
 
-TEST(a_replica_is_not_served_as_a_master)
-{
+TEST(a_replica_is_not_served_as_a_master) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     hear_sentinels(ADDRESS(7001), AT(1));
@@ -338,7 +319,7 @@ TEST(a_replica_is_not_served_as_a_master)
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     CHECK_OUTCOME(op, "under way");
     for (int ms = 2; calls_of(0)->state == HF_SESSION_CLOSED && ms < 300; ms++) {
-        tick(AT(ms));
+        rig_tick(&rig, AT(ms));
         hear_sentinels(ADDRESS(7002), AT(ms));
     }
     CHECK_AT(7002);
@@ -348,8 +329,7 @@ TEST(a_replica_is_not_served_as_a_master)
     rig_end(&rig, AT(301));
 }
 
-TEST(a_user_who_may_not_ask_for_the_role_is_served)
-{
+TEST(a_user_who_may_not_ask_for_the_role_is_served) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     hear_sentinels(ADDRESS(7001), AT(1));
@@ -360,9 +340,9 @@ TEST(a_user_who_may_not_ask_for_the_role_is_served)
     rig_end(&rig, AT(4));
 }
 
-TEST(what_a_replica_refuses_goes_to_the_master)
-{
-    static const char *const refusals[] = {READONLY, "-ERR Error running script: -READONLY You can't write\r\n"};
+TEST(what_a_replica_refuses_goes_to_the_master) {
+    static const char *const refusals[] = {
+        READONLY, "-ERR Error running script: -READONLY You can't write\r\n"};
     for (int i = 0; i < 2; i++) {
         start();
         acquire_at_first(AT(0));
@@ -370,7 +350,7 @@ TEST(what_a_replica_refuses_goes_to_the_master)
         said(calls_of(0));
         hear_node(0, refusals[i], AT(11));
         CHECK_OUTCOME(op, "under way");
-        tick(AT(11));
+        rig_tick(&rig, AT(11));
         hear_sentinels(ADDRESS(7002), AT(12));
         CHECK_AT(7002);
         hear_node(0, MASTER, AT(13));
@@ -381,13 +361,14 @@ TEST(what_a_replica_refuses_goes_to_the_master)
     }
 }
 
-TEST(while_something_is_held_sentinels_are_asked_each_second)
-{
+TEST(while_something_is_held_sentinels_are_asked_each_second) {
     start();
     hf_op *op = acquire_at_first(AT(0));
     hf_op_end(op, AT(0));
     hear_sentinels(ADDRESS(7001), AT(1));
-    sleep_until(AT(1), AT(1110));
+    CHECK(hf_client_calls_deadline(&rig.client) <= AT(1110)); /* the half that asks them */
+    CHECK(hf_client_renewer_deadline(&rig.client) > AT(1110));
+    rig_sleep(&rig, AT(1), AT(1110));
     for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
     hear_node(1, ADDRESS(7002), AT(1111));
     CHECK_AT(7001);
@@ -402,32 +383,44 @@ TEST(while_something_is_held_sentinels_are_asked_each_second)
     CHECK_OUTCOME(release, "ok");
     hf_op_end(release, AT(1115));
     said(calls_of(1));
-    sleep_until(AT(1115), AT(9000));
+    rig_sleep(&rig, AT(1115), AT(9000));
     CHECK_ASKED(1, "");
     rig_end(&rig, AT(9001));
 }
 
-TEST(one_sentinel_alone_moves_nobody_from_a_master_that_serves)
-{
+TEST(one_sentinel_alone_moves_nobody_from_a_master_that_serves) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
-    sleep_until(AT(1), AT(1110));
+    rig_sleep(&rig, AT(1), AT(1110));
     hear_node(1, ADDRESS(7002), AT(1111));
-    sleep_until(AT(1111), AT(1300));
+    rig_sleep(&rig, AT(1111), AT(1300));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
     rig_end(&rig, AT(1301));
 }
 
-TEST(one_sentinel_is_enough_when_another_link_is_tried_in_vain)
-{
+TEST(half_of_the_sentinels_move_nobody_from_a_master_that_serves) {
+    configure();
+    config.server_count = 2;
+    rig_begin_with(&rig, &config);
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    rig_sleep(&rig, AT(1), AT(1110));
+    hear_node(1, ADDRESS(7002), AT(1111));
+    rig_sleep(&rig, AT(1111), AT(1300));
+    CHECK_AT(7001);
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
+    rig_end(&rig, AT(1301));
+}
+
+TEST(one_sentinel_is_enough_when_another_link_is_tried_in_vain) {
     start();
-    hf_op_end(acquire_at_first(AT(0)), AT(0)); /* the calls link stays open: its server has gone without a word */
-    down[0] = down[2] = down[3] = "no connection in time";
+    hf_op_end(acquire_at_first(AT(0)),
+              AT(0)); /* the calls link stays open: its server has gone without a word */
+    rig.down[0] = rig.down[2] = rig.down[3] = "no connection in time";
     hf_session_closed(calls_of(2), "gone", AT(1));
     hf_session_closed(calls_of(3), "gone", AT(1));
     for (int ms = 10000; ms < 12000 && rig.client.nodes[0]->server.port == 7001; ms += 10) {
-        tick(AT(ms));
+        rig_tick(&rig, AT(ms));
         hear_sentinels(ADDRESS(7002), AT(ms));
     }
     CHECK_AT(7002);
@@ -435,8 +428,7 @@ TEST(one_sentinel_is_enough_when_another_link_is_tried_in_vain)
     rig_end(&rig, AT(12000));
 }
 
-TEST(a_short_wait_leaves_the_replicas_their_time)
-{
+TEST(a_short_wait_leaves_the_replicas_their_time) {
     config = rig_config();
     config.sync = (hf_sync){1, 500 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -449,16 +441,15 @@ TEST(a_short_wait_leaves_the_replicas_their_time)
     rig_end(&rig, AT(501));
 }
 
-TEST(among_equal_votes_another_address_than_the_dead_one_is_tried)
-{
+TEST(among_equal_votes_another_address_than_the_dead_one_is_tried) {
     for (int first = 1; first <= 2; first++) {
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
         hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
-        down[3] = "refused";
+        rig.down[3] = "refused";
         hf_session_closed(calls_of(3), "gone", AT(10));
         hf_session_closed(calls_of(0), "gone", AT(10));
-        tick(AT(10));
+        rig_tick(&rig, AT(10));
         hear_node((size_t)first, ADDRESS(7001), AT(11));
         hear_node((size_t)(3 - first), ADDRESS(7002), AT(12));
         CHECK_AT(7002);
@@ -467,34 +458,60 @@ TEST(among_equal_votes_another_address_than_the_dead_one_is_tried)
     }
 }
 
-TEST(the_new_master_is_asked_soon_for_what_is_held)
-{
+TEST(the_new_master_is_asked_soon_for_what_is_held) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
-    sleep_until(AT(1), AT(1110));
+    rig_sleep(&rig, AT(1), AT(1110));
     hear_node(1, ADDRESS(7002), AT(1110));
     hear_node(2, ADDRESS(7002), AT(1110));
-    hf_session *keeper = &rig.client.nodes[0]->links[HF_LINK_KEEPER];
+    CHECK(hold_of(&rig)->wake_at >= AT(1110) && hold_of(&rig)->wake_at < AT(1400));
+    hf_session *renewer = &rig.client.nodes[0]->links[HF_LINK_RENEWER];
     for (int ms = 1110; ms < 1400; ms++) {
-        tick(AT(ms));
+        rig_tick(&rig, AT(ms));
         hear_sentinels(ADDRESS(7002), AT(ms));
-        if (strcmp(said(keeper), "ROLE") == 0) hear(keeper, MASTER, AT(ms));
-        if (keeper->state == HF_SESSION_READY) break;
+        if (strcmp(said(renewer), "ROLE") == 0) hear(renewer, MASTER, AT(ms));
+        if (renewer->state == HF_SESSION_READY) break;
     }
-    CHECK_STR(said(keeper), "EVALSHA renew 1 k me 30000");
-    hear(keeper, "*1\r\n:-1\r\n", AT(1400));
+    CHECK_STR(said(renewer), "EVALSHA renew 1 k me 30000");
+    hear(renewer, "*1\r\n:-1\r\n", AT(1400));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_DELETED);
     rig_end(&rig, AT(1401));
 }
 
-TEST(established_links_go_on_without_sentinels)
-{
+/* Each at a time of its own, and the first one first. */
+TEST(the_new_master_is_asked_for_one_hold_after_the_other) {
+    static const char *const owners[] = {"o1", "o2", "o3", "o4", "o5", "o6", "o7", "o8"};
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
-    down[1] = down[2] = down[3] = "refused";
-    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(1));
-    sleep_until(AT(1), AT(5000));
+    for (size_t i = 0; i < 8; i++) {
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.caller = spec.owner = hf_slice_of(owners[i]);
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+        rig_tick(&rig, AT(0));
+        hear_node(0, ACQUIRED, AT(0));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(0));
+    }
+    rig_sleep(&rig, AT(1), AT(1110));
+    hear_node(1, ADDRESS(7002), AT(1110));
+    hear_node(2, ADDRESS(7002), AT(1110));
+    const hf_holds *holds = &rig.client.holds;
+    CHECK_EQ_INT(holds->count, 9);
+    for (size_t i = 0; i < holds->count; i++) {
+        CHECK(holds->heap[i]->wake_at < AT(1400));
+        CHECK(hf_holds_first(holds)->wake_at <= holds->heap[i]->wake_at);
+    }
+    rig_end(&rig, AT(1401));
+}
+
+TEST(established_links_go_on_without_sentinels) {
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    rig.down[1] = rig.down[2] = rig.down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++)
+        hf_session_closed(calls_of(node), "gone", AT(1));
+    rig_sleep(&rig, AT(1), AT(5000));
     said(calls_of(0));
     hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(5000));
     CHECK(strstr(said(calls_of(0)), "EVALSHA release"));
@@ -503,15 +520,15 @@ TEST(established_links_go_on_without_sentinels)
     rig_end(&rig, AT(5002));
 }
 
-TEST(while_one_link_is_served_another_opens_without_sentinels)
-{
+TEST(while_one_link_is_served_another_opens_without_sentinels) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
-    down[1] = down[2] = down[3] = "refused";
-    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", AT(1));
-    sleep_until(AT(1), AT(10100));
-    hf_session *keeper = &rig.client.nodes[0]->links[HF_LINK_KEEPER];
-    CHECK_STR(said(keeper), "ROLE");
+    rig.down[1] = rig.down[2] = rig.down[3] = "refused";
+    for (size_t node = 1; node <= SENTINELS; node++)
+        hf_session_closed(calls_of(node), "gone", AT(1));
+    rig_sleep(&rig, AT(1), AT(10100));
+    hf_session *renewer = &rig.client.nodes[0]->links[HF_LINK_RENEWER];
+    CHECK_STR(said(renewer), "ROLE");
     rig_end(&rig, AT(10101));
 }
 
@@ -519,23 +536,20 @@ TEST(while_one_link_is_served_another_opens_without_sentinels)
 
 #define WAIT_ONE "\nWAIT 1 100"
 
-static void start_sync(void)
-{
+static void start_sync(void) {
     config = rig_config();
     config.sync = (hf_sync){1, 100 * HF_MS};
     rig_begin_with(&rig, &config);
 }
 
-static hf_op *acquire_in_sync(hf_time now)
-{
+static hf_op *acquire_in_sync(hf_time now) {
     hf_op *op = begin_acquire(&rig, 0, now);
     said(link_of(&rig, HF_LINK_CALLS));
     hear_calls(&rig, ACQUIRED ":1\r\n", now);
     return op;
 }
 
-TEST(an_acquire_counts_when_a_replica_has_it)
-{
+TEST(an_acquire_counts_when_a_replica_has_it) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", "") WAIT_ONE);
@@ -548,37 +562,43 @@ TEST(an_acquire_counts_when_a_replica_has_it)
     rig_end(&rig, AT(3));
 }
 
-TEST(an_acquire_that_no_replica_has_is_undone)
-{
+TEST(an_acquire_that_no_replica_has_is_undone) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     said(link_of(&rig, HF_LINK_CALLS));
     hear_calls(&rig, ACQUIRED ":0\r\n", AT(100));
     CHECK_OUTCOME(op, "no_quorum");
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_DONE);
     CHECK(strstr(op->failure.text, "0 of 1 replicas confirmed within 0.1 s"));
     rig_tick(&rig, AT(100));
     CHECK_SAID(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", ""));
     rig_end(&rig, AT(101));
 }
 
-TEST(a_user_who_may_not_wait_is_told_so)
-{
+TEST(a_count_of_replicas_that_cannot_be_confirms_nothing) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    hear_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n", AT(1));
+    hear_calls(&rig, ACQUIRED ":-1\r\n", AT(100));
+    CHECK_OUTCOME(op, "no_quorum");
+    rig_end(&rig, AT(101));
+}
+
+TEST(a_user_who_may_not_wait_is_told_so) {
+    start_sync();
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hear_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
+               AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK(strstr(op->failure.text, "WAIT for replicas: NOPERM"));
     rig_end(&rig, AT(2));
 }
 
-TEST(a_program_that_is_not_known_takes_its_wait_along)
-{
+TEST(a_program_that_is_not_known_takes_its_wait_along) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     said(link_of(&rig, HF_LINK_CALLS));
     hear_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(1));
-    CHECK_SAID(&rig, HF_LINK_CALLS,
-               "EVAL acquire " KEYS_OF_K "0 0 30000 1000 " WAIT_ONE);
+    CHECK_SAID(&rig, HF_LINK_CALLS, "EVAL acquire " KEYS_OF_K "0 0 30000 1000 " WAIT_ONE);
     hear_calls(&rig, ":0\r\n", AT(2)); /* the first WAIT's */
     hear_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "under way");
@@ -587,8 +607,7 @@ TEST(a_program_that_is_not_known_takes_its_wait_along)
     rig_end(&rig, AT(5));
 }
 
-TEST(a_connection_lost_between_the_two_replies_repeats_both)
-{
+TEST(a_connection_lost_between_the_two_replies_repeats_both) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
         hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -604,13 +623,12 @@ TEST(a_connection_lost_between_the_two_replies_repeats_both)
     }
 }
 
-TEST(an_operation_given_up_between_the_two_replies_leaves_the_next_ones_alone)
-{
+TEST(an_operation_given_up_between_the_two_replies_leaves_the_next_ones_alone) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
         hf_op *op = begin_acquire(&rig, 0, AT(0)), *ping = begin(&rig, HF_OP_PING, AT(0));
         if (replies > 0) hear_calls(&rig, ACQUIRED, AT(1));
-        hf_op_give_up(op, AT(2));
+        hf_op_abandon(op, AT(2));
         if (replies == 0) hear_calls(&rig, ACQUIRED, AT(3));
         hear_calls(&rig, ":1\r\n", AT(3));
         CHECK(!op->request.reply);
@@ -621,15 +639,13 @@ TEST(an_operation_given_up_between_the_two_replies_leaves_the_next_ones_alone)
     }
 }
 
-/* Given up before or between the two replies, or not confirmed. */
-TEST(a_shared_owner_lets_go_of_what_no_replica_has)
-{
+/* Abandoned before or between the two replies, or not confirmed. */
+TEST(a_shared_owner_lets_go_of_what_no_replica_has) {
     for (int replies = 0; replies <= 2; replies++) {
         start_sync();
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.shared = true;
-        hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-        rig_serve(&rig, AT(0));
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
         said(link_of(&rig, HF_LINK_CALLS));
         if (replies > 0) hear_calls(&rig, ACQUIRED, AT(1));
         if (replies > 1) hear_calls(&rig, ":0\r\n", AT(2));
@@ -645,61 +661,59 @@ TEST(a_shared_owner_lets_go_of_what_no_replica_has)
     }
 }
 
-TEST(a_granted_lock_is_confirmed_before_it_is_ours)
-{
+TEST(a_granted_lock_is_confirmed_before_it_is_ours) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
-    hear_calls(&rig, "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:1\r\n", AT(1));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_calls(&rig, ":1\r\n", AT(1));
     hear_subscribed(&rig, AT(2));
-    hear_calls(&rig, "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:1\r\n", AT(3));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    hear_calls(&rig, ":1\r\n", AT(3));
     said(link_of(&rig, HF_LINK_CALLS));
-    hear_message(&rig, "grant 1 78 2000 0 2 mek", AT(4));
+    hear_message(&rig, GRANT("1", "78"), AT(4));
     CHECK_OUTCOME(op, "under way");
-    CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", PLACE("1")) WAIT_ONE);
+    CHECK_SAID(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
     hear_calls(&rig, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
     rig_end(&rig, AT(6));
 }
 
-TEST(a_renewal_counts_when_a_replica_has_it)
-{
+TEST(a_renewal_counts_when_a_replica_has_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SAID(&rig, HF_LINK_KEEPER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    hear(link_of(&rig, HF_LINK_KEEPER), "*1\r\n:1\r\n:0\r\n", AT(10100));
+    CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
     CHECK(hold_of(&rig)->at_risk);
     CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
     rig_sleep(&rig, AT(10100), AT(11200));
-    CHECK_SAID(&rig, HF_LINK_KEEPER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    hear(link_of(&rig, HF_LINK_KEEPER), "*1\r\n:1\r\n:1\r\n", AT(11200));
+    CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
     CHECK(!hold_of(&rig)->at_risk);
     CHECK(hold_of(&rig)->valid_until > hf_lease_end(AT(10000), 30 * HF_SECOND));
     rig_end(&rig, AT(11201));
 }
 
-TEST(a_lock_that_no_replica_renews_is_lost_at_its_end)
-{
+TEST(a_lock_that_no_replica_renews_is_lost_at_its_end) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     for (int ms = 0; ms <= 30000; ms += 100) {
         rig_tick(&rig, AT(ms));
-        if (said(link_of(&rig, HF_LINK_KEEPER))[0])
-            hear(link_of(&rig, HF_LINK_KEEPER), "*1\r\n:1\r\n:0\r\n", AT(ms));
+        if (said(link_of(&rig, HF_LINK_RENEWER))[0])
+            hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
     }
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_UNREACHABLE);
     rig_end(&rig, AT(30001));
 }
 
-TEST(an_extension_that_no_replica_has_does_not_count)
-{
+TEST(an_extension_that_no_replica_has_does_not_count) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
     spec.lease = 60 * HF_SECOND;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
-    CHECK_SAID(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 60000 " WAIT_ONE);
+    CHECK_SAID(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 60000  " WAIT_ONE);
     hear_calls(&rig, ":1\r\n:0\r\n", AT(1100));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_EQ_U64(hold_of(&rig)->valid_until, hf_lease_end(AT(0), 30 * HF_SECOND));
@@ -707,8 +721,7 @@ TEST(an_extension_that_no_replica_has_does_not_count)
     rig_end(&rig, AT(1101));
 }
 
-TEST(a_partial_release_renews_nothing)
-{
+TEST(a_partial_release_renews_nothing) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op_end(acquire_in_sync(AT(10)), AT(10));
@@ -722,8 +735,7 @@ TEST(a_partial_release_renews_nothing)
 
 /* ---- memory ---- */
 
-static bool find_and_hold(void *context)
-{
+static bool find_and_hold(void *context) {
     (void)context;
     configure();
     config.sync = (hf_sync){1, 100 * HF_MS};
@@ -734,7 +746,7 @@ static bool find_and_hold(void *context)
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     for (int ms = 0; op && !op->done && ms < 4000; ms++) {
-        tick(AT(ms));
+        rig_tick(&rig, AT(ms));
         hear_sentinels(ADDRESS(7001), AT(ms));
         const char *text = said(calls_of(0));
         if (strstr(text, "ROLE")) hear_node(0, MASTER, AT(ms));
@@ -746,12 +758,324 @@ static bool find_and_hold(void *context)
     return held;
 }
 
-TEST(every_allocation_may_fail)
-{
+TEST(every_allocation_may_fail) {
     if (!hf_names_make(&rig.names, hf_slice_of("k"))) abort();
     long failed = memerr_until_success(find_and_hold, NULL, 1000);
     hf_names_free(&rig.names);
     CHECK(failed > 20);
+}
+
+TEST(of_many_sentinels_the_first_are_named) {
+    static hf_server many[40];
+    configure();
+    for (int i = 0; i < 40; i++) {
+        many[i] = (hf_server){.port = 26379};
+        snprintf(many[i].host, HF_URL_HOST, "sentinel%d", i + 1);
+        snprintf(many[i].label, HF_URL_HOST, "sentinel%d.example.org:26379", i + 1);
+    }
+    config.servers = many;
+    config.server_count = 40;
+    rig_begin_with(&rig, &config);
+    rig.refusing = true;
+    hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
+    rig_sleep(&rig, AT(0), AT(4000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "no sentinel of sentinel1.example.org:26379, ... answers"),
+             "%s", op->failure.text);
+    rig_end(&rig, AT(4000));
+}
+
+TEST(a_master_may_have_any_port) {
+    static const struct {
+        const char *reply;
+        int port;
+    } cases[] = {{"*2\r\n$1\r\na\r\n$1\r\n1\r\n", 1}, {"*2\r\n$1\r\na\r\n$5\r\n65535\r\n", 65535}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        begin_op(HF_OP_PING, 0, AT(0));
+        hear_sentinels(cases[i].reply, AT(1));
+        CHECK_AT(cases[i].port);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_host_has_to_fit) {
+    enum { ROOM = sizeof((hf_address){.port = 0}).host };
+    for (int size = ROOM - 1; size <= ROOM + 1; size++) {
+        char text[ROOM + 64], host[ROOM + 2];
+        memset(host, 'h', sizeof host);
+        snprintf(text, sizeof text, "*2\r\n$%d\r\n%.*s\r\n$4\r\n7001\r\n", size, size, host);
+        start();
+        begin_op(HF_OP_PING, 0, AT(0));
+        hear_sentinels(text, AT(1));
+        CHECK_EQ_INT(rig.client.nodes[0]->server.port == 7001, size < ROOM);
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* ---- rounds ---- */
+
+static void start_with(size_t count) {
+    configure();
+    config.server_count = count;
+    rig_begin_with(&rig, &config);
+}
+
+TEST(one_sentinel_alone_is_a_majority) {
+    start_with(1);
+    hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_ASKED(1, ASK_MASTER);
+    hear_node(1, ADDRESS(7001), AT(1));
+    CHECK_AT(7001);
+    rig_end(&rig, AT(2));
+}
+
+TEST(the_first_answer_is_outvoted) {
+    start();
+    hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
+    hear_node(1, ADDRESS(7001), AT(1));
+    hear_node(2, ADDRESS(7002), AT(2));
+    CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
+    hear_node(3, ADDRESS(7002), AT(3));
+    CHECK_AT(7002);
+    CHECK_OUTCOME(op, "under way");
+    rig_end(&rig, AT(4));
+}
+
+TEST(without_memory_to_ask_the_round_is_over) {
+    bool failed = true, told = false;
+    for (unsigned long nth = 1; failed && nth < 50; nth++) {
+        start_with(1);
+        hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+        memerr_fail(nth);
+        hf_client_tick(&rig.client, AT(0));
+        failed = memerr_failed();
+        memerr_fail(0);
+        told = told || (op->done && strstr(op->failure.text, "answers (out of memory)"));
+        CHECK(op->done || calls_of(1)->queue || calls_of(1)->state != HF_SESSION_CLOSED);
+        rig_end(&rig, AT(1));
+    }
+    CHECK(!failed && told);
+}
+
+TEST(what_no_sentinel_says_is_told) {
+    start();
+    hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
+    hear_sentinels("+OK\r\n", AT(1));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR(strstr(op->failure.text, "(a reply that no sentinel gives)"), "%s", op->failure.text);
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_sentinel_that_is_down_is_tried_once_in_a_round) {
+    start();
+    rig.refusing = true;
+    begin_op(HF_OP_PING, 0, AT(0));
+    for (int i = 0; i < 3; i++) rig_tick(&rig, AT(0));
+    CHECK_EQ_U64(rig.opens, SENTINELS);
+    rig_end(&rig, AT(1));
+}
+
+/* So that clients which lost their master together do not ask together. */
+TEST(rounds_come_each_second_more_or_less) {
+    hf_time first = HF_NEVER, last = 0;
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    hear_sentinels(ADDRESS(7001), AT(0));
+    hf_time now = AT(0);
+    for (int i = 0; i < 100; i++) {
+        hf_time next = rig.client.topology->deadline(&rig.client, HF_LINK_CALLS);
+        CHECK(next >= now + 900 * HF_MS && next <= now + 1100 * HF_MS);
+        first = hf_time_min(first, next - now);
+        last = hf_time_max(last, next - now);
+        rig.client.topology->tick(&rig.client, HF_LINK_CALLS, next);
+        now = next;
+        hear_sentinels(ADDRESS(7001), now);
+        CHECK_AT(7001);
+    }
+    CHECK(first < 920 * HF_MS && last > 1080 * HF_MS);
+    rig_end(&rig, now);
+}
+
+TEST(while_a_call_is_under_way_sentinels_are_asked) {
+    start();
+    begin_op(HF_OP_PING, 0, AT(0));
+    hear_sentinels(ADDRESS(7001), AT(1));
+    hear_node(0, MASTER, AT(2));
+    CHECK(strstr(said(calls_of(0)), "PING"));
+    CHECK_ASKED(1, "");
+    rig_sleep(&rig, AT(2), AT(1110));
+    CHECK_ASKED(1, ASK_MASTER);
+    rig_end(&rig, AT(1111));
+}
+
+/* ---- what moves ---- */
+
+/* A master whose links fail to open again and again serves nobody, although one is still open. */
+TEST(three_failed_opens_are_enough_to_move) {
+    for (uint32_t opens = 2; opens <= 3; opens++) {
+        start();
+        hf_op_end(acquire_at_first(AT(0)), AT(0));
+        hf_session *renewer = &rig.client.nodes[0]->links[HF_LINK_RENEWER];
+        renewer->wanted = true;
+        renewer->failed_opens = opens;
+        renewer->unresolved = true;
+        renewer->retry_at = AT(1000);
+        hear_sentinels(ADDRESS(7001), AT(10));
+        rig_tick(&rig, AT(1110));
+        hear_node(1, ADDRESS(7002), AT(1111));
+        rig_sleep(&rig, AT(1111), AT(1220));
+        CHECK_AT(opens < 3 ? 7001 : 7002);
+        rig_end(&rig, AT(1221));
+    }
+}
+
+TEST(only_what_is_held_and_renewed_is_asked_for_at_the_new_master) {
+    enum { RENEWED, NOT_RENEWED, LEFT, HOLDS };
+    static const char *const owners[HOLDS] = {"o1", "o2", "o3"};
+    hf_hold *holds[HOLDS];
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    for (size_t i = 0; i < HOLDS; i++) {
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.caller = spec.owner = hf_slice_of(owners[i]);
+        spec.renewed = i != NOT_RENEWED;
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+        hear_node(0, ACQUIRED, AT(0));
+        CHECK_OUTCOME(op, "ok");
+        holds[i] = op->hold;
+        hf_op_end(op, AT(0));
+    }
+    rig_sleep(&rig, AT(1), AT(1110));
+    hf_client_abandon(&rig.client, holds[LEFT], 1, AT(1110));
+    hf_holds_wake_at(&rig.client.holds, holds[LEFT], AT(5000));
+    hear_node(1, ADDRESS(7002), AT(1110));
+    hear_node(2, ADDRESS(7002), AT(1110));
+    CHECK_AT(7002);
+    CHECK(holds[RENEWED]->wake_at < AT(1400));
+    CHECK_EQ_U64(holds[NOT_RENEWED]->wake_at, holds[NOT_RENEWED]->valid_until);
+    CHECK_EQ_U64(holds[LEFT]->wake_at, AT(5000));
+    rig_end(&rig, AT(1111));
+}
+
+/* ---- names ---- */
+
+/* The list of Sentinels has room for 55 bytes, dots included. */
+TEST(a_sentinel_with_a_long_name) {
+    for (size_t size = 47; size <= 50; size++) {
+        char want[100] = "no sentinel of ";
+        configure();
+        config.server_count = 1;
+        memset(sentinels[0].label, 's', size);
+        sentinels[0].label[size] = '\0';
+        rig_begin_with(&rig, &config);
+        rig.refusing = true;
+        hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
+        CHECK_OUTCOME(op, "unreachable");
+        strcat(want, size <= 48 ? sentinels[0].label : "...");
+        strcat(want, " answers");
+        CHECK_OR(strstr(op->failure.text, want), "%s", op->failure.text);
+        rig_end(&rig, AT(1));
+    }
+}
+
+TEST(a_refused_wait_for_replicas_is_no_quorum) {
+    start_sync();
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hear_calls(&rig, ACQUIRED "-ERR unknown command\r\n", AT(1));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK(strstr(op->failure.text, "WAIT for replicas: ERR unknown command"));
+    rig_end(&rig, AT(2));
+}
+
+TEST(in_each_round_a_sentinel_may_be_asked_over_a_new_connection) {
+    start_with(1);
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    for (int i = 1; i <= 3; i++) {
+        hf_session_closed(calls_of(0), "gone", AT(10 * i));
+        hf_op *op = begin_op(HF_OP_PING, 0, AT(10 * i));
+        CHECK_ASKED(1, ASK_MASTER);
+        hf_session_closed(calls_of(1), "gone", AT(10 * i));
+        rig_tick(&rig, AT(10 * i));
+        CHECK_ASKED(1, ASK_MASTER);
+        hear_node(1, ADDRESS(7001), AT(10 * i));
+        hear_node(0, MASTER, AT(10 * i));
+        CHECK(strstr(said(calls_of(0)), "PING"));
+        hear_node(0, "+PONG\r\n", AT(10 * i));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(10 * i));
+    }
+    rig_end(&rig, AT(100));
+}
+
+TEST(sentinels_serve_no_keys) {
+    start();
+    CHECK(hf_client_node_serves(&rig.client, 0));
+    for (size_t node = 1; node <= SENTINELS; node++)
+        CHECK(!hf_client_node_serves(&rig.client, node));
+    rig_end(&rig, AT(0));
+}
+
+/* Its question is taken back with the round that it belongs to. */
+TEST(a_sentinel_whose_connection_comes_late_is_not_asked_any_more) {
+    for (size_t late = 1; late <= SENTINELS; late++) {
+        start();
+        hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+        hf_client_begin(&rig.client, &spec, AT(0));
+        hf_client_tick(&rig.client, AT(0));
+        for (size_t node = 1; node <= SENTINELS; node++) {
+            hf_session_opening(calls_of(node), AT(0));
+            if (node != late) hf_session_opened(calls_of(node), AT(0));
+        }
+        for (size_t node = 1; node <= SENTINELS; node++) {
+            if (node != late) hear(calls_of(node), ADDRESS(7001), AT(1));
+        }
+        CHECK_AT(7001);
+        hf_session_opened(calls_of(late), AT(2));
+        CHECK_ASKED(late, "");
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(while_one_waits_sentinels_are_asked) {
+    start();
+    hf_op *op = begin_op(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
+    hear_sentinels(ADDRESS(7001), AT(1));
+    hear_node(0, MASTER, AT(1));
+    said(calls_of(0));
+    hear_node(0, busy(20000, 0, 0), AT(2));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_SUBSCRIBING);
+    CHECK_EQ_INT(rig.client.nodes[0]->waiting, 1);
+    rig_tick(&rig, AT(3)); /* for the events link */
+    hear_sentinels(ADDRESS(7001), AT(3));
+    CHECK_ASKED(1, "");
+    rig_sleep(&rig, AT(3), AT(1200));
+    CHECK(strstr(said(calls_of(1)), ASK_MASTER));
+    rig_end(&rig, AT(1201));
+}
+
+TEST(a_check_needs_no_replica) {
+    start_sync();
+    hf_op_end(acquire_in_sync(AT(0)), AT(0));
+    hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
+    CHECK_SAID(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
+    hear_calls(&rig, ":1\r\n", AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(1002));
+}
+
+TEST(a_sentinel_that_was_loading_is_believed_at_once) {
+    start_with(1);
+    begin_op(HF_OP_PING, 0, AT(0));
+    CHECK_ASKED(1, ASK_MASTER);
+    hear_node(1, "-LOADING Redis is loading\r\n", AT(1));
+    rig_sleep(&rig, AT(1), AT(40));
+    CHECK_ASKED(1, ASK_MASTER);
+    hear_node(1, ADDRESS(7001), AT(41));
+    CHECK_AT(7001);
+    rig_end(&rig, AT(42));
 }
 
 CHECK_MAIN

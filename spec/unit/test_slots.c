@@ -1,4 +1,4 @@
-#include "slots.h"
+#include "link/slots.h"
 
 #include <stdlib.h>
 
@@ -11,7 +11,8 @@ static hf_slots slots;
 static hf_reply *reply_of(const char *text) {
     hf_reader reader;
     hf_reply *reply = NULL;
-    if (hf_reader_open(&reader) && hf_reader_feed(&reader, text, strlen(text))) hf_reader_next(&reader, &reply);
+    if (hf_reader_open(&reader) && hf_reader_feed(&reader, text, strlen(text)))
+        hf_reader_next(&reader, &reply);
     hf_reader_close(&reader);
     return reply;
 }
@@ -28,7 +29,8 @@ static const char *read_text(const char *text) {
 
 static bool belongs(size_t slot, const char *host, int port) {
     uint16_t owner = slots.owner[slot];
-    return owner < slots.count && strcmp(slots.nodes[owner].host, host) == 0 && slots.nodes[owner].port == port;
+    return owner < slots.count && strcmp(slots.nodes[owner].host, host) == 0 &&
+           slots.nodes[owner].port == port;
 }
 
 TEST(slots_are_those_of_redis) {
@@ -36,13 +38,23 @@ TEST(slots_are_those_of_redis) {
         const char *key;
         int slot;
     } cases[] = {
-        {"", 0},         {"somekey", 11058},   {"123456789", 12739},    {"foo{hash_tag}", 2515}, {"bar", 5061},
-        {"{}foo", 9500}, {"foo{}{bar}", 8363}, {"foo{{bar}}zap", 4015}, {"foo{bar}{zap}", 5061}, {"{bar", 4015},
-        {"a{b", 13340},  {"\xff\xfe", 3374},
+        {"", 0},
+        {"somekey", 11058},
+        {"123456789", 12739},
+        {"foo{hash_tag}", 2515},
+        {"bar", 5061},
+        {"{}foo", 9500},
+        {"foo{}{bar}", 8363},
+        {"foo{{bar}}zap", 4015},
+        {"foo{bar}{zap}", 5061},
+        {"{bar", 4015},
+        {"a{b", 13340},
+        {"\xff\xfe", 3374},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int slot = hf_slot_of(hf_slice_of(cases[i].key));
-        CHECK_OR(slot == cases[i].slot, "\"%s\" has slot %d, not %d", cases[i].key, slot, cases[i].slot);
+        CHECK_OR(slot == cases[i].slot, "\"%s\" has slot %d, not %d", cases[i].key, slot,
+                 cases[i].slot);
     }
     CHECK_EQ_INT(hf_slot_of((hf_slice){"x{ba\0r}", 7}), hf_slot_of((hf_slice){"ba\0r", 4}));
     CHECK_EQ_INT(hf_slot_of((hf_slice){"a}b{c}", 6}), hf_slot_of(hf_slice_of("c")));
@@ -58,17 +70,18 @@ static bool is_one(const char *key) {
 }
 
 TEST(the_names_of_a_lock_share_a_slot) {
-    CHECK(is_one("order:42") && is_one("{order}:42") && is_one("a{b}c") && is_one("a{b}c{d}") && is_one("{a}{"));
+    CHECK(is_one("order:42") && is_one("{order}:42") && is_one("a{b}c") && is_one("a{b}c{d}") &&
+          is_one("{a}{"));
     CHECK(!is_one("a{b") && !is_one("a}b") && !is_one("a{}b") && !is_one("}a"));
 }
 
 TEST(a_map) {
     hf_slots_init(&slots);
     CHECK(!belongs(0, "", 0) && slots.owner[16383] == HF_SLOT_NOBODY);
-    const char *wrong =
-        read_text("*3\r\n" RANGE("0", "5460", NODE("8", "10.0.0.1", "7001")) "*4\r\n:5462\r\n:10922\r\n" NODE(
+    const char *wrong = read_text(
+        "*3\r\n" RANGE("0", "5460", NODE("8", "10.0.0.1", "7001")) "*4\r\n:5462\r\n:10922\r\n" NODE(
             "8", "10.0.0.2", "7001") NODE("8", "10.0.0.3", "7001")
-                      RANGE("10923", "16383", NODE("8", "10.0.0.1", "7002")));
+            RANGE("10923", "16383", NODE("8", "10.0.0.1", "7002")));
     CHECK_OR(!wrong, "%s", wrong);
     CHECK_EQ_INT(slots.count, 3); /* replicas are not in it */
     CHECK(belongs(0, "10.0.0.1", 7001) && belongs(5460, "10.0.0.1", 7001));
@@ -83,8 +96,8 @@ TEST(a_map) {
 
 TEST(a_node_with_several_ranges_is_one) {
     hf_slots_init(&slots);
-    CHECK(!read_text("*3\r\n" RANGE("0", "0", NODE("1", "a", "1")) RANGE("1", "1", NODE("1", "b", "1"))
-                         RANGE("2", "2", NODE("1", "a", "1"))));
+    CHECK(!read_text("*3\r\n" RANGE("0", "0", NODE("1", "a", "1")) RANGE(
+        "1", "1", NODE("1", "b", "1")) RANGE("2", "2", NODE("1", "a", "1"))));
     CHECK_EQ_INT(slots.count, 2);
     CHECK_EQ_INT(slots.owner[0], slots.owner[2]);
     hf_slots_free(&slots);
@@ -92,21 +105,23 @@ TEST(a_node_with_several_ranges_is_one) {
 
 TEST(of_ranges_that_overlap_the_last_counts) {
     hf_slots_init(&slots);
-    CHECK(!read_text("*2\r\n" RANGE("0", "10", NODE("1", "a", "1")) RANGE("5", "6", NODE("1", "b", "1"))));
+    CHECK(!read_text("*2\r\n" RANGE("0", "10", NODE("1", "a", "1"))
+                         RANGE("5", "6", NODE("1", "b", "1"))));
     CHECK(belongs(4, "a", 1) && belongs(5, "b", 1) && belongs(6, "b", 1) && belongs(7, "a", 1));
     hf_slots_free(&slots);
 }
 
 TEST(hosts_of_all_kinds) {
     hf_slots_init(&slots);
-    const char *wrong =
-        read_text("*6\r\n" RANGE("0", "0", NODE("0", "", "7001")) /* does not know its own */
-                  RANGE("1", "1", "*2\r\n$-1\r\n:7002\r\n")       /* is not to tell */
-                  RANGE("2", "2", NODE("1", "?", "7003"))         /* has no name */
-                  RANGE("3", "3", NODE("3", "::1", "7004"))       /* */
-                  RANGE("4", "4",
-                        "*4\r\n$6\r\nnode.x\r\n:7005\r\n$2\r\nid\r\n"
-                        "*2\r\n$2\r\nip\r\n$8\r\n10.0.0.1\r\n") RANGE("5", "5", NODE("3", "a b", "7006")));
+    const char *wrong = read_text(
+        "*7\r\n" RANGE("6", "6", NODE("3", " ab", "7006"))
+            RANGE("0", "0", NODE("0", "", "7001")) /* does not know its own */
+        RANGE("1", "1", "*2\r\n$-1\r\n:7002\r\n")  /* is not to tell */
+        RANGE("2", "2", NODE("1", "?", "7003"))    /* has no name */
+        RANGE("3", "3", NODE("3", "::1", "7004"))  /* */
+        RANGE("4", "4",
+              "*4\r\n$6\r\nnode.x\r\n:7005\r\n$2\r\nid\r\n"
+              "*2\r\n$2\r\nip\r\n$8\r\n10.0.0.1\r\n") RANGE("5", "5", NODE("3", "a b", "7006")));
     CHECK_OR(!wrong, "%s", wrong);
     CHECK(belongs(0, "10.0.0.9", 7001));
     CHECK(belongs(1, "10.0.0.9", 7002));
@@ -114,6 +129,7 @@ TEST(hosts_of_all_kinds) {
     CHECK(belongs(3, "::1", 7004));
     CHECK(belongs(4, "node.x", 7005));
     CHECK_EQ_INT(slots.owner[5], HF_SLOT_NOBODY);
+    CHECK_EQ_INT(slots.owner[6], HF_SLOT_NOBODY);
     hf_slots_free(&slots);
 }
 
@@ -151,14 +167,17 @@ TEST(bad_ports_and_long_hosts_are_nobody) {
     static char host[HF_URL_HOST + 1], text[HF_URL_HOST + 100];
     memset(host, 'h', HF_URL_HOST - 1);
     hf_slots_init(&slots);
-    CHECK(!read_text("*3\r\n" RANGE("0", "0", NODE("1", "a", "0")) RANGE("1", "1", NODE("1", "a", "65536"))
-                         RANGE("2", "2", NODE("1", "a", "-1"))));
+    CHECK(!read_text(
+        "*4\r\n" RANGE("0", "0", NODE("1", "a", "0")) RANGE("1", "1", NODE("1", "a", "65536"))
+            RANGE("2", "2", NODE("1", "a", "-1")) RANGE("3", "3", "*2\r\n$1\r\na\r\n$1\r\nx\r\n")));
     CHECK_EQ_INT(slots.count, 0);
-    snprintf(text, sizeof text, "*1\r\n*3\r\n:7\r\n:7\r\n*2\r\n$%d\r\n%s\r\n:1\r\n", HF_URL_HOST - 1, host);
+    snprintf(text, sizeof text, "*1\r\n*3\r\n:7\r\n:7\r\n*2\r\n$%d\r\n%s\r\n:1\r\n",
+             HF_URL_HOST - 1, host);
     CHECK(!read_text(text));
     CHECK(belongs(7, host, 1));
     host[HF_URL_HOST - 1] = 'h';
-    snprintf(text, sizeof text, "*1\r\n*3\r\n:7\r\n:7\r\n*2\r\n$%d\r\n%s\r\n:1\r\n", HF_URL_HOST, host);
+    snprintf(text, sizeof text, "*1\r\n*3\r\n:7\r\n:7\r\n*2\r\n$%d\r\n%s\r\n:1\r\n", HF_URL_HOST,
+             host);
     CHECK(!read_text(text));
     CHECK_EQ_INT(slots.owner[7], HF_SLOT_NOBODY);
     hf_slots_free(&slots);
@@ -243,7 +262,8 @@ static bool read_map(void *context) {
 TEST(out_of_memory_changes_nothing) {
     hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
-    hf_reply *reply = reply_of("*2\r\n" RANGE("0", "1", NODE("1", "b", "1")) RANGE("2", "3", NODE("1", "c", "1")));
+    hf_reply *reply = reply_of("*2\r\n" RANGE("0", "1", NODE("1", "b", "1"))
+                                   RANGE("2", "3", NODE("1", "c", "1")));
     CHECK(reply);
     CHECK_EQ_INT(memerr_until_success(read_map, reply, 10), 2);
     CHECK_EQ_INT(slots.count, 2);
@@ -265,12 +285,16 @@ TEST(redirects) {
         {"MOVED 1 [fe80::1]:7000", HF_REDIRECT_MOVED, 1, "fe80::1", 7000},
         {"ASK 12 node-1.example:7000", HF_REDIRECT_ASK, 12, "node-1.example", 7000},
         {"MOVED 12 :7000", HF_REDIRECT_MOVED, 12, "10.0.0.9", 7000}, /* where it was asked */
+        {"MOVED 12 []:7000", HF_REDIRECT_MOVED, 12, "10.0.0.9", 7000},
+        {"MOVED 12 [:7000", HF_REDIRECT_MOVED, 12, "[", 7000},
+        {"MOVED 12 ]:7000", HF_REDIRECT_MOVED, 12, "]", 7000},
+        {"MOVED 00012 a:07000", HF_REDIRECT_MOVED, 12, "a", 7000},
         {"MOVED 12 ?:7000", HF_REDIRECT_MOVED, 12, "", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_redirect got = hf_redirect_read(hf_slice_of(cases[i].error), &ASKED);
-        CHECK_OR(got.kind == cases[i].kind && got.slot == cases[i].slot, "%s: %d %d", cases[i].error, got.kind,
-                 got.slot);
+        CHECK_OR(got.kind == cases[i].kind && got.slot == cases[i].slot, "%s: %d %d",
+                 cases[i].error, got.kind, got.slot);
         CHECK_STR(got.to.host, cases[i].host);
         CHECK_EQ_INT(got.to.port, cases[i].port);
     }
@@ -288,8 +312,14 @@ TEST(what_is_no_redirect) {
         "MOVED -1 a:1",
         "MOVED 16384 a:1",
         "MOVED 999999 a:1",
+        "MOVED  a:1",
+        "MOVED 000001 a:1",
+        "MOVED 0000001 a:1",
+        "MOVED 1 a:000001",
+        "MOVED 1 a:0000001",
         "MOVED 1  a:1x",
         "MOVED 1 a",
+        "MOVED 1 77",
         "MOVED 1 a:",
         "MOVED 1 a:0",
         "MOVED 1 a:65536",
@@ -315,6 +345,39 @@ TEST(nothing_is_read_past_the_end_of_an_error) {
         memcpy(exact, error, size);
         hf_redirect_read((hf_slice){exact, size}, &ASKED);
         free(exact);
+    }
+}
+
+TEST(a_map_that_was_freed_is_empty) {
+    hf_slots_init(&slots);
+    CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
+    hf_slots_free(&slots);
+    CHECK(!slots.nodes);
+    CHECK_EQ_INT(slots.count, 0);
+    CHECK_EQ_INT(slots.owner[0], HF_SLOT_NOBODY);
+}
+
+/* An open brace makes the whole name count. Of a key of this length one name is in the key's slot
+ * by chance, and the others are not. */
+TEST(each_of_the_names_has_to_be_in_the_slot) {
+    static const struct {
+        size_t size;
+        bool counter, queue, releases;
+    } cases[] = {
+        {5756, true, false, false}, {14914, false, true, false}, {2480, false, false, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_names names;
+        char *key = malloc(cases[i].size);
+        if (!key) abort();
+        memset(key, '{', cases[i].size);
+        if (!hf_names_make(&names, (hf_slice){key, cases[i].size})) abort();
+        uint16_t slot = hf_slot_of(names.key);
+        CHECK_EQ_INT(hf_slot_of(names.counter) == slot, cases[i].counter);
+        CHECK_EQ_INT(hf_slot_of(names.queue) == slot, cases[i].queue);
+        CHECK_EQ_INT(hf_slot_of(names.releases) == slot, cases[i].releases);
+        CHECK(!hf_slot_is_one(&names));
+        hf_names_free(&names);
+        free(key);
     }
 }
 

@@ -1,9 +1,8 @@
-#include "types.h"
+#include "base/types.h"
 
 #include "check.h"
 
-TEST(never_stays_never)
-{
+TEST(never_stays_never) {
     CHECK_EQ_U64(hf_time_add(1, 2), 3);
     CHECK_EQ_U64(hf_time_add(HF_NEVER, 0), HF_NEVER);
     CHECK_EQ_U64(hf_time_add(HF_NEVER, 5), HF_NEVER);
@@ -13,16 +12,14 @@ TEST(never_stays_never)
     CHECK_EQ_U64(hf_time_add(HF_NEVER - 5, 4), HF_NEVER - 1);
 }
 
-TEST(earlier_and_later)
-{
+TEST(earlier_and_later) {
     CHECK_EQ_U64(hf_time_min(1, 2), 1);
     CHECK_EQ_U64(hf_time_min(HF_NEVER, 2), 2);
     CHECK_EQ_U64(hf_time_max(1, 2), 2);
     CHECK_EQ_U64(hf_time_max(HF_NEVER, 2), HF_NEVER);
 }
 
-TEST(slices_compare_as_bytes)
-{
+TEST(slices_compare_as_bytes) {
     CHECK(hf_slice_equal((hf_slice){"a\0b", 3}, (hf_slice){"a\0b", 3}));
     CHECK(!hf_slice_equal((hf_slice){"a\0b", 3}, (hf_slice){"a\0c", 3}));
     CHECK(!hf_slice_equal((hf_slice){"ab", 2}, (hf_slice){"abc", 3}));
@@ -31,8 +28,7 @@ TEST(slices_compare_as_bytes)
     CHECK_EQ_INT(hf_slice_of("").size, 0);
 }
 
-TEST(uuid_is_version_8)
-{
+TEST(uuid_is_version_8) {
     char uuid[HF_UUID_SIZE + 1];
     unsigned char random[16];
     memset(random, 0xff, sizeof random);
@@ -41,14 +37,12 @@ TEST(uuid_is_version_8)
     memset(random, 0, sizeof random);
     hf_uuid_format(uuid, random);
     CHECK_STR(uuid, "00000000-0000-8000-8000-000000000000");
-    for (int i = 0; i < 16; i++)
-        random[i] = (unsigned char)(i * 17);
+    for (int i = 0; i < 16; i++) random[i] = (unsigned char)(i * 17);
     hf_uuid_format(uuid, random);
     CHECK_STR(uuid, "00112233-4455-8677-8899-aabbccddeeff");
 }
 
-TEST(jitter_stays_below_its_bound)
-{
+TEST(jitter_stays_below_its_bound) {
     uint64_t state = 1, low = 100, high = 0;
     for (int i = 0; i < 10000; i++) {
         uint64_t value = hf_jitter(&state, 100);
@@ -61,8 +55,7 @@ TEST(jitter_stays_below_its_bound)
     CHECK_EQ_U64(high, 99);
 }
 
-TEST(jitter_of_nothing_is_nothing)
-{
+TEST(jitter_of_nothing_is_nothing) {
     uint64_t state = 42;
     CHECK_EQ_U64(hf_jitter(&state, 0), 0);
     CHECK_EQ_U64(hf_jitter(&state, 1), 0);

@@ -1,16 +1,14 @@
-#include "url.h"
+#include "base/url.h"
 
 #include "check.h"
 
 static hf_server server;
 
-static const char *parse(const char *url)
-{
+static const char *parse(const char *url) {
     return hf_url_parse(&server, url, strlen(url));
 }
 
-TEST(good_urls)
-{
+TEST(good_urls) {
     static const struct {
         const char *url, *host;
         int port, db;
@@ -49,8 +47,7 @@ TEST(good_urls)
     }
 }
 
-TEST(bad_urls)
-{
+TEST(bad_urls) {
     static const struct {
         const char *url, *wrong;
     } cases[] = {
@@ -80,7 +77,20 @@ TEST(bad_urls)
         {"redis://::1", "an IPv6 address stands in [ ]"},
         {"redis://h/-1", "bad db"},
         {"redis://h/65536", "bad db"},
-        {"redis://h/0?x=1", "bad db"},
+        {"redis://h/0?x=1",
+         "a ? is for unix:// only; what it would say is an option of the client"},
+        {"redis://h?timeout=1",
+         "a ? is for unix:// only; what it would say is an option of the client"},
+        {"redis://h:1?db=2",
+         "a ? is for unix:// only; what it would say is an option of the client"},
+        {"redis://a b", "bad host"},
+        {"redis://a%20b", "bad host"},
+        {"redis://a\tb", "bad host"},
+        {"redis://a#b", "bad host"},
+        {"redis://a%2fb", "bad host"},
+        {"redis://a%3fb", "bad host"},
+        {"redis://a%40b", "bad host"},
+        {"redis://[::1 ]", "bad host"},
         {"redis://h/one", "bad db"},
         {"redis://h%zz", "bad host"},
         {"redis://h%0", "bad host"},
@@ -103,8 +113,7 @@ TEST(bad_urls)
 }
 
 /* prefix, then `count` times the letter, then suffix */
-static const char *parse_long(const char *prefix, int count, const char *suffix)
-{
+static const char *parse_long(const char *prefix, int count, const char *suffix) {
     char url[2000];
     int size = snprintf(url, sizeof url, "%s", prefix);
     memset(url + size, 'x', (size_t)count);
@@ -113,8 +122,7 @@ static const char *parse_long(const char *prefix, int count, const char *suffix)
     return hf_url_parse(&server, url, (size_t)size);
 }
 
-TEST(lengths_are_bounded)
-{
+TEST(lengths_are_bounded) {
     CHECK(!parse_long("redis://", HF_URL_HOST - 1, ":65535/1"));
     CHECK_EQ_INT(strlen(server.label), HF_URL_HOST - 1 + 6);
     CHECK(!parse_long("redis://[:", HF_URL_HOST - 2, "]:65535"));
@@ -129,16 +137,14 @@ TEST(lengths_are_bounded)
     CHECK_STR(parse_long("unix:///", HF_URL_HOST, ""), "bad socket path");
 }
 
-TEST(label_shows_no_secret)
-{
+TEST(label_shows_no_secret) {
     CHECK(!parse("redis://me:secret@h:1"));
     CHECK(!strstr(server.label, "me") && !strstr(server.label, "secret"));
     CHECK(!parse("unix://me:secret@/s"));
     CHECK(!strstr(server.label, "me") && !strstr(server.label, "secret"));
 }
 
-TEST(nothing_is_read_past_the_size)
-{
+TEST(nothing_is_read_past_the_size) {
     static const char url[] = "unix://me:s%41cret@/a?db=12345";
     static const char tcp[] = "redis://me:s%41cret@[::1]:6379/12";
     for (size_t size = 0; size < sizeof url; size++) {
@@ -156,14 +162,12 @@ TEST(nothing_is_read_past_the_size)
 
 static hf_url url;
 
-static const char *read_url(const char *text)
-{
+static const char *read_url(const char *text) {
     return hf_url_read(&url, text, strlen(text));
 }
 
 /* The hosts as host:port, a space between them. */
-static const char *hosts(void)
-{
+static const char *hosts(void) {
     static char text[HF_URL_MAX_HOSTS * 64];
     size_t used = 0;
     text[0] = '\0';
@@ -173,8 +177,7 @@ static const char *hosts(void)
     return text;
 }
 
-TEST(a_url_of_one_server)
-{
+TEST(a_url_of_one_server) {
     CHECK(!read_url("redis://me:secret@h:1/2"));
     CHECK_EQ_INT(url.kind, HF_URL_SERVER);
     CHECK_STR(hosts(), "h:1");
@@ -187,15 +190,15 @@ TEST(a_url_of_one_server)
     CHECK_STR(url.server.label, "unix:/run/redis.sock");
 }
 
-TEST(urls_of_sentinels)
-{
+TEST(urls_of_sentinels) {
     static const struct {
         const char *url, *hosts, *master;
         int db;
         const char *user, *password;
     } cases[] = {
         {"redis+sentinel://h/m", "h:26379", "m", 0, "", ""},
-        {"redis+sentinel://h:1,i,[::1],[::1]:2/my-master.1/3", "h:1 i:26379 ::1:26379 ::1:2", "my-master.1", 3, "", ""},
+        {"redis+sentinel://h:1,i,[::1],[::1]:2/my-master.1/3", "h:1 i:26379 ::1:26379 ::1:2",
+         "my-master.1", 3, "", ""},
         {"redis+sentinel://me:a@b,c@h,i:2/m/", "h:26379 i:2", "m", 0, "me", "a@b,c"},
         {"redis+sentinel://secret@h/m%2fn", "h:26379", "m/n", 0, "", "secret"},
     };
@@ -212,8 +215,7 @@ TEST(urls_of_sentinels)
     }
 }
 
-TEST(urls_of_clusters)
-{
+TEST(urls_of_clusters) {
     CHECK(!read_url("redis+cluster://me:secret@h:7000,i,[::1]:7001"));
     CHECK_EQ_INT(url.kind, HF_URL_CLUSTER);
     CHECK_STR(hosts(), "h:7000 i:6379 ::1:7001");
@@ -224,14 +226,30 @@ TEST(urls_of_clusters)
     CHECK_STR(hosts(), "h:6379");
 }
 
-TEST(bad_urls_of_several_hosts)
-{
+TEST(urls_of_several_hosts_over_tls) {
+    CHECK(!read_url("rediss+sentinel://me:secret@h,i:1/m/2"));
+    CHECK_EQ_INT(url.kind, HF_URL_SENTINEL);
+    CHECK(url.server.tls);
+    CHECK_STR(hosts(), "h:26379 i:1");
+    CHECK_STR(url.server.password, "secret");
+    CHECK(!read_url("rediss+cluster://h,i:1"));
+    CHECK_EQ_INT(url.kind, HF_URL_CLUSTER);
+    CHECK(url.server.tls);
+    CHECK_STR(hosts(), "h:6379 i:1");
+    CHECK(!read_url("redis+sentinel://h/m") && !url.server.tls);
+    CHECK(!read_url("redis+cluster://h") && !url.server.tls);
+    CHECK_STR(read_url("rediss+sentinel://h"),
+              "missing master name: redis+sentinel://host/master-name");
+}
+
+TEST(bad_urls_of_several_hosts) {
     static const struct {
         const char *url, *wrong;
     } cases[] = {
-        {"", "unknown scheme; known are redis://, rediss://, unix://, redis+sentinel:// and redis+cluster://"},
-        {"redis+other://h",
-         "unknown scheme; known are redis://, rediss://, unix://, redis+sentinel:// and redis+cluster://"},
+        {"", "unknown scheme; known are redis://, rediss://, unix://, redis[s]+sentinel:// and "
+             "redis[s]+cluster://"},
+        {"redis+other://h", "unknown scheme; known are redis://, rediss://, unix://, "
+                            "redis[s]+sentinel:// and redis[s]+cluster://"},
         {"redis://h:0", "bad port"},
         {"redis://h,i", "several hosts need redis+sentinel:// or redis+cluster://"},
         {"redis://h:1,i:2", "several hosts need redis+sentinel:// or redis+cluster://"},
@@ -250,6 +268,11 @@ TEST(bad_urls_of_several_hosts)
         {"redis+sentinel://h:0/m", "bad port"},
         {"redis+sentinel://h,i:x/m", "bad port"},
         {"redis+sentinel://::1/m", "an IPv6 address stands in [ ]"},
+        {"redis+sentinel://h/m?db=1",
+         "a ? is for unix:// only; what it would say is an option of the client"},
+        {"redis+sentinel://h, i/m", "bad host"},
+        {"redis+cluster://h?timeout=1",
+         "a ? is for unix:// only; what it would say is an option of the client"},
         {"redis+sentinel://%:p@h/m", "bad user"},
         {"redis+cluster://", "missing host"},
         {"redis+cluster://h:7000,", "missing host"},
@@ -260,28 +283,26 @@ TEST(bad_urls_of_several_hosts)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *wrong = read_url(cases[i].url);
-        CHECK_OR(wrong && strcmp(wrong, cases[i].wrong) == 0, "%s: %s", cases[i].url, wrong ? wrong : "no error");
+        CHECK_OR(wrong && strcmp(wrong, cases[i].wrong) == 0, "%s: %s", cases[i].url,
+                 wrong ? wrong : "no error");
     }
 }
 
 /* A cluster's URL of `count` hosts. */
-static const char *read_many(int count)
-{
+static const char *read_many(int count) {
     char text[HF_URL_MAX_HOSTS * 4];
     int size = snprintf(text, sizeof text, "redis+cluster://h");
     while (--count > 0) size += snprintf(text + size, sizeof text - (size_t)size, ",h");
     return hf_url_read(&url, text, (size_t)size);
 }
 
-TEST(hosts_are_bounded)
-{
+TEST(hosts_are_bounded) {
     CHECK(!read_many(HF_URL_MAX_HOSTS));
     CHECK_EQ_INT(url.count, HF_URL_MAX_HOSTS);
     CHECK_STR(read_many(HF_URL_MAX_HOSTS + 1), "over 64 hosts");
 }
 
-TEST(nothing_is_read_past_the_size_of_a_list)
-{
+TEST(nothing_is_read_past_the_size_of_a_list) {
     static const char text[] = "redis+sentinel://me:s%41cret@h:1,[::1]:2/m%20n/12";
     for (size_t size = 0; size < sizeof text; size++) {
         char exact[sizeof text];
@@ -290,8 +311,7 @@ TEST(nothing_is_read_past_the_size_of_a_list)
     }
 }
 
-TEST(the_same_login_elsewhere)
-{
+TEST(the_same_login_elsewhere) {
     CHECK(!parse("redis://me:secret@h:1/2"));
     hf_server_move(&server, &(hf_address){"::1", 7000});
     CHECK_STR(server.label, "[::1]:7000");
@@ -301,8 +321,7 @@ TEST(the_same_login_elsewhere)
     CHECK_EQ_INT(server.db, 2);
 }
 
-TEST(equal_addresses)
-{
+TEST(equal_addresses) {
     CHECK(hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"h", 1}));
     CHECK(!hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"h", 2}));
     CHECK(!hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"i", 1}));

@@ -1,5 +1,5 @@
--- A report that takes long to make and is good for a while. When it is missing one request of all workers makes it; the
--- others wait for the lock, look again and find it.
+-- A report that takes long to make and is good for a while. When it is missing one request of all
+-- workers makes it; the others wait for the lock, look again and find it.
 
 local store = ngx.shared.store
 
@@ -12,12 +12,13 @@ local function made()
   return text
 end
 
-local text, message = store:get("report")
+local text, message, code = store:get("report")
 if not text then
-  text, message = locks:with_lock("report", { wait = 5 }, made)
+  text, message, code = locks:with_lock("report", { wait = 5 }, made)
 end
 if not text then
+  ngx.log(ngx.WARN, message)
   ngx.status = 503
-  text = ('{"error": %q}'):format(message)
+  text = ('{"error": "%s"}'):format(code) -- a code is one plain word; the message is not JSON
 end
 ngx.say(text)

@@ -1,4 +1,5 @@
--- Sells one piece while there is stock. Without the lock two requests would read the same stock and sell it twice.
+-- Sells one piece while there is stock. Without the lock two requests would read the same stock and
+-- sell it twice.
 
 local store = ngx.shared.store
 
@@ -12,8 +13,10 @@ local sold, message, code = locks:with_lock("sale", { wait = 5 }, function()
 end)
 
 if sold == nil then
+  ngx.log(ngx.WARN, message)
   ngx.status = code == "busy" and 429 or 503
   ngx.header["Retry-After"] = 1
-  return ngx.say(('{"error": %q}'):format(message))
+  -- a code is one plain word; the message is not JSON
+  return ngx.say(('{"error": "%s"}'):format(code))
 end
 ngx.say(sold and '{"sold": true}' or '{"sold": false}')

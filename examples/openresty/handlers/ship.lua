@@ -1,4 +1,5 @@
--- Ships an order unless it is shipped: reads, does something slow, writes. The lock makes that one step.
+-- Ships an order unless it is shipped: reads, does something slow, writes. The lock makes that one
+-- step.
 
 local store = ngx.shared.store
 local order = ngx.var.order
@@ -12,7 +13,9 @@ local shipped, message, code = locks:with_lock("order:" .. order, { wait = 5 }, 
 end)
 
 if shipped == nil then
+  ngx.log(ngx.WARN, message)
   ngx.status = code == "busy" and 409 or 503
-  return ngx.say(('{"error": %q}'):format(message))
+  -- a code is one plain word; the message is not JSON
+  return ngx.say(('{"error": "%s"}'):format(code))
 end
-ngx.say(('{"order": %q, "shipped_now": %s}'):format(order, tostring(shipped)))
+ngx.say(('{"order": "%s", "shipped_now": %s}'):format(order, tostring(shipped))) -- the order is \w+

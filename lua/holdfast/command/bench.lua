@@ -12,13 +12,12 @@ local bench = {}
 bench.usage = "holdfast bench [options]"
 bench.summary = "Measures an uncontended acquire and release, and hand-offs between processes."
 
-bench.options = {
-  { "cycles", value = "N", check = options.count, help = "acquires for each figure and process; 1000" },
+bench.options = verb.options(bench, {
+  { "cycles", value = "N", check = options.count,
+    help = "acquires for each figure and process; 1000" },
   { "workers", value = "N", check = options.count, help = "processes that contend; 4" },
-  { "worker", value = "KEY", help = "be one of them" },
-  verb.url,
-  verb.no_servers,
-}
+  { "worker", value = "KEY", help = "be one of them", hidden = true },
+})
 
 local TOKEN_TTL = 60 -- the last trace of a bench
 
@@ -41,18 +40,22 @@ local function measure(lock, count)
   return (core.now() - start) / count
 end
 
--- This program once more, as it was started.
-local function myself(...)
+-- This program once more, as it was started. Without varargs: Lua 5.1 gives a function with them
+-- another `arg`.
+local function myself(more)
   local first, words = 0, {}
   while arg[first - 1] do first = first - 1 end
   for i = first, 0 do words[#words + 1] = arg[i] end
-  for _, word in ipairs { ... } do words[#words + 1] = word end
+  for _, word in ipairs(more) do words[#words + 1] = word end
   return words
 end
 
 local function start_workers(key, given, chosen)
   local pids, cycles = {}, ("%d"):format(given.cycles)
-  local words = myself("bench", "--worker", key, "--cycles", cycles, "--url", chosen.url)
+  local words = myself { "bench", "--worker", key, "--cycles", cycles, "--url", chosen.url }
+  for _, name in ipairs { "ca", "cert", "key" } do
+    if given[name] then words[#words + 1] = ("--%s=%s"):format(name, given[name]) end
+  end
   for i = 1, given.workers do
     local pid, message = process.spawn(words, {}, false)
     if not pid then return nil, "cannot start a worker: " .. message, "server" end

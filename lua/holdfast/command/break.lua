@@ -4,7 +4,9 @@ local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"
 local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
+local permits = require "holdfast.command.permits"
 local process = require "holdfast.process"
+local records = require "holdfast.command.records"
 local verb = require "holdfast.command.verb"
 
 local break_lock = {}
@@ -12,27 +14,60 @@ local break_lock = {}
 break_lock.usage = "holdfast break [options] KEY"
 break_lock.summary =
   "Takes the lock KEY from its holder, after asking, and passes it on. Exit code 1 when nothing was broken."
+break_lock.more = "Of a semaphore it takes all permits back; a latch that somebody waits for it opens.\n" ..
+  "When the lock is free and its job is done (run --idempotent), lets the job run again."
 
 break_lock.of_servers = true
-break_lock.options = {
+break_lock.options = verb.options(break_lock, {
   { "yes", short = "y", help = "do not ask" },
-  verb.url,
-  verb.servers,
-}
+  { "mutex", help = "any string is a mutex, whoever has set it" },
+})
 
-local function asks(entry, who)
-  local holder = identity.text(who) or entry.owner
-  io.stderr:write(('The lock "%s" is held by %s; whatever it protects goes on unprotected. Break it? [y/N] '):format(
-    output.printable(entry.key), output.printable(holder)))
+local function asks(question, ...)
+  io.stderr:write(question:format(...))
   local answer = io.stdin:read("*l")
   return answer ~= nil and answer:lower():find("^%s*ye?s?%s*$") ~= nil
 end
 
-local function force(lock, key, out)
-  local was_locked, message, code = lock:force_release()
+local function asks_to_break(client, entry)
+  if entry.permits then
+    return asks('%d of %d permits of "%s" are taken; whatever they protect goes on unprotected. Take them back? [y/N] ',
+      entry.holds, entry.permits, output.printable(entry.key))
+  end
+  if entry.kind == "latch" then
+    return asks('%.0f are still to come until the latch "%s" opens; those that wait go on without them. Open it? [y/N] ',
+      entry.count, output.printable(entry.key))
+  end
+  local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
+  return asks('The lock "%s" is held by %s; whatever it protects goes on unprotected. Break it? [y/N] ',
+    output.printable(entry.key), output.printable(holder))
+end
+
+local function force(client, entry, lock, out)
+  local key, was_locked, message, code = entry.key
+  if entry.permits then
+    was_locked, message, code = permits.take_back(client, entry, lock)
+  elseif entry.kind == "latch" then
+    was_locked, message, code = client:latch(key):delete()
+  else
+    was_locked, message, code = lock:force_release()
+  end
   if code then return verb.failed(out, message, code) end
   print(output.printable(key) .. (was_locked and ": broken" or ": was free"))
   return was_locked and exits.OK or exits.BUSY
+end
+
+local function forget(client, key, given, out)
+  local ttl = records.ttl(client, key)
+  if ttl and not given.yes and not asks('The job of "%s" is done for %s more. Let it run again? [y/N] ',
+    output.printable(key), locks.seconds(ttl)) then
+    return exits.BUSY
+  end
+  local forgotten, message, code = false, nil, nil
+  if ttl then forgotten, message, code = records.forget(client, key) end
+  if code then return verb.failed(out, message, code) end
+  print(output.printable(key) .. (forgotten and ": may run again" or ": was free"))
+  return forgotten and exits.OK or exits.BUSY
 end
 
 function break_lock.main(args)
@@ -41,11 +76,11 @@ function break_lock.main(args)
     if not given.yes and not process.is_terminal(0) then
       return out:fail(exits.USAGE, "usage", "nobody to ask: standard input is no terminal; --yes breaks without asking")
     end
-    local lock, mutex = locks.handle(client, key)
-    local entry, message, code = locks.read(client, key, mutex)
-    if not entry then return verb.failed(out, message, code) end
-    if entry.owner and not given.yes and not asks(entry, identity.of(client, entry.owner)) then return exits.BUSY end
-    return force(lock, key, out)
+    local entry, lock, code = locks.inspect_ours(client, key, given.mutex)
+    if not entry then return verb.failed(out, lock, code) end
+    if not entry.held then return forget(client, key, given, out) end
+    if not given.yes and not asks_to_break(client, entry) then return exits.BUSY end
+    return force(client, entry, lock, out)
   end)
 end
 

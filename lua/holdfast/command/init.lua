@@ -1,5 +1,5 @@
--- The command `holdfast`: finds the verb and runs it. A verb is a module with usage, summary, options and
--- main(args) → exit code, where args[1] is the verb.
+-- The command `holdfast`: finds the verb and runs it. A verb is a module with usage, summary,
+-- options and main(args) → exit code, where args[1] is the verb.
 
 local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
@@ -7,7 +7,8 @@ local output = require "holdfast.command.output"
 
 local command = {}
 
-local VERBS = { "run", "ls", "show", "top", "break", "ping", "bench" }
+local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break", "ping",
+  "bench" }
 
 local function is_verb(name)
   for _, verb in ipairs(VERBS) do
@@ -21,14 +22,19 @@ local function load(name)
 end
 
 local function overview()
-  local lines = { "Usage: holdfast VERB [options]", "", "A distributed lock on Redis, for shells and job runners.", "" }
-  for _, verb in ipairs(VERBS) do lines[#lines + 1] = ("  %-6s %s"):format(verb, load(verb).summary) end
+  local lines = { "Usage: holdfast VERB [options]", "",
+    "A distributed lock on Redis, for shells and job runners.", "" }
+  for _, verb in ipairs(VERBS) do
+    lines[#lines + 1] = ("  %-9s %s"):format(verb, load(verb).summary)
+  end
   lines[#lines + 1] = "\nholdfast VERB --help tells more; so does man holdfast."
   return table.concat(lines, "\n")
 end
 
 local function help_of(verb)
-  return ("Usage: %s\n\n%s\n\n%s"):format(verb.usage, verb.summary, options.help(verb.options))
+  local more = verb.more and "\n\n" .. verb.more or ""
+  return ("Usage: %s\n\n%s\n\n%s%s"):format(verb.usage, verb.summary, options.help(verb.options),
+    more)
 end
 
 local function say(text)
@@ -36,17 +42,27 @@ local function say(text)
   return exits.OK
 end
 
+local function without_verb(word)
+  if word == nil then return "no verb; holdfast --help lists them" end
+  if word:find("^%-") then
+    return "options stand behind the verb: holdfast VERB " .. word .. " …"
+  end
+  return ('no verb "%s"; holdfast --help lists them'):format(word)
+end
+
 -- args: the words after the program's name. → the exit code
 function command.main(args)
   local name = args[1]
-  if name == "--help" or name == "help" then return say(overview()) end
-  if name == "--version" then return say("holdfast " .. require("holdfast")._VERSION) end
+  if name == "help" and args[2] and is_verb(args[2]) then return say(help_of(load(args[2]))) end
+  if name == "--help" or name == "-h" or name == "help" then return say(overview()) end
+  if name == "--version" or name == "-V" then
+    return say("holdfast " .. require("holdfast")._VERSION)
+  end
   if name == nil or not is_verb(name) then
-    local message = (name and ('no verb "%s"'):format(name) or "no verb") .. "; holdfast --help lists them"
-    return output.new("holdfast", {}):fail(exits.USAGE, "usage", message)
+    return output.new("holdfast", {}):fail(exits.USAGE, "usage", without_verb(name))
   end
   local verb = load(name)
-  if options.asks_for(args, "--help") then return say(help_of(verb)) end
+  if options.asks_for(args, "--help", "-h") then return say(help_of(verb)) end
   return verb.main(args)
 end
 

@@ -1,8 +1,8 @@
--- Runs a job under a lock that is held: starts it in a process group of its own, passes signals on, and ends it before
--- the lock can end.
+-- Runs a job under a lock that is held: starts it in a process group of its own, passes signals on,
+-- and ends it before the lock can end.
 --
--- The library's watchdog renews the lock in a thread of its own. Nothing here waits for the server while the job runs,
--- but for telling who we are, and that only while the lock was renewed a moment ago.
+-- The library's watchdog renews the lock in a thread of its own. Nothing here waits for the server
+-- while the job runs.
 
 local core = require "holdfast.core"
 local process = require "holdfast.process"
@@ -25,8 +25,8 @@ end
 
 -- ---- the terminal ----
 
--- A job that a shell has started alone in the foreground gets the terminal with its start; in a script or a pipe it
--- gets it when it asks for it, so that the others keep theirs.
+-- A job that a shell has started alone in the foreground gets the terminal with its start; in a
+-- script or a pipe it gets it when it asks for it, so that the others keep theirs.
 local function wants_terminal()
   return process.leads_group() and process.is_terminal(0) and process.is_terminal(1)
 end
@@ -36,8 +36,8 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
--- The job was stopped by the terminal: this program stops likewise, and the shell goes on. All of its group stops, as
--- the terminal would have done, unless somebody has sent TSTP just here.
+-- The job was stopped by the terminal: this program stops likewise, and the shell goes on. All of
+-- its group stops, as the terminal would have done, unless somebody has sent TSTP just here.
 function Job:follow_stop(name)
   if name ~= "TSTP" and process.give_terminal(self.pid) then
     self.wants_terminal = true
@@ -82,7 +82,9 @@ function Job:look()
   repeat
     local how, number, name = process.status(self.pid)
     if how == "stopped" then self:on_stopped(name) end
-    if how == "exit" or how == "signal" or how == "gone" then self.how, self.number = how, number end
+    if how == "exit" or how == "signal" or how == "gone" then
+      self.how, self.number = how, number
+    end
   until not how or self.how
 end
 
@@ -112,7 +114,7 @@ function Job:watch()
     if self.ending and core.now() >= self.kill_at then process.kill(-self.pid, "KILL") end
     self:on_signal(process.wait(self:pause()))
     self:look()
-    if not self.how and self:lock_is_fine() and self.lock:remaining() > self.lease * 0.6 then self.plan.on_time() end
+    if not self.how then self:lock_is_fine() end
   end
   process.take_terminal(self.pid)
   self.plan.on_ended(self.how, self.number)
@@ -122,24 +124,19 @@ end
 local function stay(lock, until_time)
   while core.now() < until_time and not lock:lost() do
     local name = process.wait(clamp(until_time - core.now(), 0, 0.5))
-    if name and name ~= "CHLD" and name ~= "WINCH" and name ~= "CONT" and name ~= "TSTP" then return end
+    if name and name ~= "CHLD" and name ~= "WINCH" and name ~= "CONT" and name ~= "TSTP" then
+      return
+    end
   end
 end
 
--- A lock that came by a grant is ours for a moment only, until it is confirmed.
-local function confirm(lock, lease)
-  if lock:remaining() > lease * 0.6 then return true end
-  return lock:extend(lease)
-end
-
--- plan: { argv, environment, lease, renewed, grace, min_hold, on_started(pid), on_lost(reason, left), on_signal(name),
--- on_ended(how, number), on_time() }
--- → { how = "exit" | "signal", number, lost = reason | nil } | { signal = name }: a signal came before the start |
---   { error = message, errno }: it does not start | { unconfirmed = message, code }
+-- plan: { argv, environment, lease, renewed, grace, min_hold, on_started(pid), on_lost(reason,
+-- left), on_signal(name), on_ended(how, number) }
+-- → { how = "exit" | "signal", number, lost = reason | nil } | { signal = name }: a signal came
+-- before the start |
+--   { error = message, errno }: it does not start
 function job.run(lock, plan)
   local acquired_at = core.now()
-  local confirmed, message, code = confirm(lock, plan.lease)
-  if not confirmed then return { unconfirmed = message, code = code } end
   local early = process.wait(0)
   if early then return { signal = early } end
   assert(process.catch(unpack(WATCHED)))
@@ -149,7 +146,8 @@ function job.run(lock, plan)
   if not pid then return { error = failure, errno = errno } end
   local slack = clamp(plan.lease / 50, 0.01, 0.1)
   local self = setmetatable({
-    pid = pid, lock = lock, plan = plan, lease = plan.lease, terminal = terminal, wants_terminal = wanted,
+    pid = pid, lock = lock, plan = plan, lease = plan.lease, terminal = terminal,
+    wants_terminal = wanted,
     slack = slack,
     period = clamp(plan.lease / 20, 0.02, 0.5),
     reserve = math.min(plan.grace, plan.lease / 3) + slack,

@@ -1,4 +1,5 @@
--- Writes values as JSON: strings, numbers, booleans, lists, and objects given as lists of { name, value }.
+-- Writes values as JSON: strings, numbers, booleans, lists, and objects given as lists of { name,
+-- value }.
 
 local json = {}
 
@@ -9,9 +10,11 @@ local function escape(char)
 end
 
 local function is_utf8(text)
-  local rest = text:gsub("[\194-\223][\128-\191]", ""):gsub("[\225-\236\238\239][\128-\191][\128-\191]", "")
+  local rest = text:gsub("[\194-\223][\128-\191]",
+    ""):gsub("[\225-\236\238\239][\128-\191][\128-\191]", "")
   rest = rest:gsub("\224[\160-\191][\128-\191]", ""):gsub("\237[\128-\159][\128-\191]", "")
-  rest = rest:gsub("\240[\144-\191][\128-\191][\128-\191]", ""):gsub("\244[\128-\143][\128-\191][\128-\191]", "")
+  rest = rest:gsub("\240[\144-\191][\128-\191][\128-\191]",
+    ""):gsub("\244[\128-\143][\128-\191][\128-\191]", "")
   rest = rest:gsub("[\241-\243][\128-\191][\128-\191][\128-\191]", "")
   return not rest:find("[\128-\255]")
 end
@@ -25,7 +28,9 @@ end
 
 local function number_of(number)
   if number ~= number or number == math.huge or number == -math.huge then return "null" end
-  if number == math.floor(number) and math.abs(number) < 2 ^ 53 then return ("%.0f"):format(number) end
+  if number == math.floor(number) and math.abs(number) < 2 ^ 53 then
+    return ("%.0f"):format(number)
+  end
   return ("%.6g"):format(number)
 end
 
@@ -33,7 +38,9 @@ end
 function json.object(fields)
   local parts = {}
   for _, field in ipairs(fields) do
-    if field[2] ~= nil then parts[#parts + 1] = string_of(field[1]) .. ":" .. json.value(field[2]) end
+    if field[2] ~= nil then
+      parts[#parts + 1] = string_of(field[1]) .. ":" .. json.value(field[2])
+    end
   end
   return "{" .. table.concat(parts, ",") .. "}"
 end

@@ -1,20 +1,37 @@
 -- Reads the locks of a server from outside. SCAN finds them; nothing here changes one.
 --
--- A lock is a hash of one field, owner -> count. Another program's hash may look so too: an owner that is not of the
--- form <uuid>:<n> counts only if a fencing counter or a queue stands beside it. A mutex (SET NX PX) is a string
--- <uuid>:<n>.
+-- A lock is a hash with a TTL and one field, owner -> count. Another program's hash may look so
+-- too: an owner that is not of the form <uuid>:<n> counts only if a fencing counter or a queue
+-- stands beside it. A mutex (SET NX PX) is a string <uuid>:<n>. A read/write lock is a hash with
+-- the field `mode`. A semaphore is a number without a TTL; the leases of its permits stand beside
+-- it, and SCAN finds these. A latch is one as well; it is found by those that wait for it. The
+-- record of a job that is done is listed by the job's key, with `done`.
+--
+-- An entry is what the server has of one of them: { key, kind, held, owner, holds, ttl, token,
+-- waiters, mutex }, of a read/write lock also mode and readers, of a semaphore permits and
+-- available, without an owner: holds are its permits that are taken. What counts.read tells has a
+-- count, and neither an owner nor holds.
 
 local core = require "holdfast.core"
+local counts = require "holdfast.command.counts"
+local driver = require "holdfast.driver"
 local identity = require "holdfast.command.identity"
+local output = require "holdfast.command.output"
+local records = require "holdfast.command.records"
 
 local locks = {}
 
 local PAGE = 500
 local OWNER_SIZE = 255
-local UUID_OWNER = "^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$"
+local LIST = "redisson_lock_queue:"
+local UUID_OWNER = "^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d[%d.]*$"
 
 local function command(client, ...)
-  return core.client.command(client, { ... })
+  return driver.command(client, { ... })
+end
+
+local function command_beside(client, key, ...)
+  return driver.command(client, { ... }, driver.node_beside(client, key))
 end
 
 -- ---- finding ----
@@ -22,12 +39,14 @@ end
 local Scan = {}
 Scan.__index = Scan
 
--- Looks for keys that match `pattern`, step by step, on one node after the other. `mutexes`: for those instead of
--- locks.
-function locks.scan(client, pattern, mutexes)
+local entry_at -- type of key → what reads the lock that stands there
+
+-- Looks for keys of this type whose name matches `pattern`, step by step, on one node after the
+-- other. A lock of a quorum is found on one of its servers, and is what a majority says.
+local function scan(client, pattern, key_type)
   return setmetatable({
-    client = client, pattern = pattern or "*", type = mutexes and "string" or "hash", mutexes = mutexes, cursor = "0",
-    left = {},
+    client = client, quorum = core.client.is_quorum(client), pattern = pattern or "*",
+    type = key_type, entry_at = entry_at[key_type], cursor = "0", left = {},
   }, Scan)
 end
 
@@ -39,96 +58,320 @@ function Scan:begin()
     if not answered then return nil, message, code end
     nodes = core.client.nodes(self.client)
   end
-  self.left, self.ended = nodes, false
+  self.left, self.ended, self.spare = nodes, false, self.quorum and math.floor((#nodes - 1) / 2)
+    or 0
   return true
 end
 
 -- SCAN knows TYPE since Redis 6.
 function Scan:page()
-  local words = { "SCAN", self.cursor, "MATCH", self.pattern, "COUNT", PAGE, self.type and "TYPE", self.type }
-  local reply, message, code = core.client.command(self.client, words, self.left[1])
+  local words = { "SCAN", self.cursor, "MATCH", self.pattern, "COUNT", PAGE, self.type and "TYPE",
+    self.type }
+  local reply, message, code = driver.command(self.client, words, self.left[1])
   if reply or code ~= "server" or not self.type then return reply, message, code end
   self.type = nil
   return self:page()
 end
 
-local function is_lock(client, key)
-  if command(client, "HLEN", key) ~= 1 then return false end
-  local entry = locks.read(client, key)
-  return entry and entry.owner and (entry.owner:find(UUID_OWNER) or entry.token or entry.waiters > 0) and entry
+-- What keeps the hash that was read as `entry` from being a lock; nil: nothing. Several servers do
+-- not tell how many fields it has; none: it went after it was read.
+local function flaw(entry, fields)
+  if entry.kind ~= "read_write" and fields and fields > 1 then
+    return ("it has %d fields"):format(fields)
+  end
+  if entry.ttl == math.huge then return "it has no TTL" end
+  if entry.holds < 1 then return "its field is no count of holds" end
 end
 
-local function is_mutex(client, key)
-  local size = command(client, "STRLEN", key)
+local function is_ours(entry)
+  return entry.mode or entry.owner:find(UUID_OWNER) or entry.token or entry.waiters > 0
+end
+
+local function is_read_write(client, key)
+  local mode = not core.client.is_quorum(client) and command(client, "HGET", key, "mode")
+  return mode == "read" or mode == "write" or type(mode) == "string" and mode:find("^drain:") ~= nil
+end
+
+-- Where those wait that take it with a fair lock.
+local function list_name(key)
+  return LIST .. (key:find("{", 1, true) and key or "{" .. key .. "}")
+end
+
+-- A fair lock for which nobody waits is like any other.
+local function is_fair(client, key)
+  return not core.client.is_quorum(client)
+    and command_beside(client, key, "EXISTS", list_name(key)) == 1
+end
+
+local function lock_at(client, key, node)
+  local fields = driver.command(client, { "HLEN", key }, node)
+  local is_lock = fields == 1
+  if not is_lock and not (type(fields) == "number" and fields > 1 and is_read_write(client, key))
+  then
+    return nil
+  end
+  local entry = locks.read(client, key, is_lock and "lock" or "read_write")
+  return entry and entry.held and not flaw(entry, fields) and is_ours(entry) and entry
+end
+
+local function record_at(client, name)
+  local key = records.key_of(name)
+  local ttl = key and records.ttl(client, key)
+  return ttl and { key = key, done = true, mutex = false, ttl = ttl, waiters = 0 }
+end
+
+local function hash_at(client, name, node)
+  return record_at(client, name) or lock_at(client, name, node)
+end
+
+local function mutex_at(client, key, node)
+  local size = driver.command(client, { "STRLEN", key }, node)
   if type(size) ~= "number" or size < 38 or size > OWNER_SIZE then return false end
-  local entry = locks.read(client, key, true)
-  return entry and entry.owner and entry.owner:find(UUID_OWNER) and entry
+  local entry = locks.read(client, key, "mutex")
+  return entry and entry.held and entry.owner:find(UUID_OWNER) and entry
 end
 
--- One step. → a list of entries that are held; self.ended when all was seen | nil, message, code
-function Scan:next()
+-- A number that is no semaphore has neither leases nor tokens nor a queue beside it.
+local function semaphore(client, key)
+  local free = command(client, "GET", key)
+  if type(free) ~= "string" or not free:find("^%-?%d+$") then return nil end
+  if command(client, "PTTL", key) ~= -1 then return nil end
+  local entry = locks.read(client, key, "semaphore")
+  return entry and (entry.held or entry.token or entry.waiters > 0) and entry or nil
+end
+
+-- The name of the leases tells the key, but for a key in braces.
+local function semaphore_at(client, name)
+  for _, pattern in ipairs { "^{([^{]*)}:timeout$", "^(.*{.*):timeout$" } do
+    local key = name:match(pattern)
+    local entry = key and semaphore(client, key)
+    if entry and entry.held then return entry end
+  end
+end
+
+-- A lock with waiters in Redisson's list; the scan for hashes finds it as one without. The list's
+-- name tells the key, but for a key in braces.
+local function fair_at(client, name, _, known)
+  for _, pattern in ipairs { "^{([^{]*)}$", "^(.*{.*)$" } do
+    local key = name:match(pattern, #LIST + 1)
+    if key and not (known and known[key] and known[key].kind == "fair") then
+      local entry = locks.read(client, key, "fair")
+      if entry and entry.held then
+        entry.found_as = key
+        return entry
+      end
+    end
+  end
+end
+
+entry_at = { hash = hash_at, string = mutex_at, zset = semaphore_at, list = fair_at }
+
+-- A quorum does without a server that does not answer, as long as a majority does. → whether there
+-- is one to skip
+function Scan:skip()
+  if #self.left == 0 or self.spare == 0 then return false end
+  self.spare, self.cursor = self.spare - 1, "0"
+  table.remove(self.left, 1)
+  self.ended = #self.left == 0
+  return true
+end
+
+-- One step. → a list of entries, held or done, without those that are `known` by the name of their
+-- key, found_as; self.ended when all was seen | nil, message, code
+function Scan:next(known)
   local reply, message, code = #self.left > 0, nil, nil
   if not reply then reply, message, code = self:begin() end
   if reply then reply, message, code = self:page() end
+  if not reply and self:skip() then return {} end
   if not reply then return nil, message, code end
+  local node = self.quorum and self.left[1] or nil
   self.cursor = reply[1]
   if self.cursor == "0" then table.remove(self.left, 1) end
   self.ended = #self.left == 0
-  local found, check = {}, self.mutexes and is_mutex or is_lock
-  for _, key in ipairs(reply[2]) do found[#found + 1] = check(self.client, key) or nil end
+  local found = {}
+  for _, name in ipairs(reply[2]) do
+    local entry = not (known and known[name]) and self.entry_at(self.client, name, node, known)
+    if entry then entry.found_as, found[#found + 1] = entry.found_as or name, entry end
+  end
   return found
 end
 
--- → all entries, by key | nil, message, code
-function Scan:all()
-  local list, seen = {}, {}
+-- Finds latches as a scan finds locks, in one step.
+local Waited = { ended = true }
+Waited.__index = Waited
+
+function Waited:next(known)
+  local found = {}
+  for _, entry in ipairs(counts.waited(self.client, self.pattern)) do
+    entry.found_as = "count " .. entry.key
+    if not (known and known[entry.found_as]) and not semaphore(self.client, entry.key) then
+      found[#found + 1] = entry
+    end
+  end
+  return found
+end
+
+-- Scans for what stands beside a key that matches, named with or without braces around the key.
+local function scan_beside(list, client, pattern, before, behind, key_type)
+  if pattern ~= "*" then
+    list[#list + 1] = scan(client, before .. "{" .. pattern .. "}" .. behind, key_type)
+  end
+  list[#list + 1] = scan(client, before .. pattern .. behind, key_type)
+end
+
+-- The scans for mutexes, or for all other locks, whose key matches the pattern; a quorum has no
+-- semaphores, no fair locks and no latches.
+function locks.scans(client, pattern, mutexes)
+  pattern = pattern or "*"
+  if mutexes then return { scan(client, pattern, "string") } end
+  if core.client.is_quorum(client) then return { scan(client, pattern, "hash") } end
+  local list = {}
+  scan_beside(list, client, pattern, LIST, "", "list")
+  list[#list + 1] = scan(client, pattern, "hash")
+  scan_beside(list, client, pattern, "", ":timeout", "zset")
+  list[#list + 1] = setmetatable({ client = client, pattern = pattern }, Waited)
+  return list
+end
+
+local function add_all(one, list, seen)
   repeat
-    local found, message, code = self:next()
+    local found, message, code = one:next()
     if not found then return nil, message, code end
     for _, entry in ipairs(found) do
-      if not seen[entry.key] then list[#list + 1] = entry end
-      seen[entry.key] = true
+      local id = (entry.done and "done " or "held ") .. entry.key
+      if not seen[id] then list[#list + 1] = entry end
+      seen[id] = true
     end
-  until self.ended
-  table.sort(list, function(a, b) return a.key < b.key end)
+  until one.ended
+  return true
+end
+
+-- → all entries whose key matches the pattern, by key | nil, message, code
+function locks.all(client, pattern, mutexes)
+  local list, seen = {}, {}
+  local scans = locks.scans(client, pattern, mutexes)
+  if pattern and not mutexes then
+    scans[#scans + 1] = scan(client, records.key(pattern), "hash")
+  end
+  for _, one in ipairs(scans) do
+    local ok, message, code = add_all(one, list, seen)
+    if not ok then return nil, message, code end
+  end
+  table.sort(list, function(a, b)
+    if a.key ~= b.key then return a.key < b.key end
+    return not a.done and b.done == true
+  end)
   return list
 end
 
 -- ---- reading one ----
 
--- Several servers are not asked for the type of a key, but say that it is no lock.
-local function is_string(client, key)
-  local type = command(client, "TYPE", key)
-  if type then return type == "string" end
-  return select(3, client:lock(key):info()) == "conflict"
+local KINDS_OF_LOCKS = { mutex = "mutex", read_write = "write", semaphore = "permit", fair = "fair" }
+
+-- The library's lock on a key of this kind, as it stands there.
+local function handle(client, key, kind)
+  return driver.reader(client, key, KINDS_OF_LOCKS[kind])
 end
 
--- The library's lock on a key, as it stands there: a lock, or a mutex.
-function locks.handle(client, key, mutex)
-  if mutex == nil then mutex = is_string(client, key) end
-  if mutex then return client:mutex(key), true end
-  return client:lock(key), false
-end
+-- Of these the key alone tells what stands there.
+local COUNTS = { latch = true, plain_semaphore = true, number = true }
 
--- → { key, mutex, owner, holds, ttl, token, waiters }; without owner when it is free | nil, message, code
-function locks.read(client, key, mutex)
-  if mutex == nil then mutex = false end
-  local entry, message, code = locks.handle(client, key, mutex):info()
+-- → the entry, held or free | nil, message, code
+function locks.read(client, key, kind)
+  if COUNTS[kind] then
+    return counts.read(client, key) or { key = key, kind = kind, waiters = 0, held = false }
+  end
+  local entry, message, code = driver.lock.info(handle(client, key, kind))
   if not entry then return nil, message, code end
-  entry.key, entry.mutex = key, mutex
+  entry.key, entry.kind, entry.mutex, entry.held = key, kind, kind == "mutex", entry.owner ~= nil
+  if kind == "semaphore" then
+    entry.held, entry.available, entry.permits = entry.holds > 0, entry.free,
+      entry.holds + entry.free
+  elseif kind == "read_write" and entry.held then
+    entry.mode = entry.owner:find(":write$") and "write" or "read"
+  end
   return entry
 end
 
+-- The kind of the key, and of a semaphore or a number its entry. Several servers are not asked for
+-- the type of a key, but say that it is no lock.
+local function kind_of(client, key)
+  local key_type = command(client, "TYPE", key)
+  if not key_type then
+    local code = select(3, locks.read(client, key, "lock"))
+    return code == "conflict" and "mutex" or "lock"
+  end
+  if key_type == "hash" and is_read_write(client, key) then return "read_write" end
+  if key_type ~= "string" then return is_fair(client, key) and "fair" or "lock" end
+  local entry = semaphore(client, key)
+  if entry then return "semaphore", entry end
+  entry = counts.read(client, key)
+  return entry and entry.kind or "mutex", entry
+end
+
+-- Whether an acquire would have to wait; of a semaphore an acquire of one permit.
+function locks.is_taken(entry)
+  if entry.kind == "number" then return true end
+  if entry.permits then return entry.available < 1 end
+  return entry.held
+end
+
+local function no_lock(key, kind, why)
+  return nil, ('"%s" holds a %s that is no lock: %s'):format(key, kind, why), "conflict"
+end
+
+-- As read, of a key of any kind.
+-- → the entry, the lock | nil, message, code, also of what stands there and is no lock
+function locks.inspect(client, key)
+  local kind, entry = kind_of(client, key)
+  local message, code
+  if not entry then entry, message, code = locks.read(client, key, kind) end
+  if not entry then return nil, message, code end
+  local is_hash = entry.owner and not entry.mutex
+  local why = is_hash and flaw(entry, kind ~= "read_write" and command(client, "HLEN", key) or nil)
+  if why then return no_lock(key, "hash", why) end
+  return entry, not COUNTS[kind] and handle(client, key, kind) or nil
+end
+
+-- As inspect, for whoever is going to take it away. Any string may be a mutex of another program;
+-- `take_string` says that it is one.
+function locks.inspect_ours(client, key, take_string)
+  local entry, lock, code = locks.inspect(client, key)
+  if entry and COUNTS[entry.kind] and entry.kind ~= "latch" then
+    if take_string then return locks.read(client, key, "mutex"), handle(client, key, "mutex") end
+    return no_lock(key, "string",
+      "its value is a number; --mutex takes it for a mutex, `holdfast latch delete` for a latch")
+  end
+  if not entry or not entry.owner then return entry, lock, code end
+  if entry.mutex and not take_string and not entry.owner:find(UUID_OWNER) then
+    return no_lock(key, "string", "its value is no owner's id; --mutex takes it for one")
+  end
+  if not entry.mutex and not is_ours(entry) then
+    return no_lock(key, "hash",
+      "its field is no owner's id, and no fencing counter and no queue stand beside it")
+  end
+  return entry, lock
+end
+
 function locks.queue_name(key)
-  return "holdfast_queue:" .. (key:find("{", 1, true) and key or "{" .. key .. "}")
+  return key:find("{", 1, true) and "holdfast_queue::" .. key or "holdfast_queue:{" .. key .. "}"
+end
+
+local function listed(client, key, limit)
+  local owners, list = command_beside(client, key, "LRANGE", list_name(key), 0, limit - 1), {}
+  for i, owner in ipairs(owners or {}) do list[i] = { owner = owner, place = i } end
+  return list
 end
 
 -- The first waiters: → { { owner, place, score }, ... }
-function locks.waiters(client, key, limit)
-  local reply = command(client, "ZRANGEBYSCORE", locks.queue_name(key), "(0", "+inf", "WITHSCORES", "LIMIT", 0, limit)
+function locks.waiters(client, key, limit, kind)
+  if COUNTS[kind] then return {} end
+  if kind == "fair" then return listed(client, key, limit) end
+  local reply = command_beside(client, key, "ZRANGEBYSCORE", locks.queue_name(key), "(0", "+inf",
+    "WITHSCORES", "LIMIT", 0, limit)
   local list = {}
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local owner = reply[i]:match("^%S+ (.*)$") or reply[i]
+    local owner = reply[i]:match("^%S+ (.*)$") or reply[i]:match("^1%l([^:]*:%d+)") or reply[i]
     list[#list + 1] = { owner = owner, place = #list + 1, score = tonumber(reply[i + 1]) }
   end
   return list
@@ -136,12 +379,13 @@ end
 
 -- ---- showing ----
 
--- A function that tells who an owner is, and asks the server once for each.
+-- A function that tells who an owner is, and asks the server once for each client.
 function locks.names(client)
   local known = {}
   return function(owner)
-    if known[owner] == nil then known[owner] = identity.of(client, owner) or false end
-    return known[owner] or nil
+    local uuid = owner:sub(1, 36)
+    if known[uuid] == nil then known[uuid] = identity.of(client, owner) or false end
+    return known[uuid] or nil
   end
 end
 
@@ -154,12 +398,35 @@ function locks.token(token)
   return token and ("%.0f"):format(token) or "-"
 end
 
+-- How a read/write lock is held; "" of another.
+function locks.mode_text(entry, before, behind)
+  if not entry.mode then return "" end
+  local readers = entry.readers or 0
+  local text = entry.mode == "write" and "writes" or readers == 1 and "reads"
+    or ("%d read"):format(readers)
+  return before .. text .. behind
+end
+
+-- The holder, as `who` tells it; for a semaphore, the number of permits that are taken.
+function locks.holder_text(entry, who)
+  if entry.count then return counts.text(entry) end
+  if entry.permits then return ("%d of %d permits"):format(entry.holds, entry.permits) end
+  local holder = identity.text(who) or output.printable(entry.owner)
+  return holder .. locks.mode_text(entry, " (", ")")
+end
+
 -- The fields of an entry for output.json.
 function locks.fields(entry, who)
   return {
-    { "key", entry.key }, { "held", entry.owner ~= nil }, { "mutex", entry.mutex }, { "owner", entry.owner },
+    { "key", entry.key }, { "held", entry.held == true }, { "done", entry.done },
+    { "mutex", entry.mutex },
+    { "mode", entry.mode }, { "readers", entry.mode and entry.readers },
+    { "permits", entry.permits }, { "available", entry.available },
+    { "owner", entry.owner },
     { "host", who and who.host }, { "pid", who and who.pid }, { "name", who and who.name },
-    { "holds", entry.holds }, { "ttl", entry.ttl }, { "token", entry.token }, { "waiters", entry.waiters },
+    { "kind", entry.kind }, { "count", entry.count },
+    { "holds", entry.holds }, { "ttl", entry.ttl }, { "token", entry.token },
+    { "waiters", entry.waiters },
   }
 end
 

@@ -1,7 +1,6 @@
 -- holdfast ls: the locks that are held.
 
 local exits = require "holdfast.command.exits"
-local identity = require "holdfast.command.identity"
 local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
@@ -11,37 +10,48 @@ local ls = {}
 
 ls.usage = "holdfast ls [options] [PATTERN]"
 ls.summary = "Lists the locks that are held, all or those whose key matches PATTERN (as Redis's SCAN)."
+ls.more = "A job of run --idempotent that is done has the owner `done`, and as TTL the time until it\n" ..
+  "may run again. A semaphore has the number of its permits in place of an owner, and as TTL the\n" ..
+  "time until the first lease ends. A closed latch is listed while somebody waits for it, with how\n" ..
+  "many are still to come."
 
-ls.options = {
+ls.of_servers = true
+ls.options = verb.options(ls, {
   { "mutex", help = "list mutexes (SET NX PX) instead of locks" },
   { "json", help = "one JSON object for each" },
-  verb.url,
-  verb.no_servers,
-}
+})
 
 local HEAD = { "KEY", "OWNER", "HOLDS", "TTL", "TOKEN", "WAITERS" }
 local RIGHT = { false, false, true, true, true, true }
 
 local function row(entry, who)
+  if entry.done then
+    return { output.printable(entry.key), "done", "-", locks.seconds(entry.ttl), "-", "-" }
+  end
   return {
-    output.printable(entry.key), identity.text(who) or output.printable(entry.owner), ("%d"):format(entry.holds),
+    output.printable(entry.key), locks.holder_text(entry, who),
+    entry.holds and ("%d"):format(entry.holds) or "-",
     locks.seconds(entry.ttl), locks.token(entry.token), ("%d"):format(entry.waiters),
   }
 end
 
 local function print_json(list, names)
-  for _, entry in ipairs(list) do print(json.object(locks.fields(entry, names(entry.owner)))) end
+  for _, entry in ipairs(list) do
+    print(json.object(locks.fields(entry, entry.owner and names(entry.owner))))
+  end
 end
 
 local function print_table(list, names)
   local rows = { HEAD }
-  for _, entry in ipairs(list) do rows[#rows + 1] = row(entry, names(entry.owner)) end
+  for _, entry in ipairs(list) do
+    rows[#rows + 1] = row(entry, entry.owner and names(entry.owner))
+  end
   if #list > 0 then print(table.concat(output.columns(rows, RIGHT), "\n")) end
 end
 
 function ls.main(args)
   return verb.run(ls, "ls", args, 0, 1, function(client, given, words, out)
-    local list, message, code = locks.scan(client, words[1], given.mutex):all()
+    local list, message, code = locks.all(client, words[1], given.mutex)
     if not list then return verb.failed(out, message, code) end
     local show = given.json and print_json or print_table
     show(list, locks.names(client))

@@ -1,33 +1,55 @@
 -- Reads the arguments of a verb by its list of options, and writes its help from the same list.
 --
--- An option: { "name", short = "n", value = "SECONDS", check = text → value | nil, what it must be, help = "…" };
+-- An option: { "name", short = "n", aliases = { "other-name" }, value = "TIME",
+-- check = text → value | nil, what it must be, help = "…", hidden = true: not in the help };
 -- without `value` it is a switch.
+
+local library_options = require "holdfast.options"
 
 local unpack = table.unpack or unpack
 
 local options = {}
 
-function options.seconds(text)
+local UNITS = { ms = 0.001, s = 1, m = 60, h = 3600, d = 86400, w = 604800 }
+
+-- Seconds, or numbers with units: 90, 1.5, 5m, 1h30m. → seconds | nil
+local function duration(text)
   local number = tonumber(text)
-  if number and number >= 0 and number <= 1e9 then return number end
-  return nil, "seconds, from 0 to 1e9"
+  if number then return number end
+  local sum = 0
+  local rest = text:gsub("(%d+%.?%d*)(%l+)", function(amount, unit)
+    if not UNITS[unit] then return nil end
+    sum = sum + tonumber(amount) * UNITS[unit]
+    return ""
+  end)
+  return text ~= "" and rest == "" and sum or nil
 end
 
-function options.lease(text)
-  local number = tonumber(text)
-  if number and number >= 0.1 and number <= 1e9 then return number end
-  return nil, "seconds, from 0.1 to 1e9"
+local function duration_from(least)
+  local wrong = ("a duration from %g s to 1e9 s, such as 90, 1.5, 5m or 1h30m"):format(least)
+  return function(text)
+    local seconds = duration(text)
+    if seconds and seconds >= least and seconds <= 1e9 then return seconds end
+    return nil, wrong
+  end
 end
+
+options.seconds = duration_from(0)
+options.lease = duration_from(0.1)
 
 function options.exit_code(text)
   local number = tonumber(text)
-  if number and number >= 0 and number <= 255 and number == math.floor(number) then return number end
+  if number and number >= 0 and number <= 255 and number == math.floor(number) then
+    return number
+  end
   return nil, "an exit code, from 0 to 255"
 end
 
 function options.count(text)
   local number = tonumber(text)
-  if number and number >= 1 and number <= 1e9 and number == math.floor(number) then return number end
+  if number and number >= 1 and number <= 1e9 and number == math.floor(number) then
+    return number
+  end
   return nil, "a number from 1 to 1e9"
 end
 
@@ -42,10 +64,25 @@ function options.name(text)
   return nil, "1 to 127 printable characters"
 end
 
-local function find(known, field, name)
+local function by_short(known, name)
   for _, option in ipairs(known) do
-    if (field == "short" and option.short or field == "long" and option[1]) == name then return option end
+    if option.short == name then return option end
   end
+end
+
+-- → the options by their long names, aliases too
+local function by_long(known)
+  local all = {}
+  for _, option in ipairs(known) do
+    all[option[1]] = option
+    for _, alias in ipairs(option.aliases or {}) do all[alias] = option end
+  end
+  return all
+end
+
+local function unknown(shown, near)
+  return ("unknown option %s%s; --help lists them"):format(shown, near
+    and (", did you mean --%s?"):format(near) or "")
 end
 
 local function set(values, option, text, shown)
@@ -72,8 +109,9 @@ end
 function Reader:long(argument)
   local name, text = argument:match("^%-%-([^=]+)=(.*)$")
   name = name or argument:sub(3)
-  local option = find(self.known, "long", name)
-  if not option then return nil, "unknown option --" .. name end
+  local all = by_long(self.known)
+  local option = all[name]
+  if not option then return nil, unknown("--" .. name, library_options.nearest(name, all)) end
   if option.value and text == nil then text = self:next() end
   return set(self.values, option, text, "--" .. name)
 end
@@ -82,8 +120,8 @@ end
 function Reader:short(argument)
   for i = 2, #argument do
     local name = argument:sub(i, i)
-    local option = find(self.known, "short", name)
-    if not option then return nil, "unknown option -" .. name end
+    local option = by_short(self.known, name)
+    if not option then return nil, unknown("-" .. name) end
     if option.value then
       local text = argument:sub(i + 1)
       return set(self.values, option, text ~= "" and text or self:next(), "-" .. name)
@@ -102,7 +140,8 @@ end
 
 -- → values by name, the other words, what stands behind "--" or nil | nil, message
 function options.read(known, args, from)
-  local self = setmetatable({ known = known, args = args, at = from - 1, values = {}, words = {} }, Reader)
+  local self = setmetatable({ known = known, args = args, at = from - 1, values = {}, words = {} },
+    Reader)
   for argument in self.next, self do
     if argument == "--" then
       return self.values, self.words, { unpack(args, self.at + 1) }
@@ -113,11 +152,11 @@ function options.read(known, args, from)
   return self.values, self.words
 end
 
--- Whether the switch stands among args, however wrong the rest is.
-function options.asks_for(args, switch)
+-- Whether one of the switches stands among args, however wrong the rest is.
+function options.asks_for(args, switch, other)
   for i = 2, #args do
     if args[i] == "--" then return false end
-    if args[i] == switch then return true end
+    if args[i] == switch or args[i] == other then return true end
   end
   return false
 end
@@ -131,7 +170,9 @@ end
 function options.help(known)
   local lines = {}
   for _, option in ipairs(known) do
-    lines[#lines + 1] = ("  %-28s %s"):format(left_side(option), option.help)
+    if not option.hidden then
+      lines[#lines + 1] = ("  %-28s %s"):format(left_side(option), option.help)
+    end
   end
   return table.concat(lines, "\n")
 end

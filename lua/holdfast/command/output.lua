@@ -1,7 +1,8 @@
--- What the command says: results on standard output; events on standard error, as lines for people or, with --json, as
--- one JSON object each.
+-- What the command says: results on standard output; events on standard error, as lines for people
+-- or, with --json, as one JSON object each.
 
 local json = require "holdfast.command.json"
+local process = require "holdfast.process"
 
 local unpack = table.unpack or unpack
 
@@ -25,10 +26,16 @@ local function write(line)
   io.stderr:write(line, "\n")
 end
 
+-- RFC 3339, in UTC, to the millisecond.
+local function timestamp()
+  local ms = math.floor(process.time() * 1000)
+  return os.date("!%Y-%m-%dT%H:%M:%S", math.floor(ms / 1000)) .. (".%03dZ"):format(ms % 1000)
+end
+
 -- Told with --json, and with --verbose as `text`.
 function Output:event(event, fields, text)
   if self.json then
-    write(json.object { { "event", event }, unpack(fields) })
+    write(json.object { { "event", event }, { "time", timestamp() }, unpack(fields) })
   elseif self.verbose then
     write(self.name .. ": " .. printable(text))
   end

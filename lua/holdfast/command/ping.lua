@@ -8,7 +8,7 @@ local ping = {}
 ping.usage = "holdfast ping [options]"
 ping.summary = "Asks the server for a sign of life."
 ping.of_servers = true
-ping.options = { verb.url, verb.servers }
+ping.options = verb.options(ping, {})
 
 function ping.main(args)
   return verb.run(ping, "ping", args, 0, 0, function(client, _, _, out)

@@ -1,26 +1,34 @@
--- Where the servers are, and the defaults of a run: options first, then the environment, then the first of these files:
--- $HOLDFAST_CONFIG, $XDG_CONFIG_HOME/holdfast.conf (~/.config/holdfast.conf), /etc/holdfast.conf.
+-- Where the servers are, and the defaults of a run: options first, then the environment, then the
+-- first of these files: $HOLDFAST_CONFIG, $XDG_CONFIG_HOME/holdfast.conf (~/.config/holdfast.conf),
+-- /etc/holdfast.conf.
 --
 -- A file has lines `name = value` and comments from #.
 
 local options = require "holdfast.command.options"
+local library_servers = require "holdfast.servers"
 
 local settings = {}
 
 settings.options = {
   { "url", value = "URL", help = "the server: redis[s]://[user:password@]host[:port][/db] or unix:///path" },
   { "servers", value = "URL,URL", help = "independent servers, a majority of which decides" },
-  { "restart-guard", value = "SECONDS", check = options.seconds,
+  { "restart-guard", value = "TIME", check = options.seconds,
     help = "of --servers: one up for less has no vote; the longest lease anybody uses" },
+  { "ca", value = "FILE", help = "for rediss://: the authorities to trust, PEM; the system's" },
+  { "cert", value = "FILE", help = "for rediss://: the client's certificate, PEM" },
+  { "key", value = "FILE", help = "for rediss://: the key of --cert, PEM" },
 }
 
-local known = {
+settings.known = { -- in a file
   url = options.text,
   servers = options.text,
   name = options.name,
   lease = options.lease,
   grace = options.seconds,
   restart_guard = options.seconds,
+  ca = options.text,
+  cert = options.text,
+  key = options.text,
 }
 
 local function candidates()
@@ -46,8 +54,8 @@ local function read_line(line)
   if not line:find("%S") then return true end
   local name, text = line:match("^%s*([%w_]+)%s*=%s*(.-)%s*$")
   if not name then return nil, "not `name = value`" end
-  if not known[name] then return nil, ('unknown setting "%s"'):format(name) end
-  local value, wrong = known[name](text)
+  if not settings.known[name] then return nil, ('unknown setting "%s"'):format(name) end
+  local value, wrong = settings.known[name](text)
   if value == nil then return nil, name .. " must be " .. wrong end
   return name, value
 end
@@ -69,22 +77,11 @@ local function read_file()
   return values
 end
 
-local function environment(name)
-  local value = os.getenv(name)
-  return value ~= "" and value or nil
-end
-
-local function split(text)
-  local list = {}
-  for part in text:gmatch("[^,%s]+") do list[#list + 1] = part end
-  return list
-end
-
 -- The servers of the first place that names any: its `servers`, or its `url`.
 local function choose_servers(result, places)
   for _, place in ipairs(places) do
     if place.servers then
-      result.servers = split(place.servers)
+      result.servers = library_servers.split(place.servers)
       return
     elseif place.url then
       result.url = place.url
@@ -94,17 +91,44 @@ local function choose_servers(result, places)
   result.url = "redis://127.0.0.1:6379"
 end
 
--- → { url or servers, name, lease, grace, restart_guard } | nil, message
+local function is_over_tls(chosen)
+  for _, url in ipairs(chosen.servers or { chosen.url }) do
+    if url:find("^rediss") then return true end
+  end
+  return false
+end
+
+-- What a file says of TLS is for servers that need it; the command line must fit.
+-- → the library's option tls, nil: none | nil, message
+local function choose_tls(chosen, given, file)
+  local over_tls = is_over_tls(chosen)
+  if not over_tls and (given.ca or given.cert or given.key) then
+    return nil, "--ca, --cert and --key are for rediss://"
+  end
+  local pair = (given.cert or given.key) and given or file
+  if (pair.cert == nil) ~= (pair.key == nil) then
+    return nil, pair == given and "--cert and --key go together"
+      or "cert and key in the file go together"
+  end
+  local ca = given.ca or file.ca
+  if not over_tls or not (ca or pair.cert) then return nil end
+  return { ca_file = ca, cert = pair.cert, key = pair.key }
+end
+
+-- → { url or servers, name, lease, grace, restart_guard, tls } | nil, message
 function settings.load(given)
   if given.url and given.servers then return nil, "--url and --servers exclude each other" end
   local file, message = read_file()
   if not file then return nil, message end
   local result = {}
   for _, name in ipairs { "name", "lease", "grace" } do result[name] = given[name] or file[name] end
-  local from_environment = { url = environment("HOLDFAST_URL"), servers = environment("HOLDFAST_SERVERS") }
-  choose_servers(result, { given, from_environment, file })
+  choose_servers(result, { given, library_servers.environment(), file })
   result.restart_guard = given["restart-guard"] or file.restart_guard
-  if given["restart-guard"] and not result.servers then return nil, "--restart-guard is for --servers" end
+  if given["restart-guard"] and not result.servers then
+    return nil, "--restart-guard is for --servers"
+  end
+  result.tls, message = choose_tls(result, given, file)
+  if message then return nil, message end
   return result
 end
 
@@ -115,6 +139,7 @@ function settings.client(chosen, more)
   if chosen.servers then
     given = { servers = chosen.servers, mode = "quorum", restart_guard = chosen.restart_guard }
   end
+  given.tls = chosen.tls
   for name, value in pairs(more or {}) do given[name] = value end
   local made, client = pcall(holdfast.new, given)
   if made then return client end

@@ -5,6 +5,8 @@ local identity = require "holdfast.command.identity"
 local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
+local permits = require "holdfast.command.permits"
+local records = require "holdfast.command.records"
 local verb = require "holdfast.command.verb"
 
 local show = {}
@@ -13,11 +15,9 @@ show.usage = "holdfast show [options] KEY"
 show.summary = "Shows who holds the lock KEY and who waits for it. Exit code 1 when it is free."
 
 show.of_servers = true
-show.options = {
+show.options = verb.options(show, {
   { "json", help = "as one JSON object" },
-  verb.url,
-  verb.servers,
-}
+})
 
 local WAITERS = 50
 
@@ -25,32 +25,68 @@ local function line(name, text)
   if text then print(("%-8s %s"):format(name, output.printable(text))) end
 end
 
-local function print_text(entry, waiters, names)
-  line("key", entry.key)
-  line("state", entry.owner and (entry.mutex and "held, a mutex" or "held") or "free")
+local NUMBERS = {
+  latch = "closed, a latch", plain_semaphore = "a plain semaphore",
+  number = "a number: a latch that is closed, or a semaphore",
+}
+
+local function state_of(entry)
+  if entry.count then return NUMBERS[entry.kind] end
+  if not entry.held then return "free" end
+  return entry.mutex and "held, a mutex" or "held" .. locks.mode_text(entry, ", ", "")
+end
+
+local function print_holder(entry, names)
   if entry.owner then
     line("owner", entry.owner)
     line("who", identity.text(names(entry.owner)))
     line("holds", ("%d"):format(entry.holds))
-    line("ttl", locks.seconds(entry.ttl))
   end
+  if entry.held and not entry.count then line("ttl", locks.seconds(entry.ttl)) end
+end
+
+local function print_permits(entry)
+  if not entry.permits then return end
+  line("permits", ("%d of %d taken"):format(entry.holds, entry.permits))
+  for _, holder in ipairs(entry.holders) do
+    line("", ("%d by %s, %s"):format(holder.permits, identity.text(holder.who) or holder.owner,
+      locks.seconds(holder.ttl)))
+  end
+end
+
+local function print_text(entry, waiters, names)
+  line("key", entry.key)
+  line("state", state_of(entry))
+  line("count", entry.count and ("%.0f"):format(entry.count))
+  print_permits(entry)
+  print_holder(entry, names)
+  line("done", entry.done_ttl and ("for %s more"):format(locks.seconds(entry.done_ttl)))
   line("token", entry.token and locks.token(entry.token))
   line("waiters", ("%d"):format(entry.waiters))
   for _, waiter in ipairs(waiters) do
     line(("%6d"):format(waiter.place), identity.text(names(waiter.owner)) or waiter.owner)
   end
-  if entry.waiters > #waiters then line("", "…") end
+  if entry.waiters > #waiters and not entry.count then line("", "…") end
 end
 
 local function waiter_json(waiter, who)
   return json.object {
-    { "owner", waiter.owner }, { "host", who and who.host }, { "pid", who and who.pid }, { "name", who and who.name },
+    { "owner", waiter.owner }, { "host", who and who.host }, { "pid", who and who.pid },
+    { "name", who and who.name }, { "permits", waiter.permits }, { "ttl", waiter.ttl },
   }
+end
+
+local function holders_json(entry)
+  local list = {}
+  for i, holder in ipairs(entry.holders or {}) do list[i] = waiter_json(holder, holder.who) end
+  return entry.holders and json.list(list)
 end
 
 local function print_json(entry, waiters, names)
   local fields, queue = locks.fields(entry, entry.owner and names(entry.owner)), {}
   for i, waiter in ipairs(waiters) do queue[i] = waiter_json(waiter, names(waiter.owner)) end
+  fields[#fields + 1] = { "holders", holders_json(entry) }
+  fields[#fields + 1] = { "done_ttl", entry.done_ttl }
   fields[#fields + 1] = { "queue", json.list(queue) }
   print(json.object(fields))
 end
@@ -58,12 +94,13 @@ end
 function show.main(args)
   return verb.run(show, "show", args, 1, 1, function(client, given, words, out)
     local key = words[1]
-    local _, mutex = locks.handle(client, key)
-    local entry, message, code = locks.read(client, key, mutex)
+    local entry, message, code = locks.inspect(client, key)
     if not entry then return verb.failed(out, message, code) end
+    entry.done_ttl = records.ttl(client, key)
+    entry.holders = entry.permits and permits.holders(client, key)
     local print_entry = given.json and print_json or print_text
-    print_entry(entry, locks.waiters(client, key, WAITERS), locks.names(client))
-    return entry.owner and exits.OK or exits.BUSY
+    print_entry(entry, locks.waiters(client, key, WAITERS, entry.kind), locks.names(client))
+    return entry.held and exits.OK or exits.BUSY
   end)
 end
 

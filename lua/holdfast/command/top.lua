@@ -1,12 +1,11 @@
 -- holdfast top: a live view of the locks.
 --
--- The keyspace is scanned a few pages at a time and the locks found so far are read again at each look, so that a large
--- server is not scanned in one go. Hand-offs are seen from outside: the places in a queue that has not run empty are
--- counted, any other change of holder counts one.
+-- The keyspace is scanned a few pages at a time and the locks found so far are read again at each
+-- look, so that a large server is not scanned in one go. Hand-offs are seen from outside: the
+-- places in a queue that has not run empty are counted, any other change of holder counts one.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
-local identity = require "holdfast.command.identity"
 local locks = require "holdfast.command.locks"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
@@ -18,11 +17,10 @@ local top = {}
 top.usage = "holdfast top [options] [PATTERN]"
 top.summary = "Shows locks, holders, waiters and hand-offs per second, live on a terminal, else once."
 
-top.options = {
-  { "interval", value = "SECONDS", check = options.lease, help = "between two looks; 1" },
-  verb.url,
-  verb.no_servers,
-}
+top.of_servers = true
+top.options = verb.options(top, {
+  { "interval", value = "TIME", check = options.lease, help = "between two looks; 1" },
+})
 
 local PAGES = 20
 local HEAD = { "KEY", "HOLDER", "HELD", "TTL", "WAITERS", "HAND-OFFS/S" }
@@ -43,29 +41,39 @@ View.__index = View
 
 function View:find()
   for _ = 1, PAGES do
-    local found, message, code = self.scan:next()
+    local scan = self.scans[self.turn]
+    local found, message, code = scan:next(self.entries)
     if not found then return nil, message, code end
-    for _, entry in ipairs(found) do self.keys[entry.key] = self.keys[entry.key] or { handed = 0 } end
-    if self.scan.ended then break end
+    for _, entry in ipairs(found) do
+      local before = self.entries[entry.found_as]
+      entry.since = before and before.since
+      if not entry.done then self.entries[entry.found_as] = entry end
+    end
+    if scan.ended then self.turn = self.turn % #self.scans + 1 end
+    if scan.ended and self.turn == 1 then break end
   end
   return true
 end
 
 local function head_of_queue(client, entry)
-  local first = entry.waiters > 0 and locks.waiters(client, entry.key, 1)[1]
+  local first = entry.waiters > 0 and locks.waiters(client, entry.key, 1, entry.kind)[1]
   return first and first.score
 end
 
 local function handed_over(before, entry, head)
-  if not before.owner then return 0 end
+  if not before.at then return 0 end
   if before.head and head and head > before.head then return head - before.head end
   return (before.token ~= entry.token or before.owner ~= entry.owner) and 1 or 0
 end
 
-function View:read_one(key, before, now)
-  local entry, message, code = locks.read(self.client, key)
-  if not entry or not entry.owner then return entry and false, message, code end
-  entry.head = head_of_queue(self.client, entry)
+-- What the scan has found in this look was read just now.
+function View:read_one(name, before, now)
+  local entry, message, code = before, nil, nil
+  if before.at then
+    entry, message, code = locks.read(self.client, before.key, before.kind)
+  end
+  if not entry or not entry.held then return entry and false, message, code end
+  entry.found_as, entry.head = name, head_of_queue(self.client, entry)
   local span = before.at and now - before.at or 0
   local handed = handed_over(before, entry, entry.head)
   entry.at, entry.since = now, handed == 0 and before.since or now
@@ -78,14 +86,14 @@ function View:look()
   local ok, message, code = self:find()
   if not ok then return nil, message, code end
   local now, list = core.now(), {}
-  for key, before in pairs(self.keys) do
+  for name, before in pairs(self.entries) do
     local entry
-    entry, message, code = self:read_one(key, before, now)
+    entry, message, code = self:read_one(name, before, now)
     if entry == nil and code ~= "conflict" then return nil, message, code end
-    self.keys[key] = entry or nil
+    self.entries[name] = entry or nil
     list[#list + 1] = entry or nil
   end
-  self.list, self.at = list, now
+  self.list, self.at, self.names = list, now, locks.names(self.client)
   return true
 end
 
@@ -102,14 +110,17 @@ end
 
 function View:title()
   local waiters, rate = 0, 0
-  for _, entry in ipairs(self.list) do waiters, rate = waiters + entry.waiters, rate + entry.rate end
-  return ("%d locks, %d waiters, %.1f hand-offs/s"):format(#self.list, waiters, rate)
+  for _, entry in ipairs(self.list) do
+    waiters, rate = waiters + entry.waiters, rate + entry.rate
+  end
+  return ("%d lock%s, %d waiter%s, %.1f hand-offs/s"):format(
+    #self.list, #self.list == 1 and "" or "s", waiters, waiters == 1 and "" or "s", rate)
 end
 
 function View:row(entry)
-  local holder = identity.text(self.names(entry.owner)) or entry.owner
+  local holder = locks.holder_text(entry, entry.owner and self.names(entry.owner))
   return {
-    output.printable(entry.key), output.printable(holder), ("%.0f s"):format(self.at - entry.since),
+    output.printable(entry.key), holder, ("%.0f s"):format(self.at - entry.since),
     locks.seconds(entry.ttl), ("%d"):format(entry.waiters), ("%.1f"):format(entry.rate),
   }
 end
@@ -215,8 +226,8 @@ end
 function top.main(args)
   return verb.run(top, "top", args, 0, 1, function(client, given, words, out)
     local view = setmetatable({
-      client = client, scan = locks.scan(client, words[1]), names = locks.names(client),
-      keys = {}, list = {}, sort = "h", at = core.now(),
+      client = client, scans = locks.scans(client, words[1]), turn = 1, entries = {}, list = {},
+      sort = "h", at = core.now(),
     }, View)
     local ok, message, code = view:look()
     if not ok then return verb.failed(out, message, code) end

@@ -5,11 +5,23 @@ local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local settings = require "holdfast.command.settings"
 
+local unpack = table.unpack or unpack
+
 local verb = {}
 
-verb.url = settings.options[1]
-verb.servers = settings.options[2]
-verb.no_servers = { "servers", value = "URL,URL", help = "not for this verb, which looks at one server" }
+local NO_SERVERS = { "servers", value = "URL,URL",
+  help = "not for this verb, which looks at one server" }
+
+-- Adds the options that say where the server is, or with self.of_servers the servers, and how to
+-- connect.
+-- → own
+function verb.options(self, own)
+  local url, servers, _, ca, cert, key = unpack(settings.options)
+  for _, option in ipairs { url, self.of_servers and servers or NO_SERVERS, ca, cert, key } do
+    own[#own + 1] = option
+  end
+  return own
+end
 
 local function check_servers(self, chosen)
   if chosen.servers and not self.of_servers then
@@ -19,7 +31,8 @@ local function check_servers(self, chosen)
 end
 
 -- Reads args by self.options, checks that there are so many words, and calls
--- body(client, given, words, out, chosen) on a client of the server; of several servers only with self.of_servers.
+-- body(client, given, words, out, chosen) on a client of the server; of several servers only with
+-- self.of_servers.
 -- → the exit code
 function verb.run(self, name, args, least, most, body)
   local given, words, rest = options.read(self.options, args, 2)
@@ -28,7 +41,8 @@ function verb.run(self, name, args, least, most, body)
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
   if #words < least then return out:fail(exits.USAGE, "usage", "usage: " .. self.usage) end
   if #words > most then
-    return out:fail(exits.USAGE, "usage", ('"%s" is too much; usage: %s'):format(words[most + 1], self.usage))
+    return out:fail(exits.USAGE, "usage", ('"%s" is too much; usage: %s'):format(words[most + 1],
+      self.usage))
   end
   local chosen, fits, client, message
   chosen, message = settings.load(given)

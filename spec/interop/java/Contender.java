@@ -1,7 +1,8 @@
 // One Redisson process of a crowd: PORT STORE_PORT KEY NAME [option=value ...], as spec/support/crowd_worker.lua.
 //
-// turns, seconds, wait, inside, outside as there; fenced=1: an RFencedLock; holds: enters so many times in each turn;
-// cluster=1: the port is that of a node of a cluster.
+// turns, seconds, wait, inside, outside as there; fenced=1: an RFencedLock; fair=1: an RFairLock; holds: enters so many times in each turn;
+// cluster=1: the port is that of a node of a cluster; sharded=0: shardedSubscriptionMode OFF; force=1: only frees the lock by
+// force, and says when it has.
 
 import java.util.HashMap;
 import java.util.Map;
@@ -14,6 +15,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
+import org.redisson.config.ShardedSubscriptionMode;
 
 public class Contender {
     private static final Map<String, Double> options = new HashMap<>();
@@ -40,7 +42,8 @@ public class Contender {
         Config config = new Config();
         config.useClusterServers().addNodeAddress("redis://127.0.0.1:" + port)
             .setMasterConnectionMinimumIdleSize(1).setMasterConnectionPoolSize(4)
-            .setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(4);
+            .setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(4)
+            .setShardedSubscriptionMode(option("sharded", 1) == 1 ? ShardedSubscriptionMode.AUTO : ShardedSubscriptionMode.OFF);
         config.setThreads(2).setNettyThreads(2);
         return Redisson.create(config);
     }
@@ -85,13 +88,18 @@ public class Contender {
         history = store.getList("crowd:history", StringCodec.INSTANCE);
         counter = store.getBucket("crowd:counter", StringCodec.INSTANCE);
         counter.get();
-        RLock lock = option("fenced", 0) == 1 ? client.getFencedLock(args[2]) : client.getLock(args[2]);
+        RLock lock = option("fenced", 0) == 1 ? client.getFencedLock(args[2])
+            : option("fair", 0) == 1 ? client.getFairLock(args[2]) : client.getLock(args[2]);
         lock.isLocked();
         System.out.println("ready");
         RBucket<String> start = store.getBucket("crowd:start", StringCodec.INSTANCE);
         while (option("together", 0) == 1 && start.get() == null) sleep(0.005);
+        if (option("force", 0) == 1) {
+            while (start.get() == null) sleep(0.002);
+            System.out.println("forced " + lock.forceUnlock());
+        }
         long stop = System.nanoTime() + (long) (option("seconds", 1e9) * 1e9), taken = 0;
-        long turns = options.containsKey("seconds") ? Long.MAX_VALUE : (long) option("turns", 1);
+        long turns = options.containsKey("seconds") ? Long.MAX_VALUE : (long) option("turns", option("force", 0) == 1 ? 0 : 1);
         for (long i = 0; i < turns && System.nanoTime() < stop; i++) {
             if (turn(lock)) taken++;
             sleep(option("outside", 0));

@@ -1,22 +1,25 @@
-// One worker: counts under node-redlock. Arguments: port, seconds. Prints how often it got in.
+// One worker: counts under node-redlock. Arguments: port, name, ms between two tries, ms inside.
+// Prints "ready", waits for the key "start", and goes on until there is a key "stop".
 const Redis = require('ioredis')
 const Redlock = require('redlock')
 
-const client = new Redis(Number(process.argv[2]), '127.0.0.1')
-const redlock = new Redlock([client], { retryCount: 1000, retryDelay: 5, retryJitter: 5 })
-const stop = Date.now() + Number(process.argv[3]) * 1000
+const [port, name, poll, inside] = process.argv.slice(2)
+const client = new Redis(Number(port), '127.0.0.1')
+const redlock = new Redlock([client], { retryCount: 1000, retryDelay: Number(poll), retryJitter: 0 })
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 async function run() {
-  let turns = 0
-  while (Date.now() < stop) {
+  await client.ping()
+  console.log('ready')
+  while (!(await client.get('start'))) await sleep(5)
+  while (!(await client.get('stop'))) {
     const lock = await redlock.lock('shared', 10000)
     const count = Number(await client.get('count'))
-    await new Promise((resolve) => setTimeout(resolve, 1))
+    await sleep(Number(inside))
     await client.set('count', count + 1)
+    await client.rpush('turns', name)
     await lock.unlock()
-    turns++
   }
-  console.log(turns)
   client.disconnect()
 }
 

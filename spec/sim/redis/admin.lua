@@ -74,7 +74,9 @@ subcommands.SETNAME = { 3, "sl", function(client, args)
   return OK
 end }
 
-subcommands.GETNAME = { 2, "sl", function(client) return client.name ~= "" and client.name or false end }
+subcommands.GETNAME = { 2, "sl", function(client)
+  return client.name ~= "" and client.name or false
+end }
 
 subcommands.ID = { 2, "sl", function(client) return client.id end }
 
@@ -82,13 +84,15 @@ subcommands.LIST = { -2, "sl", function(client, args)
   if args[3] then arguments.unknown_here("CLIENT LIST", args[3]) end
   local lines = {}
   for _, other in ipairs(client.server:clients()) do
-    lines[#lines + 1] = ("id=%d name=%s db=%d sub=%d psub=%d\n"):format(other.id, other.name, other.db_index,
+    lines[#lines + 1] = ("id=%d name=%s db=%d sub=%d psub=%d\n"):format(other.id, other.name,
+      other.db_index,
       #other.channels, #other.patterns)
   end
   return table.concat(lines)
 end }
 
-local KINDS = { NORMAL = "normal", PUBSUB = "pubsub", MASTER = "master", REPLICA = "replica", SLAVE = "replica" }
+local KINDS = { NORMAL = "normal", PUBSUB = "pubsub", MASTER = "master", REPLICA = "replica",
+  SLAVE = "replica" }
 
 local filters = {}
 
@@ -113,7 +117,9 @@ local function kill_filters(client, args)
   local chosen = {}
   for i = 3, #args, 2 do
     local name = args[i]:upper()
-    if name == "ADDR" or name == "LADDR" or name == "USER" then arguments.unknown_here("CLIENT KILL", name) end
+    if name == "ADDR" or name == "LADDR" or name == "USER" then
+      arguments.unknown_here("CLIENT KILL", name)
+    end
     if not filters[name] or not args[i + 1] then fail("ERR syntax error") end
     chosen[name] = filters[name](args[i + 1], client)
   end

@@ -28,7 +28,8 @@ end
 function arguments.bound(text)
   local open = text:sub(1, 1) == "("
   if open then text = text:sub(2) end
-  return { value = text == "" and 0 or double(text) or fail("ERR min or max is not a float"), open = open }
+  return { value = text == "" and 0 or double(text) or fail("ERR min or max is not a float"),
+    open = open }
 end
 
 -- A double as replies show it.
@@ -42,7 +43,8 @@ function arguments.integer_text(number)
   return ("%.0f"):format(number == 0 and 0 or number)
 end
 
--- 0-based, from the end if negative, to a range of 1-based places. → first, last (last < first: none)
+-- 0-based, from the end if negative, to a range of 1-based places. → first, last (last < first:
+-- none)
 function arguments.places(start, stop, count)
   if start < 0 then start = start + count end
   if stop < 0 then stop = stop + count end

@@ -1,5 +1,6 @@
 -- Raises an error reply: the running command ends with it.
--- Whatever else is raised is a fault of the caller or of the small Redis, and never becomes a reply.
+-- Whatever else is raised is a fault of the caller or of the small Redis, and never becomes a
+-- reply.
 
 local Failure = {}
 

@@ -1,5 +1,6 @@
--- Redis's own patterns, for channels and keys: * ? [abc] [^abc] [a-c] and \ before a literal character.
--- They never fail: an open bracket ends with the pattern. No star fits a text that is empty from the start.
+-- Redis's own patterns, for channels and keys: * ? [abc] [^abc] [a-c] and \ before a literal
+-- character. They never fail: an open bracket ends with the pattern. No star fits a text that is
+-- empty from the start.
 
 local byte = string.byte
 local STAR, QUESTION, OPEN, CLOSE, BACKSLASH, CARET, DASH = byte("*?[]\\^-", 1, 7)

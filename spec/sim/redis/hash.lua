@@ -1,4 +1,5 @@
--- A Redis hash. Fields keep the order in which they came, as the compact encoding of the real one does.
+-- A Redis hash. Fields keep the order in which they came, as the compact encoding of the real one
+-- does.
 
 local Hash = {}
 Hash.__index = Hash

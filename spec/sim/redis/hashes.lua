@@ -11,7 +11,9 @@ local function value_of(client, key, field)
 end
 
 commands.HSET = { -4, "wm", function(client, args)
-  if #args % 2 == 1 then fail(("ERR wrong number of arguments for '%s' command"):format(args[1]:lower())) end
+  if #args % 2 == 1 then
+    fail(("ERR wrong number of arguments for '%s' command"):format(args[1]:lower()))
+  end
   local hash, added = client.db:open(args[2], "hash"), 0
   for i = 3, #args, 2 do
     if hash:set(args[i], args[i + 1]) then added = added + 1 end
@@ -19,7 +21,9 @@ commands.HSET = { -4, "wm", function(client, args)
   return added
 end }
 
-commands.HGET = { 3, "r", function(client, args) return value_of(client, args[2], args[3]) or false end }
+commands.HGET = { 3, "r", function(client, args)
+  return value_of(client, args[2], args[3]) or false
+end }
 
 commands.HMGET = { -3, "r", function(client, args)
   local list = {}
@@ -27,7 +31,9 @@ commands.HMGET = { -3, "r", function(client, args)
   return list
 end }
 
-commands.HEXISTS = { 3, "r", function(client, args) return value_of(client, args[2], args[3]) and 1 or 0 end }
+commands.HEXISTS = { 3, "r", function(client, args)
+  return value_of(client, args[2], args[3]) and 1 or 0
+end }
 
 commands.HLEN = { 2, "r", function(client, args)
   local hash = client.db:get(args[2], "hash")
@@ -61,7 +67,8 @@ end }
 
 commands.HINCRBY = { 4, "wm", function(client, args)
   local amount = arguments.integer(args[4])
-  local old = arguments.integer(value_of(client, args[2], args[3]) or "0", "ERR hash value is not an integer")
+  local old = arguments.integer(value_of(client, args[2], args[3]) or "0",
+    "ERR hash value is not an integer")
   local value = old + amount
   if value >= 2 ^ 63 or value < -2 ^ 63 then fail("ERR increment or decrement would overflow") end
   client.db:open(args[2], "hash"):set(args[3], arguments.integer_text(value))

@@ -1,11 +1,14 @@
--- The keys of one database. An entry is never empty, and never seen past its expiry: whoever looks removes it.
--- entry = { kind = "string" | "hash" | "zset", value =, expires = ms of server time | nil }
+-- The keys of one database. An entry is never empty, and never seen past its expiry: whoever looks
+-- removes it. entry = { kind = "string" | "hash" | "list" | "zset", value =, expires = ms of server time |
+-- nil }
 
 local fail = require "spec.sim.redis.fail"
 local Hash = require "spec.sim.redis.hash"
 local Zset = require "spec.sim.redis.zset"
 
-local EMPTY = { hash = Hash.new, zset = Zset.new }
+local function new_list() return { items = {}, count = 0 } end
+
+local EMPTY = { hash = Hash.new, list = new_list, zset = Zset.new }
 
 local Keyspace = {}
 Keyspace.__index = Keyspace
@@ -29,11 +32,13 @@ end
 function Keyspace:get(key, kind)
   local entry = self:find(key)
   if not entry then return nil end
-  if entry.kind ~= kind then fail("WRONGTYPE Operation against a key holding the wrong kind of value") end
+  if entry.kind ~= kind then
+    fail("WRONGTYPE Operation against a key holding the wrong kind of value")
+  end
   return entry.value
 end
 
--- The hash or zset at key, made if missing.
+-- The hash, list or zset at key, made if missing.
 function Keyspace:open(key, kind)
   local value = self:get(key, kind)
   if not value then
@@ -54,7 +59,7 @@ function Keyspace:remove(key)
   return there
 end
 
--- After elements were taken out of the hash or zset at key.
+-- After elements were taken out of the hash, list or zset at key.
 function Keyspace:trim(key)
   if self.entries[key].value.count == 0 then self.entries[key] = nil end
 end

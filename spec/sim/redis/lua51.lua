@@ -1,9 +1,11 @@
--- Runs scripts as Redis does: Lua 5.1, where every number is a double, in a closed world of read-only globals.
+-- Runs scripts as Redis does: Lua 5.1, where every number is a double, in a closed world of
+-- read-only globals.
 --
--- Lua 5.4 tells integers from floats, so there a script is rewritten first, its lines kept: number literals become
--- floats, `a .. b` becomes `a .. joint .. b` and `#a` becomes `length ^ a`, which bind as the operators they stand
--- for; and strings get the methods of 5.1 while a script runs. Left out: load, loadstring, coroutine, math.random, and
--- Redis's extra libraries. A pairs() goes through its keys in sorted order, for no run may depend on addresses.
+-- Lua 5.4 tells integers from floats, so there a script is rewritten first, its lines kept: number
+-- literals become floats, `a .. b` becomes `a .. joint .. b` and `#a` becomes `length ^ a`, which
+-- bind as the operators they stand for; and strings get the methods of 5.1 while a script runs.
+-- Left out: load, loadstring, coroutine, math.random, and Redis's extra libraries. A pairs() goes
+-- through its keys in sorted order, for no run may depend on addresses.
 
 local JIT = rawget(_G, "jit") ~= nil
 local NAME = "user_script"
@@ -51,7 +53,9 @@ setmetatable(joint, concat_meta)
 local length = setmetatable({}, {
   __pow = function(_, value)
     local kind = type(value)
-    if kind ~= "string" and kind ~= "table" then error("attempt to get length of a " .. kind .. " value", 2) end
+    if kind ~= "string" and kind ~= "table" then
+      error("attempt to get length of a " .. kind .. " value", 2)
+    end
     return #value + 0.0
   end,
 })
@@ -99,20 +103,24 @@ local function operator_at(text, at)
   end
   local char = sub(text, at, at)
   -- what 5.1 does not know must not pass because a later Lua does
-  if find(char, "[&|~]") or find(text, "^//", at) or find(text, "^<<", at) or find(text, "^>>", at) then
+  if find(char, "[&|~]") or find(text, "^//", at) or find(text, "^<<", at)
+      or find(text, "^>>", at) then
     return char, char .. " ? "
   end
   return char, char
 end
 
 local function token_at(text, at)
-  local plain = text:match("^%s+", at) or comment_at(text, at) or text:match("^[%a_][%w_]*", at) or long_at(text, at)
+  local plain = text:match("^%s+", at) or comment_at(text, at) or text:match("^[%a_][%w_]*", at)
+    or long_at(text, at)
     or find(text, "^[\"']", at) and quoted_at(text, at)
   if plain then return plain, plain end
   local token, replacement = number_at(text, at)
   if token then return token, replacement end
   return operator_at(text, at)
 end
+
+lua51.token_at = token_at
 
 local function rewrite(text)
   local out, at = { PREFIX }, 1
@@ -148,7 +156,8 @@ end
 
 local strings = { upper = string.upper }
 for name, signature in pairs {
-  sub = "sii ", rep = "si  ", byte = "sii ", find = "ssi ", match = "ssi ", gmatch = "ss  ", gsub = "sssi",
+  sub = "sii ", rep = "si  ", byte = "sii ", find = "ssi ", match = "ssi ", gmatch = "ss  ",
+  gsub = "sssi",
   len = "s   ", lower = "s   ", upper = "s   ", reverse = "s   ",
 } do
   strings[name] = typed(string[name], signature)
@@ -161,7 +170,9 @@ function strings.char(...)
 end
 
 local function format_argument(directive, value)
-  if find(directive, "[diuoxXc]") then return truncate(assert(tonumber(value), "number expected")) end
+  if find(directive, "[diuoxXc]") then
+    return truncate(assert(tonumber(value), "number expected"))
+  end
   if directive == "s" and type(value) ~= "string" then
     if type(value) ~= "number" then error("bad argument to 'format' (string expected)", 3) end
     return text_of(value)
@@ -219,7 +230,9 @@ end
 -- Redis hands the script the text of an error, not its table.
 local function plain_error(ok, ...)
   local value = ...
-  if not ok and type(value) == "table" and type(value.err) == "string" then return false, value.err end
+  if not ok and type(value) == "table" and type(value.err) == "string" then
+    return false, value.err
+  end
   return ok, ...
 end
 
@@ -237,17 +250,40 @@ end
 lua51.readonly = readonly
 
 local maths = { huge = math.huge, pi = math.pi, pow = function(a, b) return a ^ b end }
-for _, name in ipairs { "abs", "exp", "fmod", "log", "max", "min", "modf", "sqrt" } do maths[name] = math[name] end
+for _, name in ipairs { "abs", "exp", "fmod", "log", "max", "min", "modf", "sqrt" } do
+  maths[name] = math[name]
+end
 function maths.floor(number) return floor(number) + 0.0 end
 function maths.ceil(number) return math.ceil(number) + 0.0 end
 
+-- struct.pack of whole numbers, the highest byte first: ">I4I2". They wrap around.
+local structs = {}
+
+function structs.pack(layout, ...)
+  local sizes, bytes = layout:match("^>([I%d]+)$"), {}
+  assert(sizes and not sizes:gsub("I[1-7]", ""):find("."), "struct.pack: only whole numbers")
+  local values = { ... }
+  for size in sizes:gmatch("%d") do
+    local value, part = number_from(table.remove(values, 1)), {}
+    for i = tonumber(size), 1, -1 do
+      part[i] = string.char(floor(value % 256))
+      value = floor(value / 256)
+    end
+    bytes[#bytes + 1] = table.concat(part)
+  end
+  return table.concat(bytes)
+end
+
 local library = {
-  assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs, next = next, pairs = sorted_pairs,
+  assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs, next = next,
+  pairs = sorted_pairs,
   pcall = protected_call, rawequal = rawequal, rawget = rawget, rawset = rawset, select = select,
-  setmetatable = setmetatable, tonumber = number_from, tostring = to_text, type = type, unpack = unpack,
+  setmetatable = setmetatable, tonumber = number_from, tostring = to_text, type = type,
+    unpack = unpack,
   xpcall = xpcall, _VERSION = "Lua 5.1",
-  string = readonly(strings), math = readonly(maths),
-  table = readonly { concat = join, insert = table.insert, remove = table.remove, sort = table.sort },
+  string = readonly(strings), math = readonly(maths), struct = readonly(structs),
+  table = readonly { concat = join, insert = table.insert, remove = table.remove,
+    sort = table.sort },
 }
 
 -- The globals of scripts: the libraries and `extra`.
@@ -256,7 +292,8 @@ function lua51.globals(extra)
   extra._G = extra
   return setmetatable(extra, {
     __index = function(_, name)
-      error(("Script attempted to access nonexistent global variable '%s'"):format(tostring(name)), 2)
+      error(("Script attempted to access nonexistent global variable '%s'"):format(tostring(name)),
+        2)
     end,
     __newindex = function() error("Attempt to modify a readonly table", 2) end,
   })

@@ -1,5 +1,5 @@
--- Publish and subscribe. A client's subscriptions and the server's lists of subscribers always agree; messages wait
--- in the server's outbox until the command, and so a whole script, is over.
+-- Publish and subscribe. A client's subscriptions and the server's lists of subscribers always
+-- agree; messages wait in the server's outbox until the command, and so a whole script, is over.
 
 local fail = require "spec.sim.redis.fail"
 local glob = require "spec.sim.redis.glob"
@@ -17,7 +17,7 @@ local function total(client)
   return #client.channels + #client.patterns
 end
 
--- kind: "channels" or "patterns"
+-- kind: "channels", "patterns" or "shards", the sharded channels
 local function add(client, kind, name)
   if index_of(client[kind], name) then return end
   table.insert(client[kind], name)
@@ -35,11 +35,15 @@ local function remove(client, kind, name)
   if #list == 0 then client.server[kind][name] = nil end
 end
 
+local function count(client, kind)
+  return kind == "shards" and #client.shards or total(client)
+end
+
 local function subscribe(client, args, kind)
   local replies = {}
   for i = 2, #args do
     add(client, kind, args[i])
-    replies[i - 1] = { args[1]:lower(), args[i], total(client) }
+    replies[i - 1] = { args[1]:lower(), args[i], count(client, kind) }
   end
   return { many = replies }
 end
@@ -51,15 +55,15 @@ local function unsubscribe(client, args, kind)
   local replies = {}
   for i, name in ipairs(names) do
     remove(client, kind, name)
-    replies[i] = { args[1]:lower(), name, total(client) }
+    replies[i] = { args[1]:lower(), name, count(client, kind) }
   end
-  if #replies == 0 then replies[1] = { args[1]:lower(), false, total(client) } end
+  if #replies == 0 then replies[1] = { args[1]:lower(), false, count(client, kind) } end
   return { many = replies }
 end
 
 -- When the connection ends.
 function commands.forget(client)
-  for _, kind in ipairs { "channels", "patterns" } do
+  for _, kind in ipairs { "channels", "patterns", "shards" } do
     while client[kind][1] do remove(client, kind, client[kind][1]) end
   end
 end
@@ -71,28 +75,52 @@ local function sorted_keys(map)
   return list
 end
 
-local function publish(server, channel, message)
-  local receivers = 0
-  local function send(list, reply)
-    local bytes = resp.encode(reply)
-    for _, client in ipairs(list) do
-      receivers = receivers + 1
-      table.insert(server.outbox, { client = client, bytes = bytes })
-    end
+-- → to how many
+local function send(server, clients, reply)
+  local bytes = resp.encode(reply)
+  for _, client in ipairs(clients or {}) do
+    table.insert(server.outbox, { client = client, bytes = bytes })
   end
-  if server.channels[channel] then send(server.channels[channel], { "message", channel, message }) end
+  return #(clients or {})
+end
+
+local function publish(server, channel, message)
+  local receivers = send(server, server.channels[channel], { "message", channel, message })
   for _, pattern in ipairs(sorted_keys(server.patterns)) do
-    if glob(pattern, channel) then send(server.patterns[pattern], { "pmessage", pattern, channel, message }) end
+    if glob(pattern, channel) then
+      receivers = receivers + send(server, server.patterns[pattern],
+        { "pmessage", pattern, channel, message })
+    end
   end
   return receivers
 end
 
-commands.SUBSCRIBE = { -2, "slpc", function(client, args) return subscribe(client, args, "channels") end }
-commands.PSUBSCRIBE = { -2, "slpc", function(client, args) return subscribe(client, args, "patterns") end }
-commands.UNSUBSCRIBE = { -1, "slp", function(client, args) return unsubscribe(client, args, "channels") end }
-commands.PUNSUBSCRIBE = { -1, "slp", function(client, args) return unsubscribe(client, args, "patterns") end }
+commands.SUBSCRIBE = { -2, "slpc", function(client, args)
+  return subscribe(client, args, "channels")
+end }
+commands.PSUBSCRIBE = { -2, "slpc", function(client, args)
+  return subscribe(client, args, "patterns")
+end }
+commands.UNSUBSCRIBE = { -1, "slp", function(client, args)
+  return unsubscribe(client, args, "channels")
+end }
+commands.PUNSUBSCRIBE = { -1, "slp", function(client, args)
+  return unsubscribe(client, args, "patterns")
+end }
 
-commands.PUBLISH = { 3, "lc", function(client, args) return publish(client.server, args[2], args[3]) end }
+commands.SSUBSCRIBE = { -2, "slpc", function(client, args)
+  return subscribe(client, args, "shards")
+end }
+commands.SUNSUBSCRIBE = { -1, "slp", function(client, args)
+  return unsubscribe(client, args, "shards")
+end }
+
+commands.PUBLISH = { 3, "lc", function(client, args)
+  return publish(client.server, args[2], args[3])
+end }
+commands.SPUBLISH = { 3, "lc", function(client, args)
+  return send(client.server, client.server.shards[args[2]], { "smessage", args[2], args[3] })
+end }
 
 local subcommands = {}
 
@@ -107,13 +135,20 @@ subcommands.CHANNELS = { -2, "l", function(client, args)
   return list
 end }
 
-subcommands.NUMSUB = { -2, "l", function(client, args)
+local function subscribers(args, channels)
   local list = {}
   for i = 3, #args do
     list[#list + 1] = args[i]
-    list[#list + 1] = #(client.server.channels[args[i]] or {})
+    list[#list + 1] = #(channels[args[i]] or {})
   end
   return list
+end
+
+subcommands.NUMSUB = { -2, "l", function(client, args)
+  return subscribers(args, client.server.channels)
+end }
+subcommands.SHARDNUMSUB = { -2, "l", function(client, args)
+  return subscribers(args, client.server.shards)
 end }
 
 subcommands.NUMPAT = { 2, "l", function(client)

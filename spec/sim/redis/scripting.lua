@@ -1,5 +1,6 @@
--- EVAL and its kin: scripts, their conversions, and their library. One script runs at a time, so what it runs on
--- is kept in `running`. Compiled scripts are shared by all servers of the process: they have no state of their own.
+-- EVAL and its kin: scripts, their conversions, and their library. One script runs at a time, so
+-- what it runs on is kept in `running`. Compiled scripts are shared by all servers of the process:
+-- they have no state of their own.
 
 local arguments = require "spec.sim.redis.arguments"
 local fail = require "spec.sim.redis.fail"
@@ -45,10 +46,14 @@ end
 -- → reply, an error reply included
 local function perform(...)
   local args = { ... }
-  if #args == 0 then return { err = "ERR Please specify at least one argument for this redis lib call" } end
+  if #args == 0 then
+    return { err = "ERR Please specify at least one argument for this redis lib call" }
+  end
   for i = 1, select("#", ...) do
     args[i] = argument_text(args[i])
-    if not args[i] then return { err = "ERR Lua redis lib command arguments must be strings or integers" } end
+    if not args[i] then
+      return { err = "ERR Lua redis lib command arguments must be strings or integers" }
+    end
   end
   local ok, reply = pcall(running.server.execute_in_script, running, args)
   if ok then return reply end
@@ -90,6 +95,14 @@ end
 local globals = lua51.globals { redis = lua51.readonly(redis), KEYS = {}, ARGV = {} }
 
 local compiled, names = {}, {}
+local prepared = function(text) return text end
+
+-- From now on what is compiled is prepare(text) of what is sent, which may use these functions
+-- besides.
+function commands.instrument(prepare, functions)
+  prepared = prepare
+  for name, run in pairs(functions) do rawset(globals, name, run) end
+end
 
 local function name_of(text)
   names[text] = names[text] or sha1(text)
@@ -100,7 +113,7 @@ end
 local function script_of(text)
   local name = name_of(text)
   if not compiled[name] then
-    local chunk, message = lua51.compile(text, globals)
+    local chunk, message = lua51.compile(prepared(text), globals)
     if not chunk then fail("ERR Error compiling script (new function): " .. message) end
     compiled[name] = { name = name, chunk = chunk }
   end
@@ -136,7 +149,8 @@ local function run(client, script, keys, values)
   running = nil
   if state.fault then error(state.fault, 0) end
   if ok then return to_reply(value) end
-  return { err = ("%s script: %s, on @user_script:%d."):format(value.text, script.name, value.line) }
+  return { err = ("%s script: %s, on @user_script:%d."):format(value.text, script.name,
+    value.line) }
 end
 
 commands.EVAL = { -3, "s", function(client, args)

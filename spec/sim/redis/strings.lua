@@ -1,5 +1,6 @@
 -- Commands on strings, on keys of any type, and on their expiry.
--- Each: { arity with the name, negative: at least; flags; run(client, args) → reply }. Flags: see redis.lua.
+-- Each: { arity with the name, negative: at least; flags; run(client, args) → reply }. Flags: see
+-- redis.lua.
 
 local arguments = require "spec.sim.redis.arguments"
 local fail = require "spec.sim.redis.fail"
@@ -23,9 +24,12 @@ local function moment(client, amount, unit, absolute)
   return ms < EXPIRE_MAX and ms > -EXPIRE_MAX and ms or nil
 end
 
-commands.GET = { 2, "r", function(client, args) return client.db:get(args[2], "string") or false end }
+commands.GET = { 2, "r", function(client, args)
+  return client.db:get(args[2], "string") or false
+end }
 
-local EXPIRY = { EX = { 1000, false }, PX = { 1, false }, EXAT = { 1000, true }, PXAT = { 1, true } }
+local EXPIRY = { EX = { 1000, false }, PX = { 1, false }, EXAT = { 1000, true },
+  PXAT = { 1, true } }
 
 local function set_options(args)
   local options = {}
@@ -106,7 +110,12 @@ end
 
 commands.INCR = { 2, "wm", function(client, args) return add(client, args[2], 1) end }
 commands.DECR = { 2, "wm", function(client, args) return add(client, args[2], -1) end }
-commands.INCRBY = { 3, "wm", function(client, args) return add(client, args[2], arguments.integer(args[3])) end }
+commands.INCRBY = { 3, "wm", function(client, args)
+  return add(client, args[2], arguments.integer(args[3]))
+end }
+commands.DECRBY = { 3, "wm", function(client, args)
+  return add(client, args[2], -arguments.integer(args[3]))
+end }
 
 local function expire_options(args)
   local given = {}
@@ -120,7 +129,9 @@ local function expire_options(args)
   if given.NX and (given.XX or given.GT or given.LT) then
     fail("ERR NX and XX, GT or LT options at the same time are not compatible")
   end
-  if given.GT and given.LT then fail("ERR GT and LT options at the same time are not compatible") end
+  if given.GT and given.LT then
+    fail("ERR GT and LT options at the same time are not compatible")
+  end
   return given
 end
 

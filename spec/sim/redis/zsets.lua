@@ -43,7 +43,9 @@ end
 commands.ZADD = { -4, "wm", function(client, args)
   local given, at = add_options(args)
   if at > #args or (#args - at) % 2 == 0 then fail("ERR syntax error") end
-  if given.NX and given.XX then fail("ERR XX and NX options at the same time are not compatible") end
+  if given.NX and given.XX then
+    fail("ERR XX and NX options at the same time are not compatible")
+  end
   local pairs_given = scores_from(args, at)
   local zset = client.db:get(args[2], "zset")
   if not zset and given.XX then return 0 end
@@ -61,6 +63,15 @@ commands.ZADD = { -4, "wm", function(client, args)
     end
   end
   return given.CH and added + changed or added
+end }
+
+commands.ZINCRBY = { 4, "wm", function(client, args)
+  local amount = arguments.double(args[3])
+  local zset = client.db:get(args[2], "zset")
+  local score = (zset and zset.score_of[args[4]] or 0) + amount
+  if score ~= score then fail("ERR resulting score is not a number (NaN)") end
+  client.db:open(args[2], "zset"):set(args[4], score)
+  return arguments.double_text(score)
 end }
 
 commands.ZREM = { -3, "w", function(client, args)

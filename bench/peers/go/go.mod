@@ -1,0 +1,3 @@
+module holdfast/peers
+
+go 1.21

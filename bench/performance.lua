@@ -1,0 +1,268 @@
+-- docs/performance.md and its plots, from build/peers/results.lua: lua5.4 bench/performance.lua
+-- [DIRECTORY of the page]
+
+local svg = require "bench.svg"
+
+local results = assert(loadfile("build/peers/results.lua"),
+  "no results: run bench/peers.lua before")()
+local directory = arg[1] or "docs"
+
+local lines = {}
+
+local function add(format, ...)
+  lines[#lines + 1] = select("#", ...) > 0 and format:format(...) or format
+end
+
+local function names()
+  local list = {}
+  for i, peer in ipairs(results.peers) do list[i] = peer.name end
+  return list
+end
+
+local function row(cells) add("| " .. table.concat(cells, " | ") .. " |") end
+
+local function table_of(head, cells_of)
+  local marks = {}
+  for i in ipairs(head) do marks[i] = i == 1 and "---" or "--:" end
+  row(head)
+  row(marks)
+  for _, name in ipairs(names()) do row(cells_of(name)) end
+  add ""
+end
+
+local function plot(file, caption, picture)
+  local out = assert(io.open(("%s/performance/%s.svg"):format(directory, file), "w"))
+  out:write(picture)
+  out:close()
+  add("![%s](performance/%s.svg)", caption, file)
+  add ""
+end
+
+-- the next 1, 2 or 5 times a power of ten
+local function round_up(value)
+  local power = 10 ^ math.floor(math.log(math.max(value, 1e-9), 10))
+  for _, factor in ipairs { 1, 2, 5, 10 } do
+    if value <= factor * power then return factor * power end
+  end
+end
+
+local function series(value_of)
+  local list = {}
+  for i, name in ipairs(names()) do
+    list[i] = { name = name, values = {}, points = {} }
+    for j, owners in ipairs(results.crowds) do
+      local one = results.crowd[owners][name]
+      list[i].values[j] = one and value_of(one) or 0
+      if one then list[i].points[#list[i].points + 1] = { owners, value_of(one) } end
+    end
+  end
+  return list
+end
+
+local function largest(list)
+  local most = 0
+  for _, each in ipairs(list) do
+    for _, value in ipairs(each.values) do most = math.max(most, value) end
+  end
+  return most
+end
+
+-- "a, b and c" of the peers that do better than holdfast by more than a twentieth; nil: none does
+local function better(value_of, more_is_better)
+  local own, list = value_of("holdfast"), {}
+  for _, name in ipairs(names()) do
+    local value = value_of(name)
+    local is_better = value and (more_is_better and value > own * 1.05 or not more_is_better
+      and value < own * 0.95)
+    if name ~= "holdfast" and is_better then list[#list + 1] = name end
+  end
+  if #list == 0 then return nil end
+  local last = table.remove(list)
+  return #list > 0 and table.concat(list, ", ") .. " and " .. last or last
+end
+
+local function add_better(what, value_of, more_is_better)
+  local who = better(value_of, more_is_better)
+  if who then add("- %s: %s.", what, who) end
+end
+
+-- A row for each library with what text_of says of each crowd.
+local function crowd_table(title, text_of)
+  local head = { title }
+  for i, owners in ipairs(results.crowds) do head[i + 1] = ("%d owners"):format(owners) end
+  table_of(head, function(name)
+    local cells = { name }
+    for i, owners in ipairs(results.crowds) do
+      local one = results.crowd[owners][name]
+      cells[i + 1] = one and text_of(one) or "failed"
+    end
+    return cells
+  end)
+end
+
+-- ---- the page ----
+
+local machine = results.machine
+local groups = {}
+for i, owners in ipairs(results.crowds) do groups[i] = ("%d"):format(owners) end
+local many = results.crowds[#results.crowds]
+
+os.execute(("mkdir -p %s/performance"):format(directory))
+
+add "# Performance"
+add ""
+add "Written by `make bench-report` from one run; do not edit it by hand."
+add ""
+add "## Method"
+add ""
+add("- %s, %s processors, of which **one** runs everything: the server, and every process of the library that",
+  machine.processor, machine.cores)
+add "  is measured. On one core nothing hides behind another's idle wake-ups."
+add("- %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
+add("- %d rounds of %g s for each figure. In a round every library is measured once, in another order each time;",
+  results.rounds, results.seconds)
+add "  a figure is the median of its rounds. Each measurement has a new, empty server."
+add "- Redisson and the libraries of Node.js lock another key until the measurement begins, so that their code is"
+add "  compiled."
+add "- An owner acquires, stays for the section, releases, and asks again at once. A section of 1 ms sleeps."
+add "- holdfast has one process for each owner, because a wait blocks it. The others have up to 4 processes, with"
+add "  threads, goroutines or promises in them, each owner with a connection of its own; Redisson's threads share"
+add "  the client of their process, as its users do."
+add "- Libraries that poll (redsync, redis-py, node-redlock, redis-semaphore) try again after 1 ms. By default they"
+add "  wait for 50 to 250 ms, which costs the server less and lets a waiter in later."
+add "- What they give differs. holdfast draws a fencing token and hands the lock over in the order in which it was"
+add "  asked for; Redisson's lock wakes its waiters by a message and rueidislock its own by client-side caching, in no"
+add "  order; the rest is SET NX PX and a script that compares and deletes."
+add ""
+add "| | version | runs on |"
+add "|---|---|---|"
+local platforms = {
+  holdfast = machine.lua, Redisson = "Java " .. (machine.java or "?"),
+  ["redis-py"] = "Python " .. (machine.python or "?"),
+  redsync = "Go " .. (machine.go or "?"), rueidislock = "Go " .. (machine.go or "?"),
+}
+for _, peer in ipairs(results.peers) do
+  row { peer.name, peer.version, platforms[peer.name] or "Node.js " .. (machine.node or "?") }
+end
+add ""
+
+add "## One owner alone"
+add ""
+local free_head = { "", "cycles/s", "in the rounds", "server's processor, µs a cycle",
+  "commands a cycle" }
+table_of(free_head, function(name)
+  local one = results.free[name]
+  if not one then return { name, "failed", "", "", "" } end
+  return { name, ("%.0f"):format(one.rate), ("%.0f to %.0f"):format(one.least_rate, one.most_rate),
+    ("%.1f"):format(one.cpu), ("%.1f"):format(one.commands) }
+end)
+add "The commands are those that the server counts, inside scripts too."
+add ""
+
+add "## Owners that wait for each other"
+add ""
+local rates = series(function(one) return one.rate end)
+plot("throughput", "turns a second over the number of owners", svg.lines {
+  title = "Turns a second, 1 ms section", x_label = "owners", y_label = "turns/s", x_log = true,
+  x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 0,
+    y_to = round_up(largest(rates)),
+  series = rates,
+})
+crowd_table("turns/s", function(one) return ("%.0f"):format(one.rate) end)
+
+add "### Turns for each waiter"
+add ""
+add "The turns of the owner that got the fewest and of the one that got the most, as a share of what each would have if"
+add "all got the same: 1 is fair, 0 starves."
+add ""
+plot("fairness", "the least share of an owner", svg.bars {
+  title = "Least share of an owner", x_label = "owners", y_label = "share", y_to = 1,
+  groups = groups,
+  series = series(function(one) return one.least end),
+})
+crowd_table("shares", function(one) return ("%.2f to %.2f"):format(one.least, one.most) end)
+
+add "### How long an acquire takes"
+add ""
+local middle = results.crowds[math.max(1, #results.crowds - 1)]
+local distributions, slowest = {}, 0
+for i, name in ipairs(names()) do
+  local one = results.crowd[middle][name]
+  distributions[i] = { name = name, points = one and one.distribution or {} }
+  slowest = math.max(slowest, one and one.p99 or 0)
+end
+plot("latency", "share of the acquires that took less", svg.lines {
+  title = ("Acquires among %d owners that took less than so long"):format(middle),
+  x_label = "milliseconds",
+  y_label = "share", x_log = true, x_from = 0.1, x_to = math.max(1, round_up(slowest)), y_from = 0,
+    y_to = 1,
+  series = distributions,
+})
+crowd_table("median and 99 %, ms", function(one) return ("%.3g, %.3g"):format(one.p50, one.p99) end)
+
+add "### What a turn costs the server"
+add ""
+local costs = series(function(one) return one.cpu end)
+plot("server", "the server's processor for each turn", svg.lines {
+  title = "Server's processor for each turn", x_label = "owners", y_label = "µs", x_log = true,
+  y_log = true,
+  x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 10,
+  y_to = math.max(100, 10 ^ math.ceil(math.log(largest(costs), 10))), series = costs,
+})
+crowd_table("µs, commands", function(one) return ("%.0f, %.1f"):format(one.cpu, one.commands) end)
+
+add "A hand-off is 17 commands in two scripts, a cycle of one owner 10. In scripts that check nothing, these 17 take 1.6"
+add "times as long as a cycle of holdfast, and holdfast's hand-off 2.0 to 2.1 times (`bench/run floor`, with Redis 7.0.15:"
+add "one client, warm caches; 206,000 and 259,000 instructions of the server, a cycle 140,000). None of the 17 can be left"
+add "out: they read who is first, whether its client listens and whether Redisson waits, and write the place of the one that"
+add "waits, the token, the lock with its lease, the grant and its message. With 33 processes on one processor a hand-off is"
+add "2.4 to 2.6 cycles (`bench/run server`), because each script finds the caches cold."
+add ""
+
+add("## %d held locks", results.held_count)
+add ""
+add("One process takes them one by one and keeps them for %g s, with a lease of %g s that the library renews, or not.",
+  results.held_lease, results.held_lease)
+add ""
+local held_head = { "", "to take one, µs", "server's memory for one, bytes", "renewed",
+  "commands/s",
+  "server's processor, %", "lost" }
+table_of(held_head, function(name)
+  local one = results.held[name]
+  if not one then return { name, "failed", "", "", "", "", "" } end
+  return { name, ("%.0f"):format(one.taken), ("%.0f"):format(one.bytes), one.renewed and "yes"
+    or "no",
+    ("%.0f"):format(one.commands), ("%.1f"):format(one.cpu * 100), ("%.0f"):format(one.lost) }
+end)
+
+add "## Where others are better"
+add ""
+add "By more than 5 %; in every other figure of speed, fairness and cost above nobody is better than holdfast."
+add ""
+local function add_all(what, results_of, figure, more_is_better)
+  add_better(what, function(name)
+    local one = results_of[name]
+    return one and one[figure]
+  end, more_is_better)
+end
+add_all("Cycles of one owner alone", results.free, "rate", true)
+add_all("Server's processor for such a cycle", results.free, "cpu", false)
+for _, owners in ipairs(results.crowds) do
+  local crowd = results.crowd[owners]
+  add_all(("Turns of %d owners"):format(owners), crowd, "rate", true)
+  add_all(("Least share among %d owners"):format(owners), crowd, "least", true)
+  add_all(("99 %% of the acquires among %d owners"):format(owners), crowd, "p99", false)
+  add_all(("Server's processor for a turn of %d owners"):format(owners), crowd, "cpu", false)
+end
+add_all("Server's memory for a held lock", results.held, "bytes", false)
+
+add("")
+add("## Other kinds")
+add("")
+add("Their pages have the figures: [a permit handed over among 64 waiters](semaphore.md#what-it-costs) costs the server")
+add("1.7 times a free one, and would cost 1.8 times as much with the barest scripts that keep order, leases and tokens; [plain")
+add("semaphores](plain_semaphore.md#what-it-costs).")
+
+local page = assert(io.open(directory .. "/performance.md", "w"))
+page:write(table.concat(lines, "\n"), "\n")
+page:close()

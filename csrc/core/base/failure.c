@@ -1,0 +1,146 @@
+#include "base/failure.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const NAMES[] = {
+    [HF_OK] = "ok",
+    [HF_BUSY] = "busy",
+    [HF_UNREACHABLE] = "unreachable",
+    [HF_LOST] = "lost",
+    [HF_NOT_HELD] = "not_held",
+    [HF_INTERRUPTED] = "interrupted",
+    [HF_CONFLICT] = "conflict",
+    [HF_DENIED] = "denied",
+    [HF_NO_QUORUM] = "no_quorum",
+    [HF_DUPLICATE] = "duplicate",
+    [HF_MISMATCH] = "mismatch",
+    [HF_CLOSED] = "closed",
+    [HF_SERVER] = "server",
+    [HF_DEADLOCK] = "deadlock",
+    [HF_TIMEOUT] = "timeout",
+    [HF_NO_MEMORY] = "no_memory",
+};
+
+static const char *const ADVICE[] = {
+    [HF_BUSY] = "wait longer or try again later",
+    [HF_UNREACHABLE] = "check that the server runs and can be reached from here",
+    [HF_LOST] = "treat the work as not protected; check its fencing token",
+    [HF_NOT_HELD] = "release and extend only what this owner has acquired",
+    [HF_CONFLICT] = "use another key or a prefix",
+    [HF_DENIED] = "check the user, the password and the ACL, and that the server is a master",
+    [HF_NO_QUORUM] = "check that enough of the servers run and can be reached",
+    [HF_MISMATCH] = "use a new key for a new request",
+    [HF_CLOSED] = "make a new client",
+    [HF_DEADLOCK] = "release what is held and begin again",
+    [HF_TIMEOUT] = "wait again, or longer",
+};
+
+const char *hf_code_name(hf_code code) {
+    return NAMES[code];
+}
+
+/* Writes the key so that it can be printed: other bytes as \xNN, a long one cut. */
+static void printable(char *out, size_t size, hf_slice key) {
+    size_t used = 0;
+    for (size_t i = 0; i < key.size; i++) {
+        unsigned char byte = (unsigned char)key.data[i];
+        bool plain = byte >= 0x20 && byte != 0x7f && byte != '"' && byte != '\\';
+        size_t need = plain ? 1 : 4;
+        if (used + need + 4 > size || i == 64) {
+            used += (size_t)snprintf(out + used, size - used, "...");
+            break;
+        }
+        used += (size_t)snprintf(out + used, size - used, plain ? "%c" : "\\x%02x", byte);
+    }
+    out[used] = '\0';
+}
+
+/* Where in a program an error came from says nothing to a caller: " script: <digest>, on
+ * @user_script:38." */
+static void cut_place_in_script(char *detail) {
+    static const char before[] = " script: ";
+    char *place = strstr(detail, before);
+    if (place && strspn(place + strlen(before), "0123456789abcdef") == 40) *place = '\0';
+}
+
+/* What a server says may hold anything. */
+static void hide_controls(char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+    }
+}
+
+/* Where the next text goes after one of `more` bytes at `at`, which may have been cut. */
+static size_t end_of(const hf_failure *failure, size_t at, int more) {
+    size_t end = at + (size_t)more, last = sizeof failure->text - 1;
+    return end < last ? end : last;
+}
+
+void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slice key,
+                    const char *server, const char *detail, ...) {
+    char name[112] = "";
+    printable(name, sizeof name, key);
+    int used = snprintf(failure->text, sizeof failure->text,
+                        key.size > 0 ? "cannot %s \"%s\" on %s: " : "cannot %s%s on %s: ", verb,
+                        name, server);
+    size_t at = end_of(failure, 0, used);
+    va_list args;
+    va_start(args, detail);
+    vsnprintf(failure->text + at, sizeof failure->text - at, detail, args);
+    va_end(args);
+    cut_place_in_script(failure->text + at);
+    at += strlen(failure->text + at);
+    const char *advice = (size_t)code < sizeof ADVICE / sizeof *ADVICE ? ADVICE[code] : NULL;
+    if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
+    hide_controls(failure->text);
+    failure->code = code;
+}
+
+static bool starts(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static bool starts_with_any(const char *error, const char *const *prefixes) {
+    for (; *prefixes; prefixes++) {
+        if (starts(error, *prefixes)) return true;
+    }
+    return false;
+}
+
+/* Each version words it in its own way where a script lacks the right. */
+static bool is_missing_right(const char *error) {
+    return strstr(error, "NOPERM") ||
+           strstr(error, "The user executing the script can't") || /* 6, 7.0 */
+           strstr(error, "ACL failure in script");                 /* 7.2, 8, Valkey */
+}
+
+hf_code hf_code_of_error(const char *error) {
+    static const char *const denied[] = {"NOAUTH",
+                                         "WRONGPASS",
+                                         "NOPERM",
+                                         "READONLY",
+                                         "ERR invalid password",
+                                         "ERR Client sent AUTH",
+                                         "ERR AUTH",
+                                         "DENIED",
+                                         NULL};
+    if (starts_with_any(error, denied)) return HF_DENIED;
+    if (strstr(error, "WRONGTYPE"))
+        return HF_CONFLICT; /* servers before 7 put it inside a script error */
+    if (hf_error_is_readonly(error) || is_missing_right(error)) return HF_DENIED;
+    if (hf_error_is_passing(error) && !starts(error, "BUSY")) return HF_UNREACHABLE;
+    if (strstr(error, "max number of clients")) return HF_UNREACHABLE;
+    return HF_SERVER;
+}
+
+bool hf_error_is_readonly(const char *error) {
+    return starts(error, "READONLY") || strstr(error, "-READONLY");
+}
+
+bool hf_error_is_passing(const char *error) {
+    static const char *const passing[] = {"LOADING",     "BUSY ",      "TRYAGAIN",
+                                          "CLUSTERDOWN", "MASTERDOWN", NULL};
+    return starts_with_any(error, passing);
+}

@@ -1,0 +1,57 @@
+/* How an operation failed: a code for programs, a text for people.
+ *
+ * The text is always terminated, at most HF_FAILURE_TEXT - 1 bytes, and printable, whatever bytes
+ * the key or the server's reply has. */
+#ifndef HF_FAILURE_H
+#define HF_FAILURE_H
+
+#include "base/types.h"
+
+typedef enum hf_code {
+    HF_OK,
+    HF_BUSY,        /* another owner has the lock, the wait is over */
+    HF_UNREACHABLE, /* no usable answer from the server in time */
+    HF_LOST,        /* it was held and is gone */
+    HF_NOT_HELD,    /* this owner does not hold it */
+    HF_INTERRUPTED, /* a signal ended an interruptible wait */
+    HF_CONFLICT,    /* the key, its counter or its queue is not a lock's */
+    HF_DENIED,      /* password, ACL or a read-only server */
+    HF_NO_QUORUM,
+    HF_DUPLICATE, /* it was done already */
+    HF_MISMATCH,  /* the same key with another request */
+    HF_CLOSED,    /* the client was closed */
+    HF_SERVER,    /* any other error reply */
+    HF_DEADLOCK,  /* it waited for itself, directly or through others */
+    HF_TIMEOUT,   /* what was waited for has not happened */
+    HF_NO_MEMORY,
+    HF_CODES
+} hf_code;
+
+/* Returns the code's name in Lua, for example "busy". */
+const char *hf_code_name(hf_code code);
+
+#define HF_FAILURE_TEXT 640
+
+typedef struct hf_failure {
+    hf_code code;
+    char text[HF_FAILURE_TEXT];
+} hf_failure;
+
+/* Sets `cannot <verb> "<key>" on <server>: <detail>`, and appends advice for the code. `detail` is
+ * a format of printf.
+ */
+void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slice key,
+                    const char *server, const char *detail, ...)
+    __attribute__((format(printf, 6, 7)));
+
+/* Returns the code for an error reply ("NOPERM this user …"). */
+hf_code hf_code_of_error(const char *error);
+
+/* Returns whether the server refused to write because it is a replica, also inside a script. */
+bool hf_error_is_readonly(const char *error);
+
+/* Returns whether the same command may soon succeed after this error reply; the server has executed
+ * nothing of it. */
+bool hf_error_is_passing(const char *error);
+
+#endif

@@ -1,0 +1,83 @@
+/* Mutants, by which the simulator shows that it finds such errors. They exist only where
+ * HF_MUTANTS is defined, in the build of spec/sim/mutants.lua; everywhere else HF_MUTANT(name) is
+ * false. */
+#ifndef HF_MUTANTS_H
+#define HF_MUTANTS_H
+
+#include <stdbool.h>
+
+#ifdef HF_MUTANTS
+
+#define HF_MUTANT_LIST(X)                                                                          \
+    X(NONE)                                                                                        \
+    X(NO_VALIDITY)        /* a hold is believed in after its lease */                              \
+    X(LEASE_FROM_REPLY)   /* the lease counts from the reply */                                    \
+    X(NO_DRIFT)           /* clocks are taken to run alike */                                      \
+    X(GRANT_UNBOUND)      /* a grant is believed for a whole lease from when it is heard */        \
+    X(STALE_GRANT)        /* a grant that may be an old one is believed */                         \
+    X(SAME_OWNER)         /* all holds of a caller have one owner */                               \
+    X(CALLERS_OWNER)      /* …and their waits name it, of locks, mutexes and guards */           \
+    X(PUT_OFF)            /* a check puts off the confirmation of a grant, and renews nothing */   \
+    X(NO_LOOK_SUBSCRIBED) /* no second question once the channel is heard */                       \
+    X(DEAF_TO_JAVA)       /* a fair lock's waiter has no channel of its own */                     \
+    X(BUSY_LOOK)          /* a waiter asks without end */                                          \
+    X(DEAF)               /* grants are not heard */                                               \
+    X(NO_UNDO)            /* what an acquire may have left is left */                              \
+    X(NO_END_OF_WAIT)     /* a wait does not end */                                                \
+    X(LOSS_IGNORED)       /* a renewal that was refused counts */                                  \
+    X(RENEWAL_AFTER)      /* a released hold is renewed */                                         \
+    X(NO_RENEWAL)         /* nothing is renewed after the first time */                            \
+    X(COUNT_TWICE)        /* a re-entry counts two */                                              \
+    X(NO_LOGOUT)          /* the events link stays open */                                         \
+    X(NO_WORD)            /* a hold is renewed without its owner's approval */                     \
+    X(WORD_STAYS)         /* one word of the owner is good for ever */                             \
+    X(DEAF_TO_WORD)       /* the owner's approval is not heard */                                  \
+    X(STRAY_KEPT)         /* a grant for a lost hold is kept */                                    \
+    X(DEAF_TO_ANSWER)     /* what a given-up acquire of a shared owner took is not known */        \
+    X(ALL_NO_UNDO)        /* what an acquire of several may have left is left */                   \
+    X(ALL_FROM_REPLY)     /* the leases of several count from the reply */                         \
+    X(ALL_BEHIND)         /* a release of several that failed is forgotten */                      \
+    X(QUORUM_LESS_ONE)    /* one vote less than a majority is enough */                            \
+    X(NO_WRITE_BACK)      /* the token of a quorum stays with the server that gave it */           \
+    X(NO_GUARD)           /* a server that has just restarted has a vote */                        \
+    X(MINORITY_KEPT)      /* what a lost round got is not rolled back */                           \
+    X(YES_UNCOUNTED)      /* …what was not counted yet is not */                                 \
+    X(LATE_YES_KEPT)      /* a yes that nobody wants any more is kept */                           \
+    X(FIRST_END)          /* a hold of a quorum ends with its last part */                         \
+    X(TOKEN_LOWEST)       /* the lowest token of a quorum is the hold's */                         \
+    X(NOT_FOLLOWING)      /* an acquire behind a release of its caller is busy by that */          \
+    X(ENTRY_ABANDONED)    /* what is abandoned while its owner enters it again is gone for the     \
+                             acquire */                                                            \
+    X(LOST_ENTRY_KEPT)    /* a lost hold stays when its last release has failed */                 \
+    X(RETURN_PASSED)      /* an acquire does not wait for the return of what was kept */           \
+    X(LATE_ENTRY_KEPT)    /* a lost hold stays when a late reply ends its last release */          \
+    X(LAST_ENTRY_KEPT)    /* a quorum's hold without entries stays */                              \
+    X(RECORD_UNTOLD)      /* a server without the lock counts as one that has the record */        \
+    X(UNCONFIRMED)        /* what no replica has confirmed counts */                               \
+    X(MINORITY_MOVES)     /* one Sentinel is enough to move from a master that serves */           \
+    X(NEVER_MOVES)        /* a master that serves is not asked about */                            \
+    X(ASKING_UNSAID)      /* ASK is followed without ASKING */                                     \
+    X(LEAVE_ANYHOW)       /* what undoes an acquire may overtake it */                             \
+    X(LATCH_BELIEVES)     /* a message opens a latch */                                            \
+    X(LATCH_DEAF)         /* …or is not heard */                                                 \
+    X(NO_LAST_LOOK)       /* the wait for a latch ends with what was read before */                \
+    X(NOT_PASSED_ON)      /* who is served does not tell the next waiter of its client */          \
+    X(RELEASE_DROPPED)    /* a release of permits without a reply does not go on */                \
+    X(NOTE_FORGOTTEN)     /* the note of a call goes although a copy of that may come */           \
+    X(KEEPS_ON)           /* a kept lock is never returned while it is used */                     \
+    X(WISH_UNHEARD)       /* a client that keeps a lock does not hear that others want it */       \
+    X(LENT_ANEW)          /* a kept lock is lent for a whole lease */                              \
+    X(TOKEN_AGAIN)        /* the callers of a kept lock have one token */                          \
+    X(SHORT_UNNOTICED)    /* the end of a lock is not moved when its lease becomes short */
+
+#define HF_MUTANT_ENTRY(name) HF_MUTANT_##name,
+typedef enum hf_mutant { HF_MUTANT_LIST(HF_MUTANT_ENTRY) HF_MUTANT_COUNT } hf_mutant;
+
+extern hf_mutant hf_mutant_on;
+
+#define HF_MUTANT(name) (hf_mutant_on == HF_MUTANT_##name)
+#else
+#define HF_MUTANT(name) false
+#endif
+
+#endif

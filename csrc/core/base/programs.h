@@ -1,0 +1,30 @@
+/* The programs that run on the server. tools/embed.lua makes them of csrc/programs. */
+#ifndef HF_PROGRAMS_H
+#define HF_PROGRAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct hf_program hf_program;
+
+struct hf_program {
+    const char *name;
+    const char *sha1; /* 40 hex digits of the source */
+    const char *source;
+    size_t length;
+    const hf_program
+        *sharded; /* the same where Redisson uses sharded channels; NULL: it is no other */
+};
+
+/* Returns the program that raises a fencing counter, for all kinds. */
+const hf_program *hf_program_raise(void);
+/* Returns the program that publishes what the caller of a hold waits for, for all kinds. */
+const hf_program *hf_program_wait(void);
+
+#ifdef HF_MUTANTS
+/* Replaces the text of the program with this name, for the life of the process. Returns false if
+ * there is none. */
+bool hf_program_replace(const char *name, const char *sha1, const char *source, size_t length);
+#endif
+
+#endif

@@ -1,0 +1,95 @@
+#include "base/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mutants.h"
+
+#define COUNT_ROOM 24 /* the most bytes of put_count */
+
+static char *put_end(char *at) {
+    *at++ = '\r';
+    *at++ = '\n';
+    return at;
+}
+
+/* "<prefix><value>\r\n" */
+static char *put_count(char *at, char prefix, size_t value) {
+    char text[24];
+    hf_slice digits = hf_decimal(text, value);
+    *at++ = prefix;
+    memcpy(at, digits.data, digits.size);
+    return put_end(at + digits.size);
+}
+
+static char *put_args(char *at, size_t count, const hf_slice *args) {
+    for (size_t i = 0; i < count; i++) {
+        at = put_count(at, '$', args[i].size);
+        if (args[i].size > 0) memcpy(at, args[i].data, args[i].size);
+        at = put_end(at + args[i].size);
+    }
+    return at;
+}
+
+static size_t room_for(size_t count, const hf_slice *args) {
+    size_t room = 0;
+    for (size_t i = 0; i < count; i++) room += COUNT_ROOM + args[i].size + 2;
+    return room;
+}
+
+/* Encodes the arguments in `leads` and then those in `args` as one command. */
+static bool encode(hf_request *request, size_t lead, const hf_slice *leads, size_t count,
+                   const hf_slice *args) {
+    char *bytes = malloc(COUNT_ROOM + room_for(lead, leads) + room_for(count, args));
+    if (!bytes) return false;
+    char *end = put_args(put_args(put_count(bytes, '*', lead + count), lead, leads), count, args);
+    hf_request_clear(request);
+    request->bytes = bytes;
+    request->size = (size_t)(end - bytes);
+    request->replicas = 0;
+    return true;
+}
+
+bool hf_request_command(hf_request *request, size_t count, const hf_slice *args) {
+    request->program = NULL;
+    return encode(request, 0, NULL, count, args);
+}
+
+bool hf_request_call(hf_request *request, const hf_program *program, size_t keys, size_t count,
+                     const hf_slice *args) {
+    char text[24];
+    hf_slice leads[] = {{"EVALSHA", 7}, {program->sha1, 40}, hf_decimal(text, keys)};
+    request->program = program;
+    request->as_eval = false;
+    return encode(request, 3, leads, count, args);
+}
+
+void hf_request_use(hf_request *request, const hf_program *program) {
+    static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
+    char *head_end = memchr(request->bytes, '\n', request->size);
+    memcpy(head_end + sizeof EVALSHA, program->sha1, 40);
+    request->program = program;
+}
+
+bool hf_request_confirm(hf_request *request, uint32_t replicas, hf_time timeout) {
+    char number[24], ms[24];
+    hf_slice args[] = {{"WAIT", 4},
+                       hf_decimal(number, replicas),
+                       hf_decimal(ms, timeout < HF_MS ? 1 : timeout / HF_MS)};
+    char *bytes = realloc(request->bytes, request->size + COUNT_ROOM + room_for(3, args));
+    if (!bytes) return false;
+    request->bytes = bytes;
+    request->size = (size_t)(put_args(put_count(bytes + request->size, '*', 3), 3, args) - bytes);
+    request->replicas = replicas;
+    return true;
+}
+
+bool hf_request_is_confirmed(const hf_request *request) {
+    return request->confirmed >= request->replicas || HF_MUTANT(UNCONFIRMED);
+}
+
+void hf_request_clear(hf_request *request) {
+    free(request->bytes);
+    request->bytes = NULL;
+    request->size = 0;
+}

@@ -1,0 +1,66 @@
+/* Times, texts and numbers for every file of the core.
+ *
+ * A time is a monotonic count of nanoseconds that the caller passes in; the core owns no clock.
+ * HF_NEVER is later than every time. Sizes and counts that come from outside are capped where they
+ * are read. */
+#ifndef HF_TYPES_H
+#define HF_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/mutants.h"
+
+typedef uint64_t hf_time;
+
+#define HF_NEVER UINT64_MAX
+#define HF_MS ((hf_time)1000000)
+#define HF_SECOND ((hf_time)1000000000)
+
+static inline hf_time hf_time_min(hf_time a, hf_time b) {
+    return a < b ? a : b;
+}
+
+static inline hf_time hf_time_max(hf_time a, hf_time b) {
+    return a > b ? a : b;
+}
+
+/* Returns a + b, at most HF_NEVER. */
+static inline hf_time hf_time_add(hf_time a, hf_time b) {
+    return a > HF_NEVER - b ? HF_NEVER : a + b;
+}
+
+/* Bytes that it does not own. */
+typedef struct hf_slice {
+    const char *data;
+    size_t size;
+} hf_slice;
+
+bool hf_slice_equal(hf_slice a, hf_slice b);
+
+/* Returns a slice of a NUL-terminated text. */
+hf_slice hf_slice_of(const char *text);
+
+/* Takes the prefix off; returns false if the slice does not begin with it. */
+bool hf_slice_skip(hf_slice *slice, const char *prefix);
+
+#define HF_HASH_SEED 0xcbf29ce484222325ull
+
+/* For hash tables. `hash`: the seed, or the hash of what comes before. */
+uint64_t hf_hash(uint64_t hash, hf_slice bytes);
+
+/* Writes the decimal digits of `value` into `text`, and returns them. */
+hf_slice hf_decimal(char text[24], uint64_t value);
+
+#define HF_UUID_SIZE 36
+
+/* Fills `uuid` (HF_UUID_SIZE characters and a NUL) from 16 random bytes. Version 8 of RFC 9562:
+ * Java's are version 4, so the programs can tell our holders from Redisson's. */
+void hf_uuid_format(char uuid[HF_UUID_SIZE + 1], const unsigned char random[16]);
+
+/* Returns a random number below `below`, for jitter; never for identities. The state must not be 0.
+ */
+uint64_t hf_jitter(uint64_t *state, uint64_t below);
+
+#endif

@@ -1,0 +1,248 @@
+#include "base/url.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int hex(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* Copies a part of the URL, decoding escapes. False: too long, a bad escape or an encoded NUL. */
+static bool decode(char *out, size_t size, hf_slice part) {
+    size_t used = 0;
+    for (size_t i = 0; i < part.size; i++) {
+        char c = part.data[i];
+        if (c == '%') {
+            if (i + 2 >= part.size) return false;
+            int high = hex(part.data[i + 1]), low = hex(part.data[i + 2]);
+            if (high < 0 || low < 0) return false;
+            c = (char)(high * 16 + low);
+            i += 2;
+        }
+        if (c == '\0' || used + 1 >= size) return false;
+        out[used++] = c;
+    }
+    out[used] = '\0';
+    return true;
+}
+
+static bool number(hf_slice part, uint16_t *out) {
+    uint32_t value = 0;
+    if (part.size == 0 || part.size > 5) return false;
+    for (size_t i = 0; i < part.size; i++) {
+        if (part.data[i] < '0' || part.data[i] > '9') return false;
+        value = value * 10 + (uint32_t)(part.data[i] - '0');
+    }
+    *out = (uint16_t)value;
+    return value <= UINT16_MAX;
+}
+
+/* The part of *rest before the first (or last) `mark`, which is dropped; *rest keeps what follows.
+ */
+static bool split(hf_slice *rest, char mark, bool last, hf_slice *before) {
+    size_t at = rest->size;
+    for (size_t i = 0; i < rest->size; i++) {
+        if (rest->data[i] != mark) continue;
+        at = i;
+        if (!last) break;
+    }
+    if (at == rest->size) return false;
+    *before = (hf_slice){rest->data, at};
+    rest->data += at + 1;
+    rest->size -= at + 1;
+    return true;
+}
+
+static const char *parse_login(hf_server *server, hf_slice login) {
+    hf_slice user = {"", 0};
+    split(&login, ':', false, &user);
+    if (!decode(server->user, sizeof server->user, user)) return "bad user";
+    if (!decode(server->password, sizeof server->password, login)) return "bad password";
+    return NULL;
+}
+
+static const char *parse_unix(hf_server *server, hf_slice rest) {
+    hf_slice path = rest;
+    if (split(&rest, '?', false, &path)) {
+        if (!hf_slice_skip(&rest, "db=")) return "unknown parameter; only ?db=N is known";
+        if (!number(rest, &server->db)) return "bad db";
+    }
+    if (path.size == 0 || path.data[0] != '/') return "the socket's path must be absolute";
+    if (!decode(server->host, sizeof server->host, path)) return "bad socket path";
+    if (strlen(server->host) > 107) return "socket path over 107 bytes";
+    snprintf(server->label, sizeof server->label, "unix:%s", server->host);
+    return NULL;
+}
+
+static const char NO_PARAMETERS[] =
+    "a ? is for unix:// only; what it would say is an option of the client";
+
+static bool has_parameters(hf_slice rest) {
+    return rest.size > 0 && memchr(rest.data, '?', rest.size);
+}
+
+/* Refuses spaces, control characters and what separates the parts of a URL. */
+static bool is_host(const char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text <= ' ' || *text == 0x7f) return false;
+        if (strchr("/?#@,[]\\", *text)) return false;
+    }
+    return true;
+}
+
+/* host[:port] or [IPv6][:port]; *port keeps its value where none is given. */
+static const char *parse_address(hf_slice address, char *out, uint16_t *port) {
+    hf_slice host;
+    if (hf_slice_skip(&address, "[")) {
+        if (!split(&address, ']', false, &host)) return "missing ] after the IPv6 address";
+        if (address.size > 0 && !(hf_slice_skip(&address, ":") && number(address, port)))
+            return "bad port";
+    } else if (split(&address, ':', true, &host)) {
+        if (memchr(host.data, ':', host.size)) return "an IPv6 address stands in [ ]";
+        if (!number(address, port)) return "bad port";
+    } else {
+        host = address;
+    }
+    if (*port == 0) return "bad port";
+    if (host.size == 0) return "missing host";
+    return decode(out, HF_URL_HOST, host) && is_host(out) ? NULL : "bad host";
+}
+
+static void set_label(hf_server *server) {
+    snprintf(server->label, sizeof server->label, strchr(server->host, ':') ? "[%s]:%u" : "%s:%u",
+             server->host, (unsigned)server->port);
+}
+
+static const char *parse_tcp(hf_server *server, hf_slice rest) {
+    hf_slice address = rest;
+    if (has_parameters(rest)) return NO_PARAMETERS;
+    if (split(&rest, '/', false, &address) && rest.size > 0 && !number(rest, &server->db))
+        return "bad db";
+    if (memchr(address.data, ',', address.size))
+        return "several hosts need redis+sentinel:// or redis+cluster://";
+    server->port = 6379;
+    const char *wrong = parse_address(address, server->host, &server->port);
+    if (!wrong) set_label(server);
+    return wrong;
+}
+
+static const struct scheme {
+    const char *prefix;
+    const char *(*parse)(hf_server *server, hf_slice rest); /* what follows the login */
+    bool tls;
+} SCHEMES[] = {
+    {"redis://", parse_tcp, false},
+    {"rediss://", parse_tcp, true},
+    {"unix://", parse_unix, false},
+};
+
+static const struct scheme *skip_scheme(hf_slice *rest) {
+    for (size_t i = 0; i < sizeof SCHEMES / sizeof *SCHEMES; i++) {
+        if (hf_slice_skip(rest, SCHEMES[i].prefix)) return &SCHEMES[i];
+    }
+    return NULL;
+}
+
+const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
+    hf_slice rest = {url, size}, login;
+    *server = (hf_server){0};
+    const struct scheme *scheme = skip_scheme(&rest);
+    if (!scheme) return "unknown scheme; known are redis://, rediss:// and unix://";
+    server->tls = scheme->tls;
+    if (split(&rest, '@', true, &login)) {
+        const char *wrong = parse_login(server, login);
+        if (wrong) return wrong;
+    }
+    return scheme->parse(server, rest);
+}
+
+static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
+    for (bool more = true; more;) {
+        hf_slice one = list;
+        more = split(&list, ',', false, &one);
+        if (url->count == HF_URL_MAX_HOSTS) return "over 64 hosts";
+        hf_address *host = &url->hosts[url->count++];
+        host->port = port;
+        const char *wrong = parse_address(one, host->host, &host->port);
+        if (wrong) return wrong;
+    }
+    hf_server_move(&url->server, &url->hosts[0]);
+    return NULL;
+}
+
+static const char *parse_sentinels(hf_url *url, hf_slice rest) {
+    hf_slice hosts, master;
+    if (!split(&rest, '/', false, &hosts))
+        return "missing master name: redis+sentinel://host/master-name";
+    master = rest;
+    if (split(&rest, '/', false, &master) && rest.size > 0 && !number(rest, &url->server.db))
+        return "bad db";
+    if (master.size == 0) return "missing master name: redis+sentinel://host/master-name";
+    if (!decode(url->master, sizeof url->master, master)) return "bad master name";
+    return parse_hosts(url, hosts, 26379);
+}
+
+static const char *parse_cluster(hf_url *url, hf_slice rest) {
+    hf_slice hosts = rest;
+    if (split(&rest, '/', false, &hosts) && rest.size > 0)
+        return "a cluster has no database but 0: leave it out";
+    return parse_hosts(url, hosts, 6379);
+}
+
+static const char *read_single(hf_url *url, const char *text, size_t size) {
+    const char *wrong = hf_url_parse(&url->server, text, size);
+    url->count = 1;
+    memcpy(url->hosts[0].host, url->server.host, sizeof url->server.host);
+    url->hosts[0].port = url->server.port;
+    return wrong;
+}
+
+/* Sets kind and tls. False: the URL is not one of several hosts. */
+static bool skip_scheme_of_several(hf_url *url, hf_slice *rest) {
+    static const struct {
+        const char *prefix;
+        hf_url_kind kind;
+        bool tls;
+    } schemes[] = {
+        {"redis+sentinel://", HF_URL_SENTINEL, false},
+        {"rediss+sentinel://", HF_URL_SENTINEL, true},
+        {"redis+cluster://", HF_URL_CLUSTER, false},
+        {"rediss+cluster://", HF_URL_CLUSTER, true},
+    };
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        if (!hf_slice_skip(rest, schemes[i].prefix)) continue;
+        url->kind = schemes[i].kind;
+        url->server.tls = schemes[i].tls;
+        return true;
+    }
+    return false;
+}
+
+static const char UNKNOWN_SCHEME[] = "unknown scheme; known are redis://, rediss://, unix://, "
+                                     "redis[s]+sentinel:// and redis[s]+cluster://";
+
+const char *hf_url_read(hf_url *url, const char *text, size_t size) {
+    hf_slice rest = {text, size}, login;
+    *url = (hf_url){.kind = HF_URL_SERVER};
+    if (!skip_scheme_of_several(url, &rest))
+        return skip_scheme(&rest) ? read_single(url, text, size) : UNKNOWN_SCHEME;
+    if (split(&rest, '@', true, &login)) {
+        const char *wrong = parse_login(&url->server, login);
+        if (wrong) return wrong;
+    }
+    if (has_parameters(rest)) return NO_PARAMETERS;
+    return url->kind == HF_URL_SENTINEL ? parse_sentinels(url, rest) : parse_cluster(url, rest);
+}
+
+void hf_server_move(hf_server *server, const hf_address *to) {
+    memcpy(server->host, to->host, sizeof server->host);
+    server->port = to->port;
+    set_label(server);
+}
+
+bool hf_address_equal(const hf_address *a, const hf_address *b) {
+    return a->port == b->port && strcmp(a->host, b->host) == 0;
+}

@@ -1,0 +1,107 @@
+/* The classes of operations, topologies and deciders. Lower files call higher ones only through
+ * these classes; registry.c is the one file that names all of them. */
+#ifndef HF_CLASSES_H
+#define HF_CLASSES_H
+
+#include "client.h"
+
+/* An operation that may stand in a lock's queue. The functions are called only for operations that
+ * are not done. */
+typedef struct hf_wait_class {
+    bool (*waits)(const hf_op *op); /* whether a message may change what it does next */
+    void (*on_subscribed)(hf_op *op, hf_time now);
+    void (*on_grant)(hf_op *op, const hf_message *grant, hf_time now);
+    void (*on_window)(hf_op *op, hf_time turn, hf_time now);
+    void (*on_recheck)(hf_op *op, hf_time delay, hf_time now); /* it asks again after `delay` */
+    void (*on_denied)(hf_op *op, hf_code code, const char *reason, hf_time now);
+} hf_wait_class;
+
+/* An operation that sends a command until that has done what it is for: see op/look.h. */
+typedef struct hf_look_class {
+    bool (*encode)(hf_op *op); /* one look; false: out of memory */
+    bool (*is_done)(hf_op *op, const hf_reply *reply,
+                    hf_time now);           /* reads its reply; may fail the operation */
+    void (*fail_in_time)(hf_op *op);        /* the time is over */
+    void (*on_end)(hf_op *op, hf_time now); /* however it ends; NULL: there is nothing to do */
+} hf_look_class;
+
+struct hf_op_class {
+    const char *verb;          /* for messages: "cannot <verb> <key>" */
+    bool acquires;             /* its failures are counted by code */
+    bool releases;             /* it ends a hold of the caller */
+    bool on_hold;              /* it needs a hold of the caller, and fails without one */
+    bool lingers;              /* what it may have left on the server is settled behind its end */
+    const hf_wait_class *wait; /* NULL: it never stands in a queue */
+    const hf_look_class *look; /* NULL: it does not wait by looking */
+    void (*begin)(hf_op *op, hf_time now);
+    void (*unblock)(hf_op *op, hf_time now); /* the command that blocked it is done */
+    hf_time (*deadline)(const hf_op *op);
+    void (*tick)(hf_op *op, hf_time now);
+    void (*interrupt)(hf_op *op, hf_time now); /* NULL: it never waits */
+    void (*abandon)(hf_op *op, hf_time now);   /* undoes what it may have left on the server */
+    void (*end)(hf_op *op, hf_time now);       /* frees its own memory; NULL: it has none */
+};
+
+/* By hf_op_kind. */
+extern const hf_op_class *const hf_op_classes[];
+
+/* Returns the class of what was requested: op->class may be the decider's, one for all requests. */
+static inline const hf_op_class *hf_op_asked_for(const hf_op *op) {
+    return hf_op_classes[op->spec.kind];
+}
+
+/* Where keys are, and how a request gets there. Every function except node_of, group_of and submit
+ * may be NULL. */
+struct hf_topology {
+    bool listed;      /* the servers are config.servers, with the first node; else session.server */
+    bool moves_slots; /* keys move between nodes slot by slot: the keys of a program are in one
+                         slot, and while it moves the server runs only programs with one key */
+    bool (*open)(hf_client *client);  /* false: out of memory */
+    void (*close)(hf_client *client); /* before the nodes are freed */
+    void (*free)(hf_client *client);  /* after that */
+    void (*watch)(hf_node *node);     /* a new node */
+    hf_node *(*node_of)(const hf_client *client, hf_slice key);
+    size_t (*group_of)(const hf_client *client,
+                       hf_slice key); /* keys of one group can be used in one program */
+    void (*submit)(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now);
+    void (*invalidate)(hf_node *node, hf_link link, hf_time now); /* the node's link was lost */
+    bool (*is_sharded)(const hf_client *client);
+    hf_time (*deadline)(const hf_client *client, hf_link half);
+    void (*tick)(hf_client *client, hf_link half,
+                 hf_time now); /* half: HF_LINK_CALLS or HF_LINK_RENEWER */
+};
+
+/* By hf_mode. */
+extern const hf_topology *const hf_topologies[];
+
+/* What decides about a lock: the server where its key is, or a majority of several servers. The
+ * functions of client.h with these names are for all clients, these for one decider. */
+struct hf_decider {
+    const hf_op_class *op; /* the class of all its operations; NULL: hf_op_classes */
+    bool (*open)(hf_client *client);
+    void (*close)(hf_client *client, hf_time now);
+    void (*free)(hf_client *client);
+    size_t (*link_count)(const hf_client *client);
+    hf_session *(*link)(const hf_client *client, size_t index);
+    hf_time (*calls_deadline)(const hf_client *client);
+    hf_time (*renewer_deadline)(const hf_client *client);
+    void (*tick_calls)(hf_client *client, hf_time now);
+    void (*tick_renewer)(hf_client *client, hf_time now);
+    bool (*is_quiet)(const hf_client *client);
+    void (*refresh)(hf_client *client, hf_hold *hold, hf_time now);
+    void (*notice)(hf_client *client, hf_time now);
+    void (*approve)(hf_client *client, hf_hold *hold, hf_time now);
+    void (*abandon)(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
+    void (*on_link)(void *node, const hf_session *session, bool open); /* NULL: it has no nodes */
+    void (*on_answer)(void *node, const hf_request *request, hf_time now); /* as on_link */
+    void (*move)(hf_op *op, hf_node *node, hf_time now); /* the key has moved; as on_link */
+    void (*add_stats)(const hf_client *client,
+                      hf_stats *stats); /* NULL: there are only the client's */
+    uint64_t (*approvals_asked)(const hf_client *client);
+    hf_client *(*holder)(hf_client *client, size_t index); /* a client with its holds; or NULL */
+};
+
+/* By hf_mode. */
+extern const hf_decider *const hf_deciders[];
+
+#endif

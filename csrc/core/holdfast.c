@@ -1,0 +1,241 @@
+/* What drivers and bindings see of clients, links, operations and holds, and the core itself reads
+ * from the structs. */
+#include "holdfast.h"
+
+#include <stdlib.h>
+
+#include "classes.h"
+
+/* ---- locks ---- */
+
+bool hf_kind_is_counted(const hf_kind *kind) {
+    return kind->counted;
+}
+
+/* In a cluster a channel with the key in a second pair of braces would be in another slot. */
+hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key) {
+    hf_names *names = hf_names_new(kind, key);
+    if (names && kind->wraps && !client->topology->moves_slots) hf_names_wrap(names, kind->channel);
+    return names;
+}
+
+/* ---- holds ---- */
+
+hf_hold_view hf_view_of(const hf_hold *hold) {
+    hf_hold_state state = hold->state;
+    return (hf_hold_view){.state = state,
+                          .reason = hold->reason,
+                          .over = !hold->in_table || state == HF_HOLD_LOST ||
+                                  state == HF_HOLD_CLEANING_UP,
+                          .in_table = hold->in_table,
+                          .detached = hold->unawaited,
+                          .ending = hold->unawaited && hold->in_flight,
+                          .valid_until = hold->valid_until,
+                          .count = hold->count,
+                          .token = hold->token};
+}
+
+hf_hold *hf_client_find(const hf_client *client, const hf_kind *kind, const hf_names *names,
+                        hf_slice caller) {
+    return hf_holds_find(&client->holds, kind, names->key, caller);
+}
+
+bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold) {
+    return hf_holds_find(&client->holds, hold->kind, hf_hold_key(hold), hf_hold_caller(hold));
+}
+
+/* ---- clients ---- */
+
+hf_client *hf_client_new(const hf_client_config *config, const unsigned char entropy[24]) {
+    hf_client *client = malloc(sizeof *client);
+    if (!client || hf_client_init(client, config, entropy)) return client;
+    hf_client_delete(client);
+    return NULL;
+}
+
+void hf_client_delete(hf_client *client) {
+    if (client) hf_client_free(client);
+    free(client);
+}
+
+bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]) {
+    static const unsigned char none[24] = {0};
+    const hf_client_config config = client->config;
+    const hf_observer before = client->observer;
+    bool closed = client->closed;
+    bool made = hf_client_init(client, &config, entropy ? entropy : none) && entropy;
+    hf_observe_again(client, &before);
+    client->closed = closed || !made;
+    return made;
+}
+
+const char *hf_client_uuid(const hf_client *client) {
+    return client->uuid;
+}
+
+const char *hf_client_label(const hf_client *client) {
+    return client->first.server.label;
+}
+
+uint64_t hf_client_losses(const hf_client *client) {
+    return client->holds.losses;
+}
+
+hf_traffic hf_client_traffic(const hf_client *client) {
+    hf_traffic traffic = {0};
+    for (size_t i = 0; i < hf_client_link_count(client); i++) {
+        const hf_session *link = hf_client_link(client, i);
+        bool lasting = i % HF_LINKS != HF_LINK_EVENTS;
+        traffic.connections += link->opens;
+        traffic.replies += link->replies_seen;
+        traffic.reconnects += lasting && link->opens > 0 ? link->opens - 1 : 0;
+    }
+    return traffic;
+}
+
+hf_load hf_client_load(const hf_client *client) {
+    hf_load load = {.holds = client->holds.count, .to_do = client->presence.goodbyes};
+    for (const hf_op *op = client->ops; op; op = op->next) load.operations++;
+    for (size_t i = 0; i < client->holds.count; i++) {
+        const hf_hold *hold = client->holds.heap[i];
+        load.to_do += hold->state == HF_HOLD_CLEANING_UP;
+        load.held += hold->state != HF_HOLD_CLEANING_UP && hold->state != HF_HOLD_LOST;
+        load.renewed += hold->renewed && hold->state == HF_HOLD_HELD;
+    }
+    return load;
+}
+
+bool hf_client_keeps(const hf_client *client) {
+    return client->kept_count > 0;
+}
+
+/* ---- links ---- */
+
+size_t hf_client_node_count(const hf_client *client) {
+    return hf_client_link_count(client) / HF_LINKS;
+}
+
+bool hf_client_node_serves(const hf_client *client, size_t index) {
+    if (index >= client->node_count) return true; /* a member's */
+    const hf_node *node = client->nodes[index];
+    return !node->keyless && (!client->cluster || node->serves);
+}
+
+const hf_server *hf_session_server(const hf_session *session) {
+    return session->server;
+}
+
+bool hf_session_must_close(const hf_session *session) {
+    return session->closing;
+}
+
+bool hf_session_awaits_reply(const hf_session *session) {
+    return session->first_reply != session->next_reply;
+}
+
+bool hf_session_is_ready(const hf_session *session) {
+    return session->state == HF_SESSION_READY;
+}
+
+hf_time hf_session_received_at(const hf_session *session) {
+    return session->received_at;
+}
+
+/* ---- operations ---- */
+
+bool hf_op_kind_acquires(hf_op_kind kind) {
+    return hf_op_classes[kind]->acquires;
+}
+
+bool hf_op_kind_releases(hf_op_kind kind) {
+    return hf_op_classes[kind]->releases;
+}
+
+bool hf_op_kind_lingers(hf_op_kind kind) {
+    return hf_op_classes[kind]->lingers;
+}
+
+bool hf_op_kind_needs_a_hold(hf_op_kind kind) {
+    return hf_op_classes[kind]->on_hold;
+}
+
+uint64_t hf_op_number(const hf_op *op) {
+    return op->number;
+}
+
+hf_time hf_op_begun_at(const hf_op *op) {
+    return op->begun_at;
+}
+
+bool hf_op_is_done(const hf_op *op) {
+    return op->done;
+}
+
+bool hf_op_is_blocked(const hf_op *op) {
+    return op->blocked;
+}
+
+bool hf_op_awaits_reply(const hf_op *op) {
+    return !hf_op_asked_for(op)->wait || op->state == HF_ACQUIRE_ASKING;
+}
+
+hf_code hf_op_code(const hf_op *op) {
+    return op->failure.code;
+}
+
+void hf_op_take_result(hf_op *op, hf_result *result) {
+    op->result_taken = true;
+    result->failure.code = op->failure.code;
+    if (op->failure.code != HF_OK) result->failure = op->failure;
+    if (op->spec.kind == HF_OP_INFO) result->info = op->info;
+    result->value = op->value;
+    result->reply = op->reply;
+    result->record = op->record;
+    result->record_size = op->record_size;
+    op->reply = NULL;
+    op->record = NULL;
+}
+
+size_t hf_op_hold_count(const hf_op *op) {
+    if (op->spec.batch) return op->holds ? op->spec.batch_count : 0;
+    return op->hold ? 1 : 0;
+}
+
+hf_hold *hf_op_hold(const hf_op *op, size_t index) {
+    return op->spec.batch ? op->holds[index] : op->hold;
+}
+
+static bool is_news(const hf_op *op) {
+    return op->done && !op->reported;
+}
+
+hf_op *hf_client_next_done(hf_client *client, const hf_op *after) {
+    hf_op *op = after ? after->next : client->ops;
+    while (op && !is_news(op)) op = op->next;
+    if (op) op->reported = true;
+    return op;
+}
+
+bool hf_client_has_done(const hf_client *client) {
+    const hf_op *op = client->ops;
+    while (op && !is_news(op)) op = op->next;
+    return op != NULL;
+}
+
+bool hf_op_is_detached(const hf_op *op) {
+    return op->detached;
+}
+
+bool hf_client_has_detached(const hf_client *client) {
+    return client->detached > 0;
+}
+
+/* ---- counters and events ---- */
+
+const hf_class *hf_observe_class_at(const hf_client *client, size_t index) {
+    return client->observer.classes[index];
+}
+
+void hf_observe_all(hf_client *client) {
+    client->observer.wanted = true;
+}

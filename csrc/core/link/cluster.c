@@ -1,0 +1,557 @@
+/* A request is in one of three places: in a session of the node it goes to; in `parked`, a session
+ * that is never connected, until the time to try again or, with needs_map, until a map was read; or
+ * nowhere, when it is done. */
+#include "link/cluster.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mutants.h"
+#include "link/nodes.h"
+#include "link/slots.h"
+
+#define MAP_EVERY (100 * HF_MS)
+#define ALL_DOWN (250 * HF_MS) /* the pause after all nodes have failed to answer */
+#define TRY_AGAIN (20 * HF_MS)
+#define NO_NODE (50 * HF_MS)
+#define MOST_REDIRECTS 5
+
+struct hf_cluster {
+    hf_client *client;
+    hf_session parked;
+    hf_slots read;            /* the last map, as the node gave it */
+    uint16_t owner[HF_SLOTS]; /* place in client->nodes, or HF_SLOT_NOBODY */
+    bool known;               /* a map has been read */
+    bool sharded;
+    uint64_t round; /* of asking: grows with each map, and when all nodes have failed */
+    hf_request query, probe;
+    size_t asked;         /* the node that was asked last */
+    size_t tried;         /* nodes that have failed in this round */
+    hf_link link;         /* of those who want to know */
+    hf_time ask_at;       /* HF_NEVER: the map is good */
+    hf_time asked_at;     /* 0: never */
+    hf_code trouble_code; /* of this round */
+    char trouble[240];    /* the nodes that have failed in this round, and why; may be cut */
+};
+
+static void ask(hf_cluster *cluster, hf_time now);
+
+static bool is_waiting(const hf_request *request) {
+    return request->state == HF_REQUEST_QUEUED || request->state == HF_REQUEST_SENT;
+}
+
+/* ---- nodes ---- */
+
+static hf_node *node_at(const hf_cluster *cluster, uint16_t place) {
+    return place == HF_SLOT_NOBODY ? NULL : cluster->client->nodes[place];
+}
+
+static hf_node *node_of(const hf_cluster *cluster, const hf_request *request) {
+    return node_at(cluster, cluster->owner[request->routing.slot]);
+}
+
+static hf_address address_of(const hf_node *node) {
+    hf_address address = {.port = node->server.port};
+    memcpy(address.host, node->server.host, sizeof address.host);
+    return address;
+}
+
+static bool is_at(const hf_node *node, const hf_address *address) {
+    return node->server.port == address->port && strcmp(node->server.host, address->host) == 0;
+}
+
+static bool is_used(const hf_client *client, const hf_node *node) {
+    if (node->serves || node->waiting > 0) return true;
+    for (int link = 0; link < HF_LINKS; link++) {
+        if (node->links[link].state != HF_SESSION_CLOSED || node->links[link].queue) return true;
+    }
+    for (const hf_op *op = client->ops; op; op = op->next) {
+        if (op->node == node) return true;
+    }
+    return false;
+}
+
+/* Clusters are rebuilt under a client that lives for years: nodes that are gone make room. */
+static uint16_t reuse_node(hf_client *client, const hf_server *server) {
+    for (size_t i = client->config.server_count; i < client->node_count; i++) {
+        if (is_used(client, client->nodes[i])) continue;
+        client->nodes[i]->server = *server;
+        for (int link = 0; link < HF_LINKS; link++)
+            hf_session_forget(&client->nodes[i]->links[link]);
+        return (uint16_t)i;
+    }
+    return HF_SLOT_NOBODY;
+}
+
+/* HF_SLOT_NOBODY: out of memory, or there are too many. */
+static uint16_t place_of(hf_cluster *cluster, const hf_address *address) {
+    hf_client *client = cluster->client;
+    for (size_t i = 0; i < client->node_count; i++) {
+        if (is_at(client->nodes[i], address)) return (uint16_t)i;
+    }
+    hf_server server = client->config.session.server;
+    hf_server_move(&server, address);
+    uint16_t reused = reuse_node(client, &server);
+    if (reused != HF_SLOT_NOBODY) return reused;
+    return hf_client_add_node(client, &server) ? (uint16_t)(client->node_count - 1)
+                                               : HF_SLOT_NOBODY;
+}
+
+static hf_node *node_of_key(const hf_client *client, hf_slice key) {
+    hf_node *node = node_at(client->cluster, client->cluster->owner[hf_slot_of(key)]);
+    return node ? node : client->nodes[0];
+}
+
+/* ---- where requests wait ---- */
+
+static void park(hf_cluster *cluster, hf_request *request, hf_time until) {
+    hf_session_adopt(&cluster->parked, request, until);
+    request->retry_at = until;
+    request->asking = false;
+    request->routing.needs_map = false;
+    request->routing.redirects = 0;
+}
+
+static void park_for_map(hf_cluster *cluster, hf_request *request, hf_time now) {
+    park(cluster, request, now);
+    request->routing.needs_map = true;
+    request->routing.round = cluster->round;
+}
+
+/* What is said if the time is over before the next try. */
+static void note(hf_request *request, hf_code code, const char *reason) {
+    request->failure.code = code;
+    snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
+}
+
+static void want_map(hf_cluster *cluster, hf_link link, hf_time now) {
+    hf_time soonest = cluster->asked_at ? cluster->asked_at + MAP_EVERY : now;
+    if (cluster->asked_at) soonest += hf_jitter(&cluster->client->random, MAP_EVERY / 2);
+    cluster->link = link;
+    cluster->ask_at = hf_time_min(cluster->ask_at, hf_time_max(now, soonest));
+}
+
+/* ---- the path of a request ---- */
+
+static void send_to(hf_node *node, hf_request *request, hf_time now) {
+    hf_cluster *cluster = node->client->cluster;
+    const hf_program *sharded =
+        cluster->sharded && request->program ? request->program->sharded : NULL;
+    if (sharded) hf_request_use(request, sharded);
+    if (request->routing.of_op && !request->asking)
+        node->client->decider->move(request->context, node, now);
+    hf_session_adopt(&node->links[request->routing.link], request, now);
+}
+
+/* The link could not be made, and no newer map knows of another node. */
+static bool is_hopeless(const hf_request *request, const hf_session *link) {
+    return request->routing.down == link && link->state == HF_SESSION_CLOSED &&
+           !request->waits_for_connection && request->sends == 0;
+}
+
+static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
+    hf_node *node = node_of(cluster, request);
+    if (!cluster->known) {
+        park_for_map(cluster, request, now);
+        want_map(cluster, request->routing.link, now);
+        return;
+    }
+    if (!node) {
+        note(request, HF_UNREACHABLE, "no node of the cluster serves the key's slot");
+        park(cluster, request, now + NO_NODE);
+        want_map(cluster, request->routing.link, now);
+        return;
+    }
+    hf_session *link = &node->links[request->routing.link];
+    if (is_hopeless(request, link)) {
+        if (request->routing.of_op) node->client->decider->move(request->context, node, now);
+        hf_request_fail(request, HF_UNREACHABLE, link->reason, now);
+    } else {
+        send_to(node, request, now);
+    }
+}
+
+static bool has_waited_for_map(const hf_cluster *cluster, const hf_request *request) {
+    return request->routing.needs_map && request->routing.round < cluster->round;
+}
+
+static bool is_due(const hf_request *request, hf_time now) {
+    return request->retry_at <= now && !request->routing.needs_map;
+}
+
+/* Sends those on that have waited for the map, or for their time. Sending one may change the queue.
+ */
+static void release_parked(hf_cluster *cluster, hf_time now) {
+    hf_request *request = cluster->parked.queue;
+    while (request) {
+        if (!has_waited_for_map(cluster, request) && !is_due(request, now)) {
+            request = request->next;
+            continue;
+        }
+        hf_session_drop(request);
+        route(cluster, request, now);
+        request = cluster->parked.queue;
+    }
+}
+
+static hf_slice slot_key_of(hf_cluster *cluster, hf_slice key, char text[24]) {
+    return key.size > 0 ? key : hf_decimal(text, hf_jitter(&cluster->client->random, HF_SLOTS));
+}
+
+static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,
+                   hf_time now) {
+    hf_cluster *cluster = client->cluster;
+    char text[24];
+    bool of_op = request->routing.of_op;
+    request->routing = (hf_routing){.routed = true, .of_op = of_op, .link = (uint8_t)link};
+    request->routing.slot = hf_slot_of(slot_key_of(cluster, key, text));
+    request->asking = false;
+    request->sends = 0;
+    request->failure.code = HF_OK;
+    route(cluster, request, now);
+}
+
+/* ---- refusals ---- */
+
+static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect *to, hf_time now) {
+    bool moved = to->kind == HF_REDIRECT_MOVED;
+    uint16_t place = to->to.port > 0 ? place_of(cluster, &to->to) : HF_SLOT_NOBODY;
+    if (moved) want_map(cluster, request->routing.link, now);
+    if (moved && place != HF_SLOT_NOBODY) {
+        cluster->owner[to->slot] = place;
+        cluster->client->nodes[place]->serves = true;
+    }
+    if (place == HF_SLOT_NOBODY || ++request->routing.redirects > MOST_REDIRECTS) {
+        note(request, HF_UNREACHABLE,
+             "the cluster's nodes do not agree on who serves the key's slot");
+        park(cluster, request, now + TRY_AGAIN + hf_jitter(&cluster->client->random, TRY_AGAIN));
+        return;
+    }
+    request->asking = !moved && !HF_MUTANT(ASKING_UNSAID);
+    cluster->client->stats.redirects++;
+    send_to(cluster->client->nodes[place], request, now);
+}
+
+/* Nothing was carried out, and soon it may be: here, or at the node that takes over. */
+static bool try_again(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
+    hf_time at = now + TRY_AGAIN / 2 + hf_jitter(&cluster->client->random, TRY_AGAIN);
+    if (at >= request->deadline) return false;
+    note(request, hf_code_of_error(error), error);
+    if (strncmp(error, "TRYAGAIN", 8) != 0) want_map(cluster, request->routing.link, now);
+    park(cluster, request, at);
+    return true;
+}
+
+static bool on_refusal(void *context, hf_request *request, const char *error, hf_time now) {
+    const hf_node *node = context;
+    hf_cluster *cluster = node->client->cluster;
+    if (!request->routing.routed) return false;
+    if (!error) {
+        request->routing.down = request->session;
+        park_for_map(cluster, request, now);
+        want_map(cluster, request->routing.link, now);
+        return true;
+    }
+    hf_address asked = address_of(node);
+    hf_redirect to = hf_redirect_read(hf_slice_of(error), &asked);
+    if (to.kind != HF_REDIRECT_NONE) {
+        redirect(cluster, request, &to, now);
+        return true;
+    }
+    bool busy_script = strncmp(error, "BUSY ", 5) == 0;
+    return hf_error_is_passing(error) && !busy_script && try_again(cluster, request, error, now);
+}
+
+static void invalidate(hf_node *node, hf_link link, hf_time now) {
+    hf_cluster *cluster = node->client->cluster;
+    if (cluster->known && node->serves) want_map(cluster, link, now);
+}
+
+static void on_calls_closed(void *context, hf_time now) {
+    invalidate(context, HF_LINK_CALLS, now);
+}
+
+static void on_renewer_closed(void *context, hf_time now) {
+    invalidate(context, HF_LINK_RENEWER, now);
+}
+
+static void watch(hf_node *node) {
+    node->links[HF_LINK_CALLS].on_refusal = node->links[HF_LINK_RENEWER].on_refusal = on_refusal;
+    node->links[HF_LINK_CALLS].on_closed = on_calls_closed;
+    node->links[HF_LINK_RENEWER].on_closed = on_renewer_closed;
+    node->links[HF_LINK_CALLS].max_elements = node->links[HF_LINK_RENEWER].max_elements =
+        HF_SLOTS_MAX_ELEMENTS;
+}
+
+/* ---- the map ---- */
+
+/* Marked at once, so that no new node makes room for the next one. */
+static void find_places(hf_cluster *cluster, uint16_t *places) {
+    for (size_t i = 0; i < cluster->read.count; i++) {
+        places[i] = place_of(cluster, &cluster->read.nodes[i]);
+        hf_node *node = node_at(cluster, places[i]);
+        if (node) node->serves = true;
+    }
+}
+
+static void read_places(hf_cluster *cluster) {
+    uint16_t places[HF_SLOTS_MAX_NODES];
+    hf_client *client = cluster->client;
+    find_places(cluster, places);
+    for (size_t i = 0; i < client->node_count; i++) client->nodes[i]->serves = false;
+    for (size_t slot = 0; slot < HF_SLOTS; slot++) {
+        uint16_t owner = cluster->read.owner[slot];
+        cluster->owner[slot] = owner == HF_SLOT_NOBODY ? owner : places[owner];
+        hf_node *node = node_at(cluster, cluster->owner[slot]);
+        if (node) node->serves = true;
+    }
+}
+
+/* What waits for a connection to a node that is gone goes to the node that took over. */
+static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
+    hf_request *request = link->queue;
+    while (request && link->state != HF_SESSION_READY) {
+        hf_node *node = request->routing.routed ? node_of(cluster, request) : NULL;
+        bool stays = !node || &node->links[request->routing.link] == link || request->asking;
+        hf_request *next = request->next;
+        if (!stays) {
+            hf_session_drop(request);
+            send_to(node, request, now);
+            next = link->queue;
+        }
+        request = next;
+    }
+}
+
+/* Waiters listen where their key lives now, and ask there for their place. */
+static void move_waiters(hf_cluster *cluster, hf_time now) {
+    for (hf_op *op = cluster->client->ops; op; op = op->next) {
+        if (op->done || !op->class->wait || !op->class->wait->waits(op)) continue;
+        hf_node *node = node_of(cluster, &op->request);
+        if (node) node->client->decider->move(op, node, now);
+    }
+}
+
+static void end_round(hf_cluster *cluster) {
+    cluster->round++;
+    cluster->tried = 0;
+    cluster->trouble[0] = '\0';
+}
+
+static void accept_map(hf_cluster *cluster, hf_time now) {
+    read_places(cluster);
+    cluster->known = true;
+    cluster->ask_at = HF_NEVER;
+    end_round(cluster);
+    for (size_t i = 0; i < cluster->client->node_count; i++) {
+        route_unsent(cluster, &cluster->client->nodes[i]->links[HF_LINK_CALLS], now);
+        route_unsent(cluster, &cluster->client->nodes[i]->links[HF_LINK_RENEWER], now);
+    }
+    release_parked(cluster, now);
+    move_waiters(cluster, now);
+}
+
+/* A refused log-in says more than a node that is not there. */
+static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) {
+    size_t used = strlen(cluster->trouble);
+    const char *label = cluster->client->nodes[cluster->asked]->server.label;
+    int size = snprintf(cluster->trouble + used, sizeof cluster->trouble - used, "%s%s: %s",
+                        used ? ", " : "", label, reason);
+    if ((size_t)size >= sizeof cluster->trouble - used)
+        memcpy(cluster->trouble + sizeof cluster->trouble - 4, "...", 4);
+    if (used == 0 || code != HF_UNREACHABLE) cluster->trouble_code = code;
+}
+
+static bool wants_answer_now(const hf_request *request) {
+    return !request->waits_for_connection && request->sends == 0;
+}
+
+static void fail_impatient(hf_cluster *cluster, const hf_failure *failure, hf_time now) {
+    hf_request *request = cluster->parked.queue;
+    while (request) {
+        if (!wants_answer_now(request) || !has_waited_for_map(cluster, request)) {
+            request = request->next;
+            continue;
+        }
+        hf_session_drop(request);
+        hf_request_fail(request, failure->code, failure->text, now);
+        request = cluster->parked.queue;
+    }
+}
+
+static void on_all_down(hf_cluster *cluster, hf_time now) {
+    hf_failure failure = {.code = cluster->trouble_code};
+    snprintf(failure.text, sizeof failure.text,
+             "no node of the cluster says where the key lives (%s)", cluster->trouble);
+    for (hf_request *request = cluster->parked.queue; request; request = request->next)
+        note(request, failure.code, failure.text);
+    end_round(cluster);
+    fail_impatient(cluster, &failure, now);
+    if (cluster->parked.queue) cluster->ask_at = hf_time_min(cluster->ask_at, now + ALL_DOWN);
+}
+
+/* The configuration's nodes, and those that serve. */
+static bool is_asked(const hf_client *client, size_t place) {
+    return place < client->config.server_count || client->nodes[place]->serves;
+}
+
+static size_t count_asked(const hf_cluster *cluster) {
+    size_t count = 0;
+    for (size_t i = 0; i < cluster->client->node_count; i++) count += is_asked(cluster->client, i);
+    return count;
+}
+
+static void on_no_map(hf_cluster *cluster, hf_code code, const char *reason, hf_time now) {
+    note_trouble(cluster, code, reason);
+    if (++cluster->tried < count_asked(cluster)) ask(cluster, now);
+    else on_all_down(cluster, now);
+}
+
+static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
+    hf_address asked = address_of(cluster->client->nodes[cluster->asked]);
+    const char *wrong = hf_slots_read(&cluster->read, reply, &asked);
+    if (wrong) return wrong;
+    return cluster->read.count > 0 ? NULL : "it knows of no node that serves a slot";
+}
+
+static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_cluster *cluster = request->context;
+    const char *wrong = reply ? read_map(cluster, reply) : NULL;
+    if (!reply) on_no_map(cluster, request->failure.code, request->failure.text, now);
+    else if (wrong) on_no_map(cluster, HF_SERVER, wrong, now);
+    else accept_map(cluster, now);
+}
+
+/* As Redisson decides it, once: by whether the server knows the command. */
+static void on_probed(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_cluster *cluster = request->context;
+    (void)now;
+    if (reply) cluster->sharded = true;
+}
+
+/* The first of a round is one that is connected, if any is; then one after the other. */
+static size_t choose_node(const hf_cluster *cluster) {
+    const hf_client *client = cluster->client;
+    size_t first = cluster->asked_at ? cluster->asked + 1 : 0, chosen = SIZE_MAX;
+    for (size_t i = 0; i < client->node_count; i++) {
+        size_t at = (first + i) % client->node_count;
+        bool connected = client->nodes[at]->links[HF_LINK_CALLS].state == HF_SESSION_READY;
+        if (!is_asked(client, at)) continue;
+        if (chosen == SIZE_MAX) chosen = at;
+        if (connected && cluster->tried == 0) return at;
+    }
+    return chosen;
+}
+
+static bool encode(hf_cluster *cluster) {
+    hf_slice slots[] = {{"CLUSTER", 7}, {"SLOTS", 5}},
+             probe[] = {{"PUBSUB", 6}, {"SHARDNUMSUB", 11}, {"0", 1}};
+    if (cluster->query.bytes && cluster->probe.bytes) return true;
+    return hf_request_command(&cluster->query, 2, slots) &&
+           hf_request_command(&cluster->probe, 3, probe);
+}
+
+static void send_query(hf_cluster *cluster, hf_request *request, hf_request_done *done,
+                       hf_time now) {
+    hf_client *client = cluster->client;
+    request->done = done;
+    request->context = cluster;
+    request->deadline = now + client->config.session.connect_timeout;
+    hf_session_submit(&client->nodes[cluster->asked]->links[cluster->link], request, now);
+}
+
+static void ask(hf_cluster *cluster, hf_time now) {
+    cluster->asked = choose_node(cluster);
+    cluster->asked_at = now;
+    cluster->ask_at = HF_NEVER;
+    if (!encode(cluster)) {
+        cluster->ask_at = now + ALL_DOWN;
+        return;
+    }
+    hf_session_drop(&cluster->probe);
+    if (!cluster->known) send_query(cluster, &cluster->probe, on_probed, now);
+    send_query(cluster, &cluster->query, on_map, now);
+}
+
+/* ---- time ---- */
+
+static hf_time deadline(const hf_client *client, hf_link half) {
+    const hf_cluster *cluster = client->cluster;
+    (void)half;
+    hf_time soonest = hf_session_deadline(&cluster->parked);
+    if (!is_waiting(&cluster->query)) soonest = hf_time_min(soonest, cluster->ask_at);
+    for (const hf_request *request = cluster->parked.queue; request; request = request->next) {
+        if (!request->routing.needs_map) soonest = hf_time_min(soonest, request->retry_at);
+    }
+    return soonest;
+}
+
+static void tick(hf_client *client, hf_link half, hf_time now) {
+    hf_cluster *cluster = client->cluster;
+    (void)half;
+    hf_session_tick(&cluster->parked, now);
+    release_parked(cluster, now);
+    if (now >= cluster->ask_at && !is_waiting(&cluster->query)) ask(cluster, now);
+}
+
+/* ---- beginning and ending ---- */
+
+static bool open(hf_client *client) {
+    hf_cluster *cluster = calloc(1, sizeof *cluster);
+    if (!cluster) return false;
+    cluster->client = client;
+    cluster->ask_at = HF_NEVER;
+    hf_slots_init(&cluster->read);
+    for (size_t slot = 0; slot < HF_SLOTS; slot++) cluster->owner[slot] = HF_SLOT_NOBODY;
+    hf_session_init(&cluster->parked, &client->config.session, &client->random);
+    cluster->parked.state = HF_SESSION_OPENING; /* for ever */
+    cluster->parked.opened_at = HF_NEVER;
+    client->cluster = cluster;
+    for (size_t i = 1; i < client->config.server_count; i++) {
+        if (!hf_client_add_node(client, &client->config.servers[i])) return false;
+    }
+    return true;
+}
+
+static void end(hf_client *client) {
+    hf_cluster *cluster = client->cluster;
+    if (!cluster) return;
+    hf_session_drop(&cluster->query);
+    hf_session_drop(&cluster->probe);
+    hf_request_clear(&cluster->query);
+    hf_request_clear(&cluster->probe);
+    hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", 0);
+    hf_session_free(&cluster->parked);
+    hf_slots_free(&cluster->read);
+}
+
+/* The sessions tell the cluster of what fails while the nodes are freed. */
+static void free_cluster(hf_client *client) {
+    free(client->cluster);
+}
+
+static size_t group_of(const hf_client *client, hf_slice key) {
+    (void)client;
+    return hf_slot_of(key);
+}
+
+static bool is_sharded(const hf_client *client) {
+    return client->cluster->sharded;
+}
+
+const hf_topology hf_cluster_topology = {
+    .listed = true,
+    .moves_slots = true,
+    .open = open,
+    .close = end,
+    .free = free_cluster,
+    .watch = watch,
+    .node_of = node_of_key,
+    .group_of = group_of,
+    .submit = submit,
+    .invalidate = invalidate,
+    .is_sharded = is_sharded,
+    .deadline = deadline,
+    .tick = tick,
+};

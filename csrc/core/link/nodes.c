@@ -1,0 +1,96 @@
+#include "link/nodes.h"
+
+#include <stdlib.h>
+
+static void init_node(hf_node *node, hf_client *client, const hf_server *server) {
+    *node = (hf_node){.client = client, .server = *server, .ping_at = HF_NEVER};
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session_init(&node->links[link], &client->config.session, &client->random);
+        node->links[link].server = &node->server;
+        node->links[link].context = node;
+        node->links[link].on_change = client->decider->on_link;
+        node->links[link].on_answer = client->decider->on_answer;
+    }
+    client->on_node(node);
+    if (client->topology->watch) client->topology->watch(node);
+}
+
+void hf_nodes_begin(hf_client *client, const hf_server *server) {
+    client->only[0] = &client->first;
+    client->nodes = client->only;
+    client->node_count = 1;
+    init_node(&client->first, client, server);
+}
+
+/* The requests of the background free themselves when they fail. */
+static void free_node(hf_node *node) {
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 0);
+        hf_session_free(&node->links[link]);
+    }
+}
+
+void hf_nodes_free(hf_client *client) {
+    for (size_t i = 0; i < client->node_count; i++) free_node(client->nodes[i]);
+    for (size_t i = 1; i < client->node_count; i++) free(client->nodes[i]);
+    if (client->nodes != client->only) free(client->nodes);
+}
+
+hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
+    bool alone = client->nodes == client->only;
+    if (client->node_count == HF_NODES_MAX) return NULL;
+    hf_node **grown =
+        realloc(alone ? NULL : client->nodes, (client->node_count + 1) * sizeof *grown);
+    if (!grown) return NULL;
+    if (alone) grown[0] = &client->first;
+    client->nodes = grown;
+    hf_node *node = malloc(sizeof *node);
+    if (!node) return NULL;
+    init_node(node, client, server);
+    client->nodes[client->node_count++] = node;
+    return node;
+}
+
+/* ---- by key ---- */
+
+hf_node *hf_client_node(const hf_client *client, hf_slice key) {
+    return client->topology->node_of(client, key);
+}
+
+size_t hf_client_group(const hf_client *client, hf_slice key) {
+    return client->topology->group_of(client, key);
+}
+
+void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,
+                      hf_time now) {
+    client->topology->submit(client, key, link, request, now);
+}
+
+bool hf_client_is_sharded(const hf_client *client) {
+    return client->topology->is_sharded && client->topology->is_sharded(client);
+}
+
+bool hf_client_sync(const hf_client *client, hf_request *request) {
+    const hf_sync *sync = &client->config.sync;
+    return sync->replicas == 0 || hf_request_confirm(request, sync->replicas, sync->timeout);
+}
+
+/* ---- one server ---- */
+
+hf_node *hf_nodes_first(const hf_client *client, hf_slice key) {
+    (void)key;
+    return client->nodes[0];
+}
+
+size_t hf_nodes_one_group(const hf_client *client, hf_slice key) {
+    (void)client, (void)key;
+    return 0;
+}
+
+void hf_nodes_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,
+                     hf_time now) {
+    hf_session_submit(&client->topology->node_of(client, key)->links[link], request, now);
+}
+
+const hf_topology hf_single = {
+    .node_of = hf_nodes_first, .group_of = hf_nodes_one_group, .submit = hf_nodes_submit};

@@ -1,0 +1,387 @@
+/* A round asks every Sentinel. It ends with a majority that agrees, with the last answer, or
+ * GRACE after the first one. A round begins when a link to the master must be opened, and at each
+ * POLL_EVERY while something is held or waited for: an old master that was cut off or hung may go
+ * on as one for seconds after another has taken its place. This needs one small command a second
+ * for each Sentinel, and unlike a subscription to +switch-master it cannot miss anything.
+ *
+ * The state of each Sentinel in a round:
+ *
+ *   ASKED -> ANSWERED   it names an address
+ *   ASKED -> IGNORANT   it knows no master of this name
+ *   ASKED -> FAILED     it did not answer, or with nonsense
+ *   any -> ASKED        the next round begins */
+#include "link/sentinel.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mutants.h"
+#include "link/nodes.h"
+
+#define POLL_EVERY HF_SECOND
+#define GRACE (100 * HF_MS)        /* for the other answers, after the first one */
+#define MOST_FAILED_OPENS 3        /* of a link, before the server counts as gone */
+#define RENEW_WITHIN (250 * HF_MS) /* after a move: many clients hear of it at the same time */
+
+typedef enum hf_sentinel_state {
+    HF_SENTINEL_IDLE,
+    HF_SENTINEL_ASKED,
+    HF_SENTINEL_ANSWERED,
+    HF_SENTINEL_IGNORANT, /* it does not know a master of this name */
+    HF_SENTINEL_FAILED    /* the request says why */
+} hf_sentinel_state;
+
+typedef struct hf_sentinel {
+    hf_node *node;
+    hf_request request;
+    hf_sentinel_state state;
+    bool again; /* asked for the second time in this round */
+    hf_address answer;
+} hf_sentinel;
+
+struct hf_sentinels {
+    hf_client *client;
+    bool asking;       /* a round is under way */
+    bool known;        /* the master's node has an address */
+    hf_time decide_at; /* the round ends with what is there; HF_NEVER: nothing is */
+    hf_time poll_at;   /* the next round while the links are in order */
+    size_t count;
+    hf_sentinel each[];
+};
+
+static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
+static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now);
+
+/* ---- life ---- */
+
+static hf_node *master_of(const hf_sentinels *sentinels) {
+    return sentinels->client->nodes[0];
+}
+
+static hf_session *link_of(const hf_sentinels *sentinels, int link) {
+    assert(link < HF_LINKS);
+    return &master_of(sentinels)->links[link];
+}
+
+static void set_label(hf_sentinels *sentinels, const char *address) {
+    hf_server *master = &master_of(sentinels)->server;
+    snprintf(master->label, sizeof master->label, "master \"%.190s\"%s%.60s",
+             sentinels->client->config.master, address ? " at " : "", address ? address : "");
+}
+
+static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
+    hf_sentinel *sentinel = &sentinels->each[sentinels->count];
+    sentinel->node = hf_client_add_node(sentinels->client, server);
+    if (!sentinel->node) return false;
+    sentinel->node->keyless = true;
+    sentinel->request.done = on_answer;
+    sentinel->request.no_retry =
+        true; /* one whose old connection is gone is asked once more over a new one */
+    sentinel->request.context = sentinels;
+    sentinels->count++;
+    return true;
+}
+
+static bool open(hf_client *client) {
+    size_t count = client->config.server_count;
+    hf_sentinels *sentinels = calloc(1, sizeof *sentinels + count * sizeof *sentinels->each);
+    if (!sentinels) return false;
+    sentinels->client = client;
+    client->sentinels = sentinels;
+    set_label(sentinels, NULL);
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session *session = &client->nodes[0]->links[link];
+        session->follows_master = session->unresolved = true;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!add_sentinel(sentinels, &client->config.servers[i])) return false;
+    }
+    return true;
+}
+
+static void take_back(hf_sentinel *sentinel) {
+    hf_request_state state = sentinel->request.state;
+    if (state == HF_REQUEST_QUEUED || state == HF_REQUEST_SENT) hf_session_drop(&sentinel->request);
+}
+
+static void end(hf_client *client) {
+    hf_sentinels *sentinels = client->sentinels;
+    for (size_t i = 0; sentinels && i < sentinels->count; i++) {
+        take_back(&sentinels->each[i]);
+        hf_request_clear(&sentinels->each[i].request);
+    }
+    free(sentinels);
+}
+
+/* ---- the end of a round ---- */
+
+/* One link works, and none has failed to open again and again: a server that is gone without
+ * closing its connections leaves links open. */
+static bool is_served(const hf_sentinels *sentinels) {
+    bool served = false;
+    for (int link = 0; link < HF_LINKS; link++) {
+        const hf_session *session = link_of(sentinels, link);
+        if (session->state == HF_SESSION_READY && !session->closing) served = true;
+        else if (session->failed_opens >= MOST_FAILED_OPENS &&
+                 hf_session_resolve_at(session) != HF_NEVER)
+            return false;
+    }
+    return served;
+}
+
+static bool is_current(const hf_sentinels *sentinels, const hf_address *address) {
+    const hf_server *master = &master_of(sentinels)->server;
+    return sentinels->known && master->port == address->port &&
+           strcmp(master->host, address->host) == 0;
+}
+
+/* What is held is asked for at once at the new master: it may not have come that far. */
+static void renew_soon(hf_client *client, hf_time now) {
+    for (size_t i = 0; i < client->holds.count; i++) {
+        hf_hold *hold = client->holds.heap[i];
+        if (hold->state != HF_HOLD_HELD || !hold->renewed || hold->in_flight ||
+            hold->approval_pending)
+            continue;
+        hold->wake_at = hf_time_min(hold->wake_at, now + hf_jitter(&client->random, RENEW_WITHIN));
+    }
+    hf_holds_resort(&client->holds);
+}
+
+static void move(hf_sentinels *sentinels, const hf_address *address, hf_time now) {
+    hf_node *master = master_of(sentinels);
+    char label[sizeof master->server.label];
+    hf_server_move(&master->server, address);
+    memcpy(label, master->server.label, sizeof label);
+    set_label(sentinels, label);
+    for (int link = 0; link < HF_LINKS; link++) hf_session_move(link_of(sentinels, link), now);
+    if (sentinels->known) renew_soon(sentinels->client, now);
+    sentinels->known = true;
+}
+
+static void resolve_links(hf_sentinels *sentinels) {
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session *session = link_of(sentinels, link);
+        if (hf_session_resolve_at(session) != HF_NEVER) hf_session_resolve(session);
+    }
+}
+
+/* The first Sentinels by their addresses, as many as have room. */
+static void list_sentinels(const hf_sentinels *sentinels, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sentinels->count; i++) {
+        const char *label = sentinels->each[i].node->server.label;
+        if (used + strlen(label) + sizeof ", , ..." > size) {
+            snprintf(text + used, size - used, "%s...", i > 0 ? ", " : "");
+            return;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", label);
+    }
+}
+
+static const hf_sentinel *one_in(const hf_sentinels *sentinels, hf_sentinel_state state,
+                                 hf_code code) {
+    for (size_t i = 0; i < sentinels->count; i++) {
+        const hf_sentinel *sentinel = &sentinels->each[i];
+        if (sentinel->state != state) continue;
+        if (code == HF_OK || sentinel->request.failure.code == code) return sentinel;
+    }
+    return NULL;
+}
+
+static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
+    char list[56];
+    const hf_sentinel *one = one_in(sentinels, HF_SENTINEL_FAILED, HF_DENIED);
+    list_sentinels(sentinels, list, sizeof list);
+    if (one) {
+        snprintf(text, size, "sentinel %.60s: %.80s", one->node->server.label,
+                 one->request.failure.text);
+        return HF_DENIED;
+    }
+    if (one_in(sentinels, HF_SENTINEL_IGNORANT, HF_OK)) {
+        snprintf(text, size, "no sentinel of %s knows this master", list);
+        return HF_UNREACHABLE;
+    }
+    one = one_in(sentinels, HF_SENTINEL_FAILED, HF_OK);
+    snprintf(text, size, "no sentinel of %s answers (%.78s)", list,
+             one ? one->request.failure.text : "");
+    return HF_UNREACHABLE;
+}
+
+static void fail_pending(hf_sentinels *sentinels, hf_time now) {
+    char text[160];
+    hf_code code = explain(sentinels, text, sizeof text);
+    for (int link = 0; link < HF_LINKS; link++) {
+        hf_session *session = link_of(sentinels, link);
+        if (hf_session_resolve_at(session) <= now)
+            hf_session_fail_pending(session, code, text, now);
+    }
+}
+
+static size_t votes_for(const hf_sentinels *sentinels, const hf_address *address) {
+    size_t votes = 0;
+    for (size_t i = 0; i < sentinels->count; i++) {
+        const hf_sentinel *sentinel = &sentinels->each[i];
+        votes +=
+            sentinel->state == HF_SENTINEL_ANSWERED && hf_address_equal(&sentinel->answer, address);
+    }
+    return votes;
+}
+
+/* The address with the most votes; among equals one that is not where we were. NULL: there is none.
+ */
+static const hf_address *choose(const hf_sentinels *sentinels, size_t *most) {
+    const hf_address *best = NULL;
+    *most = 0;
+    for (size_t i = 0; i < sentinels->count; i++) {
+        const hf_sentinel *sentinel = &sentinels->each[i];
+        if (sentinel->state != HF_SENTINEL_ANSWERED) continue;
+        size_t votes = votes_for(sentinels, &sentinel->answer);
+        bool better = !best || votes > *most || (votes == *most && is_current(sentinels, best));
+        if (!better) continue;
+        best = &sentinel->answer;
+        *most = votes;
+    }
+    return best;
+}
+
+static bool is_complete(const hf_sentinels *sentinels) {
+    return !one_in(sentinels, HF_SENTINEL_ASKED, HF_OK);
+}
+
+static void end_round(hf_sentinels *sentinels, const hf_address *address, bool majority,
+                      hf_time now) {
+    sentinels->asking = false;
+    for (size_t i = 0; i < sentinels->count; i++) take_back(&sentinels->each[i]);
+    bool served = is_served(sentinels);
+    if (!address && !served) {
+        fail_pending(sentinels, now);
+        return;
+    }
+    bool moves = address && !is_current(sentinels, address) &&
+                 (majority || !served || HF_MUTANT(MINORITY_MOVES));
+    if (moves) move(sentinels, address, now);
+    resolve_links(sentinels);
+}
+
+static void decide(hf_sentinels *sentinels, hf_time now) {
+    size_t votes;
+    const hf_address *address = choose(sentinels, &votes);
+    bool majority = votes * 2 > sentinels->count;
+    if (majority || is_complete(sentinels) || now >= sentinels->decide_at)
+        end_round(sentinels, address, majority, now);
+    else if (address) sentinels->decide_at = hf_time_min(sentinels->decide_at, now + GRACE);
+}
+
+/* ---- asking ---- */
+
+/* False: not the address of a server. */
+static bool read_address(const hf_reply *reply, hf_address *address) {
+    hf_slice host = hf_reply_string_at(reply, 0);
+    long long port = hf_reply_integer_at(reply, 1, 0);
+    if (host.size == 0 || host.size >= sizeof address->host || memchr(host.data, '\0', host.size))
+        return false;
+    if (port < 1 || port > UINT16_MAX) return false;
+    *address = (hf_address){.port = (uint16_t)port};
+    memcpy(address->host, host.data, host.size);
+    return true;
+}
+
+static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_sentinels *sentinels = request->context;
+    hf_sentinel *sentinel =
+        (hf_sentinel *)(void *)((char *)request - offsetof(hf_sentinel, request));
+    bool stale_link = !reply && request->sends > 0 && request->failure.code == HF_UNREACHABLE;
+    if (stale_link && !sentinel->again && now < request->deadline) {
+        sentinel->again = true;
+        ask(sentinels, sentinel, now);
+        return;
+    }
+    if (!reply) {
+        sentinel->state = HF_SENTINEL_FAILED;
+    } else if (reply->type == HF_REPLY_NIL) {
+        sentinel->state = HF_SENTINEL_IGNORANT;
+    } else if (read_address(reply, &sentinel->answer)) {
+        sentinel->state = HF_SENTINEL_ANSWERED;
+    } else {
+        request->failure =
+            (hf_failure){.code = HF_SERVER, .text = "a reply that no sentinel gives"};
+        sentinel->state = HF_SENTINEL_FAILED;
+    }
+    if (sentinels->asking) decide(sentinels, now);
+}
+
+static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now) {
+    hf_slice args[] = {{"SENTINEL", 8},
+                       {"GET-MASTER-ADDR-BY-NAME", 23},
+                       hf_slice_of(sentinels->client->config.master)};
+    if (!hf_request_command(&sentinel->request, 3, args)) {
+        sentinel->request.failure = (hf_failure){.code = HF_NO_MEMORY, .text = "out of memory"};
+        sentinel->state = HF_SENTINEL_FAILED;
+        return;
+    }
+    sentinel->request.deadline = now + sentinels->client->config.session.connect_timeout;
+    hf_session_submit(&sentinel->node->links[HF_LINK_CALLS], &sentinel->request, now);
+}
+
+static void begin_round(hf_sentinels *sentinels, hf_time now) {
+    sentinels->decide_at = HF_NEVER;
+    sentinels->poll_at =
+        now + POLL_EVERY - POLL_EVERY / 10 + hf_jitter(&sentinels->client->random, POLL_EVERY / 5);
+    for (size_t i = 0; i < sentinels->count; i++) {
+        sentinels->each[i].state = HF_SENTINEL_ASKED;
+        sentinels->each[i].again = false;
+    }
+    for (size_t i = 0; i < sentinels->count; i++) ask(sentinels, &sentinels->each[i], now);
+    sentinels->asking = true;
+    decide(sentinels, now);
+}
+
+/* ---- time ---- */
+
+/* When a link to the master needs the Sentinels' word. */
+static hf_time needed_at(const hf_sentinels *sentinels) {
+    hf_time soonest = HF_NEVER;
+    for (int link = 0; link < HF_LINKS; link++)
+        soonest = hf_time_min(soonest, hf_session_resolve_at(link_of(sentinels, link)));
+    return soonest;
+}
+
+/* Something is held, waited for or asked for. */
+static bool is_used(const hf_sentinels *sentinels) {
+    const hf_client *client = sentinels->client;
+    const hf_hold *first = hf_holds_first(&client->holds);
+    const hf_node *master = master_of(sentinels);
+    bool holds = first && first->wake_at != HF_NEVER;
+    return holds || master->waiting > 0 || hf_session_has_work(&master->links[HF_LINK_CALLS]);
+}
+
+static hf_time deadline_of(const hf_sentinels *sentinels) {
+    if (sentinels->asking) return sentinels->decide_at;
+    hf_time needed = needed_at(sentinels);
+    return is_used(sentinels) && !HF_MUTANT(NEVER_MOVES) ? hf_time_min(needed, sentinels->poll_at)
+                                                         : needed;
+}
+
+static hf_time deadline(const hf_client *client, hf_link half) {
+    return half == HF_LINK_CALLS ? deadline_of(client->sentinels) : HF_NEVER;
+}
+
+static void tick(hf_client *client, hf_link half, hf_time now) {
+    hf_sentinels *sentinels = client->sentinels;
+    if (half != HF_LINK_CALLS || now < deadline_of(sentinels)) return;
+    if (sentinels->asking) decide(sentinels, now);
+    else begin_round(sentinels, now);
+}
+
+const hf_topology hf_sentinel_topology = {
+    .open = open,
+    .close = end,
+    .node_of = hf_nodes_first,
+    .group_of = hf_nodes_one_group,
+    .submit = hf_nodes_submit,
+    .deadline = deadline,
+    .tick = tick,
+};

@@ -1,0 +1,800 @@
+#include "link/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_FIRST (10 * HF_MS)
+#define RETRY_MOST HF_SECOND
+#define RETRY_MOST_FOLLOWING (250 * HF_MS) /* a failover may end any moment */
+#define PASSING_RETRY (20 * HF_MS)
+#define LEAST_MAJOR 5 /* before it a program must not write after it has read the time */
+
+void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
+    *session = (hf_session){.config = config, .server = &config->server, .random = random};
+    session->max_elements = HF_REPLY_MAX_ELEMENTS;
+    session->queue_end = &session->queue;
+}
+
+void hf_session_free(hf_session *session) {
+    hf_buffer_free(&session->output);
+    hf_buffer_free(&session->along);
+    hf_reader_close(&session->reader);
+    free(session->replies);
+    session->replies = NULL;
+}
+
+/* ---- the queue and the replies awaited ---- */
+
+static void enqueue(hf_session *session, hf_request *request) {
+    request->state = HF_REQUEST_QUEUED;
+    request->next = NULL;
+    *session->queue_end = request;
+    session->queue_end = &request->next;
+}
+
+static void unlink_queued(hf_session *session, hf_request *request) {
+    for (hf_request **at = &session->queue; *at; at = &(*at)->next) {
+        if (*at != request) continue;
+        *at = request->next;
+        if (session->queue_end == &request->next) session->queue_end = at;
+        return;
+    }
+}
+
+static hf_request **reply_at(const hf_session *session, uint64_t index) {
+    return &session->replies[index & (session->replies_capacity - 1)];
+}
+
+/* A request that its replicas are to confirm takes two, one behind the other. */
+static uint64_t replies_of(const hf_request *request) {
+    return request->replicas > 0 ? 2 : 1;
+}
+
+static bool reserve_replies(hf_session *session, uint64_t more) {
+    uint64_t used = session->next_reply - session->first_reply;
+    if (used + more <= session->replies_capacity) return true;
+    size_t capacity = session->replies_capacity ? session->replies_capacity * 2 : 16;
+    hf_request **replies = calloc(capacity, sizeof *replies);
+    if (!replies) return false;
+    for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
+        replies[index & (capacity - 1)] = *reply_at(session, index);
+    }
+    free(session->replies);
+    session->replies = replies;
+    session->replies_capacity = capacity;
+    return true;
+}
+
+static void finish(hf_request *request, const hf_reply *reply, hf_time now) {
+    const hf_session *session = request->session;
+    request->state = HF_REQUEST_DONE;
+    if (reply && session->on_answer) session->on_answer(session->context, request, now);
+    request->done(request, reply, now);
+}
+
+void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now) {
+    request->failure.code = code;
+    snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
+    finish(request, NULL, now);
+}
+
+/* ---- closing ---- */
+
+static void want_close(hf_session *session, hf_code code, const char *reason) {
+    if (session->closing) return;
+    session->closing = true;
+    session->reason_code = code;
+    snprintf(session->reason, sizeof session->reason, "%s", reason);
+}
+
+void hf_session_forget(hf_session *session) {
+    session->failed_opens = 0;
+    session->retry_at = 0;
+    session->reason[0] = '\0';
+}
+
+void hf_session_abort(hf_session *session) {
+    if (session->state == HF_SESSION_READY) want_close(session, HF_UNREACHABLE, "no reply in time");
+}
+
+static void forget_reply(hf_request *request) {
+    hf_reply_free(request->reply);
+    request->reply = NULL;
+}
+
+static void take_back_sent(hf_session *session) {
+    hf_request *head = NULL, **end = &head;
+    for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
+        hf_request *request = *reply_at(session, index);
+        if (!request || request->state == HF_REQUEST_QUEUED)
+            continue; /* empty; the second of two */
+        forget_reply(request);
+        request->state = HF_REQUEST_QUEUED;
+        *end = request;
+        end = &request->next;
+    }
+    session->first_reply = session->next_reply = 0;
+    if (!head) return;
+    *end = session->queue;
+    if (!session->queue) session->queue_end = end;
+    session->queue = head;
+}
+
+/* A peer that accepts connections and closes them without a word gets no more of them than one that
+ * refuses. */
+static void schedule_reopen(hf_session *session, hf_time now) {
+    if (session->failed_opens == 0) {
+        session->retry_at = now;
+        return;
+    }
+    uint32_t doublings = session->failed_opens < 11 ? session->failed_opens - 1 : 10;
+    hf_time most = session->follows_master ? RETRY_MOST_FOLLOWING : RETRY_MOST;
+    hf_time delay = hf_time_min(RETRY_FIRST << doublings, most);
+    session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
+}
+
+static bool is_impatient(const hf_session *session, const hf_request *request) {
+    bool outcome_unknown = request->sends > 0 && session->reason_code == HF_UNREACHABLE;
+    return !request->waits_for_connection && !outcome_unknown;
+}
+
+/* After a lost connection: those that must not be sent again fail; after one that could not be made
+ * also those that want an answer now. A `done` may change the queue. */
+static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
+    hf_request *request = session->queue;
+    while (request) {
+        bool used_up = request->no_retry && request->sends > 0;
+        if (!used_up && (all_wait || !is_impatient(session, request))) {
+            request = request->next;
+            continue;
+        }
+        unlink_queued(session, request);
+        hf_request_fail(request, session->reason_code, session->reason, now);
+        request = session->queue;
+    }
+}
+
+/* Nobody is there: what may go elsewhere does. */
+static void hand_over_queue(hf_session *session, hf_time now) {
+    if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
+    hf_request *request = session->queue;
+    session->queue = NULL;
+    session->queue_end = &session->queue;
+    for (hf_request *next; request; request = next) {
+        next = request->next;
+        bool used_up = request->no_retry && request->sends > 0;
+        if (used_up || !session->on_refusal(session->context, request, NULL, now))
+            enqueue(session, request);
+    }
+}
+
+/* Why the server closes: one that expects TLS does so before it has said a word, a proxy at a
+ * command it does not know. */
+static const char *hang_up_text(const hf_session *session) {
+    const hf_server *server = session->server;
+    bool refuses =
+        session->state == HF_SESSION_READY && session->failed_opens > 1 && session->received;
+    if (refuses && session->subscriber)
+        return "the connection is closed at SUBSCRIBE; does a proxy refuse it?";
+    if (refuses)
+        return "the connection is closed at the first command; does a proxy refuse EVALSHA?";
+    bool expects_tls = !session->received && !server->tls && server->port != 0;
+    return expects_tls
+               ? "the server closed the connection at log-in; if it expects TLS, use rediss://"
+               : "the server closed the connection";
+}
+
+/* A connection that stood until nobody needed it any more. */
+static bool has_served_its_time(const hf_session *session) {
+    bool stood = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
+    return stood && !session->closing && session->subscriber && !session->wanted;
+}
+
+void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
+    if (session->state == HF_SESSION_CLOSED) return;
+    bool good = has_served_its_time(session);
+    want_close(session, HF_UNREACHABLE, reason ? reason : hang_up_text(session));
+    bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
+    bool all_wait = session->state == HF_SESSION_READY || may_move;
+    if (session->state == HF_SESSION_READY && session->on_change)
+        session->on_change(session->context, session, false);
+    session->state = HF_SESSION_CLOSED;
+    session->closing = false;
+    session->unresolved = session->follows_master;
+    hf_buffer_clear(&session->output);
+    hf_buffer_clear(&session->along);
+    session->along_count = 0;
+    hf_reader_close(&session->reader);
+    take_back_sent(session);
+    schedule_reopen(session, now);
+    if (!all_wait) hand_over_queue(session, now);
+    fail_waiting(session, all_wait, now);
+    if (good) hf_session_forget(session);
+    if (session->on_closed) session->on_closed(session->context, now);
+}
+
+/* ---- following a master ---- */
+
+static bool is_needed(const hf_session *session) {
+    return session->wanted || session->queue;
+}
+
+hf_time hf_session_resolve_at(const hf_session *session) {
+    bool waits = session->state == HF_SESSION_CLOSED && session->unresolved && is_needed(session);
+    return waits ? session->retry_at : HF_NEVER;
+}
+
+void hf_session_resolve(hf_session *session) {
+    session->unresolved = false;
+}
+
+void hf_session_move(hf_session *session, hf_time now) {
+    session->failed_opens = 0;
+    session->retry_at = now;
+    if (session->state != HF_SESSION_CLOSED)
+        want_close(session, HF_UNREACHABLE, "the master has moved");
+}
+
+void hf_session_fail_pending(hf_session *session, hf_code code, const char *reason, hf_time now) {
+    session->reason_code = code;
+    snprintf(session->reason, sizeof session->reason, "%s", reason);
+    session->failed_opens++;
+    schedule_reopen(session, now);
+    fail_waiting(session, false, now);
+    if (session->on_closed) session->on_closed(session->context, now);
+}
+
+void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now) {
+    take_back_sent(session);
+    for (hf_request *request; (request = session->queue);) {
+        unlink_queued(session, request);
+        hf_request_fail(request, code, reason, now);
+    }
+}
+
+/* ---- sending ---- */
+
+/* A program the server does not know goes out as EVAL with its text: the same arguments behind
+ * another head. */
+static bool append_eval(hf_session *session, const hf_request *request) {
+    static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
+    const char *head_end = memchr(request->bytes, '\n', request->size);
+    size_t count = (size_t)(head_end - request->bytes) + 1, skip = count + sizeof EVALSHA - 1 + 42;
+    char head[64];
+    int size = snprintf(head, sizeof head, "$4\r\nEVAL\r\n$%zu\r\n", request->program->length);
+    size_t before = session->output.end - session->output.start;
+    if (hf_buffer_append(&session->output, request->bytes, count) &&
+        hf_buffer_append(&session->output, head, (size_t)size) &&
+        hf_buffer_append(&session->output, request->program->source, request->program->length) &&
+        hf_buffer_append(&session->output, "\r\n", 2) &&
+        hf_buffer_append(&session->output, request->bytes + skip, request->size - skip)) {
+        return true;
+    }
+    session->output.end = session->output.start + before;
+    return false;
+}
+
+/* Nobody waits for the reply to ASKING. */
+static bool append_asking(hf_session *session) {
+    static const char ASKING[] = "*1\r\n$6\r\nASKING\r\n";
+    if (!hf_buffer_append(&session->output, ASKING, sizeof ASKING - 1)) return false;
+    *reply_at(session, session->next_reply++) = NULL;
+    return true;
+}
+
+bool hf_session_send_along(hf_session *session, const hf_request *request) {
+    if (session->state != HF_SESSION_READY || session->closing) return false;
+    if (!hf_buffer_append(&session->along, request->bytes, request->size)) return false;
+    session->along_count++;
+    return true;
+}
+
+void hf_session_flush_along(hf_session *session) {
+    size_t count = session->along_count;
+    hf_slice bytes = hf_buffer_content(&session->along);
+    if (count == 0 || !reserve_replies(session, count)) return;
+    if (!hf_buffer_append(&session->output, bytes.data, bytes.size)) return;
+    for (; count > 0; count--) *reply_at(session, session->next_reply++) = NULL;
+    hf_buffer_clear(&session->along);
+    session->along_count = 0;
+}
+
+static bool append(hf_session *session, const hf_request *request) {
+    if (request->as_eval) return append_eval(session, request);
+    return hf_buffer_append(&session->output, request->bytes, request->size);
+}
+
+static void send(hf_session *session, hf_request *request, hf_time now) {
+    if (session->first_reply == session->next_reply) session->awaiting_since = now;
+    hf_session_flush_along(session);
+    bool asked = !request->asking || (reserve_replies(session, 1) && append_asking(session));
+    if (!asked || !reserve_replies(session, replies_of(request)) || !append(session, request)) {
+        hf_request_fail(request, HF_NO_MEMORY, "out of memory", now);
+        return;
+    }
+    request->reply_index = session->next_reply;
+    request->opens = session->opens;
+    for (uint64_t i = replies_of(request); i > 0; i--)
+        *reply_at(session, session->next_reply++) = request;
+    request->confirmed = 0;
+    request->state = HF_REQUEST_SENT;
+    request->sent_at = now;
+    request->retry_at = 0;
+    request->sends++;
+}
+
+/* Sends what may go; what waits after a passing error stays queued. A failing `done` may change the
+ * queue. */
+static void flush(hf_session *session, hf_time now) {
+    hf_request *request = session->queue;
+    while (request) {
+        if (request->retry_at > now) {
+            request = request->next;
+            continue;
+        }
+        unlink_queued(session, request);
+        send(session, request, now);
+        request = session->queue;
+    }
+}
+
+void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
+    request->sends = 0;
+    request->failure.code = HF_OK;
+    hf_session_adopt(session, request, now);
+}
+
+void hf_session_adopt(hf_session *session, hf_request *request, hf_time now) {
+    request->session = session;
+    request->retry_at = 0;
+    if (session->state == HF_SESSION_READY && !session->closing) {
+        send(session, request, now);
+        return;
+    }
+    if (session->state == HF_SESSION_CLOSED && !request->waits_for_connection)
+        session->retry_at = now;
+    enqueue(session, request);
+}
+
+void hf_session_retry_now(hf_session *session, hf_time now) {
+    if (session->state == HF_SESSION_CLOSED && session->queue) session->retry_at = now;
+}
+
+void hf_session_drop(hf_request *request) {
+    hf_session *session = request->session;
+    if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);
+    if (request->state == HF_REQUEST_SENT) {
+        if (!request->reply) *reply_at(session, request->reply_index) = NULL;
+        if (request->replicas > 0) *reply_at(session, request->reply_index + 1) = NULL;
+        forget_reply(request);
+    }
+    request->state = HF_REQUEST_IDLE;
+}
+
+/* The last of the replies to what was sent is still to come over this connection. */
+static bool is_to_come(const hf_session *session, const hf_request *request) {
+    if (!session || session->state != HF_SESSION_READY || request->opens != session->opens)
+        return false;
+    return request->sends > 0 &&
+           request->reply_index + (request->reply ? 1 : 0) >= session->first_reply;
+}
+
+bool hf_session_inherit(hf_request *heir, hf_request *request) {
+    hf_session *session = request->session;
+    if (request->state == HF_REQUEST_QUEUED || !is_to_come(session, request)) {
+        hf_session_drop(request);
+        return false;
+    }
+    *heir = *request;
+    heir->routing.of_op = false; /* its context is the heir's */
+    heir->state = HF_REQUEST_SENT;
+    if (!heir->reply) *reply_at(session, heir->reply_index) = heir;
+    if (heir->replicas > 0) *reply_at(session, heir->reply_index + 1) = heir;
+    request->bytes = NULL;
+    request->reply = NULL;
+    request->state = HF_REQUEST_IDLE;
+    return true;
+}
+
+bool hf_session_send(hf_session *session, size_t count, const hf_slice *args) {
+    hf_request request = {0};
+    bool sent = hf_request_command(&request, count, args) &&
+                hf_buffer_append(&session->output, request.bytes, request.size);
+    hf_request_clear(&request);
+    return sent;
+}
+
+/* ---- opening ---- */
+
+hf_want hf_session_wants(const hf_session *session, hf_time now) {
+    if (session->state != HF_SESSION_CLOSED) {
+        bool idle = session->subscriber && !session->wanted;
+        return session->closing || idle ? HF_WANT_CLOSE : HF_WANT_NOTHING;
+    }
+    bool may_open = is_needed(session) && !session->unresolved;
+    return may_open && now >= session->retry_at ? HF_WANT_OPEN : HF_WANT_NOTHING;
+}
+
+void hf_session_opening(hf_session *session, hf_time now) {
+    session->state = HF_SESSION_OPENING;
+    session->opened_at = now;
+    session->handshaking = false;
+    session->failed_opens++;
+}
+
+void hf_session_handshaking(hf_session *session) {
+    session->handshaking = true;
+}
+
+static void become_ready(hf_session *session, hf_time now) {
+    session->state = HF_SESSION_READY;
+    if (session->failed_opens <= 1)
+        session->reason[0] = '\0'; /* else it stands until the server has served */
+    flush(session, now);
+    if (session->on_change) session->on_change(session->context, session, true);
+    if (session->on_ready) session->on_ready(session->context, now);
+}
+
+static bool send_login(hf_session *session) {
+    const hf_session_config *config = session->config;
+    const hf_server *server = session->server;
+    size_t sent = 0;
+    session->login_auth = session->login_select = session->login_role = SIZE_MAX;
+    session->login_info = session->login_known = SIZE_MAX;
+    if (server->password[0]) {
+        hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
+        session->login_auth = sent++;
+        if (server->user[0] == '\0') auth[1] = auth[2];
+        if (!hf_session_send(session, server->user[0] ? 3 : 2, auth)) return false;
+    }
+    if (server->db > 0) {
+        char text[24];
+        hf_slice select[] = {{"SELECT", 6}, hf_decimal(text, server->db)};
+        session->login_select = sent++;
+        if (!hf_session_send(session, 2, select)) return false;
+    }
+    if (config->name[0]) {
+        hf_slice setname[] = {{"CLIENT", 6}, {"SETNAME", 7}, hf_slice_of(config->name)};
+        sent++;
+        if (!hf_session_send(session, 3, setname)) return false;
+    }
+    if (session->follows_master) {
+        hf_slice role[] = {{"ROLE", 4}};
+        session->login_role = sent++;
+        if (!hf_session_send(session, 1, role)) return false;
+    }
+    if (config->asks_server) {
+        hf_slice info[] = {{"INFO", 4}, {"server", 6}};
+        session->login_info = sent++;
+        if (!hf_session_send(session, 2, info)) return false;
+    }
+    if (config->asks_known) {
+        hf_slice get[] = {{"GET", 3}, hf_slice_of(HF_KNOWN_KEY)};
+        session->login_known = sent++;
+        if (!hf_session_send(session, 2, get)) return false;
+    }
+    session->login_sent = session->login_left = sent;
+    return true;
+}
+
+void hf_session_opened(hf_session *session, hf_time now) {
+    session->state = HF_SESSION_LOGIN;
+    session->opened_at = session->received_at = now;
+    session->received = false;
+    session->opens++;
+    bool readable = hf_reader_open(&session->reader);
+    if (readable) hf_reader_allow(&session->reader, session->max_elements);
+    if (!readable || !send_login(session)) {
+        want_close(session, HF_NO_MEMORY, "out of memory");
+    } else if (session->login_left == 0) {
+        become_ready(session, now);
+    }
+}
+
+/* A refused AUTH or SELECT ends the connection; a refused CLIENT SETNAME is only a missing name,
+ * unless it says that nobody is served like this. */
+static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
+    if (index == session->login_auth || index == session->login_select) return true;
+    return strncmp(error, "NOAUTH", 6) == 0 || hf_code_of_error(error) == HF_UNREACHABLE;
+}
+
+/* A user who may not ask gets READONLY later. */
+static bool is_no_master(const hf_reply *role) {
+    return role->type != HF_REPLY_ERROR &&
+           !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
+}
+
+/* ---- the server's process ---- */
+
+/* The value of a field of INFO; empty when it is not there. */
+static hf_slice info_field(const hf_reply *reply, const char *field) {
+    if (reply->type != HF_REPLY_STRING) return (hf_slice){"", 0};
+    const char *text = strstr(reply->string, field);
+    if (!text) return (hf_slice){"", 0};
+    text += strlen(field);
+    return (hf_slice){text, strcspn(text, "\r\n")};
+}
+
+/* A run that is not the one known before, or that the server does not name, is known from now on.
+ */
+static void note_run(hf_session *session, hf_slice run_id, hf_time now) {
+    bool same = run_id.size > 0 && hf_slice_equal(run_id, hf_slice_of(session->run_id));
+    if (!same) session->known_since = now;
+    size_t size = run_id.size <= HF_RUN_ID_SIZE ? run_id.size : 0;
+    memcpy(session->run_id, run_id.data, size);
+    session->run_id[size] = '\0';
+    session->vouched = false;
+}
+
+/* Servers that tell no version, or one that is no number, are given a try. */
+static void note_version(hf_session *session, hf_slice version) {
+    unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0;
+    if (major == 0 || major >= LEAST_MAJOR) return;
+    char text[96];
+    snprintf(text, sizeof text, "the server is Redis %.*s; holdfast needs Redis %d.0 or later",
+             (int)hf_time_min(version.size, 24), version.data, LEAST_MAJOR);
+    want_close(session, HF_SERVER, text);
+}
+
+static void note_server(hf_session *session, const hf_reply *info, hf_time now) {
+    note_run(session, info_field(info, "\nrun_id:"), now);
+    note_version(session, info_field(info, "\nredis_version:"));
+}
+
+static void note_known(hf_session *session, const hf_reply *mark) {
+    hf_slice run_id = hf_slice_of(session->run_id);
+    bool is_text = mark->type == HF_REPLY_STRING;
+    session->vouched = is_text && run_id.size > 0 && strcmp(mark->string, session->run_id) == 0;
+}
+
+bool hf_session_is_known(const hf_session *session, hf_time guard, hf_time now) {
+    return session->vouched || now >= hf_time_add(session->known_since, guard);
+}
+
+void hf_session_vouch(hf_session *session, hf_time now) {
+    bool ready = session->state == HF_SESSION_READY && !session->closing;
+    if (!ready || session->vouched || session->run_id[0] == '\0') return;
+    hf_slice set[] = {{"SET", 3}, hf_slice_of(HF_KNOWN_KEY), hf_slice_of(session->run_id)};
+    if (!reserve_replies(session, 1) || !hf_session_send(session, 3, set)) return;
+    if (session->first_reply == session->next_reply) session->awaiting_since = now;
+    *reply_at(session, session->next_reply++) =
+        NULL; /* refused: others have to get to know the server themselves */
+    session->vouched = true;
+}
+
+/* ---- the log-in's replies ---- */
+
+static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time now) {
+    size_t index = session->login_sent - session->login_left--;
+    if (index == session->login_info) note_server(session, reply, now);
+    if (index == session->login_known) note_known(session, reply);
+    if (session->closing) return;
+    if (reply->type == HF_REPLY_ERROR && is_fatal_at_login(session, index, reply->string)) {
+        hf_code code = hf_code_of_error(reply->string);
+        bool refused = index == session->login_auth && code == HF_SERVER;
+        want_close(session, refused ? HF_DENIED : code, reply->string);
+    } else if (index == session->login_role && is_no_master(reply)) {
+        want_close(session, HF_UNREACHABLE, "it says that it is not a master");
+    } else if (session->login_left == 0) {
+        become_ready(session, now);
+    }
+}
+
+/* ---- replies ---- */
+
+/* The error is kept: it says more than "no reply in time" if the time is over before the next
+ * reply. */
+static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
+    hf_time delay = PASSING_RETRY / 2 + hf_jitter(session->random, PASSING_RETRY);
+    if (now + delay >= request->deadline) return false;
+    request->failure.code = hf_code_of_error(error);
+    snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
+    request->retry_at = now + delay;
+    enqueue(session, request);
+    return true;
+}
+
+/* The server is no master any more: the command goes, first of all, to the one that is. */
+static void send_back(hf_session *session, hf_request *request, const char *error) {
+    request->state = HF_REQUEST_QUEUED;
+    request->next = session->queue;
+    if (!session->queue) session->queue_end = &request->next;
+    session->queue = request;
+    want_close(session, HF_UNREACHABLE, error);
+}
+
+static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply,
+                           hf_time now) {
+    request->sends--; /* nothing was carried out */
+    if (session->follows_master && hf_error_is_readonly(reply->string)) {
+        send_back(session, request, reply->string);
+        return;
+    }
+    bool unknown =
+        request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
+    bool passing = hf_error_is_passing(reply->string);
+    if (unknown) {
+        request->as_eval = true;
+        send(session, request, now);
+        return;
+    }
+    if (session->on_refusal && session->on_refusal(session->context, request, reply->string, now))
+        return;
+    if (passing && retry_later(session, request, reply->string, now)) return;
+    hf_request_fail(request, hf_code_of_error(reply->string), reply->string, now);
+}
+
+/* To the WAIT: the command itself has been carried out. A refusal is kept in the failure's text. */
+static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_reply *first = request->reply;
+    bool counts = reply->type == HF_REPLY_INTEGER && reply->integer > 0;
+    request->reply = NULL;
+    request->confirmed = counts ? (uint32_t)hf_time_min((hf_time)reply->integer, UINT32_MAX) : 0;
+    snprintf(request->failure.text, sizeof request->failure.text, "%s",
+             reply->type == HF_REPLY_ERROR ? reply->string : "");
+    request->as_eval = false;
+    finish(request, first, now);
+    hf_reply_free(first);
+}
+
+/* Takes *reply where it is kept. */
+static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
+    bool error = (*reply)->type == HF_REPLY_ERROR;
+    if (session->first_reply == session->next_reply) {
+        want_close(session, HF_UNREACHABLE, error ? (*reply)->string : "a reply to no command");
+        return;
+    }
+    hf_request *request = *reply_at(session, session->first_reply++);
+    session->replies_seen++;
+    if (!request) return;
+    if (request->reply) {
+        on_wait_reply(request, *reply, now);
+    } else if (error) {
+        if (request->replicas > 0)
+            *reply_at(session, session->first_reply) = NULL; /* the WAIT had nothing to wait for */
+        on_error_reply(session, request, *reply, now);
+    } else if (request->replicas > 0) {
+        request->reply = *reply;
+        *reply = NULL;
+    } else {
+        request->as_eval = false;
+        finish(request, *reply, now);
+    }
+}
+
+static void dispatch(hf_session *session, hf_reply **taken, hf_time now) {
+    const hf_reply *reply = *taken;
+    if (session->state == HF_SESSION_LOGIN) {
+        on_login_reply(session, reply, now);
+    } else if (session->subscriber) {
+        session->on_event(session->context, reply, now);
+    } else {
+        on_reply(session, taken, now);
+    }
+}
+
+/* What a TLS server says to a client that does not speak it: a record of type 21, version 3.x. */
+static bool is_tls_alert(const char *bytes, size_t size) {
+    return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
+}
+
+bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_time now) {
+    bool open = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
+    if (!open || session->closing) return false;
+    if (!session->received && is_tls_alert(bytes, size)) {
+        want_close(session, HF_UNREACHABLE, "the server speaks TLS; use rediss://");
+        return true;
+    }
+    bool answered = false;
+    session->received = true;
+    session->received_at = now;
+    if (!hf_reader_feed(&session->reader, bytes, size))
+        want_close(session, HF_NO_MEMORY, "out of memory");
+    while (!session->closing) {
+        hf_reply *reply;
+        if (!hf_reader_next(&session->reader, &reply))
+            want_close(session, HF_UNREACHABLE, "the reply is not Redis protocol");
+        if (!reply) break;
+        answered = true;
+        bool served =
+            session->state == HF_SESSION_READY; /* a log-in that is answered is no service yet */
+        dispatch(session, &reply, now);
+        hf_reply_free(reply);
+        if (served && !session->closing) {
+            session->failed_opens = 0;
+            session->reason[0] = '\0';
+        }
+    }
+    return answered || session->closing;
+}
+
+/* ---- output and time ---- */
+
+hf_slice hf_session_output(const hf_session *session) {
+    return hf_buffer_content(&session->output);
+}
+
+void hf_session_written(hf_session *session, size_t size) {
+    hf_buffer_consume(&session->output, size);
+}
+
+bool hf_session_has_work(const hf_session *session) {
+    for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
+        if (*reply_at(session, index)) return true;
+    }
+    return session->queue != NULL;
+}
+
+/* When a silent server is abandoned, HF_NEVER while nothing is awaited. */
+static hf_time silence_deadline(const hf_session *session) {
+    const hf_session_config *config = session->config;
+    switch (session->state) {
+    case HF_SESSION_OPENING: return hf_time_add(session->opened_at, config->connect_timeout);
+    case HF_SESSION_LOGIN: return hf_time_add(session->opened_at, config->command_timeout);
+    case HF_SESSION_READY:
+        if (session->first_reply == session->next_reply) return HF_NEVER;
+        return hf_time_add(hf_time_max(session->awaiting_since, session->received_at),
+                           config->command_timeout);
+    default: return HF_NEVER;
+    }
+}
+
+static hf_time request_deadline(const hf_session *session) {
+    hf_time soonest = HF_NEVER;
+    for (const hf_request *request = session->queue; request; request = request->next) {
+        soonest = hf_time_min(soonest, request->deadline);
+        bool retries = request->retry_at > 0 && session->state == HF_SESSION_READY;
+        if (retries) soonest = hf_time_min(soonest, request->retry_at);
+    }
+    for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
+        const hf_request *request = *reply_at(session, index);
+        if (request) soonest = hf_time_min(soonest, request->deadline);
+    }
+    return soonest;
+}
+
+hf_time hf_session_deadline(const hf_session *session) {
+    hf_time soonest = hf_time_min(silence_deadline(session), request_deadline(session));
+    bool reopens =
+        session->state == HF_SESSION_CLOSED && is_needed(session) && !session->unresolved;
+    return reopens ? hf_time_min(soonest, session->retry_at) : soonest;
+}
+
+static hf_request *first_expired(const hf_session *session, hf_time now) {
+    for (hf_request *request = session->queue; request; request = request->next) {
+        if (request->deadline <= now) return request;
+    }
+    for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
+        hf_request *request = *reply_at(session, index);
+        if (request && request->deadline <= now) return request;
+    }
+    return NULL;
+}
+
+static void expire(hf_session *session, hf_request *request, hf_time now) {
+    bool known =
+        session->reason[0] && (request->state == HF_REQUEST_QUEUED || session->failed_opens > 1);
+    hf_session_drop(request);
+    if (!known && request->failure.code != HF_OK) {
+        finish(request, NULL, now);
+        return;
+    }
+    const char *reason = known ? session->reason : "no reply in time";
+    hf_request_fail(request, known ? session->reason_code : HF_UNREACHABLE, reason, now);
+}
+
+static const char *silence_text(const hf_session *session) {
+    if (session->state != HF_SESSION_OPENING) return "no reply in time";
+    return session->handshaking ? "no TLS handshake in time; does the server speak TLS?"
+                                : "no connection in time";
+}
+
+void hf_session_tick(hf_session *session, hf_time now) {
+    if (silence_deadline(session) <= now)
+        want_close(session, HF_UNREACHABLE, silence_text(session));
+    if (request_deadline(session) > now) return;
+    for (hf_request *request; (request = first_expired(session, now));)
+        expire(session, request, now);
+    if (session->state == HF_SESSION_READY && !session->closing) flush(session, now);
+}

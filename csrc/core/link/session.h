@@ -1,0 +1,146 @@
+/* One connection to one server: log in, send, match replies, connect again.
+ *
+ * A session that follows a master must be resolved before each opening (hf_session_resolve). It
+ * asks the server for its role at the log-in, and keeps a command that a replica refuses.
+ *
+ * The driver owns the socket: it opens one when the session wants it, writes hf_session_output,
+ * passes what it reads to hf_session_feed, and calls hf_session_closed when the socket is closed.
+ * Replies come in the order of the commands: replies[first_reply ..] are the requests that await a
+ * reply, in order; a dropped request leaves an empty entry there.
+ *
+ * A subscriber session uses pub/sub: after the log-in every reply is an event for `on_event`. */
+#ifndef HF_SESSION_H
+#define HF_SESSION_H
+
+#include "base/buffer.h"
+#include "base/request.h"
+#include "holdfast.h"
+
+#define HF_RUN_ID_SIZE 40
+
+/* The key in which clients keep the run id of a server that they have known for restart_guard. A
+ * server that restarts has another run id, so an old mark does not count. */
+#define HF_KNOWN_KEY "holdfast_known"
+
+typedef enum hf_session_state {
+    HF_SESSION_CLOSED,  /* no socket */
+    HF_SESSION_OPENING, /* the driver connects */
+    HF_SESSION_LOGIN,   /* AUTH, SELECT, CLIENT SETNAME and others await their replies */
+    HF_SESSION_READY
+} hf_session_state;
+
+struct hf_session {
+    const hf_session_config *config;
+    const hf_server *server; /* the configuration's, unless it was changed */
+    size_t max_elements;     /* limit of a reply */
+    hf_session_state state;
+    bool subscriber;
+    bool wanted;         /* stay connected even without requests */
+    bool closing;        /* the driver must close the socket, for `reason` */
+    bool handshaking;    /* OPENING: the socket is connected, the TLS handshake is not done */
+    bool received;       /* the server has sent something over this connection */
+    bool follows_master; /* the server is a master that may move */
+    bool unresolved;     /* the server's address must be resolved before the next opening */
+    hf_buffer output;
+    hf_buffer along; /* commands that go out before the next request, whose replies are ignored */
+    size_t along_count;
+    hf_reader reader;
+    hf_request *queue, **queue_end; /* to be sent, in order */
+    hf_request **replies;
+    size_t replies_capacity; /* a power of two */
+    uint64_t first_reply, next_reply;
+    size_t login_sent, login_left; /* log-in: commands sent; replies still to come */
+    size_t login_auth, login_select, login_role, login_info,
+        login_known; /* indexes of these replies; SIZE_MAX: not sent */
+    hf_time opened_at, retry_at, received_at;
+    char run_id[HF_RUN_ID_SIZE + 1]; /* of the server process; "": unknown */
+    hf_time known_since;             /* since when this client knows the process */
+    bool vouched;                    /* HF_KNOWN_KEY on the server names this run */
+    hf_time awaiting_since;          /* when the first awaited command was sent */
+    uint32_t failed_opens;           /* attempts to connect since the server last answered */
+    uint64_t *random;
+    hf_code reason_code;
+    char reason[160];
+    void (*on_ready)(void *context, hf_time now);
+    void (*on_change)(void *context, const hf_session *session, bool open); /* NULL: none */
+    void (*on_answer)(void *context, const hf_request *request,
+                      hf_time now); /* after each reply; NULL: none */
+    void (*on_event)(void *context, const hf_reply *event, hf_time now);
+    void (*on_closed)(void *context, hf_time now);
+    /* Called for an error reply, or with NULL for each request when no connection could be made.
+     * Returns true to take the request over from the session; it must not fail the request. NULL:
+     * none. */
+    bool (*on_refusal)(void *context, hf_request *request, const char *error, hf_time now);
+    void *context;
+    uint64_t opens;        /* connections made, for statistics */
+    uint64_t replies_seen; /* for statistics */
+};
+
+void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random);
+void hf_session_free(hf_session *session);
+
+/* Takes the request. Calls `done` from a later feed, closed or tick, or from here when out of
+ * memory. */
+void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
+
+/* The same for a request that another session had before, where it may have been run. */
+void hf_session_adopt(hf_session *session, hf_request *request, hf_time now);
+
+/* Fails a request that is in no session. */
+void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now);
+
+/* If requests wait for a connection, tries to connect now, however often that failed. */
+void hf_session_retry_now(hf_session *session, hf_time now);
+
+/* Takes the request from its session, if it has one, without calling `done`; a reply that still
+ * comes is ignored. */
+void hf_session_drop(hf_request *request);
+
+/* Drops the request. If its reply is still to come, `heir` gets the reply and the bytes; the caller
+ * sets the heir's `done`. Returns false if no reply is to come. */
+bool hf_session_inherit(hf_request *heir, hf_request *request);
+
+/* Appends a subscriber's command; only while READY. Returns false when out of memory. */
+bool hf_session_send(hf_session *session, size_t count, const hf_slice *args);
+
+/* Sends the command along with the next request, and ignores its reply. Returns false if the
+ * session is not READY, or when out of memory. It is dropped with the connection. */
+bool hf_session_send_along(hf_session *session, const hf_request *request);
+
+/* Puts the commands that go along into the output, although there is no next request. Without
+ * memory they stay. */
+void hf_session_flush_along(hf_session *session);
+
+/* From now on the server of this closed session without requests is another one. */
+void hf_session_forget(hf_session *session);
+
+/* Abandons an open connection over which no reply came in time. */
+void hf_session_abort(hf_session *session);
+
+/* For a session that follows a master. resolve: the address is known; the session must be closed.
+ * move: the address has changed; closes the connection. fail_pending: the address is not known;
+ * fails the requests that may not wait for a connection. */
+void hf_session_resolve(hf_session *session);
+void hf_session_move(hf_session *session, hf_time now);
+void hf_session_fail_pending(hf_session *session, hf_code code, const char *reason, hf_time now);
+
+/* Returns when the session needs to be resolved; HF_NEVER: not before something changes. */
+hf_time hf_session_resolve_at(const hf_session *session);
+
+/* Fails every request; after that the session may be freed. */
+void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now);
+
+/* Returns whether the server process has run for at least `guard`: this client has known its run id
+ * for this time by its own clock, or another client has, and left its mark on the server. The
+ * server's clock does not count. */
+bool hf_session_is_known(const hf_session *session, hf_time guard, hf_time now);
+
+/* Leaves the mark for other clients; call it only while the server is known. */
+void hf_session_vouch(hf_session *session, hf_time now);
+
+/* Returns the next time at which hf_session_tick has something to do, or hf_session_wants may
+ * change. */
+hf_time hf_session_deadline(const hf_session *session);
+void hf_session_tick(hf_session *session, hf_time now);
+
+#endif

@@ -1,0 +1,31 @@
+#include "link/shards.h"
+
+#include "link/nodes.h"
+
+static bool open(hf_client *client) {
+    const hf_client_config *config = &client->config;
+    if (!hf_ring_make(&client->ring, config->shards, config->server_count)) return false;
+    for (size_t i = 1; i < config->server_count; i++) {
+        if (!hf_client_add_node(client, &config->servers[i])) return false;
+    }
+    return true;
+}
+
+static void end(hf_client *client) {
+    hf_ring_free(&client->ring);
+}
+
+static size_t group_of(const hf_client *client, hf_slice key) {
+    return hf_ring_find(&client->ring, key);
+}
+
+static hf_node *node_of(const hf_client *client, hf_slice key) {
+    return client->nodes[group_of(client, key)];
+}
+
+const hf_topology hf_shards = {.listed = true,
+                               .open = open,
+                               .free = end,
+                               .node_of = node_of,
+                               .group_of = group_of,
+                               .submit = hf_nodes_submit};

@@ -1,0 +1,153 @@
+#include "link/slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint16_t crc16(hf_slice bytes) {
+    unsigned crc = 0; /* x^16 + x^12 + x^5 + 1, four bits at a time */
+    for (size_t i = 0; i < bytes.size; i++) {
+        unsigned char byte = (unsigned char)bytes.data[i];
+        crc = (crc << 4 ^ (crc >> 12 ^ byte >> 4) * 0x1021u) & 0xffff;
+        crc = (crc << 4 ^ (crc >> 12 ^ (byte & 15u)) * 0x1021u) & 0xffff;
+    }
+    return (uint16_t)crc;
+}
+
+static hf_slice tag_of(hf_slice key) {
+    const char *open = memchr(key.data, '{', key.size);
+    if (!open) return key;
+    hf_slice rest = {open + 1, key.size - (size_t)(open + 1 - key.data)};
+    const char *close = memchr(rest.data, '}', rest.size);
+    if (!close || close == rest.data) return key;
+    return (hf_slice){rest.data, (size_t)(close - rest.data)};
+}
+
+uint16_t hf_slot_of(hf_slice key) {
+    return crc16(tag_of(key)) % HF_SLOTS;
+}
+
+bool hf_slot_is_one(const hf_names *names) {
+    uint16_t slot = hf_slot_of(names->key);
+    return hf_slot_of(names->counter) == slot && hf_slot_of(names->queue) == slot &&
+           hf_slot_of(names->releases) == slot;
+}
+
+void hf_slots_init(hf_slots *slots) {
+    slots->nodes = NULL;
+    slots->count = 0;
+    for (size_t i = 0; i < HF_SLOTS; i++) slots->owner[i] = HF_SLOT_NOBODY;
+}
+
+void hf_slots_free(hf_slots *slots) {
+    free(slots->nodes);
+    hf_slots_init(slots);
+}
+
+/* What a node says where a node is. False: it does not say, or nonsense. */
+static bool read_address(hf_address *address, hf_slice host, long long port,
+                         const hf_address *asked) {
+    if (port < 1 || port > UINT16_MAX || host.size >= sizeof address->host) return false;
+    if (hf_slice_equal(host, hf_slice_of("?"))) return false;
+    if (host.size == 0) host = hf_slice_of(asked->host);
+    for (size_t i = 0; i < host.size; i++) {
+        if ((unsigned char)host.data[i] <= ' ' || host.data[i] == 0x7f) return false;
+    }
+    memcpy(address->host, host.data, host.size);
+    address->host[host.size] = '\0';
+    address->port = (uint16_t)port;
+    return true;
+}
+
+static bool is_array(const hf_reply *reply, size_t at_least) {
+    return reply && reply->type == HF_REPLY_ARRAY && reply->size >= at_least;
+}
+
+/* The node's place among the first `count`, where it is added if it is new. HF_SLOT_NOBODY: there
+ * are too many. */
+static uint16_t place_of(hf_slots *slots, const hf_address *node) {
+    for (size_t i = 0; i < slots->count; i++) {
+        if (hf_address_equal(&slots->nodes[i], node)) return (uint16_t)i;
+    }
+    if (slots->count == HF_SLOTS_MAX_NODES) return HF_SLOT_NOBODY;
+    slots->nodes[slots->count] = *node;
+    return (uint16_t)slots->count++;
+}
+
+/* One range: first slot, last slot, master (host, port, id, …), replicas. */
+static bool read_range(hf_slots *slots, const hf_reply *range, const hf_address *asked) {
+    if (!is_array(range, 3) || !is_array(range->elements[2], 2)) return false;
+    long long first = hf_reply_integer_at(range, 0, -1), last = hf_reply_integer_at(range, 1, -1);
+    if (first < 0 || last < first || last >= HF_SLOTS) return false;
+    const hf_reply *master = range->elements[2];
+    hf_address node;
+    uint16_t owner = HF_SLOT_NOBODY;
+    if (read_address(&node, hf_reply_string_at(master, 0), hf_reply_integer_at(master, 1, 0),
+                     asked))
+        owner = place_of(slots, &node);
+    for (long long i = first; i <= last; i++) slots->owner[i] = owner;
+    return true;
+}
+
+const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_address *asked) {
+    if (!is_array(reply, 0)) return "no list of slots";
+    hf_slots *read = malloc(sizeof *read);
+    if (!read) return "out of memory";
+    hf_slots_init(read);
+    size_t most = reply->size < HF_SLOTS_MAX_NODES ? reply->size : HF_SLOTS_MAX_NODES;
+    read->nodes = calloc(most ? most : 1, sizeof *read->nodes);
+    const char *wrong = read->nodes ? NULL : "out of memory";
+    for (size_t i = 0; !wrong && i < reply->size; i++) {
+        if (!read_range(read, reply->elements[i], asked)) wrong = "a range of slots that is none";
+    }
+    if (wrong) {
+        free(read->nodes);
+    } else {
+        free(slots->nodes);
+        *slots = *read;
+    }
+    free(read);
+    return wrong;
+}
+
+/* A decimal number of at most five digits; -1 when there is none. What follows stays in *rest. */
+static long long take_number(hf_slice *rest) {
+    long long value = 0;
+    size_t digits = 0;
+    for (; digits < rest->size && digits < 6 && rest->data[digits] >= '0' &&
+           rest->data[digits] <= '9';
+         digits++)
+        value = value * 10 + (rest->data[digits] - '0');
+    if (digits == 0 || digits == 6) return -1;
+    rest->data += digits;
+    rest->size -= digits;
+    return value;
+}
+
+/* <host>:<port>, where an IPv6 host has colons too, with or without [ ]. */
+static bool split_address(hf_slice text, hf_slice *host, long long *port) {
+    size_t colon = text.size;
+    while (colon > 0 && text.data[colon - 1] != ':') colon--;
+    if (colon == 0) return false;
+    hf_slice digits = {text.data + colon, text.size - colon};
+    *host = (hf_slice){text.data, colon - 1};
+    if (host->size >= 2 && host->data[0] == '[' && host->data[host->size - 1] == ']')
+        *host = (hf_slice){host->data + 1, host->size - 2};
+    *port = take_number(&digits);
+    return *port >= 1 && *port <= UINT16_MAX && digits.size == 0;
+}
+
+hf_redirect hf_redirect_read(hf_slice error, const hf_address *asked) {
+    static const hf_redirect none = {.kind = HF_REDIRECT_NONE};
+    hf_redirect redirect = none;
+    if (hf_slice_skip(&error, "MOVED ")) redirect.kind = HF_REDIRECT_MOVED;
+    else if (hf_slice_skip(&error, "ASK ")) redirect.kind = HF_REDIRECT_ASK;
+    else return none;
+    long long slot = take_number(&error), port;
+    hf_slice host;
+    if (slot < 0 || slot >= HF_SLOTS || !hf_slice_skip(&error, " ") ||
+        !split_address(error, &host, &port))
+        return none;
+    redirect.slot = (uint16_t)slot;
+    if (!read_address(&redirect.to, host, port, asked)) redirect.to = none.to;
+    return redirect;
+}

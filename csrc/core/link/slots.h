@@ -1,0 +1,58 @@
+/* The map of a Redis Cluster: the node of each key.
+ *
+ * A map comes from one reply; a reply that cannot be read changes nothing. Numbers must be in range
+ * and hosts must fit. A node that does not know its own host has the address that was asked. */
+#ifndef HF_SLOTS_H
+#define HF_SLOTS_H
+
+#include "base/reply.h"
+#include "base/url.h"
+#include "lock/names.h"
+
+#define HF_SLOTS 16384
+#define HF_SLOTS_MAX_NODES 1024
+#define HF_SLOT_NOBODY UINT16_MAX
+
+/* The limit of a reply to CLUSTER SLOTS: a range for each slot, two nodes in each range. */
+#define HF_SLOTS_MAX_ELEMENTS ((size_t)16 * HF_SLOTS)
+
+typedef struct hf_slots {
+    hf_address *nodes; /* the masters, each once */
+    size_t count;
+    uint16_t owner[HF_SLOTS]; /* index in `nodes`, or HF_SLOT_NOBODY */
+} hf_slots;
+
+/* Returns the slot of a key or channel, 0..HF_SLOTS - 1: CRC16 (XMODEM) of the text between the
+ * first { and the next }, or of the whole text if there is none. */
+uint16_t hf_slot_of(hf_slice key);
+
+/* Returns whether the keys and the channel of a lock are in one slot. They are not if the key has
+ * braces that make no tag, as in "a{b" and "a}b". */
+bool hf_slot_is_one(const hf_names *names);
+
+/* Makes an empty map: no slot has a node. */
+void hf_slots_init(hf_slots *slots);
+
+void hf_slots_free(hf_slots *slots);
+
+/* Reads the reply to CLUSTER SLOTS that came from `asked`. Returns NULL on success, else what is
+ * wrong (a static text). A range whose master has no known host gets no node; if ranges overlap,
+ * the last one counts. */
+const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_address *asked);
+
+typedef enum hf_redirect_kind {
+    HF_REDIRECT_NONE,  /* another error */
+    HF_REDIRECT_MOVED, /* the slot is on that node from now on */
+    HF_REDIRECT_ASK    /* on that node for this one command, after ASKING */
+} hf_redirect_kind;
+
+typedef struct hf_redirect {
+    hf_redirect_kind kind;
+    uint16_t slot;
+    hf_address to; /* port 0: the host is not known, read the map again */
+} hf_redirect;
+
+/* Reads an error reply "MOVED <slot> <host>:<port>" or "ASK …" that came from `asked`. */
+hf_redirect hf_redirect_read(hf_slice error, const hf_address *asked);
+
+#endif

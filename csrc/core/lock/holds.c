@@ -1,0 +1,349 @@
+#include "lock/holds.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mutants.h"
+
+static const char *const REASONS[] = {NULL, "expired", "taken", "deleted", "unreachable"};
+
+const char *hf_lost_reason_name(hf_lost_reason reason) {
+    return REASONS[reason];
+}
+
+hf_slice hf_hold_key(const hf_hold *hold) {
+    return (hf_slice){hold->bytes, hold->key_size};
+}
+
+hf_slice hf_hold_caller(const hf_hold *hold) {
+    return (hf_slice){hold->bytes + hold->key_size, hold->caller_size};
+}
+
+/* "<uuid>:<number>" of "<uuid>:<number>.<copy>" */
+static hf_slice without_copy(hf_slice owner) {
+    const char *dot = memchr(owner.data, '.', owner.size);
+    return dot ? (hf_slice){owner.data, (size_t)(dot - owner.data)} : owner;
+}
+
+hf_slice hf_hold_owner(const hf_hold *hold) {
+    for (uint32_t i = 0; i < hold->member_count; i++) {
+        if (hold->member_holds[i])
+            return hold->shared ? hf_hold_owner(hold->member_holds[i])
+                                : without_copy(hf_hold_owner(hold->member_holds[i]));
+    }
+    return (hf_slice){hold->bytes + hold->key_size + hold->caller_size, hold->owner_size};
+}
+
+/* ---- by key and caller ---- */
+
+static uint64_t hash_of(hf_slice key, hf_slice caller) {
+    return hf_hash(hf_hash(HF_HASH_SEED, key), caller);
+}
+
+static hf_hold **bucket_of(const hf_holds *holds, uint64_t hash) {
+    return &holds->buckets[(hash ^ hash >> 32) & (holds->bucket_count - 1)];
+}
+
+static bool is_for(const hf_hold *hold, const hf_kind *kind, hf_slice key, hf_slice caller) {
+    return hold->kind == kind && hf_slice_equal(hf_hold_key(hold), key) &&
+           hf_slice_equal(hf_hold_caller(hold), caller);
+}
+
+hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller) {
+    if (holds->bucket_count == 0) return NULL;
+    uint64_t hash = hash_of(key, caller);
+    hf_hold *hold = *bucket_of(holds, hash);
+    while (hold && !(hold->hash == hash && is_for(hold, kind, key, caller)))
+        hold = hold->next_in_bucket;
+    return hold;
+}
+
+hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_slice key,
+                               hf_time until) {
+    for (size_t i = 0; i < holds->count; i++) {
+        hf_hold *hold = holds->heap[i];
+        bool lasts = hold->state == HF_HOLD_HELD && (hold->renewed || hold->valid_until > until) &&
+                     !hold->shared && !hold->idle;
+        if (lasts && hold->kind == kind && hf_slice_equal(hf_hold_key(hold), key)) return hold;
+    }
+    return NULL;
+}
+
+hf_hold *hf_holds_find_wait(const hf_holds *holds, uint64_t number) {
+    for (size_t i = 0; i < holds->count; i++) {
+        hf_hold *hold = holds->heap[i];
+        bool lent = hold->lent && hold->lent->number == number;
+        if (lent || hold->number == number || (hold->shared && hold->wait == number)) return hold;
+    }
+    return NULL;
+}
+
+static bool grow_buckets(hf_holds *holds) {
+    if (holds->count < holds->bucket_count) return true;
+    hf_holds grown = *holds;
+    grown.bucket_count = holds->bucket_count ? holds->bucket_count * 2 : 16;
+    grown.buckets = calloc(grown.bucket_count, sizeof *grown.buckets);
+    if (!grown.buckets) return false;
+    for (size_t i = 0; i < holds->count; i++) {
+        hf_hold *hold = holds->heap[i], **bucket = bucket_of(&grown, hold->hash);
+        hold->next_in_bucket = *bucket;
+        *bucket = hold;
+    }
+    free(holds->buckets);
+    *holds = grown;
+    return true;
+}
+
+/* ---- by time ---- */
+
+static bool is_before(const hf_hold *a, const hf_hold *b) {
+    return a->wake_at < b->wake_at || (a->wake_at == b->wake_at && a->number < b->number);
+}
+
+static void place(hf_holds *holds, size_t at, hf_hold *hold) {
+    holds->heap[at] = hold;
+    hold->heap_index = at;
+}
+
+static void sift_up(hf_holds *holds, hf_hold *hold, size_t at) {
+    while (at > 0) {
+        size_t parent = (at - 1) / 2;
+        if (!is_before(hold, holds->heap[parent])) break;
+        place(holds, at, holds->heap[parent]);
+        at = parent;
+    }
+    place(holds, at, hold);
+}
+
+static void sift_down(hf_holds *holds, hf_hold *hold, size_t at) {
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= holds->count) break;
+        if (child + 1 < holds->count && is_before(holds->heap[child + 1], holds->heap[child]))
+            child++;
+        if (!is_before(holds->heap[child], hold)) break;
+        place(holds, at, holds->heap[child]);
+        at = child;
+    }
+    place(holds, at, hold);
+}
+
+static void resift(hf_holds *holds, hf_hold *hold) {
+    sift_up(holds, hold, hold->heap_index);
+    sift_down(holds, hold, hold->heap_index);
+}
+
+static bool grow_heap(hf_holds *holds) {
+    if (holds->count < holds->heap_capacity) return true;
+    size_t capacity = holds->heap_capacity ? holds->heap_capacity * 2 : 16;
+    hf_hold **heap = realloc(holds->heap, capacity * sizeof *heap);
+    if (!heap) return false;
+    holds->heap = heap;
+    holds->heap_capacity = capacity;
+    return true;
+}
+
+void hf_holds_wake_at(hf_holds *holds, hf_hold *hold, hf_time at) {
+    hf_hold_check(hold);
+    assert(!hold->in_table ||
+           (hold->heap_index < holds->count && holds->heap[hold->heap_index] == hold));
+    hold->wake_at = at;
+    if (hold->in_table) resift(holds, hold);
+}
+
+void hf_holds_resort(hf_holds *holds) {
+    for (size_t i = holds->count / 2; i-- > 0;) sift_down(holds, holds->heap[i], i);
+}
+
+hf_hold *hf_holds_first(const hf_holds *holds) {
+    return holds->count > 0 ? holds->heap[0] : NULL;
+}
+
+static hf_hold *ended_below(const hf_holds *holds, size_t at, hf_time now) {
+    if (at >= holds->count || holds->heap[at]->wake_at > now) return NULL;
+    hf_hold *hold = holds->heap[at];
+    bool counts = hold->state == HF_HOLD_HELD && !hold->idle;
+    if (counts && now >= hold->valid_until) return hold;
+    hold = ended_below(holds, 2 * at + 1, now);
+    return hold ? hold : ended_below(holds, 2 * at + 2, now);
+}
+
+hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
+    return ended_below(holds, 0, now);
+}
+
+/* ---- life ---- */
+
+hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
+                      hf_slice owner) {
+    if (!grow_heap(holds) || !grow_buckets(holds)) return NULL;
+    hf_hold *hold = malloc(sizeof *hold + key.size + caller.size + owner.size);
+    if (!hold) return NULL;
+    memset(hold, 0, sizeof *hold);
+    memcpy(hold->bytes, key.data, key.size);
+    if (caller.size > 0) memcpy(hold->bytes + key.size, caller.data, caller.size);
+    memcpy(hold->bytes + key.size + caller.size, owner.data, owner.size);
+    hold->key_size = (uint32_t)key.size;
+    hold->caller_size = (uint32_t)caller.size;
+    hold->owner_size = (uint32_t)owner.size;
+    hold->hash = hash_of(key, caller);
+    hold->shortened = HF_NEVER;
+    hold->kind = kind;
+    hold->number = ++holds->last_number;
+    hold->wake_at = HF_NEVER;
+    hold->refs = 1;
+    hold->in_table = true;
+    hf_hold **bucket = bucket_of(holds, hold->hash);
+    hold->next_in_bucket = *bucket;
+    *bucket = hold;
+    sift_up(holds, hold, holds->count++);
+    return hold;
+}
+
+void hf_lent_note(hf_lent *lent) {
+    if (lent->due) return;
+    lent->due = true;
+    lent->next_due = lent->holds->due;
+    lent->holds->due = lent;
+}
+
+static void end_lent(hf_hold *hold) {
+    hf_lent *lent = hold->lent;
+    if (!lent) return;
+    assert(lent->hold == hold);
+    hold->lent = NULL;
+    lent->hold = NULL;
+    hf_lent_note(lent);
+}
+
+void hf_holds_wish(hf_holds *holds, uint64_t number) {
+    hf_hold *hold = hf_holds_find_wait(holds, number);
+    if (!hold || !hold->lent || hold->lent->number != number) return;
+    hold->lent->wished = true;
+    hf_lent_note(hold->lent);
+}
+
+void hf_holds_remove(hf_holds *holds, hf_hold *hold) {
+    end_lent(hold);
+    hf_hold **at = bucket_of(holds, hold->hash);
+    while (*at != hold) at = &(*at)->next_in_bucket;
+    *at = hold->next_in_bucket;
+    hold->in_table = false;
+    size_t gap = hold->heap_index;
+    hf_hold *last = holds->heap[--holds->count];
+    if (last != hold) {
+        place(holds, gap, last);
+        resift(holds, last);
+    }
+    hf_hold_unref(hold);
+}
+
+enum { HELD = 1 << HF_HOLD_HELD, LOST = 1 << HF_HOLD_LOST, RELEASING = 1 << HF_HOLD_RELEASING };
+enum { LEAVING = 1 << HF_HOLD_CLEANING_UP };
+
+static const int legal[HF_HOLD_STATES] = {
+    [HF_HOLD_ACQUIRING] = HELD | LEAVING,
+    [HF_HOLD_HELD] = HELD | LOST | RELEASING | LEAVING, /* HELD: it is entered again */
+    [HF_HOLD_LOST] = LEAVING,                           /* it may still stand on the server */
+    [HF_HOLD_RELEASING] = LOST | LEAVING,
+    [HF_HOLD_CLEANING_UP] = LEAVING, /* the client is closed */
+};
+
+#ifdef HF_MUTANTS
+static int taken[HF_HOLD_STATES];
+
+hf_hold_steps hf_hold_steps_taken(void) {
+    hf_hold_steps steps;
+    for (int from = 0; from < HF_HOLD_STATES; from++) {
+        steps.legal[from] = legal[from];
+        steps.taken[from] = taken[from];
+        taken[from] = 0;
+    }
+    return steps;
+}
+#endif
+
+void hf_hold_become(hf_hold *hold, hf_hold_state state) {
+    assert(legal[hold->state] & 1 << state || HF_MUTANT(RENEWAL_AFTER));
+    (void)legal;
+#ifdef HF_MUTANTS
+    taken[hold->state] |= 1 << state;
+#endif
+    hold->state = state;
+    if (state != HF_HOLD_HELD) end_lent(hold);
+    hf_hold_check(hold);
+}
+
+void hf_hold_check(const hf_hold *hold) {
+    assert(hold->refs > 0);
+    assert(hold->state < HF_HOLD_STATES && hold->kind);
+    assert(!(hold->approval_pending && hold->approved));
+    assert(hold->state != HF_HOLD_HELD || hold->count > 0 || hold->member_count > 0);
+    assert(hold->state != HF_HOLD_HELD || hold->count >= hold->others);
+    assert(!hold->lent || (hold->lent->hold == hold && hold->keeps));
+    assert(!hold->idle || hold->state != HF_HOLD_LOST);
+    (void)hold;
+}
+
+void hf_hold_ref(hf_hold *hold) {
+    hold->refs++;
+}
+
+void hf_hold_unref(hf_hold *hold) {
+    if (--hold->refs > 0) return;
+    for (uint32_t i = 0; i < hold->member_count; i++) {
+        if (hold->member_holds[i]) hf_hold_unref(hold->member_holds[i]);
+    }
+    free(hold->member_holds);
+    free(hold);
+}
+
+bool hf_hold_is_released(const hf_hold *hold) {
+    return hold->state == HF_HOLD_RELEASING && hold->unawaited;
+}
+
+bool hf_hold_can_be_lost(const hf_hold *hold) {
+    return legal[hold->state] & LOST;
+}
+
+void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
+    assert(reason != HF_LOST_NOT && (hold->in_table || hold->unawaited));
+    hf_hold_become(hold, HF_HOLD_LOST);
+    hold->reason = reason;
+    holds->losses++;
+    hf_holds_wake_at(holds, hold, HF_NEVER);
+}
+
+uint32_t hf_hold_own(const hf_hold *hold) {
+    return hold->count - hold->others + hold->pending_releases;
+}
+
+void hf_hold_freed(hf_hold *hold) {
+    hold->count = hold->others;
+    hold->pending_releases = 0;
+}
+
+void hf_hold_rebase(hf_hold *hold, uint32_t count) {
+    uint32_t own = hold->count - hold->others;
+    hold->others = count > own ? count - own : 0;
+    hold->count = count;
+}
+
+void hf_hold_bound_lease(hf_hold *hold, hf_time lease, hf_time most) {
+    if (lease < most) hold->shortened = hf_time_min(hold->shortened, lease);
+}
+
+hf_time hf_hold_lease(const hf_hold *hold) {
+    return hf_time_min(hold->lease, hold->shortened);
+}
+
+bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
+    return hold->state == HF_HOLD_HELD && (now < hold->valid_until || HF_MUTANT(NO_VALIDITY));
+}
+
+void hf_holds_free(hf_holds *holds) {
+    while (holds->count > 0) hf_holds_remove(holds, holds->heap[holds->count - 1]);
+    free(holds->buckets);
+    free(holds->heap);
+}

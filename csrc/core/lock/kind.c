@@ -1,0 +1,207 @@
+#include "lock/kind.h"
+
+#include <string.h>
+
+#include "programs/embedded.h"
+
+#ifdef HF_MUTANTS
+static hf_program replaced[HF_PROGRAMS];
+
+bool hf_program_replace(const char *name, const char *sha1, const char *source, size_t length) {
+    for (int id = 0; id < HF_PROGRAMS; id++) {
+        if (strcmp(hf_program_table[id].name, name) != 0) continue;
+        replaced[id] =
+            (hf_program){hf_program_table[id].name, strdup(sha1), strdup(source), length, NULL};
+        return true;
+    }
+    return false;
+}
+
+static const hf_program *program(int id) {
+    return replaced[id].source ? &replaced[id] : &hf_program_table[id];
+}
+#else
+#define program(id) (&hf_program_table[id])
+#endif
+
+const hf_program *hf_program_raise(void) {
+    return program(HF_PROGRAM_RAISE);
+}
+
+const hf_program *hf_program_wait(void) {
+    return program(HF_PROGRAM_WAIT);
+}
+
+/* ---- the rows ---- */
+
+#define HAS(id) (1 + HF_PROGRAM_##id)
+
+const hf_kind hf_kind_lock = {
+    .name = "lock",
+    .taken = "held by another owner",
+    .letter = 'l',
+    .reentrant = true,
+    .announced = true,
+    .kept = true,
+    .programs = {[HF_VERB_ACQUIRE] = HAS(ACQUIRE),
+                 [HF_VERB_RELEASE] = HAS(RELEASE),
+                 [HF_VERB_LEAVE] = HAS(LEAVE),
+                 [HF_VERB_EXTEND] = HAS(EXTEND),
+                 [HF_VERB_RENEW] = HAS(RENEW),
+                 [HF_VERB_FORCE] = HAS(FORCE),
+                 [HF_VERB_INFO] = HAS(INFO),
+                 [HF_VERB_ACQUIRE_ALL] = HAS(ACQUIRE_ALL),
+                 [HF_VERB_RELEASE_ALL] = HAS(RELEASE_ALL)},
+};
+
+const hf_kind hf_kind_mutex = {
+    .name = "mutex",
+    .taken = "held by another owner",
+    .letter = 'm',
+    .kept = true,
+    .programs = {[HF_VERB_ACQUIRE] = HAS(MUTEX_ACQUIRE),
+                 [HF_VERB_RELEASE] = HAS(MUTEX_RELEASE),
+                 [HF_VERB_LEAVE] = HAS(MUTEX_LEAVE),
+                 [HF_VERB_EXTEND] = HAS(MUTEX_EXTEND),
+                 [HF_VERB_RENEW] = HAS(MUTEX_RENEW),
+                 [HF_VERB_FORCE] = HAS(MUTEX_FORCE),
+                 [HF_VERB_INFO] = HAS(MUTEX_INFO)},
+};
+
+const hf_kind hf_kind_guard = {
+    .name = "guard",
+    .taken = "held by another owner",
+    .letter = 'g',
+    .announced = true,
+    .fingerprinted = true,
+    .programs = {[HF_VERB_ACQUIRE] = HAS(BEGIN),
+                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* which keeps nothing for a count of 0 */
+                 [HF_VERB_COMPLETE] = HAS(COMPLETE),
+                 [HF_VERB_LEAVE] = HAS(LEAVE),
+                 [HF_VERB_EXTEND] = HAS(EXTEND),
+                 [HF_VERB_RENEW] = HAS(RENEW),
+                 [HF_VERB_FORCE] = HAS(FORCE),
+                 [HF_VERB_INFO] = HAS(INFO)},
+};
+
+const hf_kind hf_kind_permit = {
+    .name = "permit",
+    .letter = 'p',
+    .announced = true,
+    .counted = true,
+    .channel = "redisson_sc:",
+    .taken = "its permits are taken",
+    .programs = {[HF_VERB_ACQUIRE] = HAS(PERMIT_ACQUIRE),
+                 [HF_VERB_RELEASE] = HAS(PERMIT_RELEASE),
+                 [HF_VERB_LEAVE] = HAS(PERMIT_LEAVE),
+                 [HF_VERB_EXTEND] = HAS(PERMIT_EXTEND),
+                 [HF_VERB_RENEW] = HAS(PERMIT_RENEW),
+                 [HF_VERB_INFO] = HAS(PERMIT_INFO),
+                 [HF_VERB_SET] = HAS(PERMIT_SET)},
+};
+
+#define READ_WRITE_PROGRAMS                                                                        \
+    {                                                                                              \
+        [HF_VERB_ACQUIRE] = HAS(RW_ACQUIRE), [HF_VERB_RELEASE] = HAS(RW_RELEASE),                  \
+        [HF_VERB_LEAVE] = HAS(RW_LEAVE), [HF_VERB_EXTEND] = HAS(RW_EXTEND),                        \
+        [HF_VERB_RENEW] = HAS(RW_RENEW), [HF_VERB_FORCE] = HAS(RW_FORCE),                          \
+        [HF_VERB_INFO] = HAS(RW_INFO),                                                             \
+    }
+
+const hf_kind hf_kind_read = {
+    .name = "read",
+    .taken = "held by another owner",
+    .letter = 'r',
+    .reentrant = true,
+    .announced = true,
+    .joint = true,
+    .channel = "redisson_rwlock:",
+    .writes = &hf_kind_write,
+    .programs = READ_WRITE_PROGRAMS,
+};
+
+const hf_kind hf_kind_write = {
+    .name = "write",
+    .taken = "held by another owner",
+    .letter = 'w',
+    .reentrant = true,
+    .announced = true,
+    .suffix = ":write",
+    .channel = "redisson_rwlock:",
+    .reads = &hf_kind_read,
+    .programs = READ_WRITE_PROGRAMS,
+};
+
+const hf_kind hf_kind_fair = {
+    .name = "fair",
+    .taken = "held by another owner, or others wait",
+    .letter = 'f',
+    .reentrant = true,
+    .announced = true,
+    .uncounted = true,
+    .listed = true,
+    .programs = {[HF_VERB_ACQUIRE] = HAS(FAIR_ACQUIRE),
+                 [HF_VERB_RELEASE] = HAS(FAIR_RELEASE),
+                 [HF_VERB_LEAVE] = HAS(FAIR_LEAVE),
+                 [HF_VERB_EXTEND] = HAS(EXTEND),
+                 [HF_VERB_RENEW] = HAS(RENEW),
+                 [HF_VERB_FORCE] = HAS(FAIR_FORCE),
+                 [HF_VERB_INFO] = HAS(FAIR_INFO)},
+};
+
+const hf_kind hf_kind_latch = {
+    .name = "latch",
+    .letter = 'c',
+    .announced = true,
+    .channel = "redisson_countdownlatch__channel__",
+    .wraps = true,
+    .uncounted = true,
+    .noted = true,
+    .programs = {[HF_VERB_SET_COUNT] = HAS(LATCH_SET),
+                 [HF_VERB_COUNT_DOWN] = HAS(LATCH_DOWN),
+                 [HF_VERB_DELETE] = HAS(LATCH_DELETE)},
+};
+
+const hf_kind hf_kind_plain_semaphore = {
+    .name = "plain_semaphore",
+    .letter = 's',
+    .announced = true,
+    .channel = "redisson_sc:",
+    .uncounted = true,
+    .noted = true,
+    .programs = {[HF_VERB_ACQUIRE] = HAS(SEMAPHORE_ACQUIRE),
+                 [HF_VERB_RELEASE] = HAS(SEMAPHORE_RELEASE),
+                 [HF_VERB_LEAVE] = HAS(SEMAPHORE_LEAVE),
+                 [HF_VERB_SET_COUNT] = HAS(SEMAPHORE_SET),
+                 [HF_VERB_DRAIN] = HAS(SEMAPHORE_DRAIN),
+                 [HF_VERB_DELETE] = HAS(SEMAPHORE_DELETE)},
+};
+
+const hf_kind *const hf_kinds[] = {&hf_kind_lock,
+                                   &hf_kind_mutex,
+                                   &hf_kind_guard,
+                                   &hf_kind_read,
+                                   &hf_kind_write,
+                                   &hf_kind_permit,
+                                   &hf_kind_latch,
+                                   &hf_kind_fair,
+                                   &hf_kind_plain_semaphore,
+                                   NULL};
+
+const hf_kind *hf_kind_named(const char *name) {
+    for (size_t i = 0; hf_kinds[i]; i++) {
+        if (strcmp(hf_kinds[i]->name, name) == 0) return hf_kinds[i];
+    }
+    return NULL;
+}
+
+const hf_kind *hf_kind_of_letter(char letter) {
+    for (size_t i = 0; hf_kinds[i]; i++) {
+        if (hf_kinds[i]->letter == letter) return hf_kinds[i];
+    }
+    return NULL;
+}
+
+const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb) {
+    return kind->programs[verb] > 0 ? program(kind->programs[verb] - 1) : NULL;
+}

@@ -1,0 +1,136 @@
+#include "lock/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lock/kind.h"
+
+static char *put(char *at, hf_slice part) {
+    memcpy(at, part.data, part.size);
+    return at + part.size;
+}
+
+/* Redisson's rule: a key that has a brace stands as it is, another one in braces. */
+static char *put_name(char *at, const char *prefix, hf_slice key, bool tagged, hf_slice *name) {
+    char *start = at;
+    at = put(at, hf_slice_of(prefix));
+    if (!tagged) *at++ = '{';
+    at = put(at, key);
+    if (!tagged) *at++ = '}';
+    *name = (hf_slice){start, (size_t)(at - start)};
+    return at;
+}
+
+bool hf_names_make(hf_names *names, hf_slice key) {
+    return hf_names_make_on(names, key, NULL);
+}
+
+static const char *queue_prefix(const hf_kind *kind, bool tagged) {
+    if (kind && kind->listed) return "redisson_lock_queue:";
+    return tagged ? "holdfast_queue::" : "holdfast_queue:";
+}
+
+static char *put_leases(char *at, const hf_kind *kind, hf_slice key, bool tagged, hf_slice *name) {
+    if (kind && kind->listed) return put_name(at, "redisson_lock_timeout:", key, tagged, name);
+    char *start = at;
+    at = put(put_name(at, "", key, tagged, name), hf_slice_of(":timeout"));
+    name->size = (size_t)(at - start);
+    return at;
+}
+
+static size_t size_for(hf_slice key) {
+    return 7 * key.size + 200;
+}
+
+/* `at` has room for size_for(key) bytes. */
+static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
+    bool tagged = memchr(key.data, '{', key.size) != NULL;
+    names->key = (hf_slice){at, key.size};
+    at = put(at, key);
+    at = put_name(at, "redisson_lock_token:", key, tagged, &names->counter);
+    at = put_name(at, queue_prefix(kind, tagged), key, tagged, &names->queue);
+    at = put_leases(at, kind, key, tagged, &names->leases);
+    const char *channel = kind && kind->channel ? kind->channel : "redisson_lock__channel:";
+    at = put_name(at, channel, key, tagged, &names->releases);
+    put_name(at, "holdfast_listening:", key, tagged, &names->listening);
+}
+
+bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind) {
+    names->block = malloc(size_for(key));
+    if (!names->block) return false;
+    fill(names, names->block, key, kind);
+    return true;
+}
+
+static char *put_owned(char *at, hf_slice name, hf_slice owner, hf_slice *owned) {
+    char *start = at;
+    at = put(put(put(at, name), (hf_slice){":", 1}), owner);
+    *owned = (hf_slice){start, (size_t)(at - start)};
+    return at;
+}
+
+bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner) {
+    char *at = malloc(lock->releases.size + lock->listening.size + 2 * owner.size + 2);
+    *names = (hf_names){.block = at};
+    if (!at) return false;
+    at = put_owned(at, lock->releases, owner, &names->releases);
+    put_owned(at, lock->listening, owner, &names->listening);
+    return true;
+}
+
+void hf_names_wrap(hf_names *names, const char *channel) {
+    char *end = (char *)(uintptr_t)(names->listening.data + names->listening.size);
+    put_name(end, channel, names->key, false, &names->releases);
+}
+
+void hf_names_free(hf_names *names) {
+    if (!names->block) return;
+    free(names->block);
+    *names = (hf_names){0};
+}
+
+hf_names *hf_names_new(const hf_kind *kind, hf_slice key) {
+    hf_names *names = malloc(sizeof *names + size_for(key));
+    if (!names) return NULL;
+    names->block = NULL;
+    fill(names, (char *)(names + 1), key, kind);
+    return names;
+}
+
+void hf_names_delete(hf_names *names) {
+    free(names);
+}
+
+hf_slice hf_names_key(const hf_names *names) {
+    return names->key;
+}
+
+size_t hf_names_lease(char *text, hf_slice key, hf_slice owner) {
+    hf_slice name;
+    char *at = put_name(text, "", key, memchr(key.data, '{', key.size) != NULL, &name);
+    at = put(at, (hf_slice){":", 1});
+    at = put(at, owner);
+    return (size_t)(put(at, hf_slice_of(":rwlock_timeout:1")) - text);
+}
+
+size_t hf_names_note(char *text, hf_slice key, hf_slice owner) {
+    hf_slice name;
+    bool tagged = memchr(key.data, '{', key.size) != NULL;
+    char *at = put_name(text, "holdfast_call:", key, tagged, &name);
+    at = put(at, (hf_slice){":", 1});
+    return (size_t)(put(at, owner) - text);
+}
+
+bool hf_names_pattern(const hf_names *names, hf_slice *pattern) {
+    char *out = malloc(2 * names->releases.size);
+    if (!out) return false;
+    size_t size = 0;
+    for (size_t i = 0; i < names->releases.size; i++) {
+        char c = names->releases.data[i];
+        if (c == '*' || c == '?' || c == '[' || c == ']' || c == '\\') out[size++] = '\\';
+        out[size++] = c;
+    }
+    *pattern = (hf_slice){out, size};
+    return true;
+}

@@ -1,0 +1,530 @@
+#include "lock/wire.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/lease.h"
+
+/* ---- one lock ---- */
+
+typedef char number_text[24];
+
+static bool has_fifth_key(const hf_kind *kind) {
+    return kind->counted || kind->listed;
+}
+
+/* The keys and first arguments of a program about one lock; their number. */
+static size_t begin(hf_slice *args, const hf_wire_lock *lock, number_text grant) {
+    const hf_names *names = lock->names;
+    size_t n = 0;
+    args[n++] = names->key, args[n++] = names->counter, args[n++] = names->queue,
+    args[n++] = names->releases;
+    if (has_fifth_key(lock->kind)) args[n++] = names->leases;
+    args[n++] = lock->owner;
+    args[n++] = hf_decimal(grant, hf_lease_ms(lock->grant_lease));
+    return n;
+}
+
+/* False: out of memory, or this kind has no such verb. */
+static bool call(hf_request *request, const hf_kind *kind, hf_verb verb, size_t keys, size_t count,
+                 const hf_slice *args) {
+    const hf_program *program = hf_kind_program(kind, verb);
+    return program && hf_request_call(request, program, keys, count, args);
+}
+
+/* The keys that `begin` lays out. */
+static size_t keys_of(const hf_wire_lock *lock) {
+    return has_fifth_key(lock->kind) ? 5 : 4;
+}
+
+/* Trailing arguments that say nothing are left out. */
+bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
+                          const hf_wire_acquire *acquire) {
+    hf_slice args[16];
+    number_text grant, from, lease, ttl, floor, permits;
+    size_t n = begin(args, lock, grant);
+    args[n++] = hf_decimal(from, acquire->from);
+    args[n++] = hf_slice_of(acquire->shared ? "1" : "0");
+    args[n++] = hf_decimal(lease, hf_lease_ms(acquire->lease));
+    args[n++] = hf_decimal(ttl, acquire->token_ttl_ms);
+    args[n++] = acquire->waiter;
+    if (lock->kind->fingerprinted || acquire->token_floor > 0) args[n++] = acquire->fingerprint;
+    if (acquire->writer.size > 0) args[n++] = acquire->writer;
+    if (acquire->token_floor > 0) args[n++] = hf_decimal(floor, acquire->token_floor);
+    if (acquire->permits > 0) args[n++] = hf_decimal(permits, acquire->permits);
+    return call(request, lock->kind, HF_VERB_ACQUIRE, keys_of(lock), n, args);
+}
+
+static hf_slice own_text(number_text text, uint32_t own) {
+    return own == HF_WIRE_NOT_SHARED ? HF_NO_TEXT : hf_decimal(text, own);
+}
+
+bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_time lease,
+                     uint32_t own, hf_slice granted) {
+    hf_slice args[11];
+    number_text grant, stays, ms, releases;
+    size_t n = begin(args, lock, grant);
+    args[n++] = hf_decimal(stays, to);
+    args[n++] = hf_decimal(ms, hf_lease_ms(lease));
+    args[n++] = own_text(releases, own);
+    if (granted.size > 0) args[n++] = granted;
+    return call(request, lock->kind, HF_VERB_RELEASE, keys_of(lock), n, args);
+}
+
+bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
+                   uint32_t own) {
+    hf_slice args[10];
+    number_text grant, stays, releases;
+    size_t n = begin(args, lock, grant);
+    args[n++] = hf_decimal(stays, to);
+    args[n++] = waiter;
+    args[n++] = own_text(releases, own);
+    return call(request, lock->kind, HF_VERB_LEAVE, keys_of(lock), n, args);
+}
+
+bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value) {
+    hf_slice args[8];
+    number_text grant, number;
+    size_t n = begin(args, lock, grant);
+    args[n++] = hf_decimal(number, value);
+    return call(request, lock->kind, HF_VERB_SET, keys_of(lock), n, args);
+}
+
+bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
+                      hf_slice fingerprint, hf_slice result) {
+    hf_slice args[9];
+    number_text grant, ms;
+    size_t n = begin(args, lock, grant);
+    args[n++] = hf_decimal(ms, hf_lease_ms(keep));
+    args[n++] = fingerprint;
+    args[n++] = result;
+    return call(request, lock->kind, HF_VERB_COMPLETE, 4, n, args);
+}
+
+bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
+    hf_slice args[7];
+    number_text grant;
+    size_t n = begin(args, lock, grant);
+    return call(request, lock->kind, HF_VERB_FORCE, keys_of(lock), n, args);
+}
+
+bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease, uint64_t least_ms,
+                    hf_slice waiter) {
+    number_text ms, least;
+    hf_slice args[] = {lock->kind->counted ? lock->names->leases : lock->names->key,
+                       lock->names->queue,
+                       lock->owner,
+                       hf_decimal(ms, hf_lease_ms(lease)),
+                       least_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT : hf_decimal(least, least_ms),
+                       waiter};
+    return call(request, lock->kind, HF_VERB_EXTEND, 2, sizeof args / sizeof *args, args);
+}
+
+bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
+                  const char *uuid) {
+    hf_slice args[5] = {names->key, names->counter, names->queue};
+    size_t keys = 3;
+    if (kind->counted) args[keys++] = names->leases;
+    args[keys] = hf_slice_of(uuid);
+    return call(request, kind, HF_VERB_INFO, keys, keys + 1, args);
+}
+
+bool hf_wire_ttl(hf_request *request, const hf_names *names) {
+    hf_slice args[] = {{"PTTL", 4}, names->key};
+    return hf_request_command(request, 2, args);
+}
+
+bool hf_wire_ping(hf_request *request) {
+    hf_slice args[] = {{"PING", 4}};
+    return hf_request_command(request, 1, args);
+}
+
+bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_floor,
+                   uint64_t token_ttl_ms) {
+    number_text floor, ttl;
+    hf_slice args[] = {names->counter, hf_decimal(floor, token_floor),
+                       hf_decimal(ttl, token_ttl_ms)};
+    return hf_request_call(request, hf_program_raise(), 1, sizeof args / sizeof *args, args);
+}
+
+/* ---- a kind that nobody holds ---- */
+
+static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
+    char *text = malloc(key.size + owner.size + HF_NAMES_NOTE);
+    if (text) *note = (hf_slice){text, hf_names_note(text, key, owner)};
+    return text;
+}
+
+bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
+                   hf_time keep) {
+    const hf_names *names = lock->names;
+    number_text ms, text;
+    hf_slice note;
+    char *block = make_note(names->key, lock->owner, &note);
+    if (!block) return false;
+    int size = snprintf(text, sizeof text, "%lld", amount);
+    hf_slice args[] = {
+        names->key, note, names->releases, hf_decimal(ms, hf_lease_ms(keep)), {text, (size_t)size}};
+    bool encoded = call(request, lock->kind, verb, 3, sizeof args / sizeof *args, args);
+    free(block);
+    return encoded;
+}
+
+bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {
+    hf_slice note;
+    char *block = make_note(lock->names->key, lock->owner, &note);
+    if (!block) return false;
+    hf_slice args[] = {{"DEL", 3}, note};
+    bool encoded = hf_request_command(request, 2, args);
+    free(block);
+    return encoded;
+}
+
+bool hf_wire_count(hf_request *request, const hf_names *names) {
+    hf_slice args[] = {{"GET", 3}, names->key};
+    return hf_request_command(request, 2, args);
+}
+
+bool hf_wire_read_count(const hf_reply *reply, long long *count) {
+    char *end = NULL;
+    *count = 0;
+    if (reply->type == HF_REPLY_NIL) return true;
+    if (reply->type != HF_REPLY_STRING || reply->size == 0) return false;
+    long long value = strtoll(reply->string, &end, 10);
+    if (end != reply->string + reply->size) return false;
+    *count = value;
+    return true;
+}
+
+/* ---- several locks ---- */
+
+/* Where the leases of this key's permits are. False when out of memory; free(leases->data). */
+static bool leases_of(hf_slice key, hf_slice *leases) {
+    hf_names names;
+    if (!hf_names_make(&names, key)) return false;
+    char *text = malloc(names.leases.size);
+    if (text) memcpy(text, names.leases.data, names.leases.size);
+    *leases = (hf_slice){text, names.leases.size};
+    hf_names_free(&names);
+    /* cppcheck-suppress memleak ; the caller's */
+    return text != NULL;
+}
+
+bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
+                           const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
+    hf_slice *names = calloc(count, sizeof *names);
+    size_t made = 0;
+    while (names && made < count && leases_of(keys[made], &names[made])) made++;
+    bool encoded =
+        names && made == count && hf_wire_renew(request, kind, count, names, owners, leases);
+    for (size_t i = 0; i < made; i++) free((char *)(uintptr_t)names[i].data);
+    free(names);
+    return encoded;
+}
+
+/* Each hold of a read/write lock has two keys. While a cluster moves a slot, the lock may be there
+ * and the lease not yet, and the server carries out only what finds both. A writer's lease is the
+ * lock's. */
+static bool renew_pairs(hf_request *request, const hf_kind *kind, size_t count,
+                        const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
+    size_t room = 0;
+    for (size_t i = 0; i < count; i++) room += keys[i].size + owners[i].size + HF_NAMES_LEASE;
+    hf_slice *args = calloc(4 * count, sizeof *args);
+    number_text *numbers = calloc(count, sizeof *numbers);
+    char *texts = malloc(room), *at = texts;
+    bool encoded = false;
+    for (size_t i = 0; args && numbers && texts && i < count; i++) {
+        args[2 * i] = args[2 * i + 1] = keys[i];
+        if (kind->joint) args[2 * i + 1] = (hf_slice){at, hf_names_lease(at, keys[i], owners[i])};
+        if (kind->joint) at += args[2 * i + 1].size;
+        args[2 * count + 2 * i] = owners[i];
+        args[2 * count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(leases[i]));
+    }
+    if (args && numbers && texts)
+        encoded = call(request, kind, HF_VERB_RENEW, 2 * count, 4 * count, args);
+    free(args);
+    free(numbers);
+    free(texts);
+    return encoded;
+}
+
+bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const hf_slice *keys,
+                   const hf_slice *owners, const hf_time *leases) {
+    if (kind->reads || kind->writes) return renew_pairs(request, kind, count, keys, owners, leases);
+    hf_slice args[3 * HF_RENEWALS_MAX];
+    number_text numbers[HF_RENEWALS_MAX];
+    assert(count <= HF_RENEWALS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        args[i] = keys[i];
+        args[count + 2 * i] = owners[i];
+        args[count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(leases[i]));
+    }
+    return call(request, kind, HF_VERB_RENEW, count, 3 * count, args);
+}
+
+/* The keys, and the two arguments that both programs begin with; their number. */
+static size_t begin_all(hf_slice *args, size_t count, const hf_wire_each *each, hf_time grant_lease,
+                        number_text grant) {
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        const hf_names *names = each[i].names;
+        args[n++] = names->key, args[n++] = names->counter, args[n++] = names->queue,
+        args[n++] = names->releases;
+    }
+    args[n++] = HF_NO_TEXT;
+    args[n++] = hf_decimal(grant, hf_lease_ms(grant_lease));
+    return n;
+}
+
+bool hf_wire_acquire_all(hf_request *request, size_t count, const hf_wire_each *each,
+                         hf_time grant_lease, hf_time lease, uint64_t token_ttl_ms) {
+    number_text grant, ms, ttl, *numbers = calloc(count, sizeof *numbers);
+    hf_slice *args = calloc(6 * count + 4, sizeof *args);
+    bool encoded = false;
+    if (args && numbers) {
+        size_t n = begin_all(args, count, each, grant_lease, grant);
+        args[n++] = hf_decimal(ms, hf_lease_ms(lease));
+        args[n++] = hf_decimal(ttl, token_ttl_ms);
+        for (size_t i = 0; i < count; i++) {
+            args[n++] = each[i].owner;
+            args[n++] = hf_decimal(numbers[i], each[i].holds);
+        }
+        encoded = call(request, &hf_kind_lock, HF_VERB_ACQUIRE_ALL, 4 * count, n, args);
+    }
+    free(args);
+    free(numbers);
+    return encoded;
+}
+
+bool hf_wire_release_all(hf_request *request, size_t count, const hf_wire_each *each,
+                         hf_time grant_lease) {
+    number_text grant, *numbers = calloc(2 * count, sizeof *numbers);
+    hf_slice *args = calloc(7 * count + 2, sizeof *args);
+    bool encoded = false;
+    if (args && numbers) {
+        size_t n = begin_all(args, count, each, grant_lease, grant);
+        for (size_t i = 0; i < count; i++) {
+            args[n++] = each[i].owner;
+            args[n++] = hf_decimal(numbers[2 * i], each[i].holds);
+            args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(each[i].lease));
+        }
+        encoded = call(request, &hf_kind_lock, HF_VERB_RELEASE_ALL, 4 * count, n, args);
+    }
+    free(args);
+    free(numbers);
+    return encoded;
+}
+
+/* ---- replies ---- */
+
+static hf_verdict acquire_verdict(long long status) {
+    switch (status) {
+    case 0: return HF_VERDICT_BUSY;
+    case 1: return HF_VERDICT_YES;
+    case 2: return HF_VERDICT_STILL_HELD;
+    case 3: return HF_VERDICT_DONE_BEFORE;
+    case 4: return HF_VERDICT_MISMATCH;
+    case -1: return HF_VERDICT_DELETED;
+    case -2: return HF_VERDICT_TAKEN;
+    case -3: return HF_VERDICT_ENDLESS;
+    case -4: return HF_VERDICT_NEWER;
+    case -5: return HF_VERDICT_TOO_MANY;
+    default: return HF_VERDICT_NONSENSE;
+    }
+}
+
+hf_wire_answer hf_wire_read_acquire(const hf_reply *reply) {
+    hf_wire_answer answer = {.verdict = acquire_verdict(hf_reply_integer_at(reply, 0, 99)),
+                             .ahead = -1};
+    switch (answer.verdict) {
+    case HF_VERDICT_YES:
+        answer.others = hf_reply_integer_at(reply, 2, 0);
+        answer.server_us = hf_reply_integer_at(reply, 3, 0);
+        answer.count = hf_reply_integer_at(reply, 1, 0);
+        answer.last_token = hf_reply_integer_at(reply, 4, 0);
+        break;
+    case HF_VERDICT_TOO_MANY:
+    case HF_VERDICT_STILL_HELD: answer.count = hf_reply_integer_at(reply, 1, 0); break;
+    case HF_VERDICT_BUSY:
+        answer.ttl_ms = hf_reply_integer_at(reply, 1, 0);
+        answer.ahead = hf_reply_integer_at(reply, 2, 0);
+        answer.foreign = hf_reply_integer_at(reply, 3, 0) == 1;
+        answer.place = hf_reply_string_at(reply, 4);
+        break;
+    case HF_VERDICT_DONE_BEFORE: answer.record = hf_reply_string_at(reply, 1); break;
+    default: break;
+    }
+    return answer;
+}
+
+hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i) {
+    *i = hf_reply_integer_at(reply, 1, 0);
+    return acquire_verdict(hf_reply_integer_at(reply, 0, 99));
+}
+
+uint64_t hf_wire_token_at(const hf_reply *reply, size_t i) {
+    return (uint64_t)hf_reply_integer_at(reply, i + 1, 0);
+}
+
+static hf_verdict verdict_of(long long status) {
+    switch (status) {
+    case 0: return HF_VERDICT_BUSY;
+    case 1: return HF_VERDICT_YES;
+    case 2: return HF_VERDICT_STILL_HELD;
+    case 3: return HF_VERDICT_MORE;
+    case -1: return HF_VERDICT_DELETED;
+    case -2: return HF_VERDICT_TAKEN;
+    default: return HF_VERDICT_NONSENSE;
+    }
+}
+
+hf_verdict hf_wire_read(const hf_reply *reply) {
+    return verdict_of(reply->integer);
+}
+
+/* A batch of one may be a single integer. */
+hf_verdict hf_wire_read_at(const hf_reply *reply, size_t i) {
+    return reply->type == HF_REPLY_INTEGER ? hf_wire_read(reply)
+                                           : verdict_of(hf_reply_integer_at(reply, i, 99));
+}
+
+void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info) {
+    hf_slice owner = hf_reply_string_at(reply, 0);
+    size_t size = owner.size < sizeof info->owner ? owner.size : sizeof info->owner - 1;
+    memcpy(info->owner, owner.data, size);
+    info->owner_size = size;
+    info->holds = hf_reply_integer_at(reply, 1, 0);
+    info->ttl_ms = hf_reply_integer_at(reply, 2, -2);
+    info->token = (uint64_t)hf_reply_integer_at(reply, 3, 0);
+    info->waiters = hf_reply_integer_at(reply, 4, 0);
+    info->ahead = hf_reply_integer_at(reply, 5, -1);
+    info->readers = hf_reply_integer_at(reply, 6, -1);
+    info->free = hf_reply_integer_at(reply, 7, 0);
+}
+
+/* ---- owners, members and messages ---- */
+
+size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *uuid,
+                     uint64_t number) {
+    return (size_t)snprintf(text, HF_OWNER_SIZE, "%s:%llu%s", uuid, (unsigned long long)number,
+                            kind->suffix ? kind->suffix : "");
+}
+
+size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_t number) {
+    return (size_t)snprintf(text, HF_OWNER_SIZE, "%s:0%llu", uuid, (unsigned long long)number);
+}
+
+size_t hf_wire_permits_owner(char *text, const char *uuid, uint64_t number, uint32_t permits) {
+    char count[16] = "";
+    if (permits > 1) snprintf(count, sizeof count, "*%u", (unsigned)permits);
+    return (size_t)snprintf(text, HF_PERMITS_OWNER_SIZE, "%s:%llu%s", uuid,
+                            (unsigned long long)number, count);
+}
+
+size_t hf_wire_member(char *text, const hf_kind *kind, const char *uuid, uint64_t number,
+                      uint64_t token_ttl_ms, bool keeps, hf_slice shared_owner) {
+    int size =
+        snprintf(text, HF_MEMBER_SIZE, "1%c%s:%s%llu:%llu", kind->letter, uuid, keeps ? "0" : "",
+                 (unsigned long long)number, (unsigned long long)token_ttl_ms);
+    if (shared_owner.size == 0) return (size_t)size;
+    text[size++] = ' ';
+    memcpy(text + size, shared_owner.data, shared_owner.size);
+    return (size_t)size + shared_owner.size;
+}
+
+static hf_slice next_word(hf_slice *rest) {
+    const char *end = memchr(rest->data, ' ', rest->size);
+    hf_slice word = {rest->data, end ? (size_t)(end - rest->data) : rest->size};
+    size_t used = word.size + (end ? 1 : 0);
+    *rest = (hf_slice){rest->data + used, rest->size - used};
+    return word;
+}
+
+/* Saturates. False: not a number. */
+static bool next_number(hf_slice *rest, uint64_t *value) {
+    hf_slice word = next_word(rest);
+    *value = 0;
+    for (size_t i = 0; i < word.size; i++) {
+        unsigned digit = (unsigned char)word.data[i] - '0';
+        if (digit > 9) return false;
+        *value = *value > (UINT64_MAX - digit) / 10 ? UINT64_MAX : *value * 10 + digit;
+    }
+    return word.size > 0;
+}
+
+static hf_time milliseconds(uint64_t ms) {
+    return hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS;
+}
+
+/* False: not the letter of a kind. */
+static bool next_kind(hf_slice *rest, hf_message *grant) {
+    hf_slice letter = next_word(rest);
+    grant->kind = letter.size == 1 ? hf_kind_of_letter(letter.data[0]) : NULL;
+    return grant->kind != NULL;
+}
+
+/* "<token>[-<last token>]" */
+static bool next_tokens(hf_slice *rest, hf_message *grant) {
+    hf_slice word = next_word(rest);
+    const char *dash = memchr(word.data, '-', word.size);
+    hf_slice first = {word.data, dash ? (size_t)(dash - word.data) : word.size};
+    hf_slice last = {dash ? dash + 1 : "", dash ? word.size - first.size - 1 : 0};
+    return next_number(&first, &grant->token) && (!dash || next_number(&last, &grant->last_token));
+}
+
+/* "<kind> <number> <place> <token>[-<last token>] <ms> <key>" */
+static hf_message read_grant(hf_slice rest) {
+    hf_message grant = {.what = HF_MESSAGE_GRANT}, none = {.what = HF_MESSAGE_NONE};
+    uint64_t ms;
+    if (!next_kind(&rest, &grant)) return none;
+    grant.keeps = rest.size > 0 && rest.data[0] == '0';
+    if (!next_number(&rest, &grant.number)) return none;
+    grant.place = next_word(&rest);
+    if (!next_tokens(&rest, &grant) || !next_number(&rest, &ms)) return none;
+    grant.lease = milliseconds(ms);
+    grant.key = rest;
+    return grant;
+}
+
+bool hf_wire_next_grant(hf_message *grant) {
+    if (grant->more == 0 || !next_number(&grant->names, &grant->number)) return false;
+    grant->more--;
+    grant->place = next_word(&grant->names);
+    return true;
+}
+
+/* "<kind> <token> <ms> <count> <number> <place> … <key>" */
+static hf_message read_grants(hf_slice rest) {
+    hf_message grant = {.what = HF_MESSAGE_GRANT}, none = {.what = HF_MESSAGE_NONE};
+    uint64_t ms, number;
+    if (!next_kind(&rest, &grant)) return none;
+    if (!next_number(&rest, &grant.token) || !next_number(&rest, &ms)) return none;
+    if (!next_number(&rest, &grant.more)) return none;
+    grant.lease = milliseconds(ms);
+    grant.names = rest;
+    for (uint64_t i = 0; i < grant.more; i++) {
+        if (!next_number(&rest, &number)) return none;
+        next_word(&rest);
+    }
+    grant.key = rest;
+    return hf_wire_next_grant(&grant) ? grant : none;
+}
+
+/* "1 grant …", "1 grants …", "1 turn <number> <ms>", "1 recheck <number>[ <ms>]" or "1 wish
+ * <number>" */
+hf_message hf_wire_read_message(hf_slice text) {
+    hf_message message = {.what = HF_MESSAGE_NONE};
+    uint64_t ms;
+    hf_slice format = next_word(&text), word = next_word(&text);
+    if (!hf_slice_equal(format, hf_slice_of("1"))) return message;
+    if (hf_slice_equal(word, hf_slice_of("grant"))) return read_grant(text);
+    if (hf_slice_equal(word, hf_slice_of("grants"))) return read_grants(text);
+    if (!next_number(&text, &message.number)) return message;
+    message.delay = next_number(&text, &ms) ? milliseconds(ms) : 0;
+    if (hf_slice_equal(word, hf_slice_of("turn"))) message.what = HF_MESSAGE_WINDOW;
+    else if (hf_slice_equal(word, hf_slice_of("recheck"))) message.what = HF_MESSAGE_RECHECK;
+    else if (hf_slice_equal(word, hf_slice_of("wish"))) message.what = HF_MESSAGE_WISH;
+    return message;
+}

@@ -1,0 +1,203 @@
+/* The wire format of locks: the keys and arguments of each program, the readers of their replies,
+ * the members of queues, and the messages between clients. No other file knows them.
+ * docs/protocol.md specifies them.
+ *
+ * The functions that encode return false when out of memory. Times are in nanoseconds, on the wire
+ * in milliseconds. */
+#ifndef HF_WIRE_H
+#define HF_WIRE_H
+
+#include "base/request.h"
+#include "lock/kind.h"
+#include "lock/names.h"
+
+#define HF_NO_TEXT ((hf_slice){"", 0})
+
+/* ---- one lock ---- */
+
+/* The keys and arguments that all programs about one lock share. */
+typedef struct hf_wire_lock {
+    const hf_kind *kind;
+    const hf_names *names;
+    hf_slice owner;
+    hf_time grant_lease; /* for the next owner, if the lock becomes free */
+} hf_wire_lock;
+
+typedef struct hf_wire_acquire {
+    uint32_t from; /* the owner's hold count before this acquire */
+    bool shared;
+    hf_time lease;
+    uint64_t token_ttl_ms;
+    hf_slice waiter; /* the member for the queue; empty: do not wait */
+    hf_slice fingerprint;
+    uint64_t token_floor; /* 0: none */
+    uint64_t permits;     /* the total of a semaphore that does not exist yet; 0: not given */
+    hf_slice writer;      /* read lock: the owner under which the same caller writes; empty: none */
+} hf_wire_acquire;
+
+bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
+                          const hf_wire_acquire *acquire);
+
+#define HF_WIRE_NOT_SHARED UINT32_MAX
+
+/* `to`: the count that remains. `own`: for a shared owner, how many to release instead. `granted`:
+ * for a read/write lock or permits, the member whose grant is not confirmed yet; empty: none. */
+bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_time lease,
+                     uint32_t own, hf_slice granted);
+bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
+                   uint32_t own);
+/* Sets a semaphore's number of permits. */
+bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value);
+bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
+                      hf_slice fingerprint, hf_slice result);
+bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
+
+/* Sets the lease, with `least_ms` only if the TTL is not longer; with a lease of 0 it only checks
+ * the owner. `waiter`: the member that was granted the lock; empty: none. */
+#define HF_WIRE_ANY_TTL UINT64_MAX
+bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease, uint64_t least_ms,
+                    hf_slice waiter);
+
+bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
+                  const char *uuid);
+bool hf_wire_ttl(hf_request *request, const hf_names *names);
+bool hf_wire_ping(hf_request *request);
+bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_floor,
+                   uint64_t token_ttl_ms);
+
+/* ---- a kind that nobody holds ---- */
+
+/* Calls the verb's program. The lock's owner names the call, so that a command that is run twice
+ * counts once; the server knows that for `keep`. */
+bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
+                   hf_time keep);
+
+#define HF_WIRE_NOTE_KEPT (3600 * HF_SECOND) /* the note of what is settled behind a lost reply */
+
+/* Deletes the note of this call, which is not sent again. */
+bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
+
+bool hf_wire_count(hf_request *request, const hf_names *names);
+
+/* Sets `*count` to the number at the key, 0 without it. Returns false if it is no whole number. */
+bool hf_wire_read_count(const hf_reply *reply, long long *count);
+
+/* ---- several locks ---- */
+
+#define HF_RENEWALS_MAX 100
+
+/* Renews `count` locks of one kind, at most HF_RENEWALS_MAX. */
+bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const hf_slice *keys,
+                   const hf_slice *owners, const hf_time *leases);
+
+/* The same for a counted kind, whose leases have their own keys. */
+bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
+                           const hf_slice *keys, const hf_slice *owners, const hf_time *leases);
+
+typedef struct hf_wire_each {
+    const hf_names *names;
+    hf_slice owner;
+    uint32_t holds; /* acquire: the count before; release: the count that remains */
+    hf_time lease;  /* release: of what remains */
+} hf_wire_each;
+
+bool hf_wire_acquire_all(hf_request *request, size_t count, const hf_wire_each *each,
+                         hf_time grant_lease, hf_time lease, uint64_t token_ttl_ms);
+bool hf_wire_release_all(hf_request *request, size_t count, const hf_wire_each *each,
+                         hf_time grant_lease);
+
+/* ---- replies ---- */
+
+/* What a program replied. */
+typedef enum hf_verdict {
+    HF_VERDICT_YES,        /* acquired, extended, renewed, freed, released */
+    HF_VERDICT_BUSY,       /* another owner has the lock; leave: nothing was held */
+    HF_VERDICT_STILL_HELD, /* release: the owner has more; acquire: another process has it */
+    HF_VERDICT_MORE, /* freed; dead waiters must be evicted before the next one gets the lock */
+    HF_VERDICT_DONE_BEFORE, /* an earlier run has left its record */
+    HF_VERDICT_MISMATCH,    /* the key has another fingerprint */
+    HF_VERDICT_DELETED,     /* the hold is lost: the key does not exist */
+    HF_VERDICT_TAKEN,       /* the hold is lost: another owner has the lock */
+    HF_VERDICT_ENDLESS,     /* the key has no TTL, so it is no lock */
+    HF_VERDICT_NEWER,       /* the first waiter has a newer format */
+    HF_VERDICT_TOO_MANY,    /* the request is larger than the semaphore's total */
+    HF_VERDICT_NONSENSE
+} hf_verdict;
+
+typedef struct hf_wire_answer {
+    hf_verdict verdict;
+    long long count;      /* YES: the token; STILL_HELD: the owner's; TOO_MANY: the total */
+    long long others;     /* YES: the server's count minus the requested one */
+    long long server_us;  /* YES: the server's clock; 0: not given */
+    long long last_token; /* YES: of the range of an owner that keeps the lock; 0: it does not */
+    long long ttl_ms;     /* BUSY: of the holder's lease; negative: it has no end */
+    long long ahead;      /* BUSY: waiters before this one */
+    bool foreign;         /* BUSY: the holder does not hand over */
+    hf_slice place;       /* BUSY: this waiter's; empty: none. Points into the reply */
+    hf_slice record;      /* DONE_BEFORE. Points into the reply */
+} hf_wire_answer;
+
+hf_wire_answer hf_wire_read_acquire(const hf_reply *reply);
+
+/* Sets `*i` to the lock that the reply is about, counted from 1, unless it is a yes; 0: none. */
+hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i);
+
+/* Returns the token of lock i, counted from 0; the reply is a yes. */
+uint64_t hf_wire_token_at(const hf_reply *reply, size_t i);
+
+/* Read the reply of release, leave, complete, force and extend, and element `i` of the reply of
+ * renew and release_all. */
+hf_verdict hf_wire_read(const hf_reply *reply);
+hf_verdict hf_wire_read_at(const hf_reply *reply, size_t i);
+
+void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info);
+
+/* ---- owners, members and messages ---- */
+
+/* Writes "<client uuid>:<number>" and the kind's suffix, and returns the size. */
+#define HF_OWNER_SIZE (HF_UUID_SIZE + 32)
+size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *uuid,
+                     uint64_t number);
+
+/* The same for an owner that keeps the lock, "<client uuid>:0<number>". */
+size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_t number);
+
+/* Writes the owner of permits, "<client uuid>:<number>", followed by "*<permits>" if there are
+ * several, and returns the size. */
+#define HF_PERMITS_OWNER_SIZE (HF_UUID_SIZE + 48)
+size_t hf_wire_permits_owner(char *text, const char *uuid, uint64_t number, uint32_t permits);
+
+/* Writes "1<kind><client uuid>:<number>:<token ttl ms>[ <shared owner>]" and returns the size.
+ * `text` has room for HF_MEMBER_SIZE bytes. `keeps`: the number is that of an owner that keeps the
+ * lock. An empty owner means that it is not shared. */
+#define HF_MEMBER_SIZE (HF_UUID_SIZE + 64 + HF_OWNER_MAX)
+size_t hf_wire_member(char *text, const hf_kind *kind, const char *uuid, uint64_t number,
+                      uint64_t token_ttl_ms, bool keeps, hf_slice shared_owner);
+
+typedef enum hf_message_kind {
+    HF_MESSAGE_NONE,
+    HF_MESSAGE_GRANT,
+    HF_MESSAGE_WINDOW,
+    HF_MESSAGE_RECHECK,
+    HF_MESSAGE_WISH /* others want a lock that the client keeps */
+} hf_message_kind;
+
+typedef struct hf_message {
+    hf_message_kind what; /* NONE: another format, or unknown to this version */
+    uint64_t number;      /* the waiter's; WISH: the owner's */
+    bool keeps;           /* GRANT: the owner keeps the lock */
+    hf_time delay;        /* WINDOW, RECHECK */
+    const hf_kind *kind;  /* GRANT, and all below */
+    hf_slice place, key;
+    uint64_t token, last_token; /* the last one of the range, if the owner keeps the lock, or 0 */
+    hf_time lease;
+    uint64_t more;  /* GRANT: to how many other waiters… */
+    hf_slice names; /* …and their numbers and places */
+} hf_message;
+
+hf_message hf_wire_read_message(hf_slice text);
+
+/* Goes on to the next waiter of a grant to several. Returns false if there is none. */
+bool hf_wire_next_grant(hf_message *grant);
+
+#endif

@@ -1,0 +1,876 @@
+#include "op/acquire.h"
+
+/* The acquire operation: ask, and while somebody else has the lock stand in its queue.
+ *
+ *   BLOCKED -> ASKING           an earlier command for this hold is done
+ *   ASKING -> DONE              the lock was free, or the acquire does not wait
+ *   ASKING -> FOLLOWING         busy: the caller's own release is not done yet
+ *   FOLLOWING -> ASKING         it is done
+ *   ASKING -> SUBSCRIBING       busy: there is no place in the queue before our channel is heard
+ *   SUBSCRIBING -> ASKING       our channel is heard, or a recheck is due
+ *   ASKING -> WAITING           it stands in the queue
+ *   WAITING -> DONE             a grant that is still good
+ *   WAITING -> ASKING           a grant that must be confirmed, a message, or a recheck is due
+ *   WAITING -> CANCELLING       the wait is over
+ *   CANCELLING -> DONE          the server has forgotten the waiter
+ *   QUEUED -> ASKING, DONE      another caller of this client has the lock, which it keeps: kept.h
+ *
+ * The hold exists from the start, so nothing can fail after the server's yes. It becomes HELD only
+ * by a yes that is still valid. The renewer undoes what the server may have given beyond that. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lock/wire.h"
+#include "op/deadlock.h"
+#include "op/events.h"
+#include "op/kept.h"
+#include "op/operation.h"
+#include "op/presence.h"
+#include "op/renewer.h"
+
+#define LEAST_PATIENCE (100 * HF_MS)  /* a short wait still gives the server this long to answer */
+#define LEAST_RECHECK (HF_MS)         /* between two looks */
+#define MOST_RECHECK (30 * HF_SECOND) /* a third of what a queue lives without a look */
+#define CROWD 100 /* waiters ahead that look every grant lease; those behind look less often */
+#define FIRST_FOREIGN_RECHECK                                                                      \
+    (30 * HF_MS) /* between two at a holder that does not hand over, at first */
+#define MOST_FOREIGN_RECHECK (200 * HF_MS)
+#define SAME_HOLD (5 * HF_MS) /* by which the end of one hold differs from look to look */
+#define LISTEN_AFTER                                                                               \
+    (150 * HF_MS) /* first in line behind a hold of ours, which Redisson may end by force */
+#define MOST_HOLDS 1000000000LL /* of one owner, with those of its other processes */
+#define MOST_JOINS 3            /* tries to add to a count that others change */
+
+static void ask(hf_op *op, hf_time now);
+static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
+static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now);
+static void on_recheck(hf_op *op, hf_time delay, hf_time now);
+
+/* ---- the end ---- */
+
+static void finish(hf_op *op, hf_time now) {
+    op->state = HF_ACQUIRE_DONE;
+    op->blocked = false;
+    hf_session_drop(&op->request);
+    hf_client_listen(op, false, now);
+    if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
+}
+
+/* Nothing of this operation stands on the server. */
+static void forget(hf_op *op, hf_time now) {
+    if (op->hold) hf_renewer_forget(op->client, op->hold, now);
+}
+
+/* Whether the renewer waits for the answer to an acquire of a shared owner. */
+static bool awaits_answer(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
+    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+    if (!asks || !usable || HF_MUTANT(DEAF_TO_ANSWER)) return false;
+    return hf_renewer_await_answer(op->client, hold, &op->request, now);
+}
+
+/* Something of this operation may stand on the server. A re-entry needs no undoing: the next
+ * command for this hold sets the count, or tells what to release. */
+static void undo(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING && !HF_MUTANT(NO_UNDO);
+    if (first && op->queued) {
+        hold->wait = op->wait;
+        hold->token_ttl_ms = op->spec.token_ttl_ms;
+    }
+    if (hold && awaits_answer(op, now)) return;
+    if (hold) hold->uncertain = true;
+    if (first) hf_renewer_clean_up_same_connection(op->client, hold, now);
+    else forget(op, now);
+}
+
+/* Nothing but a place in the queue may stand on the server. */
+static void roll_back(hf_op *op, hf_time now) {
+    if (op->queued) undo(op, now);
+    else forget(op, now);
+}
+
+/* The words for "somebody else has it". */
+static void fail_busy(hf_op *op, hf_time now) {
+    const hf_session *events = &op->node->links[HF_LINK_EVENTS];
+    bool deaf = op->events && !op->node->subscribed && events->reason[0];
+    const char *aside = deaf ? "; its release cannot be heard: " : "",
+               *reason = deaf ? events->reason : "";
+    if (op->busy_until > now) {
+        hf_op_fail(op, HF_BUSY, "%s, for up to %.3f s more unless renewed%s%s",
+                   op->spec.lock_kind->taken, (double)(op->busy_until - now) / (double)HF_SECOND,
+                   aside, reason);
+    } else {
+        hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->taken, aside, reason);
+    }
+}
+
+void hf_acquire_fail_for_itself(hf_op *op) {
+    hf_op_fail(op, HF_DEADLOCK,
+               "another coroutine of this client holds it, and cannot go on during this wait, "
+               "unless the client has the "
+               "driver of an event loop");
+}
+
+static void end_as(hf_op *op, hf_code code, hf_time now) {
+    if (code == HF_BUSY) fail_busy(op, now);
+    else if (code == HF_DEADLOCK && op->circle)
+        hf_op_fail(op, code,
+                   "it waits for itself: %s; take several locks in one order, or by one multi_lock",
+                   op->circle);
+    else if (code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
+    else hf_op_fail(op, code, "a signal ended the wait");
+    finish(op, now);
+}
+
+static void fail_unreachable(hf_op *op, const char *reason, hf_time now) {
+    hf_op_fail(op, HF_UNREACHABLE, "%s", reason);
+    finish(op, now);
+}
+
+/* A third of the time is for a connection that has to be made first, unless that is short. */
+hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now) {
+    hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease),
+            left = end > now ? end - now : 0;
+    return left < lease / 2 ? now : now + left / 3;
+}
+
+/* The lock is ours until `end`; unless that is over already, or the hold that was to be entered
+ * again has been lost, and told so, in the meantime. */
+static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
+    hf_client *client = op->client;
+    hf_hold *hold = op->hold;
+    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+    if (now >= end || !usable) {
+        op->queued = false;
+        undo(op, now);
+        hf_op_fail(op, HF_LOST,
+                   usable ? "the server answered after the lease had ended"
+                          : "it was lost meanwhile");
+        finish(op, now);
+        return;
+    }
+    bool first = hold->state == HF_HOLD_ACQUIRING;
+    hold->others = first ? op->from : hold->others;
+    if (hold->pending_releases > hold->others) hold->pending_releases = hold->others;
+    hold->count = op->from + 1 + (HF_MUTANT(COUNT_TWICE) && !first);
+    hold->shared = op->spec.shared;
+    hold->granted = granted || (!first && hold->granted); /* until that is confirmed */
+    hold->at_risk = false;
+    hold->failures = 0;
+    hold->renewed = op->spec.renewed || (!first && hold->renewed);
+    hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
+    hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
+    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    if (granted || !hold->granted) hold->wait = granted ? op->wait : 0;
+    if (granted) hold->confirm_at = hf_acquire_confirm_at(op, end, now);
+    if (first || token > hold->token)
+        hold->token = token; /* the counter of a shared owner's hold was lost */
+    hf_hold_become(hold, HF_HOLD_HELD);
+    if (first && hold->lent) hf_kept_took(op, op->last_token, now);
+    hf_renewer_resume(client, hold, now);
+    if (first) client->stats.acquires++;
+    else client->stats.reentries++;
+    hf_op_succeed(op);
+    finish(op, now);
+    hf_client_unblock(client, hold, now);
+}
+
+/* ---- asking ---- */
+
+static bool make_waiter(hf_op *op) {
+    if (op->waiter) return true;
+    op->waiter = malloc(HF_MEMBER_SIZE);
+    if (!op->waiter) return false;
+    op->wait = op->spec.shared ? ++op->client->holds.last_number : op->hold->number;
+    op->waiter_size =
+        hf_client_member(op->waiter, op->client, op->hold, op->wait, op->spec.token_ttl_ms);
+    return true;
+}
+
+static bool is_subscribed(const hf_op *op) {
+    return op->events && op->node->subscribed;
+}
+
+/* The owner under which the caller of a read lock writes. */
+static hf_slice writer_of(const hf_op *op) {
+    const hf_kind *writes = op->spec.lock_kind->writes;
+    if (!writes) return HF_NO_TEXT;
+    const hf_hold *hold =
+        hf_holds_find(&op->client->holds, writes, op->spec.names->key, op->spec.caller);
+    return hold && hold->state == HF_HOLD_HELD ? hf_hold_owner(hold) : HF_NO_TEXT;
+}
+
+static bool encode_ask(hf_op *op, bool with_place) {
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
+    hf_wire_acquire acquire = {.from = op->from,
+                               .shared = op->spec.shared,
+                               .lease = op->spec.lease,
+                               .token_ttl_ms = op->spec.token_ttl_ms,
+                               .waiter = with_place ? (hf_slice){op->waiter, op->waiter_size}
+                                                    : HF_NO_TEXT,
+                               .fingerprint = op->spec.fingerprint,
+                               .writer = writer_of(op),
+                               .token_floor = op->spec.token_floor,
+                               .permits = op->spec.permits_at_first};
+    return hf_wire_acquire_call(&op->request, &lock, &acquire) &&
+           hf_client_sync(op->client, &op->request);
+}
+
+static hf_time ask_deadline(const hf_op *op, hf_time now) {
+    const hf_client_config *config = &op->client->config;
+    hf_time timeout = config->session.command_timeout,
+            least = LEAST_PATIENCE + config->sync.timeout;
+    if (op->queued) return hf_time_max(op->wait_until, now + least);
+    if (op->spec.wait == 0) return op->begun_at + timeout;
+    return now + hf_time_min(timeout,
+                             hf_time_max(op->wait_until > now ? op->wait_until - now : 0, least));
+}
+
+static void fail_for_memory(hf_op *op, hf_time now) {
+    undo(op, now);
+    hf_op_fail_for_memory(op);
+    finish(op, now);
+}
+
+static void ask(hf_op *op, hf_time now) {
+    bool may_wait = op->spec.wait > 0 && (op->from == 0 || op->spec.shared);
+    bool with_place = op->queued || (may_wait && is_subscribed(op));
+    if ((with_place && !make_waiter(op)) || !encode_ask(op, with_place)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    op->state = HF_ACQUIRE_ASKING;
+    op->woken = false;
+    bool waits_for_connection = op->queued;
+    op->request.no_retry = op->spec.shared && op->from > 0;
+    op->queued = op->queued || with_place;
+    hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
+}
+
+static void cancel(hf_op *op, hf_code code, hf_time now) {
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
+    hf_slice waiter = {op->waiter, op->waiter_size};
+    op->ended = code;
+    if (!op->queued) {
+        forget(op, now);
+        end_as(op, code, now);
+        return;
+    }
+    if (!hf_wire_leave(&op->request, &lock, op->from, waiter,
+                       op->spec.shared ? 0 : HF_WIRE_NOT_SHARED)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    op->state = HF_ACQUIRE_CANCELLING;
+    op->request.no_retry = false;
+    hf_op_send(op, on_cancelled,
+               now + hf_time_min(HF_SECOND, op->client->config.session.command_timeout), false,
+               now);
+}
+
+static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (reply) {
+        forget(op, now);
+        if (hf_wire_read(reply) == HF_VERDICT_MORE)
+            hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
+        end_as(op, op->ended, now);
+        return;
+    }
+    hf_failure failure = request->failure;
+    undo(op, now);
+    if (op->ended == HF_BUSY && failure.code == HF_UNREACHABLE)
+        fail_unreachable(op, failure.text, now);
+    else end_as(op, op->ended, now);
+}
+
+/* ---- answers ---- */
+
+/* When a waiter looks again without a message: when the holder's time is up, one after the other;
+ * and often enough to notice a head that looks alive but is not, at a cost that grows with the
+ * logarithm of the crowd. */
+static hf_time next_recheck(hf_op *op, long long ttl_ms, long long ahead, hf_time now) {
+    hf_client *client = op->client;
+    hf_time rank = ahead < 0 ? 0 : hf_time_min((hf_time)ahead, 1000000);
+    hf_time at_expiry =
+        ttl_ms < 0 ? HF_NEVER : (hf_time)ttl_ms * HF_MS + HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
+    hf_time often =
+        hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MOST_RECHECK);
+    often = often - often / 10 + hf_jitter(&client->random, often / 10);
+    if (HF_MUTANT(BUSY_LOOK)) return now + HF_MS;
+    return hf_time_add(now, hf_time_min(at_expiry, often));
+}
+
+/* First in line behind a holder that does not hand over: Redisson announces its release, the owner
+ * of a mutex does not. A sharded channel is heard only once that is confirmed: the server may
+ * refuse it, or the slot has moved. */
+static void watch_foreign(hf_op *op, hf_time now) {
+    bool announced = op->spec.lock_kind->announced;
+    if (announced) hf_client_listen_foreign(op, now);
+    if (!announced || (hf_client_is_sharded(op->client) && !op->foreign_subscribed)) {
+        hf_time most = hf_time_max(FIRST_FOREIGN_RECHECK, (now - op->foreign_since) / 4);
+        hf_time random =
+            HF_MS + hf_jitter(&op->client->random, hf_time_min(most, MOST_FOREIGN_RECHECK));
+        op->recheck_at = hf_time_min(op->recheck_at, now + random);
+    }
+}
+
+/* The server gives each place once. A grant that names this one was made after the look that found
+ * us there. */
+static void note_place(hf_op *op, hf_slice place) {
+    size_t size = place.size < sizeof op->place ? place.size : 0;
+    memcpy(op->place, place.data, size);
+    op->place[size] = '\0';
+    op->placed_at = op->request.sent_at;
+}
+
+static bool has_lasting(const hf_op *op, const hf_kind *kind) {
+    if (!kind) return false;
+    const hf_hold *hold =
+        hf_holds_find_lasting(&op->client->holds, kind, op->spec.names->key, op->wait_until);
+    return hold && hold != op->hold;
+}
+
+bool hf_acquire_waits_for_itself(const hf_op *op) {
+    const hf_kind *kind = op->spec.lock_kind;
+    if (!op->spec.blocking) return false;
+    bool alone = !kind->joint && !kind->counted; /* others may have the rest of the permits */
+    return (alone && has_lasting(op, kind)) || has_lasting(op, kind->reads) ||
+           has_lasting(op, kind->writes);
+}
+
+/* Why the acquire does not wait on; HF_OK: it does. */
+static hf_code end_of_wait(const hf_op *op, hf_time now) {
+    bool over = now >= op->wait_until && !HF_MUTANT(NO_END_OF_WAIT);
+    if (op->interrupted) return HF_INTERRUPTED;
+    if (op->circle || (!over && hf_acquire_waits_for_itself(op))) return HF_DEADLOCK;
+    return over ? HF_BUSY : HF_OK;
+}
+
+static void follow(hf_op *op, hf_hold *hold) {
+    hf_hold_ref(hold);
+    if (op->behind) hf_hold_unref(op->behind);
+    op->behind = hold;
+}
+
+/* Whether this hold, while its release is under way, keeps the caller out: the other half of a
+ * read/write lock, or permits, each of which has a caller of its own. */
+static bool keeps_out(const hf_op *op, const hf_hold *hold) {
+    const hf_kind *kind = op->spec.lock_kind;
+    bool half = (hold->kind == kind->reads || hold->kind == kind->writes) &&
+                hf_slice_equal(hf_hold_caller(hold), op->spec.caller);
+    bool permits = kind->counted && hold->kind == kind;
+    return (half || permits) && hf_slice_equal(hf_hold_key(hold), op->spec.names->key);
+}
+
+/* Of those that began before this operation; NULL: there is none. */
+static hf_hold *released_before(const hf_op *op) {
+    for (const hf_op *other = op->client->ops; other != op; other = other->next) {
+        bool under_way = other->detached && !other->done && hf_hold_is_released(other->hold);
+        if (under_way && other->hold->in_flight && keeps_out(op, other->hold)) return other->hold;
+    }
+    return NULL;
+}
+
+/* The caller's own release was sent before, but is carried out later: it had to be sent again. */
+static bool must_follow(hf_op *op) {
+    if (op->queued || op->interrupted || HF_MUTANT(NOT_FOLLOWING)) return false;
+    if (op->behind && op->behind->in_flight) return true;
+    hf_hold *before = released_before(op);
+    if (before) follow(op, before);
+    return before != NULL;
+}
+
+static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
+    long long ttl_ms = answer->ttl_ms, ahead = answer->ahead;
+    op->busy_until = ttl_ms > 0 ? op->request.sent_at + (hf_time)ttl_ms * HF_MS : 0;
+    if (must_follow(op)) {
+        op->state = HF_ACQUIRE_FOLLOWING;
+        hf_op_block(op, op->behind);
+        return;
+    }
+    note_place(op, answer->place);
+    hf_presence_note_wait(op, now);
+    hf_code end = end_of_wait(op, now);
+    if (end != HF_OK) {
+        cancel(op, end, now);
+    } else if (!op->queued || !is_subscribed(op)) {
+        if (!op->events) op->client->stats.waits++;
+        op->state = HF_ACQUIRE_SUBSCRIBING;
+        op->recheck_at = next_recheck(op, ttl_ms, ahead, now);
+        hf_client_listen(op, true, now);
+        if (op->node->subscribed) ask(op, now);
+    } else {
+        op->state = HF_ACQUIRE_WAITING;
+        op->recheck_at = next_recheck(op, ttl_ms, ahead, now);
+        bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->counted;
+        op->listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
+        if (op->spec.lock_kind->listed && !HF_MUTANT(DEAF_TO_JAVA))
+            hf_client_listen_foreign(op, now);
+        bool foreign = ahead == 0 && answer->foreign;
+        if (foreign && op->busy_until >
+                           op->foreign_until + SAME_HOLD) { /* another hold: they change quickly */
+            op->foreign_since = now;
+            op->foreign_until = op->busy_until;
+        }
+        if (foreign) watch_foreign(op, now);
+        if (op->woken) on_recheck(op, 0, now);
+    }
+}
+
+/* A lock that cannot be entered twice stands under this owner's name: another process has it, as
+ * far as can be told. */
+static void on_same_name(hf_op *op, hf_time now) {
+    roll_back(op, now);
+    hf_op_fail(op, HF_BUSY,
+               "another process holds it under this owner's name, and it cannot be entered twice");
+    finish(op, now);
+}
+
+/* Another process holds it under the same owner: this is one more hold of that. */
+static void on_shared(hf_op *op, long long count, hf_time now) {
+    if (count < 1 || count >= MOST_HOLDS || ++op->joins > MOST_JOINS) {
+        roll_back(op, now);
+        hf_op_fail(op, HF_BUSY, "another process of this owner changes its holds at the same time");
+        finish(op, now);
+        return;
+    }
+    hf_hold *hold = op->hold;
+    if (hold->state == HF_HOLD_HELD) hf_hold_rebase(hold, (uint32_t)count);
+    op->from = (uint32_t)count;
+    ask(op, now);
+}
+
+static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (hold->state == HF_HOLD_ACQUIRING) { /* the owner's other process let go in between */
+        op->from = 0;
+        ask(op, now);
+        return;
+    }
+    if (hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, reason);
+    forget(op, now);
+    hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)", hf_lost_reason_name(reason));
+    finish(op, now);
+}
+
+static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
+    if (op->request.sends == 0 && !op->queued) forget(op, now);
+    else undo(op, now);
+    if (op->interrupted && failure->code == HF_UNREACHABLE) {
+        end_as(op, HF_INTERRUPTED, now);
+        return;
+    }
+    hf_op_fail(op, failure->code, "%s", failure->text);
+    finish(op, now);
+}
+
+static void on_endless(hf_op *op, hf_time now) {
+    undo(op, now);
+    hf_op_fail(op, HF_CONFLICT, "the key is a hash without a TTL, which is not a lock");
+    finish(op, now);
+}
+
+/* A guard's key tells of a run that has ended. */
+static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
+    op->record = malloc(record.size + 1);
+    if (!op->record) {
+        fail_for_memory(op, now);
+        return;
+    }
+    memcpy(op->record, record.data, record.size);
+    op->record_size = record.size;
+    forget(op, now);
+    hf_op_fail(op, HF_DUPLICATE, "it was done already");
+    finish(op, now);
+}
+
+static void on_newer_format(hf_op *op, hf_time now) {
+    roll_back(op, now);
+    hf_op_fail(
+        op, HF_CONFLICT,
+        "a newer version of this library waits for it, in a format that this one does not know");
+    finish(op, now);
+}
+
+/* It would wait for ever. */
+static void on_too_many(hf_op *op, long long all, hf_time now) {
+    roll_back(op, now);
+    hf_op_fail(op, HF_CONFLICT, "it has %lld permits in all, fewer than the %u asked for", all,
+               op->spec.permits);
+    finish(op, now);
+}
+
+static void on_mismatch(hf_op *op, hf_time now) {
+    roll_back(op, now);
+    hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with another fingerprint");
+    finish(op, now);
+}
+
+static void fail_unconfirmed(hf_op *op, hf_time now) {
+    hf_renewer_add_pending_release(op->hold, op->request.sent_at);
+    undo(op, now);
+    hf_op_fail_unconfirmed(op);
+    finish(op, now);
+}
+
+static bool is_sound(const hf_op *op, long long token, long long others) {
+    return token >= 0 && others >= -(long long)op->from &&
+           others < MOST_HOLDS - (long long)op->from;
+}
+
+static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
+    op->server_us = answer->server_us;
+    op->from = (uint32_t)((long long)op->from + answer->others);
+    hf_time asked_at = HF_MUTANT(LEASE_FROM_REPLY) ? now : op->request.sent_at;
+    hf_time lease = hf_time_min(op->spec.lease, op->hold->shortened);
+    op->last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token);
+    take(op, hf_lease_end(asked_at, lease), (uint64_t)answer->count, false, now);
+}
+
+static void on_nonsense(hf_op *op, hf_time now) {
+    undo(op, now);
+    hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
+    finish(op, now);
+}
+
+static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) {
+        hf_failure failure = request->failure;
+        on_failed(op, &failure, now);
+        return;
+    }
+    hf_wire_answer answer = hf_wire_read_acquire(reply);
+    switch (answer.verdict) {
+    case HF_VERDICT_YES:
+        if (!hf_request_is_confirmed(request)) fail_unconfirmed(op, now);
+        else if (is_sound(op, answer.count, answer.others)) on_yes(op, &answer, now);
+        else on_nonsense(op, now);
+        break;
+    case HF_VERDICT_BUSY: on_busy(op, &answer, now); break;
+    case HF_VERDICT_STILL_HELD:
+        if (op->spec.lock_kind->reentrant) on_shared(op, answer.count, now);
+        else on_same_name(op, now);
+        break;
+    case HF_VERDICT_DELETED: on_gone(op, HF_LOST_DELETED, now); break;
+    case HF_VERDICT_TAKEN: on_gone(op, HF_LOST_TAKEN, now); break;
+    case HF_VERDICT_DONE_BEFORE: on_done_before(op, answer.record, now); break;
+    case HF_VERDICT_MISMATCH: on_mismatch(op, now); break;
+    case HF_VERDICT_ENDLESS: on_endless(op, now); break;
+    case HF_VERDICT_NEWER: on_newer_format(op, now); break;
+    case HF_VERDICT_TOO_MANY: on_too_many(op, answer.count, now); break;
+    default: on_nonsense(op, now);
+    }
+}
+
+/* ---- beginning ---- */
+
+/* Over one connection, what is sent behind the release of the caller's last hold is carried out
+ * behind it. Where keys move that may be another one, and the holds of a shared owner are counted
+ * together: there the release comes first. */
+static bool may_follow(const hf_client *client, const hf_hold *hold) {
+    bool on_its_way = hf_hold_is_released(hold) && !hold->shared;
+    bool decides_alone = !client->decider->op && !client->is_member;
+    return on_its_way && decides_alone && !client->topology->moves_slots;
+}
+
+/* A caller that reads would wait for itself to write. */
+static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
+    const hf_kind *reads = op->spec.lock_kind->reads;
+    if (!reads || (hold && hold->state == HF_HOLD_HELD)) return false;
+    hf_hold *read = hf_holds_find(&op->client->holds, reads, op->spec.names->key, op->spec.caller);
+    if (read) hf_client_refresh(op->client, read, now);
+    return read && read->state == HF_HOLD_HELD;
+}
+
+static hf_hold *find_own(const hf_op *op) {
+    const hf_op_spec *spec = &op->spec;
+    return hf_holds_find(&op->client->holds, spec->lock_kind, spec->names->key, spec->caller);
+}
+
+/* Takes the caller's lost hold out of the table. */
+static void replace_lost(hf_op *op, hf_hold *hold, hf_time now) {
+    bool same = hf_slice_equal(op->spec.owner, hf_hold_owner(hold));
+    if (same) hf_holds_remove(&op->client->holds, hold);
+    else hf_renewer_clean_up_lost(op->client, hold, now);
+}
+
+/* Whether the caller's hold refuses the acquire, which has failed then. */
+static bool is_refused(hf_op *op, const hf_hold *hold) {
+    bool under_way = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
+    bool awaited = !hold->unawaited && !(op->client->is_member && hold->in_flight);
+    if (hold->state == HF_HOLD_HELD && !op->spec.lock_kind->reentrant)
+        hf_op_fail(op, HF_BUSY, "this owner holds it already, and it cannot be entered twice");
+    else if (under_way && awaited)
+        hf_op_fail(op, HF_BUSY, "another call of this owner for this key is under way");
+    return op->done;
+}
+
+static hf_hold *add_hold(hf_op *op) {
+    const hf_op_spec *spec = &op->spec;
+    const hf_kind *kind = spec->lock_kind;
+    hf_slice key = spec->names->key, owner = spec->shared ? spec->caller : spec->owner;
+    if (op->kept) return hf_kept_add_hold(op);
+    if (spec->permits > 0)
+        return hf_client_add_permits(op->client, kind, key, spec->caller, spec->permits);
+    return hf_client_add_hold(op->client, kind, key, spec->caller, owner);
+}
+
+bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    hf_hold *hold = find_own(op);
+    if (hold) hf_client_refresh(client, hold, now);
+    if (is_upgrade(op, hold, now)) {
+        hf_op_fail(
+            op, HF_DEADLOCK,
+            "this owner has the read lock, which a writer waits for; take the write lock first");
+        return false;
+    }
+    if (hold && hold->state == HF_HOLD_LOST) {
+        replace_lost(op, hold, now);
+        hold = find_own(op);
+    }
+    if (hold && may_follow(client, hold)) {
+        follow(op, hold);
+        hf_holds_remove(&client->holds, hold);
+        hold = NULL;
+    }
+    if (hold && is_refused(op, hold)) return false;
+    if (!hold) hold = add_hold(op);
+    if (!hold) {
+        hf_op_fail_for_memory(op);
+        return false;
+    }
+    if (hold->state == HF_HOLD_ACQUIRING) hold->agent = op->spec.agent;
+    hf_hold_ref(hold);
+    op->hold = hold;
+    return true;
+}
+
+static void start(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (hold->state == HF_HOLD_ACQUIRING) {
+        hold->shared = op->spec.shared;
+        hold->lease = op->spec.lease;
+    }
+    op->from = hold->state == HF_HOLD_HELD ? hold->count : 0;
+    hold->in_flight = true;
+    hf_holds_wake_at(&op->client->holds, hold,
+                     hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
+    if (op->spec.wait > 0 && op->node->subscribed) hf_client_listen(op, true, now);
+    ask(op, now);
+}
+
+/* What an earlier call of this caller has left on the server goes first: it would be in the way. */
+static void start_or_block(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (hold->in_flight || hold->state == HF_HOLD_CLEANING_UP) {
+        hf_op_block(op, hold);
+        op->state = HF_ACQUIRE_BLOCKED;
+        if (hold->state == HF_HOLD_CLEANING_UP) hf_renewer_clean_up_first(op->client, hold, now);
+    } else {
+        start(op, now);
+    }
+}
+
+void hf_acquire_ask(hf_op *op, hf_time now) {
+    if (hf_acquire_choose_hold(op, now)) start_or_block(op, now);
+    else finish(op, now);
+}
+
+static void begin(hf_op *op, hf_time now) {
+    op->wait_until = hf_time_add(now, op->spec.wait);
+    op->recheck_at = op->listen_at = HF_NEVER;
+    op->foreign_since = now;
+    if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
+}
+
+/* What the server could not be asked to forget is still in the way. */
+static void fail_blocked(hf_op *op, hf_time now) {
+    const char *reason = op->node->links[HF_LINK_CALLS].reason;
+    hf_op_fail(op, HF_UNREACHABLE, "%s",
+               reason[0] ? reason : "an earlier command for this key got no reply");
+    finish(op, now);
+}
+
+static void unblock(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (op->state == HF_ACQUIRE_FOLLOWING) {
+        ask(op, now);
+        return;
+    }
+    bool failed = hold->in_table && hold->state == HF_HOLD_CLEANING_UP && hold->failures > 0;
+    if (failed && !hf_renewer_set_aside(op->client, hold, now)) {
+        fail_blocked(op, now);
+        return;
+    }
+    hf_hold_unref(op->hold);
+    op->hold = NULL;
+    if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
+}
+
+/* ---- events ---- */
+
+static void on_subscribed(hf_op *op, hf_time now) {
+    if (HF_MUTANT(NO_LOOK_SUBSCRIBED)) return;
+    op->woken = true; /* the answer under way may be older than the subscription */
+    if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
+}
+
+/* A grant that names our place was made after the look that found us there was sent, so it is good
+ * for at least its lease from then; a short lease of the lock's own ends before. */
+static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
+    op->client->stats.grants++;
+    op->woken = true; /* the answer under way may be older than the grant */
+    if (op->state != HF_ACQUIRE_WAITING || HF_MUTANT(DEAF)) return;
+    hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
+    hf_time end =
+        hf_time_min(hf_lease_end(op->placed_at, lease), hf_lease_end(now, op->spec.lease));
+    if (HF_MUTANT(GRANT_UNBOUND)) end = hf_lease_end(now, lease);
+    bool needs_token = op->spec.token_ttl_ms > 0 && grant->token == 0;
+    bool needs_fingerprint = op->spec.lock_kind->fingerprinted && op->spec.fingerprint.size > 0;
+    bool ours = (op->place[0] && hf_slice_equal(grant->place, hf_slice_of(op->place))) ||
+                HF_MUTANT(STALE_GRANT);
+    lease = hf_time_min(lease, op->spec.lease);
+    bool more = needs_token || needs_fingerprint || op->client->config.sync.replicas > 0;
+    op->handed_over = ours;
+    op->last_token = grant->last_token;
+    if (more || !ours || now >= end || end - now < lease / 4) ask(op, now);
+    else take(op, end, grant->token, true, now);
+}
+
+static void on_window(hf_op *op, hf_time turn, hf_time now) {
+    op->woken = true;
+    if (op->state != HF_ACQUIRE_WAITING) return;
+    op->recheck_at = hf_time_min(op->recheck_at, now + turn + HF_MS);
+    if (op->spec.lock_kind->announced) hf_client_listen_foreign(op, now);
+}
+
+static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
+    if (delay == 0) op->woken = true; /* the answer under way may be older */
+    if (op->state != HF_ACQUIRE_WAITING) return;
+    hf_time soonest = delay > 0 ? hf_time_add(now, delay) + HF_MS : op->placed_at + LEAST_RECHECK;
+    op->recheck_at = hf_time_min(op->recheck_at, hf_time_max(now, soonest));
+}
+
+static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {
+    undo(op, now);
+    hf_op_fail(op, code, "%s", reason);
+    finish(op, now);
+}
+
+/* It stands in this circle of waiters, and is the youngest there. */
+static void on_deadlock(hf_op *op, const char *circle, hf_time now) {
+    free(op->circle);
+    op->circle = strdup(circle);
+    bool waits = op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING;
+    if (op->circle && waits) cancel(op, HF_DEADLOCK, now);
+}
+
+/* It has nothing on the server. */
+static void end_blocked(hf_op *op, hf_code code, hf_time now) {
+    if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
+    if (op->state == HF_ACQUIRE_QUEUED) hf_kept_leave(op);
+    end_as(op, code, now);
+}
+
+static void interrupt(hf_op *op, hf_time now) {
+    op->interrupted = true;
+    if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) {
+        cancel(op, HF_INTERRUPTED, now);
+    } else if (op->state == HF_ACQUIRE_ASKING) {
+        op->request.deadline = hf_time_min(op->request.deadline, now + LEAST_PATIENCE);
+    } else if (op->state == HF_ACQUIRE_BLOCKED || op->state == HF_ACQUIRE_FOLLOWING ||
+               op->state == HF_ACQUIRE_QUEUED) {
+        end_blocked(op, HF_INTERRUPTED, now);
+    }
+}
+
+/* ---- time ---- */
+
+static hf_time deadline(const hf_op *op) {
+    hf_time in_time = op->begun_at + op->client->config.session.command_timeout;
+    switch (op->state) {
+    case HF_ACQUIRE_BLOCKED:
+    case HF_ACQUIRE_FOLLOWING: return hf_time_max(op->wait_until, in_time);
+    case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait_until, hf_kept_end(op));
+    case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait_until, op->recheck_at);
+    case HF_ACQUIRE_WAITING:
+        return hf_time_min(hf_time_min(op->wait_until, hf_deadlock_at(op)),
+                           hf_time_min(op->recheck_at, op->foreign ? HF_NEVER : op->listen_at));
+    default: return HF_NEVER;
+    }
+}
+
+/* A link that is down says little, servers close idle ones; one that could not be made again says
+ * that nobody is there.
+ */
+static void end_wait(hf_op *op, hf_time now) {
+    const hf_session *calls = &op->node->links[HF_LINK_CALLS],
+                     *events = &op->node->links[HF_LINK_EVENTS];
+    const hf_session *refused = calls->failed_opens > 0 ? calls : events;
+    if (calls->state != HF_SESSION_CLOSED || refused->failed_opens == 0 || !refused->reason[0]) {
+        cancel(op, HF_BUSY, now);
+        return;
+    }
+    undo(op, now);
+    fail_unreachable(op, refused->reason, now);
+}
+
+static void tick(hf_op *op, hf_time now) {
+    bool waits = op->state == HF_ACQUIRE_WAITING;
+    if (waits && now >= op->listen_at)
+        hf_client_listen_foreign(op, now); /* it looks when that is confirmed */
+    if (waits) hf_deadlock_tick(op, on_deadlock, now);
+    if (now < deadline(op)) return;
+    if (op->state == HF_ACQUIRE_BLOCKED) {
+        fail_blocked(op, now);
+    } else if (op->state == HF_ACQUIRE_FOLLOWING ||
+               (op->state == HF_ACQUIRE_QUEUED && now >= op->wait_until)) {
+        end_blocked(op, HF_BUSY, now);
+    } else if (op->state == HF_ACQUIRE_QUEUED) {
+        hf_kept_notice(op, now);
+    } else if (now >= op->wait_until && !HF_MUTANT(NO_END_OF_WAIT)) {
+        end_wait(op, now);
+    } else {
+        op->client->stats.rechecks++;
+        ask(op, now);
+    }
+}
+
+static void abandon(hf_op *op, hf_time now) {
+    if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
+    else if (op->state == HF_ACQUIRE_QUEUED) hf_kept_leave(op);
+    else if (op->state != HF_ACQUIRE_BLOCKED) undo(op, now);
+    finish(op, now);
+}
+
+/* ---- the class ---- */
+
+static bool waits(const hf_op *op) {
+    return op->events && (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
+}
+
+static const hf_wait_class wait_class = {
+    .waits = waits,
+    .on_subscribed = on_subscribed,
+    .on_grant = on_grant,
+    .on_window = on_window,
+    .on_recheck = on_recheck,
+    .on_denied = on_denied,
+};
+
+const hf_op_class hf_acquire_class = {
+    .verb = "acquire",
+    .acquires = true,
+    .wait = &wait_class,
+    .begin = begin,
+    .unblock = unblock,
+    .deadline = deadline,
+    .tick = tick,
+    .interrupt = interrupt,
+    .abandon = abandon,
+};

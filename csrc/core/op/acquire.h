@@ -1,0 +1,25 @@
+/* The acquire operation of one lock. */
+#ifndef HF_ACQUIRE_H
+#define HF_ACQUIRE_H
+
+#include "classes.h"
+
+extern const hf_op_class hf_acquire_class;
+
+/* Sets the operation's hold: the caller's own, or a new one. Returns false if it is done. */
+bool hf_acquire_choose_hold(hf_op *op, hf_time now);
+
+/* Asks the server for the lock, once it may. */
+void hf_acquire_ask(hf_op *op, hf_time now);
+
+/* Returns when a hold that has the lock until `end` must be confirmed. */
+hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now);
+
+/* Returns whether another caller of this client, which cannot run during the wait, holds the lock
+ * at least until the end of the wait. */
+bool hf_acquire_waits_for_itself(const hf_op *op);
+
+/* Fails the operation with HF_DEADLOCK for that reason. */
+void hf_acquire_fail_for_itself(hf_op *op);
+
+#endif

@@ -1,0 +1,127 @@
+#include "op/alone.h"
+
+#include "op/events.h"
+#include "op/holding.h"
+#include "op/observe.h"
+#include "op/renewer.h"
+
+static bool open(hf_client *client) {
+    return !client->topology->open || client->topology->open(client);
+}
+
+static size_t link_count(const hf_client *client) {
+    return client->node_count * HF_LINKS;
+}
+
+static hf_session *link_at(const hf_client *client, size_t index) {
+    return &client->nodes[index / HF_LINKS]->links[index % HF_LINKS];
+}
+
+/* ---- time ---- */
+
+static hf_time topology_deadline(const hf_client *client, hf_link half) {
+    return client->topology->deadline ? client->topology->deadline(client, half) : HF_NEVER;
+}
+
+static hf_time calls_deadline(const hf_client *client) {
+    hf_time soonest = topology_deadline(client, HF_LINK_CALLS);
+    for (size_t i = 0; i < client->node_count; i++) {
+        const hf_node *node = client->nodes[i];
+        soonest = hf_time_min(soonest, hf_session_deadline(&node->links[HF_LINK_CALLS]));
+        soonest = hf_time_min(soonest, hf_events_deadline(node));
+    }
+    return soonest;
+}
+
+static hf_time renewer_deadline(const hf_client *client) {
+    const hf_hold *first = hf_holds_first(&client->holds);
+    hf_time soonest =
+        hf_time_min(first ? first->wake_at : HF_NEVER, topology_deadline(client, HF_LINK_RENEWER));
+    for (size_t i = 0; i < client->node_count; i++)
+        soonest =
+            hf_time_min(soonest, hf_session_deadline(&client->nodes[i]->links[HF_LINK_RENEWER]));
+    return soonest;
+}
+
+static void tick_topology(hf_client *client, hf_link half, hf_time now) {
+    if (client->topology->tick) client->topology->tick(client, half, now);
+}
+
+static void tick_calls(hf_client *client, hf_time now) {
+    tick_topology(client, HF_LINK_CALLS, now);
+    for (size_t i = 0; i < client->node_count; i++) {
+        hf_session_tick(&client->nodes[i]->links[HF_LINK_CALLS], now);
+        hf_session_tick(&client->nodes[i]->links[HF_LINK_EVENTS], now);
+        hf_events_tick(client->nodes[i], now);
+    }
+}
+
+static void tick_renewer(hf_client *client, hf_time now) {
+    tick_topology(client, HF_LINK_RENEWER, now);
+    for (size_t i = 0; i < client->node_count; i++)
+        hf_session_tick(&client->nodes[i]->links[HF_LINK_RENEWER], now);
+    hf_renewer_tick(client, now);
+}
+
+/* ---- holds ---- */
+
+static void refresh(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now))
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+}
+
+static void notice(hf_client *client, hf_time now) {
+    for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));)
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+}
+
+/* Like hf_renewer_clean_up, for all of them at once: the heap is sorted afterwards. */
+static void clean_up_at_close(hf_client *client, hf_hold *hold, hf_time now) {
+    hold->in_table = false;
+    if (hold->state == HF_HOLD_LOST && hold->shared) hf_hold_freed(hold);
+    if (hold->state != HF_HOLD_LOST || hf_renewer_may_stand(hold))
+        hf_renewer_clean_up(client, hold, now);
+    hold->in_table = true;
+}
+
+static void end(hf_client *client, hf_time now) {
+    for (size_t i = 0; i < client->holds.count; i++)
+        clean_up_at_close(client, client->holds.heap[i], now);
+    hf_holds_resort(&client->holds);
+}
+
+static bool is_quiet(const hf_client *client) {
+    for (size_t i = 0; i < client->holds.count; i++) {
+        if (client->holds.heap[i]->state == HF_HOLD_CLEANING_UP) return false;
+    }
+    return client->unanswered == 0;
+}
+
+static uint64_t asked(const hf_client *client) {
+    return client->approvals_asked;
+}
+
+static hf_client *holder(hf_client *client, size_t index) {
+    return index == 0 ? client : NULL;
+}
+
+const hf_decider hf_alone = {
+    .open = open,
+    .close = end,
+    .link_count = link_count,
+    .link = link_at,
+    .calls_deadline = calls_deadline,
+    .renewer_deadline = renewer_deadline,
+    .tick_calls = tick_calls,
+    .tick_renewer = tick_renewer,
+    .is_quiet = is_quiet,
+    .refresh = refresh,
+    .notice = notice,
+    .approve = hf_renewer_approve,
+    .abandon = hf_renewer_abandon,
+    .on_link = hf_observe_link,
+    .on_answer = hf_observe_answer,
+    .move = hf_op_move,
+    .approvals_asked = asked,
+    .holder = holder,
+};

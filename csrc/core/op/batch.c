@@ -1,0 +1,376 @@
+#include "op/batch.h"
+
+/* Several locks of one owner in one step: all or none are acquired, all are released.
+ *
+ * Each lock has a hold of its own, as if it had been acquired alone; the renewer renews them in one
+ * batch. The operation begins when none of them has a command in flight. */
+#include <stdlib.h>
+
+#include "op/kept.h"
+#include "op/operation.h"
+#include "op/renewer.h"
+
+static const hf_kind *const batch_kind = &hf_kind_lock;
+
+static bool acquires(const hf_op *op) {
+    return op->class->acquires;
+}
+
+static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
+    hf_renewer_abandon_dropped(op->client, hold, now);
+    hf_renewer_forget(op->client, hold, now);
+}
+
+static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
+    hold->uncertain = true;
+    if (!hold->in_table || hold->state != HF_HOLD_ACQUIRING || HF_MUTANT(ALL_NO_UNDO)) {
+        free_hold(op, hold, now);
+        return;
+    }
+    hf_renewer_clean_up_same_connection(op->client, hold, now);
+}
+
+static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_time now) {
+    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
+        if (op->holds[i]) act(op, op->holds[i], now);
+    }
+}
+
+/* ---- choosing the holds ---- */
+
+static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
+    hf_hold_ref(hold);
+    op->hold = hold;
+    op->waited = true;
+    hf_op_block(op, hold);
+    if (hold->state == HF_HOLD_CLEANING_UP) hf_renewer_clean_up_first(op->client, hold, now);
+    return false;
+}
+
+/* What an earlier call has left goes first, or aside if it could not be left. */
+static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
+    bool failed = op->waited && !hold->in_flight && hold->failures > 0;
+    if (!failed) return !wait_for(op, hold, now);
+    if (hf_renewer_set_aside(op->client, hold, now)) return false;
+    hf_op_fail(op, HF_UNREACHABLE, "what an earlier call left could not be undone");
+    return true;
+}
+
+static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
+    if (hold->state == HF_HOLD_CLEANING_UP) return is_in_the_way(op, hold, now);
+    if (hf_hold_is_released(hold)) return !wait_for(op, hold, now);
+    if (hold->state == HF_HOLD_HELD) return hold->in_flight && !wait_for(op, hold, now);
+    hf_op_fail(op, HF_BUSY, "another call of this owner for one of the keys is under way");
+    return true;
+}
+
+static hf_hold *find(hf_op *op, size_t i, hf_time now) {
+    hf_client *client = op->client;
+    hf_hold *hold =
+        hf_holds_find(&client->holds, batch_kind, op->spec.batch[i]->key, op->spec.caller);
+    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+    }
+    if (hold && hold->state == HF_HOLD_LOST && acquires(op)) {
+        hf_renewer_clean_up_lost(client, hold, now);
+        return hf_holds_find(&client->holds, batch_kind, op->spec.batch[i]->key, op->spec.caller);
+    }
+    bool released = hold && (hold->state == HF_HOLD_CLEANING_UP || hf_hold_is_released(hold));
+    return released && !acquires(op) ? NULL : hold;
+}
+
+/* True when every hold that exists can be used now. */
+static bool all_are_idle(hf_op *op, hf_time now) {
+    for (size_t i = 0; i < op->spec.batch_count; i++) {
+        hf_hold *hold = find(op, i, now);
+        if (hold && hold->state != HF_HOLD_LOST && blocks(op, hold, now)) return false;
+    }
+    return true;
+}
+
+static hf_hold *add_hold(hf_op *op, size_t i) {
+    hf_slice owner = op->spec.shared ? op->spec.caller : op->spec.owner;
+    hf_hold *hold =
+        hf_client_add_hold(op->client, batch_kind, op->spec.batch[i]->key, op->spec.caller, owner);
+    if (hold) hold->agent = op->spec.agent;
+    return hold;
+}
+
+static bool claim(hf_op *op, size_t i, hf_time now) {
+    hf_client *client = op->client;
+    hf_hold *hold = find(op, i, now);
+    if (!hold && acquires(op)) hold = add_hold(op, i);
+    if (!hold) return !acquires(op);
+    hf_hold_ref(hold);
+    op->holds[i] = hold;
+    if (hold->state == HF_HOLD_LOST) return true;
+    hold->in_flight = true;
+    hf_holds_wake_at(&client->holds, hold,
+                     hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
+    return true;
+}
+
+static void fail_for_memory(hf_op *op, hf_time now) {
+    for_each(op, free_hold, now);
+    hf_op_fail_for_memory(op);
+}
+
+static bool claim_all(hf_op *op, hf_time now) {
+    op->holds = calloc(op->spec.batch_count, sizeof *op->holds);
+    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
+        if (!claim(op, i, now)) {
+            fail_for_memory(op, now);
+            return false;
+        }
+    }
+    if (!op->holds) fail_for_memory(op, now);
+    return op->holds != NULL;
+}
+
+/* ---- the commands ---- */
+
+static uint32_t count_of(const hf_hold *hold) {
+    return hold && hold->state == HF_HOLD_HELD ? hold->count : 0;
+}
+
+static bool encode(hf_op *op) {
+    size_t count = op->spec.batch_count;
+    hf_time grant_lease = op->client->config.grant_lease;
+    hf_wire_each *each = calloc(count, sizeof *each);
+    if (!each) return false;
+    for (size_t i = 0; i < count; i++) {
+        const hf_hold *hold = op->holds[i];
+        uint32_t held = count_of(hold);
+        each[i] = (hf_wire_each){.names = op->spec.batch[i],
+                                 .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
+                                 .holds = acquires(op) || held == 0 ? held : held - 1,
+                                 .lease = hold ? hold->lease : 0};
+    }
+    bool encoded = acquires(op) ? hf_wire_acquire_all(&op->request, count, each, grant_lease,
+                                                      op->spec.lease, op->spec.token_ttl_ms) &&
+                                      hf_client_sync(op->client, &op->request)
+                                : hf_wire_release_all(&op->request, count, each, grant_lease);
+    free(each);
+    return encoded;
+}
+
+/* The failure is about lock i, counted from 1. */
+static void name_key(hf_op *op, long long i) {
+    if (i >= 1 && (size_t)i <= op->spec.batch_count) op->spec.names = op->spec.batch[i - 1];
+}
+
+/* ---- acquiring ---- */
+
+static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
+    bool first = hold->state == HF_HOLD_ACQUIRING;
+    hold->count = first ? 1 : hold->count + 1;
+    hold->renewed = op->spec.renewed || (!first && hold->renewed);
+    hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
+    end = hf_time_min(end, hf_lease_end(op->request.sent_at, hold->shortened));
+    hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
+    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    if (first) hold->token = token;
+    hf_hold_become(hold, HF_HOLD_HELD);
+    hold->at_risk = false;
+    hold->failures = 0;
+    op->client->stats.acquires++;
+}
+
+/* False: one that was to be entered again has been lost, and told so, in the meantime. */
+static bool all_are_usable(const hf_op *op) {
+    for (size_t i = 0; i < op->spec.batch_count; i++) {
+        hf_hold_state state = op->holds[i]->state;
+        if (state != HF_HOLD_ACQUIRING && state != HF_HOLD_HELD) return false;
+    }
+    return true;
+}
+
+static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
+    hf_time end =
+        hf_lease_end(HF_MUTANT(ALL_FROM_REPLY) ? now : op->request.sent_at, op->spec.lease);
+    bool usable = all_are_usable(op);
+    if (now >= end || !usable) {
+        for_each(op, undo_hold, now);
+        hf_op_fail(op, HF_LOST,
+                   usable ? "the server answered after the lease had ended"
+                          : "one was lost meanwhile");
+        return;
+    }
+    for (size_t i = 0; i < op->spec.batch_count; i++) {
+        take(op, op->holds[i], hf_wire_token_at(reply, i), end);
+    }
+    hf_op_succeed(op);
+    for_each(op, free_hold, now);
+}
+
+/* As name_key. */
+static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
+    bool known = i >= 1 && (size_t)i <= op->spec.batch_count;
+    hf_hold *hold = known ? op->holds[i - 1] : NULL;
+    if (hold && hold->state == HF_HOLD_HELD)
+        hf_client_lose(op->client, hold, hf_lost_reason_of(verdict));
+    for_each(op, free_hold, now);
+    name_key(op, i);
+    hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)",
+               hf_lost_reason_name(hf_lost_reason_of(verdict)));
+}
+
+static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    long long i = 0;
+    op->state = HF_ACQUIRE_DONE;
+    hf_verdict verdict = reply ? hf_wire_read_acquire_all(reply, &i) : HF_VERDICT_NONSENSE;
+    if (!reply) {
+        for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
+        hf_op_fail_as(op, request);
+    } else if (verdict == HF_VERDICT_YES && !hf_request_is_confirmed(request)) {
+        for_each(op, undo_hold, now);
+        hf_op_fail_unconfirmed(op);
+    } else if (verdict == HF_VERDICT_YES) {
+        take_all(op, reply, now);
+    } else if (verdict == HF_VERDICT_BUSY) {
+        for_each(op, free_hold, now);
+        name_key(op, i);
+        hf_op_fail(op, HF_BUSY, "held by another owner");
+    } else if (verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN) {
+        on_gone(op, i, verdict, now);
+    } else {
+        for_each(op, undo_hold, now);
+        hf_op_fail(op, HF_SERVER, "a reply that this program never gives");
+    }
+}
+
+/* ---- releasing ---- */
+
+static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
+    if (hold->in_table) hf_holds_remove(&op->client->holds, hold);
+    hf_client_unblock(op->client, hold, now);
+}
+
+/* False: the server no longer had it. One that the first sending may have freed is no loss, nor is
+ * one that was abandoned meanwhile. */
+static bool let_go(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
+    bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN ||
+                verdict == HF_VERDICT_NONSENSE;
+    bool freed_before = op->request.sends > 1 && hold->count <= 1;
+    if (hold->state == HF_HOLD_LOST || (gone && !freed_before)) {
+        if (hf_hold_can_be_lost(hold)) hf_client_lose(op->client, hold, hf_lost_reason_of(verdict));
+        hf_renewer_clean_up_lost(op->client, hold, now);
+        hf_client_unblock(op->client, hold, now);
+        return false;
+    }
+    op->client->stats.releases++;
+    hold->count--;
+    if (verdict == HF_VERDICT_MORE)
+        hf_renewer_pass_on(op->client, hold->kind, hf_hold_key(hold), now);
+    if (verdict == HF_VERDICT_STILL_HELD)
+        hf_renewer_on_entry_released(op->client, hold, op->request.sent_at, now);
+    else drop_from_table(op, hold, now);
+    return true;
+}
+
+static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
+    if (hold->state == HF_HOLD_LOST) {
+        hf_renewer_clean_up_lost(op->client, hold, now);
+        hf_client_unblock(op->client, hold, now);
+        return;
+    }
+    bool held = hold->in_table && hold->state == HF_HOLD_HELD && !HF_MUTANT(ALL_BEHIND);
+    if (held) hold->count--;
+    hold->uncertain = true;
+    if (held && hold->count <= hold->others)
+        hf_renewer_clean_up_same_connection(op->client, hold, now);
+    else free_hold(op, hold, now);
+}
+
+static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) {
+        for_each(op, release_behind, now);
+        hf_op_fail(op, request->failure.code, "%s; the release goes on in the background",
+                   request->failure.text);
+        return;
+    }
+    size_t lost = 0;
+    for (size_t i = 0; i < op->spec.batch_count; i++) {
+        if (!op->holds[i] || !let_go(op, op->holds[i], hf_wire_read_at(reply, i), now)) lost++;
+    }
+    if (lost == 0) hf_op_succeed(op);
+    else
+        hf_op_fail(op, HF_LOST, "%zu of %zu keys were not held any more", lost,
+                   op->spec.batch_count);
+}
+
+/* ---- beginning and ending ---- */
+
+static void forget_blocker(hf_op *op) {
+    if (op->hold) hf_hold_unref(op->hold);
+    op->hold = NULL;
+}
+
+static bool has_any(const hf_op *op) {
+    for (size_t i = 0; i < op->spec.batch_count; i++) {
+        if (op->holds[i]) return true;
+    }
+    return false;
+}
+
+/* A lock that the client keeps for its callers would be in the way. */
+static bool is_kept(hf_op *op, hf_time now) {
+    for (size_t i = 0; i < op->spec.batch_count && acquires(op); i++) {
+        hf_hold *idle = hf_kept_clear(op->client, batch_kind, op->spec.batch[i]->key, now);
+        if (idle) return !wait_for(op, idle, now);
+    }
+    return false;
+}
+
+static void begin(hf_op *op, hf_time now) {
+    forget_blocker(op);
+    if (is_kept(op, now) || !all_are_idle(op, now) || !claim_all(op, now)) return;
+    if (!has_any(op)) {
+        hf_op_fail(op, HF_NOT_HELD, "this owner holds none of the keys");
+        return;
+    }
+    if (!encode(op)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    hf_time deadline = op->begun_at + op->client->config.session.command_timeout;
+    hf_op_send(op, acquires(op) ? on_acquired : on_released, deadline, false, now);
+}
+
+static void abandon_all(hf_op *op, hf_time now) {
+    for (size_t i = 0; i < op->spec.batch_count; i++) {
+        hf_hold *hold = find(op, i, now);
+        if (hold) hf_renewer_abandon(op->client, hold, 1, now);
+    }
+}
+
+static void abandon(hf_op *op, hf_time now) {
+    hf_session_drop(&op->request);
+    op->state = HF_ACQUIRE_DONE;
+    if (op->blocked && !acquires(op)) abandon_all(op, now);
+    else for_each(op, acquires(op) ? undo_hold : release_behind, now);
+}
+
+static void end(hf_op *op, hf_time now) {
+    (void)now;
+    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
+        if (op->holds[i]) hf_hold_unref(op->holds[i]);
+    }
+    free(op->holds);
+}
+
+#define ALL_CLASS(name, words, acquiring)                                                          \
+    const hf_op_class hf_##name##_all_class = {.verb = (words),                                    \
+                                               .acquires = (acquiring),                            \
+                                               .releases = !(acquiring),                           \
+                                               .begin = begin,                                     \
+                                               .unblock = begin,                                   \
+                                               .deadline = hf_op_blocked_deadline,                 \
+                                               .tick = hf_op_tick_blocked,                         \
+                                               .abandon = abandon,                                 \
+                                               .end = end}
+
+ALL_CLASS(acquire, "acquire", true);
+ALL_CLASS(release, "release", false);

@@ -1,0 +1,522 @@
+#include "op/calls.h"
+
+/* A release, a complete, an extend or a check is about a hold of the caller. Without one it fails
+ * without a command. */
+#include <stdio.h>
+#include <string.h>
+
+#include "op/kept.h"
+#include "op/operation.h"
+#include "op/renewer.h"
+
+static hf_time deadline_of(const hf_op *op) {
+    return op->begun_at + op->client->config.session.command_timeout;
+}
+
+static void fail_for_memory(hf_op *op, hf_time now) {
+    hf_op_fail_for_memory(op);
+    if (op->hold && op->hold->in_table) hf_client_unblock(op->client, op->hold, now);
+}
+
+static void fail_lost(hf_op *op, hf_lost_reason reason) {
+    static const char *const words[] = {
+        [HF_LOST_NOT] = "lost",
+        [HF_LOST_EXPIRED] = "its lease ended before this",
+        [HF_LOST_TAKEN] = "another owner has it",
+        [HF_LOST_DELETED] = "its key was deleted on the server",
+        [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
+    };
+    hf_op_fail(op, HF_LOST, "%s", words[reason]);
+}
+
+/* Takes note of a hold that the server does not know any more. */
+static void lose(hf_op *op, hf_verdict verdict) {
+    if (hf_hold_can_be_lost(op->hold))
+        hf_client_lose(op->client, op->hold, hf_lost_reason_of(verdict));
+    fail_lost(op, hf_lost_reason_of(verdict));
+}
+
+/* ---- release ---- */
+
+static void drop_from_table(hf_op *op, hf_time now) {
+    hf_holds *holds = &op->client->holds;
+    if (HF_MUTANT(RENEWAL_AFTER) && op->hold->in_table) {
+        hf_hold_become(op->hold, HF_HOLD_HELD);
+        hf_holds_wake_at(holds, op->hold, 0);
+    } else if (op->hold->in_table) {
+        hf_holds_remove(holds, op->hold);
+    }
+    hf_client_unblock(op->client, op->hold, now);
+}
+
+/* The server has freed it. */
+static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (verdict == HF_VERDICT_MORE)
+        hf_renewer_pass_on(op->client, hold->kind, hf_hold_key(hold), now);
+    drop_from_table(op, now);
+}
+
+static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
+    hf_hold *hold = op->hold;
+    bool last = hold->state == HF_HOLD_RELEASING;
+    hold->count--;
+    hold->pending_releases -= op->pending_releases;
+    op->client->stats.releases++;
+    hf_op_succeed(op);
+    if (last) drop_from_table(op, now);
+    else hf_renewer_on_entry_released(op->client, hold, request->sent_at, now);
+}
+
+/* Not found by a release that was sent twice: the first one did it, its reply was lost. */
+static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdict, hf_time now) {
+    if (request->sends > 1) {
+        op->client->stats.releases++;
+        hf_op_succeed(op);
+    } else {
+        lose(op, verdict);
+    }
+    drop_from_table(op, now);
+}
+
+/* Sent, and not to be sent again. */
+static bool is_used_up(const hf_request *request) {
+    return request->no_retry && request->sends > 0;
+}
+
+/* The caller has acquired anew behind this release. */
+static bool is_replaced(const hf_hold *hold) {
+    return hf_hold_is_released(hold) && !hold->in_table;
+}
+
+/* The owner has released it in any case; the renewer goes on until the server knows it, or the
+ * lease has ended. */
+static void clean_up(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    bool used_up = is_used_up(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
+    if (is_replaced(hold)) {
+        hf_renewer_leave_replaced(op->client, hold, now);
+        hf_client_unblock(op->client, hold, now);
+    } else if (gone || hold->count > hold->others + 1) {
+        hold->count--;
+        hold->uncertain = true;
+        if (hold->shared)
+            hold->pending_releases = used_up ? hold->pending_releases - op->pending_releases
+                                             : hold->pending_releases + 1;
+        bool over = hold->state == HF_HOLD_LOST && hold->count == hold->others;
+        if (over && hold->in_table && !HF_MUTANT(LOST_ENTRY_KEPT))
+            hf_renewer_clean_up_lost(op->client, hold, now);
+        else hf_renewer_resume(op->client, hold, now);
+        hf_client_unblock(op->client, hold, now);
+    } else if (used_up) {
+        drop_from_table(op, now);
+    } else { /* behind the release that may still be under way */
+        hf_renewer_clean_up_same_connection(op->client, hold, now);
+    }
+}
+
+static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
+    hf_failure failure = request->failure;
+    bool used_up = is_used_up(request);
+    clean_up(op, now);
+    hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
+               used_up ? "may have been lost: it ends with its lease"
+                       : "goes on in the background");
+}
+
+static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
+    if (!reply) {
+        on_release_failed(op, request, now);
+    } else if (verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE) {
+        op->client->stats.releases++;
+        hf_op_succeed(op);
+        end_hold(op, verdict, now);
+    } else if (verdict == HF_VERDICT_STILL_HELD) {
+        on_still_held(op, request, now);
+    } else {
+        on_not_found(op, request, verdict, now);
+    }
+}
+
+static void release(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    if (hold->count == 1 && hf_kept_take_back(op->client, hold, now)) {
+        op->client->stats.releases++;
+        hf_op_succeed(op);
+        drop_from_table(op, now);
+        return;
+    }
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(hold));
+    char member[HF_MEMBER_SIZE];
+    uint32_t own = hold->shared ? 1 + hold->pending_releases : HF_WIRE_NOT_SHARED;
+    bool marked = hold->granted && (hold->kind->reads || hold->kind->writes || hold->kind->counted);
+    size_t size =
+        marked ? hf_client_member(member, op->client, hold, hold->wait, hold->token_ttl_ms) : 0;
+    bool last = hold->count == hold->others + 1;
+    op->pending_releases = hold->pending_releases;
+    if (!hf_wire_release(&op->request, &lock, hold->count - 1, hold->lease, own,
+                         (hf_slice){member, size})) {
+        fail_for_memory(op, now);
+        return;
+    }
+    /* The second time, or behind its lease, it would release another process's hold. */
+    op->request.no_retry = hold->shared;
+    hf_time deadline =
+        hold->shared ? hf_time_min(deadline_of(op), hold->valid_until) : deadline_of(op);
+    if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
+    hf_holds_wake_at(&op->client->holds, hold, last ? HF_NEVER : hold->valid_until);
+    hf_op_send(op, on_released, deadline, false, now);
+}
+
+/* A guard's hold ends with a record of the run instead. One that could not be written is not
+ * undone: the key stays taken until its lease ends, because the run has happened. When it was sent
+ * twice, the program tells from the record whether the first one left it; a key that was only to be
+ * freed is free. */
+static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
+    bool ended = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
+    if (!reply) {
+        hf_op_fail_as(op, request);
+    } else if (ended || (request->sends > 1 && op->spec.keep == 0)) {
+        op->client->stats.releases++;
+        hf_op_succeed(op);
+    } else {
+        lose(op, verdict);
+    }
+    end_hold(op, verdict, now);
+}
+
+static void complete(hf_op *op, hf_time now) {
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
+    if (!hf_wire_complete(&op->request, &lock, op->spec.keep, op->spec.fingerprint,
+                          op->spec.result)) {
+        fail_for_memory(op, now);
+        return;
+    }
+    hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
+    hf_op_send(op, on_completed, deadline_of(op), false, now);
+}
+
+static void release_lost(hf_op *op, hf_time now) {
+    fail_lost(op, op->hold->reason);
+    hf_renewer_clean_up_lost(op->client, op->hold, now);
+    hf_client_unblock(op->client, op->hold, now);
+}
+
+/* ---- extend, check ---- */
+
+/* Not sent: the old lease goes on. Sent, without an answer: it may be carried out at any time,
+ * behind renewals of ours that were sent later. So none of these is good for more than the lease
+ * asked for. */
+static void bound_lease(hf_op *op) {
+    hf_hold *hold = op->hold;
+    if (hold->state != HF_HOLD_HELD) return;
+    bool extends = op->spec.kind == HF_OP_EXTEND;
+    if (extends && op->request.sends == 0) hold->valid_until = op->believed_until;
+    else if (extends) hf_hold_bound_lease(hold, op->spec.lease, HF_NEVER);
+    else if (op->confirms && hold->granted)
+        hf_hold_bound_lease(hold, hold->lease, op->client->config.grant_lease);
+}
+
+/* An extend that was sent twice may be carried out once more. */
+static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
+    hf_hold *hold = op->hold;
+    bool held = hold->state == HF_HOLD_HELD;
+    if (held && request->sends > 1) bound_lease(op);
+    if (op->spec.kind == HF_OP_EXTEND && held) {
+        hold->lease = op->spec.lease;
+        hold->valid_until = hf_lease_end(request->sent_at, hf_hold_lease(hold));
+        hold->granted = false;
+    } else if (op->confirms && held && hf_request_is_confirmed(request)) {
+        hf_renewer_on_renewed(op->client, hold, request->sent_at, now);
+    }
+    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until)
+        hf_client_lose(op->client, hold, HF_LOST_EXPIRED);
+    if (hold->state == HF_HOLD_HELD) hf_op_succeed(op);
+    else fail_lost(op, hold->reason);
+}
+
+static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) {
+        hf_op_fail_as(op, request);
+        bound_lease(op);
+    } else if (hf_wire_read(reply) != HF_VERDICT_YES) {
+        lose(op, hf_wire_read(reply));
+    } else if (!hf_request_is_confirmed(request) && !op->confirms) {
+        hf_op_fail_unconfirmed(op);
+    } else {
+        on_yes(op, request, now);
+    }
+    hf_renewer_resume(op->client, op->hold, now);
+    hf_client_unblock(op->client, op->hold, now);
+}
+
+static bool encode_extend(hf_op *op, hf_time lease) {
+    const hf_hold *hold = op->hold;
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(hold));
+    char waiter[HF_MEMBER_SIZE];
+    size_t size = hold->granted
+                      ? hf_client_member(waiter, op->client, hold, hold->wait, hold->token_ttl_ms)
+                      : 0;
+    uint64_t least = hold->shared ? 0 : HF_WIRE_ANY_TTL;
+    bool encoded = hf_wire_extend(&op->request, &lock, lease, least, (hf_slice){waiter, size});
+    return encoded && (lease == 0 || hf_client_sync(op->client, &op->request));
+}
+
+static bool is_due(const hf_hold *hold, hf_time now) {
+    return hold->granted ||
+           (hold->renewed && now >= hf_lease_renew_before(hold->valid_until, hf_hold_lease(hold)));
+}
+
+/* A check confirms a hold that came by a grant, and renews one that is due: a caller that checks
+ * without a pause leaves the renewer no moment to do so. */
+static void extend(hf_op *op, hf_time now) {
+    hf_time lease = op->spec.kind == HF_OP_EXTEND ? op->spec.lease : 0;
+    op->confirms = lease == 0 && is_due(op->hold, now) && !HF_MUTANT(PUT_OFF);
+    bool encoded = op->confirms ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request)
+                                : encode_extend(op, lease);
+    if (!encoded) {
+        fail_for_memory(op, now);
+        return;
+    }
+    op->believed_until = op->hold->valid_until;
+    if (lease > 0) { /* a shorter lease runs from now on, whenever its reply comes */
+        op->hold->valid_until =
+            hf_time_min(op->hold->valid_until, hf_lease_end(now, op->spec.lease));
+    }
+    hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
+    hf_op_send(op, on_extended, deadline_of(op), false, now);
+}
+
+/* ---- on a hold ---- */
+
+static void refer_to(hf_op *op, hf_hold *hold) {
+    hf_hold_ref(hold);
+    op->hold = hold;
+}
+
+static void fail_not_held(hf_op *op) {
+    hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
+}
+
+/* Another handle of this owner may have acquired anew: that is not what the caller means. */
+void hf_call_begin_on_lost(hf_op *op) {
+    refer_to(op, op->spec.lost);
+    if (op->spec.loss_notified) fail_not_held(op);
+    else fail_lost(op, op->hold->reason);
+}
+
+/* False: the operation is done, or waits until the hold is free. */
+static bool claim_hold(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    if (op->spec.lost) {
+        hf_call_begin_on_lost(op);
+        return false;
+    }
+    hf_hold *hold =
+        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
+    if (hold) hf_client_refresh(client, hold, now);
+    bool ours = hold && (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LOST);
+    if (!ours) {
+        fail_not_held(op);
+        return false;
+    }
+    refer_to(op, hold);
+    if (hold->state == HF_HOLD_LOST && op->class->releases) release_lost(op, now);
+    else if (hold->state == HF_HOLD_LOST) fail_lost(op, hold->reason);
+    if (!op->done && hold->in_flight) hf_op_block(op, hold);
+    if (op->done || op->blocked) return false;
+    hold->in_flight = true;
+    return true;
+}
+
+static void begin_release(hf_op *op, hf_time now) {
+    if (claim_hold(op, now)) release(op, now);
+}
+
+static void begin_complete(hf_op *op, hf_time now) {
+    if (claim_hold(op, now)) complete(op, now);
+}
+
+static void begin_extend(hf_op *op, hf_time now) {
+    if (claim_hold(op, now)) extend(op, now);
+}
+
+static void unblock(hf_op *op, hf_time now) {
+    if (op->hold->state == HF_HOLD_LOST && !op->hold->in_table) {
+        fail_lost(op, op->hold->reason);
+        return;
+    }
+    hf_hold_unref(op->hold);
+    op->hold = NULL;
+    op->class->begin(op, now);
+}
+
+/* A release that is abandoned goes on in the background. That of a shared owner cannot be sent
+ * twice: what was sent is seen through, since the server may still ask for the program's text. */
+static void abandon_release(hf_op *op, hf_time now) {
+    bool sent = op->hold->shared && !op->blocked;
+    if (!sent || !hf_renewer_see_through(op->client, &op->request)) hf_session_drop(&op->request);
+    if (op->blocked) hf_renewer_abandon(op->client, op->hold, 1, now);
+    else clean_up(op, now);
+}
+
+/* A record that is abandoned leaves the key taken until its lease ends. */
+static void abandon_complete(hf_op *op, hf_time now) {
+    hf_session_drop(&op->request);
+    if (!op->blocked) drop_from_table(op, now);
+    else if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
+}
+
+static void abandon_extend(hf_op *op, hf_time now) {
+    hf_session_drop(&op->request);
+    if (op->blocked) return;
+    bound_lease(op);
+    hf_renewer_resume(op->client, op->hold, now);
+    hf_client_unblock(op->client, op->hold, now);
+}
+
+/* ---- without a hold ---- */
+
+static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    hf_client *client = op->client;
+    if (!reply) {
+        hf_op_fail_as(op, request);
+        return;
+    }
+    hf_verdict verdict = hf_wire_read(reply);
+    op->value = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
+    hf_op_succeed(op);
+    if (verdict == HF_VERDICT_MORE)
+        hf_renewer_pass_on(client, op->spec.lock_kind, op->spec.names->key, now);
+    hf_hold *hold =
+        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
+    if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_DELETED);
+}
+
+static bool encode_force(hf_op *op) {
+    const hf_names *names = op->spec.names;
+    const hf_hold *hold =
+        hf_holds_find(&op->client->holds, op->spec.lock_kind, names->key, op->spec.caller);
+    hf_wire_lock lock = hf_op_wire_lock(op, hold ? hf_hold_owner(hold) : op->spec.caller);
+    op->request.no_retry = true; /* the second time it would take it from the next owner */
+    return hf_wire_force(&op->request, &lock);
+}
+
+static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    (void)now;
+    if (!reply) {
+        hf_op_fail_as(op, request);
+        return;
+    }
+    hf_wire_read_info(reply, &op->info);
+    hf_op_succeed(op);
+}
+
+static void on_value(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    (void)now;
+    if (!reply) {
+        hf_op_fail_as(op, request);
+        return;
+    }
+    op->value = reply->integer;
+    hf_op_succeed(op);
+}
+
+static void on_command(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) {
+        hf_op_fail_as(op, request);
+        return;
+    }
+    op->reply = hf_reply_copy(reply);
+    if (op->reply) hf_op_succeed(op);
+    else fail_for_memory(op, now);
+}
+
+static bool encode_command(hf_op *op) {
+    return hf_request_command(&op->request, op->spec.arg_count, op->spec.args);
+}
+
+static void begin_plain(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
+    if (encoded) hf_op_send(op, done, deadline_of(op), false, now);
+    else fail_for_memory(op, now);
+}
+
+static void begin_force(hf_op *op, hf_time now) {
+    hf_kept_clear(op->client, op->spec.lock_kind, op->spec.names->key, now);
+    begin_plain(op, encode_force(op), on_forced, now);
+}
+
+static void begin_info(hf_op *op, hf_time now) {
+    begin_plain(op,
+                hf_wire_info(&op->request, op->spec.lock_kind, op->spec.names, op->client->uuid),
+                on_info, now);
+}
+
+static void begin_ttl(hf_op *op, hf_time now) {
+    begin_plain(op, hf_wire_ttl(&op->request, op->spec.names), on_value, now);
+}
+
+static void begin_raise(hf_op *op, hf_time now) {
+    begin_plain(
+        op,
+        hf_wire_raise(&op->request, op->spec.names, op->spec.token_floor, op->spec.token_ttl_ms),
+        on_value, now);
+}
+
+static void on_set(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (reply && hf_wire_read(reply) == HF_VERDICT_MORE)
+        hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
+    on_value(request, reply, now);
+}
+
+static void begin_set(hf_op *op, hf_time now) {
+    hf_wire_lock lock = hf_op_wire_lock(op, HF_NO_TEXT);
+    begin_plain(op, hf_wire_set(&op->request, &lock, op->spec.value), on_set, now);
+}
+
+static void begin_ping(hf_op *op, hf_time now) {
+    begin_plain(op, hf_wire_ping(&op->request), on_value, now);
+}
+
+static void begin_command(hf_op *op, hf_time now) {
+    begin_plain(op, encode_command(op), on_command, now);
+}
+
+static void abandon_plain(hf_op *op, hf_time now) {
+    (void)now;
+    hf_session_drop(&op->request);
+}
+
+/* ---- the classes ---- */
+
+#define CALL_CLASS(name, words, starts, abandons, ...)                                             \
+    const hf_op_class hf_##name##_class = {.verb = (words),                                        \
+                                           .begin = (starts),                                      \
+                                           .unblock = unblock,                                     \
+                                           .deadline = hf_op_blocked_deadline,                     \
+                                           .tick = hf_op_tick_blocked,                             \
+                                           .abandon = (abandons),                                  \
+                                           __VA_ARGS__}
+
+CALL_CLASS(release, "release", begin_release, abandon_release, .on_hold = true, .releases = true);
+CALL_CLASS(complete, "complete", begin_complete, abandon_complete, .on_hold = true,
+           .releases = true);
+CALL_CLASS(extend, "extend", begin_extend, abandon_extend, .on_hold = true);
+CALL_CLASS(check, "check", begin_extend, abandon_extend, .on_hold = true);
+CALL_CLASS(force, "force-release", begin_force, abandon_plain, .on_hold = false);
+CALL_CLASS(info, "read", begin_info, abandon_plain, .on_hold = false);
+CALL_CLASS(ttl, "read the TTL of", begin_ttl, abandon_plain, .on_hold = false);
+CALL_CLASS(ping, "ping", begin_ping, abandon_plain, .on_hold = false);
+CALL_CLASS(command, "run a command", begin_command, abandon_plain, .on_hold = false);
+CALL_CLASS(raise, "raise the token of", begin_raise, abandon_plain, .on_hold = false);
+CALL_CLASS(set, "set the permits of", begin_set, abandon_plain, .on_hold = false);

@@ -1,0 +1,121 @@
+/* A client from its beginning to its end. What it does for a lock stands in the files of its
+ * operations, of its decider and of its topology. */
+#include <stdio.h>
+#include <string.h>
+
+#include "link/nodes.h"
+#include "op/events.h"
+#include "op/holding.h"
+#include "op/kept.h"
+#include "op/operation.h"
+#include "op/presence.h"
+
+bool hf_client_init(hf_client *client, const hf_client_config *config,
+                    const unsigned char entropy[24]) {
+    *client = (hf_client){.config = *config,
+                          .topology = hf_topologies[config->mode],
+                          .decider = hf_deciders[config->mode],
+                          .on_node = hf_events_open};
+    memcpy(&client->random, entropy + 16, sizeof client->random);
+    client->random |= 1;
+    hf_uuid_format(client->uuid, entropy);
+    snprintf(client->grants, sizeof client->grants, "holdfast_grant:%s", client->uuid);
+    client->ops_end = &client->ops;
+    hf_nodes_begin(client, client->topology->listed ? config->servers : &config->session.server);
+    return client->decider->open(client);
+}
+
+void hf_client_free(hf_client *client) {
+    if (client->topology->close) client->topology->close(client);
+    hf_nodes_free(client);
+    if (client->topology->free) client->topology->free(client);
+    if (client->decider->free) client->decider->free(client);
+    hf_holds_free(&client->holds);
+    hf_kept_free(client);
+    hf_observe_free(client);
+}
+
+void hf_client_close(hf_client *client, hf_time now) {
+    client->closed = true;
+    for (hf_op *op = client->ops; op; op = op->next)
+        hf_op_stop(op, HF_CLOSED, "the client was closed", now);
+    hf_presence_close(client, now);
+    for (size_t i = 0; i < hf_client_link_count(client); i++)
+        hf_session_flush_along(hf_client_link(client, i));
+    client->decider->close(client, now);
+    hf_client_end_detached(client, now);
+}
+
+bool hf_client_is_quiet(const hf_client *client) {
+    return client->presence.goodbyes == 0 && client->decider->is_quiet(client);
+}
+
+size_t hf_client_link_count(const hf_client *client) {
+    return client->decider->link_count(client);
+}
+
+hf_session *hf_client_link(const hf_client *client, size_t index) {
+    return client->decider->link(client, index);
+}
+
+/* ---- time ---- */
+
+hf_time hf_client_calls_deadline(const hf_client *client) {
+    if (client->holds.due) return 0;
+    return client->decider->calls_deadline(client);
+}
+
+hf_time hf_client_renewer_deadline(const hf_client *client) {
+    return hf_time_min(hf_presence_deadline(client), client->decider->renewer_deadline(client));
+}
+
+hf_time hf_client_deadline(const hf_client *client) {
+    hf_time soonest =
+        hf_time_min(hf_client_calls_deadline(client), hf_client_renewer_deadline(client));
+    for (const hf_op *op = client->ops; op; op = op->next)
+        soonest = hf_time_min(soonest, hf_op_deadline(op));
+    return soonest;
+}
+
+void hf_client_tick_calls(hf_client *client, hf_time now) {
+    client->decider->tick_calls(client, now);
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (!op->done) op->class->tick(op, now);
+    }
+    hf_kept_tick(client, now);
+    hf_client_end_detached(client, now);
+}
+
+void hf_client_tick_renewer(hf_client *client, hf_time now) {
+    hf_presence_tick(client, now);
+    client->decider->tick_renewer(client, now);
+}
+
+void hf_client_tick(hf_client *client, hf_time now) {
+    hf_client_tick_calls(client, now);
+    hf_client_tick_renewer(client, now);
+}
+
+/* ---- holds ---- */
+
+void hf_client_notice(hf_client *client, hf_time now) {
+    client->decider->notice(client, now);
+}
+
+void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now) {
+    client->decider->approve(client, hold, now);
+}
+
+void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
+    if (hold->in_table) client->decider->abandon(client, hold, count, now);
+}
+
+uint64_t hf_client_approvals_asked(const hf_client *client) {
+    return client->decider->approvals_asked(client);
+}
+
+hf_stats hf_client_stats(const hf_client *client) {
+    hf_stats stats = client->stats;
+    if (client->decider->add_stats) client->decider->add_stats(client, &stats);
+    return stats;
+}

@@ -1,0 +1,22 @@
+/* Finds out whether an acquire waits for itself: another owner holds its lock and waits for a lock
+ * too, and so on, until the caller of this acquire is the holder. Each step sends two commands:
+ * `info` reads the owner of the key, and GET reads what that owner waits for
+ * (holdfast_wait:<owner>, which presence.c writes). All waiters of a circle read the same waits, so
+ * only one of them ends: the one that began to wait last. */
+#ifndef HF_DEADLOCK_H
+#define HF_DEADLOCK_H
+
+#include "client.h"
+
+/* When it checks next; HF_NEVER: it does not, or does so now. A check may miss a circle: a reply is
+ * lost, or a waiter is slow to tell. So it is repeated, each time after twice as long a wait. */
+hf_time hf_deadlock_at(const hf_op *op);
+
+/* Checks when it is time. Calls on_circle if the acquire is the youngest waiter in a circle. */
+void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, const char *circle, hf_time now),
+                      hf_time now);
+
+/* The operation ends. */
+void hf_deadlock_end(hf_op *op);
+
+#endif

@@ -1,0 +1,331 @@
+#include "op/events.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link/nodes.h"
+#include "lock/wire.h"
+#include "op/holding.h"
+#include "op/renewer.h"
+
+#define LINGER (500 * HF_MS)
+#define PING_AFTER (5 * HF_SECOND)
+
+static bool waits_at(const hf_node *node, const hf_op *op) {
+    return op->node == node && op->class->wait && op->events && !op->done;
+}
+
+/* The channels on which a waiter hears of Redisson's releases. */
+static const hf_names *channels_of(const hf_op *op) {
+    return op->channels.block ? &op->channels : op->spec.names;
+}
+
+static bool hears(const hf_op *op, hf_slice channel) {
+    return op->foreign && hf_slice_equal(channels_of(op)->releases, channel);
+}
+
+static void say_pattern(hf_node *node, const char *command, const hf_names *names) {
+    hf_slice pattern;
+    if (!hf_names_pattern(names, &pattern)) return;
+    hf_slice args[] = {hf_slice_of(command), pattern};
+    hf_session_send(&node->links[HF_LINK_EVENTS], 2, args);
+    free((char *)(uintptr_t)pattern.data);
+}
+
+static void say_plain(hf_node *node, const char *command, const hf_names *names) {
+    hf_slice args[] = {hf_slice_of(command), names->releases};
+    hf_session_send(&node->links[HF_LINK_EVENTS], 2, args);
+}
+
+/* Two channels in one command: by the second the programs know how many listeners of the first are
+ * ours. */
+static void say_sharded(hf_node *node, const char *command, const hf_names *names) {
+    hf_slice args[] = {hf_slice_of(command), names->releases, names->listening};
+    hf_session_send(&node->links[HF_LINK_EVENTS], 3, args);
+}
+
+/* In a cluster a Redisson client uses either kind of channel. What is not sent, or refused, leaves
+ * the waiter to its clock. */
+static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
+    const hf_names *names = channels_of(op);
+    bool sharded = hf_client_is_sharded(node->client);
+    if (!node->subscribed) return;
+    if (op->spec.lock_kind->uncounted) say_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names);
+    else if (!listen || !node->pattern_denied)
+        say_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
+    if (sharded) say_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
+}
+
+static hf_op *other_foreign_listener(const hf_op *op) {
+    for (hf_op *other = op->client->ops; other; other = other->next) {
+        if (other != op && waits_at(op->node, other) && hears(other, channels_of(op)->releases))
+            return other;
+    }
+    return NULL;
+}
+
+static void stop_listening_foreign(hf_op *op) {
+    if (op->foreign && !other_foreign_listener(op)) listen_to_releases(op->node, false, op);
+    op->foreign = op->foreign_subscribed = false;
+}
+
+void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now) {
+    hf_session *events = &node->links[HF_LINK_EVENTS];
+    node->waiting += listen ? 1u : (size_t)-1;
+    if (listen) {
+        events->wanted = true;
+    } else if (node->waiting == 0) {
+        again = again && !node->client->closed;
+        node->linger_until = HF_MUTANT(NO_LOGOUT) ? HF_NEVER : again ? now + LINGER : now;
+        events->wanted = again;
+    }
+}
+
+void hf_client_listen(hf_op *op, bool listen, hf_time now) {
+    hf_node *node = op->node;
+    if (op->events == listen) return;
+    if (!listen) stop_listening_foreign(op);
+    op->events = listen;
+    hf_node_listen(node, listen, op->done && op->failure.code == HF_OK, now);
+}
+
+/* Returns false when out of memory: the waiter is left to its clock. */
+static bool make_channels(hf_op *op) {
+    if (!op->spec.lock_kind->listed || op->channels.block) return true;
+    return hf_names_of_waiter(&op->channels, op->spec.names, hf_hold_owner(op->hold));
+}
+
+void hf_client_listen_foreign(hf_op *op, hf_time now) {
+    if (op->foreign || !make_channels(op)) return;
+    const hf_op *other = other_foreign_listener(op);
+    op->foreign = true;
+    if (!other) {
+        listen_to_releases(op->node, true, op);
+    } else {
+        op->foreign_subscribed = other->foreign_subscribed;
+        op->class->wait->on_recheck(op, 0, now);
+    }
+}
+
+void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
+    bool listens = op->events;
+    if (op->node == node) return;
+    hf_client_listen(op, false, now);
+    op->node = node;
+    hf_client_listen(op, listens, now);
+    if (listens && node->subscribed) op->class->wait->on_subscribed(op, now);
+}
+
+static void on_events_ready(void *context, hf_time now) {
+    hf_node *node = context;
+    node->ping_at = now + PING_AFTER;
+    hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(node->client->grants)};
+    if (!hf_session_send(&node->links[HF_LINK_EVENTS], 2, args))
+        node->links[HF_LINK_EVENTS].closing = true;
+}
+
+static void on_events_closed(void *context, hf_time now) {
+    hf_node *node = context;
+    hf_session *events = &node->links[HF_LINK_EVENTS];
+    node->subscribed = false;
+    node->ping_at = HF_NEVER;
+    const hf_topology *topology = node->client->topology;
+    if (topology->invalidate && node->waiting > 0) topology->invalidate(node, HF_LINK_CALLS, now);
+    if (events->reason_code != HF_DENIED) return;
+    for (hf_op *op = node->client->ops, *next; op; op = next) {
+        next = op->next;
+        if (waits_at(node, op)) op->class->wait->on_denied(op, HF_DENIED, events->reason, now);
+    }
+}
+
+/* Our channel is confirmed: from here on no grant is missed, so everybody looks once. */
+static void on_subscribed(hf_node *node, hf_time now) {
+    node->subscribed = true;
+    for (hf_op *op = node->client->ops; op; op = op->next) {
+        if (!waits_at(node, op)) continue;
+        op->foreign_subscribed = false;
+        if (op->foreign) listen_to_releases(node, true, op);
+        op->class->wait->on_subscribed(op, now);
+    }
+}
+
+static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) {
+    for (hf_op *op = node->client->ops; op; op = op->next) {
+        hf_slice own;
+        if (!waits_at(node, op) || !op->foreign || !hf_names_pattern(channels_of(op), &own))
+            continue;
+        bool same = hf_slice_equal(own, pattern);
+        free((char *)(uintptr_t)own.data);
+        if (same) op->class->wait->on_recheck(op, 0, now);
+    }
+}
+
+/* Also the server's own end of a sharded subscription, when the slot has moved. */
+static void on_channel_subscribed(hf_node *node, hf_slice channel, bool heard, hf_time now) {
+    for (hf_op *op = node->client->ops; op; op = op->next) {
+        if (!waits_at(node, op) || !hears(op, channel)) continue;
+        op->foreign_subscribed = heard;
+        op->class->wait->on_recheck(op, 0, now);
+    }
+}
+
+/* A subscription of ours is confirmed: to our grants, or to the channel of a latch or of a fair
+ * lock's waiter, which matters less where there is a sharded one too. */
+static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
+    if (hf_slice_equal(channel, hf_slice_of(node->client->grants))) on_subscribed(node, now);
+    else if (!hf_client_is_sharded(node->client)) on_channel_subscribed(node, channel, true, now);
+}
+
+static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
+    for (hf_op *op = node->client->ops; op; op = op->next) {
+        if (waits_at(node, op) && hears(op, channel)) op->class->wait->on_recheck(op, 0, now);
+    }
+}
+
+/* A cluster's nodes pass messages on to each other: one may be heard at another node than the
+ * waiter's. */
+static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (waits_at(op->node, op) && op->wait == wait) return op;
+    }
+    return NULL;
+}
+
+/* A grant for a wait that has ended here: the renewer passes the lock on. A hold that is there
+ * knows what to do; that of a shared owner was passed on with the waiter's member, or ends with the
+ * grant lease. What is heard at another node than the key's has been heard there. */
+static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
+    hf_slice key = grant->key;
+    uint64_t wait = grant->number;
+    hf_client *client = node->client;
+    const hf_hold *known = hf_holds_find_wait(&client->holds, wait);
+    bool lost = known && known->state == HF_HOLD_LOST && !HF_MUTANT(STRAY_KEPT);
+    if ((known && !lost) || key.size == 0 || hf_client_node(client, key) != node) return;
+    const hf_hold *heard = hf_holds_find(&client->holds, grant->kind, key, HF_NO_TEXT);
+    if (heard && heard->wait == wait) return;
+    if (lost && known->shared) {
+        hf_renewer_clean_up_grant(client, known, now);
+        return;
+    }
+    char owner[HF_OWNER_SIZE];
+    size_t size = grant->keeps ? hf_wire_keeping_owner(owner, client->uuid, wait)
+                               : hf_wire_owner(owner, grant->kind, client->uuid, wait);
+    hf_hold *hold =
+        hf_client_add_hold(client, grant->kind, key, HF_NO_TEXT, (hf_slice){owner, size});
+    if (!hold) return;
+    hold->wait = wait;
+    hold->keeps = grant->keeps;
+    hf_renewer_clean_up(client, hold, now);
+}
+
+static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time now) {
+    if (!op) {
+        on_stray_grant(node, grant, now);
+        return;
+    }
+    bool same =
+        op->spec.lock_kind == grant->kind && hf_slice_equal(op->spec.names->key, grant->key);
+    if (same) op->class->wait->on_grant(op, grant, now);
+}
+
+/* A message may be for several waiters of one key. */
+static void on_grants(hf_node *node, hf_message *grant, hf_time now) {
+    do on_grant(node, waiter_of(node->client, grant->number), grant, now);
+    while (hf_wire_next_grant(grant));
+}
+
+static void on_message(hf_node *node, hf_slice text, hf_time now) {
+    hf_message message = hf_wire_read_message(text);
+    hf_op *op = message.what == HF_MESSAGE_NONE ? NULL : waiter_of(node->client, message.number);
+    switch (message.what) {
+    case HF_MESSAGE_WISH: hf_holds_wish(&node->client->holds, message.number); break;
+    case HF_MESSAGE_GRANT: on_grants(node, &message, now); break;
+    case HF_MESSAGE_WINDOW:
+        if (op) op->class->wait->on_window(op, hf_time_min(message.delay, HF_SECOND), now);
+        break;
+    case HF_MESSAGE_RECHECK:
+        if (op) op->class->wait->on_recheck(op, message.delay, now);
+        break;
+    default: break;
+    }
+}
+
+static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) {
+    hf_slice channel = hf_reply_string_at(event, 1);
+    if (hf_slice_equal(channel, hf_slice_of(node->client->grants)))
+        on_message(node, hf_reply_string_at(event, 2), now);
+    else on_foreign_release(node, channel, now);
+}
+
+static void on_refused(hf_node *node, const char *error, hf_time now) {
+    if (node->subscribed) { /* a pattern: releases of others are then noticed by the clock */
+        bool denied = hf_code_of_error(error) == HF_DENIED;
+        node->pattern_denied =
+            node->pattern_denied || (denied && !hf_client_is_sharded(node->client));
+        return;
+    }
+    for (hf_op *op = node->client->ops, *next; op; op = next) {
+        next = op->next;
+        if (waits_at(node, op)) op->class->wait->on_denied(op, hf_code_of_error(error), error, now);
+    }
+}
+
+static void on_event(void *context, const hf_reply *event, hf_time now) {
+    hf_node *node = context;
+    node->ping_at = now + PING_AFTER;
+    if (event->type == HF_REPLY_ERROR) {
+        on_refused(node, event->string, now);
+        return;
+    }
+    hf_slice kind = hf_reply_string_at(event, 0);
+    if (hf_slice_equal(kind, hf_slice_of("message"))) on_plain_message(node, event, now);
+    else if (hf_slice_equal(kind, hf_slice_of("pmessage")))
+        on_foreign_release(node, hf_reply_string_at(event, 2), now);
+    else if (hf_slice_equal(kind, hf_slice_of("smessage")))
+        on_foreign_release(node, hf_reply_string_at(event, 1), now);
+    else if (hf_slice_equal(kind, hf_slice_of("subscribe")))
+        on_plain_subscribed(node, hf_reply_string_at(event, 1), now);
+    else if (hf_slice_equal(kind, hf_slice_of("ssubscribe")))
+        on_channel_subscribed(node, hf_reply_string_at(event, 1), true, now);
+    else if (hf_slice_equal(kind, hf_slice_of("sunsubscribe")))
+        on_channel_subscribed(node, hf_reply_string_at(event, 1), false, now);
+    else if (hf_slice_equal(kind, hf_slice_of("psubscribe")))
+        on_pattern_subscribed(node, hf_reply_string_at(event, 1), now);
+}
+
+/* A server that has gone without a word leaves the link open for ever: it is asked, and abandoned
+ * when it stays silent.
+ */
+void hf_events_tick(hf_node *node, hf_time now) {
+    hf_session *events = &node->links[HF_LINK_EVENTS];
+    hf_time timeout = events->config->command_timeout;
+    if (node->waiting == 0 && now >= node->linger_until) events->wanted = false;
+    if (now < node->ping_at) return;
+    if (now >= events->received_at + PING_AFTER + timeout) {
+        events->closing = true;
+        snprintf(events->reason, sizeof events->reason, "no sign of life");
+        events->reason_code = HF_UNREACHABLE;
+        node->ping_at = HF_NEVER;
+        return;
+    }
+    hf_slice ping[] = {{"PING", 4}};
+    hf_session_send(events, 1, ping);
+    node->ping_at = now + timeout;
+}
+
+hf_time hf_events_deadline(const hf_node *node) {
+    const hf_session *events = &node->links[HF_LINK_EVENTS];
+    hf_time soonest = hf_session_deadline(events);
+    if (events->state == HF_SESSION_CLOSED) return soonest;
+    if (node->waiting == 0) soonest = hf_time_min(soonest, node->linger_until);
+    return hf_time_min(soonest, node->ping_at);
+}
+
+void hf_events_open(hf_node *node) {
+    hf_session *events = &node->links[HF_LINK_EVENTS];
+    events->subscriber = true;
+    events->on_ready = on_events_ready;
+    events->on_closed = on_events_closed;
+    events->on_event = on_event;
+}

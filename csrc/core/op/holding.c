@@ -1,0 +1,76 @@
+#include "op/holding.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "op/observe.h"
+
+void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason) {
+    client->stats.losses++;
+    hf_holds_lose(&client->holds, hold, reason);
+    hf_observe_loss(client, hold);
+}
+
+hf_lost_reason hf_lost_reason_of(hf_verdict verdict) {
+    return verdict == HF_VERDICT_DELETED ? HF_LOST_DELETED : HF_LOST_TAKEN;
+}
+
+hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
+    bool tried = hold->at_risk || hold->in_flight;
+    return hold->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
+}
+
+void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now) {
+    client->decider->refresh(client, hold, now);
+}
+
+void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_op *op = hold->awaited ? client->ops : NULL;
+    hold->in_flight = hold->awaited = false;
+    for (hf_op *next; op && !hold->in_flight; op = next) {
+        next = op->next;
+        if (op->done || !op->blocked || (op->hold != hold && op->behind != hold)) continue;
+        op->blocked = false;
+        op->class->unblock(op, now);
+    }
+    if (op) hold->awaited = true;
+    if (hold->in_table && hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight)
+        hf_holds_wake_at(&client->holds, hold, now);
+}
+
+static bool is_of_caller(const hf_kind *kind) {
+    bool plain = !kind->reads && !kind->writes && !kind->listed && !kind->counted;
+    return HF_MUTANT(CALLERS_OWNER) && plain;
+}
+
+static uint64_t number_of_owner(const hf_client *client, const hf_kind *kind, hf_slice caller) {
+    if (HF_MUTANT(SAME_OWNER)) return caller.size;
+    if (is_of_caller(kind)) return hf_hash(HF_HASH_SEED, caller) % 1000;
+    return client->holds.last_number + 1;
+}
+
+size_t hf_client_member(char *text, const hf_client *client, const hf_hold *hold, uint64_t wait,
+                        uint64_t token_ttl_ms) {
+    bool named = hold->shared || hold->permits > 1 || is_of_caller(hold->kind);
+    hf_slice owner = named ? hf_hold_owner(hold) : HF_NO_TEXT;
+    return hf_wire_member(text, hold->kind, client->uuid, wait, token_ttl_ms, hold->keeps, owner);
+}
+
+hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice caller,
+                            hf_slice owner) {
+    char text[HF_OWNER_SIZE];
+    if (owner.size == 0) {
+        uint64_t number = number_of_owner(client, kind, caller);
+        owner = (hf_slice){text, hf_wire_owner(text, kind, client->uuid, number)};
+    }
+    return hf_holds_add(&client->holds, kind, key, caller, owner);
+}
+
+hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
+                               hf_slice caller, uint32_t permits) {
+    char text[HF_PERMITS_OWNER_SIZE];
+    size_t size = hf_wire_permits_owner(text, client->uuid, client->holds.last_number + 1, permits);
+    hf_hold *hold = hf_client_add_hold(client, kind, key, caller, (hf_slice){text, size});
+    if (hold) hold->permits = permits;
+    return hold;
+}

@@ -1,0 +1,432 @@
+#include "op/kept.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/lease.h"
+#include "op/acquire.h"
+#include "op/events.h"
+#include "op/holding.h"
+#include "op/operation.h"
+#include "op/renewer.h"
+
+#define FOR_POLLERS (25 * HF_MS) /* a mutex whose time is over is left to clients that poll */
+
+struct hf_kept {
+    hf_lent lent;
+    hf_kept *next_in_bucket;
+    uint64_t hash;
+    const hf_kind *kind;
+    hf_node *node;         /* whose events link it needs */
+    hf_op *first, **end;   /* of those that wait here, in order */
+    hf_time keep;          /* from an acquire at the server to the next one */
+    hf_time keep_until;    /* of the present hold */
+    uint64_t token;        /* the next caller's; 0: no fencing */
+    uint64_t last_token;   /* of the range */
+    uint64_t token_ttl_ms; /* with which it was drawn */
+    uint64_t wait;         /* of a grant that is not confirmed yet; 0: none */
+    hf_time closed_until;  /* those that wait here do not ask before */
+    uint64_t last_served;  /* others want it: the last operation that goes before them */
+    size_t key_size;
+    char key[];
+};
+
+static hf_kept *kept_of(hf_lent *lent) {
+    return (hf_kept *)(void *)lent;
+}
+
+/* ---- the entries ---- */
+
+static uint64_t hash_of(const hf_kind *kind, hf_slice key) {
+    return hf_hash(HF_HASH_SEED ^ (unsigned char)kind->letter, key);
+}
+
+static hf_kept **bucket_of(const hf_client *client, uint64_t hash) {
+    return &client->kept[hash & (client->kept_buckets - 1)];
+}
+
+static hf_kept *find(const hf_client *client, const hf_kind *kind, hf_slice key) {
+    if (client->kept_count == 0) return NULL;
+    uint64_t hash = hash_of(kind, key);
+    hf_kept *kept = *bucket_of(client, hash);
+    while (kept && !(kept->hash == hash && kept->kind == kind &&
+                     hf_slice_equal((hf_slice){kept->key, kept->key_size}, key)))
+        kept = kept->next_in_bucket;
+    return kept;
+}
+
+static bool grow(hf_client *client) {
+    if (client->kept_count < client->kept_buckets) return true;
+    hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : 16};
+    grown.kept = calloc(grown.kept_buckets, sizeof(hf_kept *));
+    if (!grown.kept) return false;
+    for (size_t i = 0; i < client->kept_buckets; i++) {
+        for (hf_kept *kept = client->kept[i], *next; kept; kept = next) {
+            next = kept->next_in_bucket;
+            kept->next_in_bucket = *bucket_of(&grown, kept->hash);
+            *bucket_of(&grown, kept->hash) = kept;
+        }
+    }
+    free(client->kept);
+    client->kept = grown.kept;
+    client->kept_buckets = grown.kept_buckets;
+    return true;
+}
+
+static hf_kept *add(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    hf_slice key = op->spec.names->key;
+    hf_kept *kept = grow(client) ? calloc(1, sizeof *kept + key.size) : NULL;
+    if (!kept) return NULL;
+    memcpy(kept->key, key.data, key.size);
+    kept->key_size = key.size;
+    kept->lent.holds = &client->holds;
+    kept->kind = op->spec.lock_kind;
+    kept->hash = hash_of(kept->kind, key);
+    kept->end = &kept->first;
+    kept->node = op->node;
+    kept->next_in_bucket = *bucket_of(client, kept->hash);
+    *bucket_of(client, kept->hash) = kept;
+    client->kept_count++;
+    hf_node_listen(kept->node, true, false, now);
+    return kept;
+}
+
+static void drop(hf_client *client, hf_kept *kept, hf_time now) {
+    hf_kept **at = bucket_of(client, kept->hash);
+    while (*at != kept) at = &(*at)->next_in_bucket;
+    *at = kept->next_in_bucket;
+    client->kept_count--;
+    hf_node_listen(kept->node, false, true, now);
+    free(kept);
+}
+
+void hf_kept_free(hf_client *client) {
+    for (size_t i = 0; i < client->kept_buckets; i++) {
+        for (hf_kept *kept = client->kept[i], *next; kept; kept = next) {
+            next = kept->next_in_bucket;
+            free(kept);
+        }
+    }
+    free(client->kept);
+}
+
+/* ---- the queue ---- */
+
+static void join(hf_kept *kept, hf_op *op) {
+    op->state = HF_ACQUIRE_QUEUED;
+    op->kept = kept;
+    op->next_kept = NULL;
+    *kept->end = op;
+    kept->end = &op->next_kept;
+}
+
+void hf_kept_leave(hf_op *op) {
+    hf_kept *kept = op->kept;
+    hf_op **at = &kept->first;
+    while (*at != op) at = &(*at)->next_kept;
+    *at = op->next_kept;
+    if (kept->end == &op->next_kept) kept->end = at;
+    op->kept = NULL;
+    if (!kept->first && !kept->lent.hold) hf_lent_note(&kept->lent);
+}
+
+hf_time hf_kept_end(const hf_op *op) {
+    const hf_hold *hold = op->kept->lent.hold;
+    if (!hold && op->kept->first == op) return op->kept->closed_until;
+    return hold && hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER;
+}
+
+void hf_kept_notice(hf_op *op, hf_time now) {
+    hf_hold *hold = op->kept->lent.hold;
+    if (hold) hf_client_refresh(op->client, hold, now);
+    else hf_lent_note(&op->kept->lent);
+}
+
+/* ---- lending ---- */
+
+static bool has_token(const hf_kept *kept, const hf_op *op) {
+    if (op->spec.token_ttl_ms == 0) return true;
+    return kept->token > 0 && kept->token <= kept->last_token &&
+           op->spec.token_ttl_ms <= kept->token_ttl_ms;
+}
+
+/* What is left of the lease is enough to be confirmed in time. */
+static bool lasts(const hf_hold *hold, const hf_op *op, hf_time now) {
+    hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease);
+    return now + lease / 4 < hold->valid_until;
+}
+
+/* Once its caller's lease is over, it does not stand at the server for longer than a grant. */
+static bool is_short(const hf_hold *hold, const hf_op *op) {
+    return hold->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
+}
+
+static bool is_in_time(const hf_kept *kept, hf_time now) {
+    return now < kept->keep_until || HF_MUTANT(KEEPS_ON);
+}
+
+static bool may_lend(const hf_kept *kept, const hf_hold *hold, const hf_op *op, hf_time now) {
+    bool before = !kept->lent.wished || op->number <= kept->last_served || HF_MUTANT(WISH_UNHEARD);
+    return before && is_in_time(kept, now) && lasts(hold, op, now) && is_short(hold, op) &&
+           has_token(kept, op);
+}
+
+/* A hold of the same owner in the place of this one. Returns NULL when out of memory. */
+static hf_hold *replace(hf_client *client, hf_kept *kept, hf_hold *old, hf_slice caller) {
+    hf_hold *hold =
+        hf_holds_add(&client->holds, old->kind, hf_hold_key(old), caller, hf_hold_owner(old));
+    if (!hold) return NULL;
+    hold->keeps = true;
+    hold->count = 1;
+    hold->lease = old->lease;
+    hold->valid_until = old->valid_until;
+    hold->token_ttl_ms = kept->token_ttl_ms;
+    hold->wait = kept->wait;
+    old->lent = NULL;
+    hold->lent = &kept->lent;
+    kept->lent.hold = hold;
+    return hold;
+}
+
+static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    hf_hold *hold = replace(client, kept, old, op->spec.caller);
+    op->state = HF_ACQUIRE_DONE;
+    if (!hold) {
+        hf_op_fail_for_memory(op);
+        return;
+    }
+    hold->agent = op->spec.agent;
+    hold->renewed = op->spec.renewed;
+    hold->lease = op->spec.lease;
+    hold->valid_until = HF_MUTANT(LENT_ANEW)
+                            ? hf_lease_end(now, hold->lease)
+                            : hf_time_min(old->valid_until, hf_lease_end(now, hold->lease));
+    hold->granted = true; /* it has its full lease once that is confirmed */
+    hold->confirm_at = hf_acquire_confirm_at(op, hold->valid_until, now);
+    hold->token = op->spec.token_ttl_ms > 0 ? kept->token : 0;
+    if (hold->token > 0 && !HF_MUTANT(TOKEN_AGAIN)) kept->token++;
+    hf_hold_become(hold, HF_HOLD_HELD);
+    hf_hold_ref(hold);
+    op->hold = hold;
+    client->stats.acquires++;
+    hf_renewer_resume(client, hold, now);
+    hf_op_succeed(op);
+}
+
+static void lend_idle(hf_client *client, hf_kept *kept, hf_op *op, hf_time now) {
+    hf_hold *idle = kept->lent.hold;
+    lend(kept, idle, op, now);
+    if (kept->lent.hold != idle) hf_holds_remove(&client->holds, idle);
+}
+
+/* The caller under which a lock is kept that is lent to nobody: no coroutine has this number. */
+static hf_slice no_caller(const hf_client *client, char text[HF_UUID_SIZE + 2]) {
+    memcpy(text, client->uuid, HF_UUID_SIZE);
+    text[HF_UUID_SIZE] = '/';
+    text[HF_UUID_SIZE + 1] = '0';
+    return (hf_slice){text, HF_UUID_SIZE + 2};
+}
+
+static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now) {
+    char text[HF_UUID_SIZE + 2];
+    hf_time grant = client->config.grant_lease;
+    hf_hold *hold = replace(client, kept, old, no_caller(client, text));
+    if (!hold) return false;
+    if (hold->valid_until <= now + grant) hold->lease = hf_time_min(hold->lease, grant);
+    hold->idle = hold->renewed = true;
+    hold->keep_until = kept->keep_until;
+    hf_hold_become(hold, HF_HOLD_HELD);
+    hf_renewer_resume_idle(client, hold, now);
+    return true;
+}
+
+static void block(hf_op *op, hf_hold *hold) {
+    hf_hold_ref(hold);
+    op->hold = hold;
+    op->state = HF_ACQUIRE_BLOCKED;
+    hf_op_block(op, hold);
+}
+
+/* To the server; the command goes before those of callers. */
+static void give_back(hf_client *client, hf_hold *idle, hf_time now) {
+    hf_renewer_clean_up(client, idle, now);
+    hf_renewer_clean_up_first(client, idle, now);
+}
+
+/* ---- the beginning ---- */
+
+static bool may_keep(const hf_op *op) {
+    const hf_op_spec *spec = &op->spec;
+    return spec->lock_kind->kept && !spec->shared && spec->token_floor == 0;
+}
+
+static void wait_here(hf_kept *kept, hf_op *op) {
+    op->state = HF_ACQUIRE_DONE;
+    if (op->spec.wait == 0)
+        hf_op_fail(op, HF_BUSY, "another caller of this client has it, or waits for it");
+    else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_for_itself(op);
+    else join(kept, op);
+}
+
+/* Lends the idle lock, or returns it to the server, which takes a command that the operation waits
+ * for. */
+static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
+    hf_hold *idle = kept->lent.hold;
+    if (idle->in_flight) {
+        block(op, idle);
+    } else if (may_keep(op) && may_lend(kept, idle, op, now)) {
+        lend_idle(op->client, kept, op, now);
+    } else {
+        block(op, idle);
+        give_back(op->client, idle, now);
+    }
+}
+
+/* What was kept and is on its way back, maybe over another connection: whoever asks before that
+ * would be kept out by it. */
+static hf_hold *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
+    char text[HF_UUID_SIZE + 2];
+    hf_hold *hold = hf_holds_find(&client->holds, kind, key, no_caller(client, text));
+    bool returning = hold && hold->state == HF_HOLD_CLEANING_UP && hold->failures == 0;
+    return returning && !HF_MUTANT(RETURN_PASSED) ? hold : NULL;
+}
+
+static bool begin_behind_return(hf_op *op, hf_time now) {
+    hf_hold *hold = find_returning(op->client, op->spec.lock_kind, op->spec.names->key);
+    if (!hold) return false;
+    block(op, hold);
+    hf_renewer_clean_up_first(op->client, hold, now);
+    return true;
+}
+
+static bool is_idle(const hf_kept *kept) {
+    return kept->lent.hold && kept->lent.hold->idle;
+}
+
+static bool is_lent(const hf_kept *kept) {
+    return kept->lent.hold && !kept->lent.hold->idle;
+}
+
+bool hf_kept_begin(hf_op *op, hf_time now) {
+    const hf_op_spec *spec = &op->spec;
+    hf_client *client = op->client;
+    hf_slice key = spec->names->key;
+    if (spec->keep == 0 && !client->kept) return false; /* it has never kept any */
+    if (hf_holds_find(&client->holds, spec->lock_kind, key, spec->caller)) return false;
+    hf_kept *kept = find(client, spec->lock_kind, key);
+    if (kept && is_lent(kept)) hf_client_refresh(client, kept->lent.hold, now);
+    if (kept && is_idle(kept)) {
+        begin_idle(kept, op, now);
+        return true;
+    }
+    if (begin_behind_return(op, now)) return true;
+    if (spec->keep == 0 || !may_keep(op)) return false;
+    if (!kept) kept = add(op, now);
+    if (!kept) return false;
+    if (kept->lent.hold || kept->first) {
+        wait_here(kept, op);
+        return true;
+    }
+    op->kept = kept;
+    return false;
+}
+
+hf_hold *hf_kept_add_hold(hf_op *op) {
+    hf_kept *kept = op->kept;
+    hf_client *client = op->client;
+    char owner[HF_OWNER_SIZE];
+    uint64_t number = client->holds.last_number + 1;
+    hf_slice text = {owner, hf_wire_keeping_owner(owner, client->uuid, number)};
+    hf_hold *hold =
+        hf_client_add_hold(client, kept->kind, op->spec.names->key, op->spec.caller, text);
+    op->kept = NULL;
+    kept->lent.wished = false;
+    kept->last_served = 0;
+    if (!hold) {
+        hf_lent_note(&kept->lent);
+        return NULL;
+    }
+    hold->keeps = true;
+    hold->lent = &kept->lent;
+    kept->lent.hold = hold;
+    kept->lent.number = hold->number;
+    return hold;
+}
+
+static void hear_wish(hf_client *client, hf_kept *kept) {
+    if (kept->lent.wished && kept->last_served == 0) kept->last_served = client->last_op;
+}
+
+void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
+    hf_hold *hold = op->hold;
+    hf_kept *kept = kept_of(hold->lent);
+    kept->keep_until = hf_time_add(now, op->spec.keep);
+    kept->token = hold->token > 0 ? hold->token + 1 : 0;
+    kept->last_token = last_token;
+    kept->token_ttl_ms = op->spec.token_ttl_ms;
+    hear_wish(op->client, kept);
+}
+
+/* ---- the end ---- */
+
+/* Nothing for it is in doubt that could be carried out for the next caller. */
+static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
+    return hold->state == HF_HOLD_HELD && now < hold->valid_until && hold->shortened == HF_NEVER &&
+           !hold->at_risk && !hold->uncertain && !client->closed;
+}
+
+bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->lent) return false;
+    hf_kept *kept = kept_of(hold->lent);
+    hf_op *next = kept->first;
+    hear_wish(client, kept);
+    kept->wait = hold->granted ? hold->wait : 0;
+    if (!is_in_time(kept, now) && !kept->kind->announced) kept->closed_until = now + FOR_POLLERS;
+    if (!is_sure(client, hold, now) || !is_in_time(kept, now)) return false;
+    if (next) {
+        if (!may_lend(kept, hold, next, now)) return false;
+        hf_kept_leave(next);
+        lend(kept, hold, next, now);
+    } else if ((kept->lent.wished && !HF_MUTANT(WISH_UNHEARD)) ||
+               !set_idle(client, kept, hold, now)) {
+        return false;
+    }
+    if (kept->lent.hold == hold) return false; /* out of memory */
+    hf_hold_become(hold, HF_HOLD_RELEASING);
+    return true;
+}
+
+hf_hold *hf_kept_clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
+    hf_kept *kept = find(client, kind, key);
+    if (!client->kept) return NULL;
+    if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
+    hf_hold *idle = kept->lent.hold;
+    if (!idle->in_flight) give_back(client, idle, now);
+    return idle;
+}
+
+/* Lends the idle lock, or lets the first one ask. */
+static void serve(hf_client *client, hf_kept *kept, hf_time now) {
+    hf_hold *hold = kept->lent.hold;
+    hear_wish(client, kept);
+    if (hold && hold->idle && kept->lent.wished && !HF_MUTANT(WISH_UNHEARD))
+        give_back(client, hold, now);
+    while (!kept->lent.hold && kept->first && now >= kept->closed_until) {
+        hf_op *op = kept->first;
+        hf_kept_leave(op);
+        op->kept = kept;
+        hf_acquire_ask(op, now);
+    }
+}
+
+void hf_kept_tick(hf_client *client, hf_time now) {
+    while (client->holds.due) {
+        hf_kept *kept = kept_of(client->holds.due);
+        client->holds.due = kept->lent.next_due;
+        kept->lent.due = false;
+        serve(client, kept, now);
+        if (!kept->lent.hold && !kept->first && !kept->lent.due) drop(client, kept, now);
+    }
+}

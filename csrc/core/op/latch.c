@@ -1,0 +1,111 @@
+#include "op/latch.h"
+
+/* The operations on a latch. A message is a hint to look: the count alone opens a latch. So a
+ * message that is lost, or belongs to an earlier count, costs a look. */
+#include "lock/wire.h"
+#include "op/look.h"
+#include "op/operation.h"
+
+#define LEAST_KEPT (60 * HF_SECOND) /* a note: longer than a proxy holds a command back */
+#define KEPT_TIMEOUTS 4             /* and than a command is sent again */
+
+/* ---- changing it ---- */
+
+static void on_changed(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    (void)now;
+    if (reply) {
+        op->value = reply->integer;
+        hf_op_succeed(op);
+    } else {
+        bool doubtful = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
+        hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
+                   doubtful ? "; it may have been done all the same" : "");
+    }
+}
+
+static void change(hf_op *op, hf_verb verb, hf_time now) {
+    char owner[HF_OWNER_SIZE];
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
+    hf_time keep =
+        hf_time_max(LEAST_KEPT, KEPT_TIMEOUTS * op->client->config.session.command_timeout);
+    hf_look_begin_call(op,
+                       hf_wire_noted(&op->request, &lock, verb, (long long)op->spec.value, keep),
+                       on_changed, now);
+}
+
+static void begin_set(hf_op *op, hf_time now) {
+    change(op, HF_VERB_SET_COUNT, now);
+}
+
+static void begin_count_down(hf_op *op, hf_time now) {
+    change(op, HF_VERB_COUNT_DOWN, now);
+}
+
+static void begin_delete(hf_op *op, hf_time now) {
+    change(op, HF_VERB_DELETE, now);
+}
+
+/* ---- reading it ---- */
+
+/* False: the operation has failed. */
+static bool read_count(hf_op *op, const hf_reply *reply) {
+    bool read = hf_wire_read_count(reply, &op->value);
+    if (!read) hf_op_fail(op, HF_CONFLICT, "the key is a string, but not a whole number");
+    return read;
+}
+
+static void on_count(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    (void)now;
+    if (!reply) hf_op_fail_as(op, request);
+    else if (read_count(op, reply)) hf_op_succeed(op);
+}
+
+static bool encode_count(hf_op *op) {
+    return hf_wire_count(&op->request, op->spec.names);
+}
+
+static void begin_count(hf_op *op, hf_time now) {
+    hf_look_begin_call(op, encode_count(op), on_count, now);
+}
+
+/* ---- waiting ---- */
+
+static bool is_open(hf_op *op, const hf_reply *reply, hf_time now) {
+    (void)now;
+    return read_count(op, reply) && op->value <= 0;
+}
+
+static void fail_in_time(hf_op *op) {
+    hf_op_fail(op, HF_TIMEOUT, "%lld still to come", op->value);
+}
+
+static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
+    (void)delay;
+    hf_look_again(op, now);
+}
+
+static const hf_wait_class wait_class = HF_LOOK_WAIT_CLASS(on_recheck);
+static const hf_look_class look_class = {encode_count, is_open, fail_in_time, NULL};
+
+/* ---- the classes ---- */
+
+#define CALL_CLASS(name, words, starts)                                                            \
+    const hf_op_class hf_##name##_class = {.verb = (words),                                        \
+                                           .begin = (starts),                                      \
+                                           .deadline = hf_op_blocked_deadline,                     \
+                                           .tick = hf_op_tick_blocked,                             \
+                                           .abandon = hf_look_abandon_call}
+
+CALL_CLASS(set_count, "set the count of", begin_set);
+CALL_CLASS(count_down, "count down", begin_count_down);
+CALL_CLASS(count, "read the count of", begin_count);
+CALL_CLASS(delete, "delete", begin_delete);
+
+const hf_op_class hf_await_class = {
+    .verb = "wait for",
+    .wait = &wait_class,
+    .look = &look_class,
+    HF_LOOK_FUNCTIONS,
+};

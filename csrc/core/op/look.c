@@ -1,0 +1,187 @@
+#include "op/look.h"
+
+/* A wait goes through these states:
+ *
+ *   ASKING -> DONE       the look did what it is for, or the time is over
+ *   ASKING -> WAITING    it did not
+ *   WAITING -> ASKING    the channel is heard from now on, a message came, or it is time to look
+ *   WAITING -> DONE      a signal came */
+#include "op/events.h"
+#include "op/operation.h"
+
+#define LEAST_PATIENCE (100 * HF_MS) /* a short wait still gives the server this long to answer */
+#define MOST_PATIENCE (1800 * HF_SECOND) /* for the reply to one look: its note stays longer */
+#define FIRST_DEAF_RECHECK (30 * HF_MS)  /* between two looks if its channel cannot be heard */
+#define MOST_DEAF_RECHECK (200 * HF_MS)
+
+static hf_time command_timeout(const hf_op *op) {
+    return op->client->config.session.command_timeout;
+}
+
+/* ---- one command ---- */
+
+void hf_look_begin_call(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
+    if (encoded) hf_op_send(op, done, op->begun_at + command_timeout(op), false, now);
+    else hf_op_fail_for_memory(op);
+}
+
+void hf_look_abandon_call(hf_op *op, hf_time now) {
+    (void)now;
+    hf_session_drop(&op->request);
+}
+
+/* ---- waiting ---- */
+
+static void finish(hf_op *op, hf_time now) {
+    const hf_look_class *class = op->class->look;
+    op->state = HF_ACQUIRE_DONE;
+    hf_session_drop(&op->request);
+    if (class->on_end) class->on_end(op, now);
+    hf_client_listen(op, false, now);
+}
+
+static void succeed(hf_op *op, hf_time now) {
+    hf_op_succeed(op);
+    finish(op, now);
+}
+
+static void end_wait(hf_op *op, hf_time now) {
+    op->class->look->fail_in_time(op);
+    finish(op, now);
+}
+
+static void fail_interrupted(hf_op *op, hf_time now) {
+    hf_op_fail(op, HF_INTERRUPTED, "a signal ended the wait");
+    finish(op, now);
+}
+
+/* When it looks again without a message. */
+static hf_time next_recheck(const hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    hf_time often = client->config.grant_lease;
+    if (op->events && op->node->subscribed && !op->foreign_subscribed)
+        often = hf_time_min(often,
+                            hf_time_min(MOST_DEAF_RECHECK,
+                                        hf_time_max(FIRST_DEAF_RECHECK, (now - op->begun_at) / 4)));
+    return now + often - often / 10 + hf_jitter(&client->random, often / 10);
+}
+
+static void look(hf_op *op, hf_time now);
+
+/* What was read is what the wait ends with. */
+static bool is_last_look(const hf_op *op) {
+    return op->spec.wait == 0 || op->request.sent_at >= op->wait_until ||
+           (HF_MUTANT(NO_LAST_LOOK) && !op->woken);
+}
+
+static void on_failed(hf_op *op, hf_time now) {
+    if (op->interrupted && op->failure.code == HF_UNREACHABLE) fail_interrupted(op, now);
+    else finish(op, now);
+}
+
+static void on_look(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (!reply) hf_op_fail_as(op, request);
+    bool done = reply && op->class->look->is_done(op, reply, now);
+    if (op->done) {
+        on_failed(op, now);
+    } else if (done) {
+        succeed(op, now);
+    } else if (op->interrupted) {
+        fail_interrupted(op, now);
+    } else if (is_last_look(op)) {
+        end_wait(op, now);
+    } else if (op->woken || now >= op->wait_until) { /* the reply may be older */
+        look(op, now);
+    } else {
+        if (!op->events) op->client->stats.waits++;
+        op->recheck_at = next_recheck(op, now);
+        op->state = HF_ACQUIRE_WAITING;
+        hf_client_listen(op, true, now);
+        if (op->node->subscribed) hf_client_listen_foreign(op, now);
+    }
+}
+
+/* An outage that begins during the wait is waited out. */
+static hf_time look_deadline(const hf_op *op, bool first, hf_time now) {
+    hf_time least = hf_time_max(op->wait_until, now + LEAST_PATIENCE);
+    return first ? hf_time_min(least, op->begun_at + command_timeout(op))
+                 : hf_time_min(least, now + MOST_PATIENCE);
+}
+
+static void look(hf_op *op, hf_time now) {
+    bool first = !op->events;
+    if (!op->class->look->encode(op)) {
+        hf_op_fail_for_memory(op);
+        finish(op, now);
+        return;
+    }
+    op->state = HF_ACQUIRE_ASKING;
+    op->woken = false;
+    hf_time deadline =
+        op->spec.wait == 0 ? op->begun_at + command_timeout(op) : look_deadline(op, first, now);
+    hf_op_send(op, on_look, deadline, !first, now);
+}
+
+void hf_look_begin(hf_op *op, hf_time now) {
+    op->wait_until = hf_time_add(now, op->spec.wait);
+    op->recheck_at = HF_NEVER;
+    look(op, now);
+}
+
+static bool sleeps(const hf_op *op) {
+    return op->state == HF_ACQUIRE_WAITING;
+}
+
+hf_time hf_look_deadline(const hf_op *op) {
+    return sleeps(op) ? hf_time_min(op->wait_until, op->recheck_at) : HF_NEVER;
+}
+
+void hf_look_tick(hf_op *op, hf_time now) {
+    if (now < hf_look_deadline(op)) return;
+    if (now < op->wait_until) op->client->stats.rechecks++;
+    look(op, now);
+}
+
+void hf_look_interrupt(hf_op *op, hf_time now) {
+    op->interrupted = true;
+    if (sleeps(op)) fail_interrupted(op, now);
+    else op->request.deadline = hf_time_min(op->request.deadline, now + LEAST_PATIENCE);
+}
+
+void hf_look_abandon(hf_op *op, hf_time now) {
+    finish(op, now);
+}
+
+/* ---- its events ---- */
+
+bool hf_look_waits(const hf_op *op) {
+    return op->events && sleeps(op);
+}
+
+void hf_look_again(hf_op *op, hf_time now) {
+    if (HF_MUTANT(LATCH_DEAF)) return;
+    op->woken = true;
+    if (!sleeps(op)) return;
+    if (HF_MUTANT(LATCH_BELIEVES)) succeed(op, now);
+    else look(op, now);
+}
+
+/* Its own channel comes next, and a look when that is heard. */
+void hf_look_on_subscribed(hf_op *op, hf_time now) {
+    if (!op->foreign) hf_client_listen_foreign(op, now);
+    op->class->wait->on_recheck(op, 0, now);
+}
+
+void hf_look_on_grant(hf_op *op, const hf_message *grant, hf_time now) {
+    (void)op, (void)grant, (void)now;
+}
+
+void hf_look_on_window(hf_op *op, hf_time turn, hf_time now) {
+    (void)op, (void)turn, (void)now;
+}
+
+void hf_look_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {
+    hf_op_fail(op, code, "%s", reason);
+    finish(op, now);
+}

@@ -1,0 +1,237 @@
+#include "op/observe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "classes.h"
+
+const double hf_bucket_ends[HF_BUCKETS] = {
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60};
+
+static hf_time bucket_end(size_t i) {
+    return (hf_time)(hf_bucket_ends[i] * (double)HF_SECOND + 0.5);
+}
+
+static void count_time(hf_histogram *histogram, hf_time span) {
+    size_t i = 0;
+    while (i < HF_BUCKETS && span > bucket_end(i)) i++;
+    histogram->counts[i]++;
+    histogram->sum += span;
+}
+
+/* ---- classes ---- */
+
+uint16_t hf_observe_class(hf_client *client, const char *name) {
+    hf_class **classes = client->observer.classes;
+    uint16_t i = 0;
+    while (i < HF_CLASSES_MAX && classes[i] && strcmp(classes[i]->name, name) != 0) i++;
+    if (i == HF_CLASSES_MAX) return 0;
+    if (!classes[i]) {
+        classes[i] = calloc(1, sizeof **classes);
+        if (!classes[i]) return 0;
+        strncpy(classes[i]->name, name, sizeof classes[i]->name - 1);
+    }
+    return i;
+}
+
+void hf_observe_again(hf_client *client, const hf_observer *before) {
+    for (size_t i = 0; i < HF_CLASSES_MAX && before->classes[i]; i++)
+        hf_observe_class(client, before->classes[i]->name);
+    client->observer.wanted = before->wanted;
+}
+
+/* Returns the client whose counters and events these are: a member of a quorum counts for the
+ * quorum. */
+static hf_client *watcher_of(hf_client *client) {
+    return client->quorum_client ? client->quorum_client : client;
+}
+
+static hf_class *class_of(hf_client *client, uint16_t index) {
+    return watcher_of(client)->observer.classes[index];
+}
+
+/* ---- events ---- */
+
+static bool is_wanted(const hf_client *client, uint64_t observer) {
+    return client->observer.wanted || observer != 0;
+}
+
+static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_slice owner) {
+    hf_observer *list = &client->observer;
+    hf_event *event =
+        list->count < HF_EVENTS_MOST ? calloc(1, sizeof *event + key.size + owner.size) : NULL;
+    if (!event) {
+        list->dropped++;
+        return NULL;
+    }
+    if (key.size > 0) memcpy(event->bytes, key.data, key.size);
+    if (owner.size > 0) memcpy(event->bytes + key.size, owner.data, owner.size);
+    event->key = (hf_slice){event->bytes, key.size};
+    event->owner = (hf_slice){event->bytes + key.size, owner.size};
+    event->kind = kind;
+    event->class = "";
+    if (!list->first) list->end = &list->first;
+    *list->end = event;
+    list->end = &event->next;
+    list->count++;
+    return event;
+}
+
+/* What the events of holds and of acquires have in common. */
+static void fill(hf_event *event, const hf_class *class, uint64_t observer, const char *code,
+                 hf_time seconds) {
+    event->observer = observer;
+    event->code = code;
+    event->seconds = seconds;
+    event->timed = true;
+    if (class) event->class = class->name;
+}
+
+static void tell_hold(hf_client *client, hf_event_kind kind, const hf_hold *hold, const char *code,
+                      hf_time seconds) {
+    if (!is_wanted(client, hold->observer)) return;
+    hf_event *event = add(client, kind, hf_hold_key(hold), hf_hold_owner(hold));
+    if (!event) return;
+    fill(event, class_of(client, hold->class), hold->observer, code, seconds);
+    event->token = hold->token;
+}
+
+static void tell_failure(hf_op *op, hf_time now) {
+    const hf_op_spec *spec = &op->spec;
+    if (!is_wanted(op->client, spec->observer)) return;
+    const hf_names *names = hf_op_names(op);
+    hf_slice key = names ? names->key : HF_NO_TEXT;
+    hf_event *event = add(op->client, HF_EVENT_BUSY, key, spec->caller);
+    if (event)
+        fill(event, class_of(op->client, spec->class), spec->observer,
+             hf_code_name(op->failure.code), now - op->begun_at);
+}
+
+const char *hf_event_name(hf_event_kind kind) {
+    static const char *const names[] = {"acquired", "busy",         "released", "lost",
+                                        "at_risk",  "renewed_late", "opened",   "closed"};
+    return names[kind];
+}
+
+hf_event *hf_observe_take(hf_client *client) {
+    hf_event *first = client->observer.first;
+    client->observer.first = NULL;
+    client->observer.count = 0;
+    return first;
+}
+
+void hf_observe_free(hf_client *client) {
+    for (hf_event *event = hf_observe_take(client), *next; event; event = next) {
+        next = event->next;
+        free(event);
+    }
+    for (size_t i = 0; i < HF_CLASSES_MAX; i++) free(client->observer.classes[i]);
+}
+
+/* ---- what happens ---- */
+
+static void on_acquired(hf_op *op, hf_hold *hold, hf_time now) {
+    hf_class *class = class_of(op->client, op->spec.class);
+    if (hold->held_since > 0) {
+        if (class) class->reentries++;
+        return;
+    }
+    hold->held_since = now;
+    hold->class = op->spec.class;
+    hold->observer = op->spec.observer;
+    if (class) {
+        class->outcomes[HF_OK]++;
+        class->hand_offs += op->handed_over;
+        count_time(&class->waited, now - op->begun_at);
+    }
+    tell_hold(op->client, HF_EVENT_ACQUIRED, hold, NULL, now - op->begun_at);
+}
+
+static void end_as(hf_client *client, hf_hold *hold, hf_event_kind kind, const char *code,
+                   hf_time now) {
+    hf_class *class = class_of(client, hold->class);
+    hf_time span = now > hold->held_since ? now - hold->held_since : 0;
+    if (hold->held_since == 0 || client->is_member) return;
+    hold->held_since = 0;
+    if (class) {
+        count_time(&class->held, span);
+        if (kind == HF_EVENT_RELEASED) class->releases++;
+        else class->losses[hold->reason]++;
+    }
+    tell_hold(client, kind, hold, code, span);
+}
+
+void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now) {
+    end_as(client, hold, HF_EVENT_RELEASED, NULL, now);
+}
+
+/* It was held for as long as it could be believed in. */
+void hf_observe_loss(hf_client *client, hf_hold *hold) {
+    end_as(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason), hold->valid_until);
+}
+
+static void on_released(hf_op *op, hf_hold *hold, hf_time now) {
+    bool held = hold->in_table && hold->state == HF_HOLD_HELD;
+    if (!held && hold->state != HF_HOLD_LOST) hf_observe_end(op->client, hold, now);
+}
+
+static void on_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
+    if (!hold) return;
+    if (acquires) on_acquired(op, hold, now);
+    else on_released(op, hold, now);
+}
+
+void hf_observe_op(hf_op *op, hf_time now) {
+    bool acquires = hf_op_asked_for(op)->acquires, releases = hf_op_asked_for(op)->releases;
+    if (op->client->is_member || (!acquires && !releases)) return;
+    if (acquires && op->failure.code != HF_OK) {
+        hf_class *class = class_of(op->client, op->spec.class);
+        if (class) class->outcomes[op->failure.code]++;
+        tell_failure(op, now);
+    } else if (op->spec.batch_count > 0) {
+        for (size_t i = 0; op->holds && i < op->spec.batch_count; i++)
+            on_hold(op, op->holds[i], acquires, now);
+    } else {
+        on_hold(op, op->hold, acquires, now);
+    }
+}
+
+void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now) {
+    hf_class *class = class_of(client, hold->class);
+    if (class) class->risks++;
+    if (client->is_member) return;
+    tell_hold(client, HF_EVENT_AT_RISK, hold, NULL,
+              hold->valid_until > now ? hold->valid_until - now : 0);
+}
+
+void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late) {
+    hf_class *class = class_of(client, hold->class);
+    if (class) {
+        class->renewals++;
+        class->renewed_late += late;
+    }
+    if (late && !client->is_member) tell_hold(client, HF_EVENT_RENEWED_LATE, hold, NULL, 0);
+}
+
+void hf_observe_link(void *context, const hf_session *session, bool open) {
+    hf_node *node = context;
+    hf_client *client = watcher_of(node->client);
+    if (!client->observer.wanted) return;
+    hf_event *event = add(client, open ? HF_EVENT_OPENED : HF_EVENT_CLOSED,
+                          hf_slice_of(session->server->label), HF_NO_TEXT);
+    if (event && !open)
+        event->code = hf_code_name(client->closed ? HF_CLOSED : session->reason_code);
+}
+
+static uint16_t class_of_request(const hf_request *request) {
+    if (!request->routing.of_op) return 0;
+    const hf_op *op = request->context;
+    bool known = op->hold && !hf_op_asked_for(op)->acquires;
+    return known ? op->hold->class : op->spec.class;
+}
+
+void hf_observe_answer(void *context, const hf_request *request, hf_time now) {
+    const hf_node *node = context;
+    hf_class *class = class_of(node->client, class_of_request(request));
+    if (class) count_time(&class->round_trips, now - request->sent_at);
+}

@@ -1,0 +1,206 @@
+#include "op/operation.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link/slots.h"
+#include "op/deadlock.h"
+#include "op/events.h"
+#include "op/observe.h"
+#include "op/presence.h"
+
+void hf_op_succeed(hf_op *op) {
+    op->done = true;
+    op->failure.code = HF_OK;
+}
+
+static hf_slice key_of(const hf_op *op) {
+    const hf_names *names = hf_op_names(op);
+    return names ? names->key : HF_NO_TEXT;
+}
+
+/* The key that says where it goes; empty: anywhere. */
+static hf_slice place_key_of(const hf_op *op) {
+    return op->spec.arg_count > 1 ? op->spec.args[1] : key_of(op);
+}
+
+static hf_node *first_node_of(const hf_op *op) {
+    const hf_client *client = op->client;
+    size_t nodes = client->decider->link_count(client) / HF_LINKS;
+    if (op->spec.node > 0)
+        return client->decider->link(client, (op->spec.node - 1) % nodes * HF_LINKS)->context;
+    return hf_client_node(client, place_key_of(op));
+}
+
+/* A command to one of the servers is no matter of the decider. */
+static const hf_op_class *class_of(const hf_client *client, const hf_op_spec *spec) {
+    return client->decider->op && spec->node == 0 ? client->decider->op : hf_op_classes[spec->kind];
+}
+
+/* Names in several slots cannot be used in one program. */
+static bool is_in_pieces(const hf_op *op) {
+    return op->client->topology->moves_slots && op->spec.names && !hf_slot_is_one(op->spec.names);
+}
+
+void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
+    char text[HF_FAILURE_TEXT];
+    va_list args;
+    va_start(args, detail);
+    vsnprintf(text, sizeof text, detail, args);
+    va_end(args);
+    hf_failure_set(&op->failure, code, hf_op_classes[op->spec.kind]->verb, key_of(op),
+                   op->node->server.label, "%s", text);
+    op->done = true;
+}
+
+void hf_op_fail_as(hf_op *op, const hf_request *request) {
+    hf_op_fail(op, request->failure.code, "%s", request->failure.text);
+}
+
+void hf_op_fail_for_memory(hf_op *op) {
+    hf_op_fail(op, HF_NO_MEMORY, "out of memory");
+}
+
+void hf_op_fail_unconfirmed(hf_op *op) {
+    const hf_request *request = &op->request;
+    const hf_sync *sync = &op->client->config.sync;
+    if (request->failure.text[0]) {
+        bool denied = hf_code_of_error(request->failure.text) == HF_DENIED;
+        hf_op_fail(op, denied ? HF_DENIED : HF_NO_QUORUM, "WAIT for replicas: %s",
+                   request->failure.text);
+        return;
+    }
+    hf_op_fail(op, HF_NO_QUORUM, "%u of %u replicas confirmed within %g s",
+               (unsigned)request->confirmed, (unsigned)sync->replicas,
+               (double)sync->timeout / (double)HF_SECOND);
+}
+
+void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_for_connection,
+                hf_time now) {
+    op->request.done = done;
+    op->request.context = op;
+    op->request.deadline = deadline;
+    op->request.waits_for_connection = waits_for_connection;
+    op->request.routing.of_op = true;
+    if (op->spec.node > 0) hf_session_submit(&op->node->links[HF_LINK_CALLS], &op->request, now);
+    else hf_client_submit(op->client, place_key_of(op), HF_LINK_CALLS, &op->request, now);
+}
+
+hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner) {
+    return (hf_wire_lock){op->spec.lock_kind, op->spec.names, owner,
+                          op->client->config.grant_lease};
+}
+
+hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]) {
+    return (hf_slice){text, hf_wire_owner(text, op->spec.lock_kind, op->client->uuid, op->number)};
+}
+
+hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
+    hf_op *op = calloc(1, sizeof *op);
+    if (!op) return NULL;
+    op->client = client;
+    op->spec = *spec;
+    op->class = class_of(client, spec);
+    op->node = first_node_of(op);
+    op->begun_at = now;
+    op->number = ++client->last_op;
+    op->link = client->ops_end;
+    *op->link = op;
+    client->ops_end = &op->next;
+    hf_presence_note(client, now);
+    if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
+    else if (is_in_pieces(op))
+        hf_op_fail(
+            op, HF_CONFLICT,
+            "its braces are no hash tag, so its lock would be in several slots of the cluster");
+    else op->class->begin(op, now);
+    return op;
+}
+
+void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now) {
+    if (op->done) return;
+    op->class->abandon(op, now);
+    hf_op_fail(op, code, "%s", reason);
+}
+
+void hf_op_abandon(hf_op *op, hf_time now) {
+    hf_op_stop(op, HF_INTERRUPTED, "the operation was given up", now);
+}
+
+void hf_op_interrupt(hf_op *op, hf_time now) {
+    if (!op->done && op->class->interrupt) op->class->interrupt(op, now);
+}
+
+hf_time hf_op_deadline(const hf_op *op) {
+    if (op->done) return op->detached ? 0 : HF_NEVER;
+    return op->class->deadline(op);
+}
+
+void hf_op_block(hf_op *op, hf_hold *hold) {
+    op->blocked = true;
+    hold->awaited = true;
+}
+
+hf_time hf_op_blocked_deadline(const hf_op *op) {
+    return op->blocked ? op->begun_at + op->client->config.session.command_timeout : HF_NEVER;
+}
+
+void hf_op_tick_blocked(hf_op *op, hf_time now) {
+    if (now >= hf_op_blocked_deadline(op))
+        hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
+}
+
+static bool own_names(hf_op *op) {
+    return hf_names_make_on(&op->own_names, op->spec.names->key, op->spec.lock_kind);
+}
+
+bool hf_op_detach(hf_op *op) {
+    hf_slice caller = op->spec.caller;
+    if (op->done || op->blocked || !own_names(op)) return false;
+    op->own_caller = malloc(caller.size + 1);
+    if (!op->own_caller) return false;
+    memcpy(op->own_caller, caller.data, caller.size);
+    op->spec.names = &op->own_names;
+    op->spec.caller.data = op->own_caller;
+    op->detached = true;
+    op->client->detached++;
+    if (op->hold && op->hold->state == HF_HOLD_RELEASING) op->hold->unawaited = true;
+    return true;
+}
+
+void hf_client_end_detached(hf_client *client, hf_time now) {
+    for (hf_op *op = client->ops, *next; op && client->detached > 0; op = next) {
+        next = op->next;
+        if (op->detached && op->done) hf_op_end(op, now);
+    }
+}
+
+void hf_op_end(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    hf_op_abandon(op, now);
+    hf_deadlock_end(op);
+    hf_presence_end(op, now);
+    hf_observe_op(op, now);
+    if (hf_op_asked_for(op)->acquires && op->failure.code != HF_OK)
+        client->stats.failures[op->failure.code]++;
+    if (op->class->end) op->class->end(op, now);
+    hf_client_listen(op, false, now);
+    hf_session_drop(&op->request);
+    *op->link = op->next;
+    if (op->next) op->next->link = op->link;
+    else client->ops_end = op->link;
+    if (op->hold) hf_hold_unref(op->hold);
+    if (op->behind) hf_hold_unref(op->behind);
+    client->detached -= op->detached;
+    hf_names_free(&op->own_names);
+    hf_names_free(&op->channels);
+    free(op->own_caller);
+    hf_request_clear(&op->request);
+    hf_reply_free(op->reply);
+    free(op->waiter);
+    free(op->record);
+    free(op->circle);
+    free(op);
+}

@@ -1,0 +1,42 @@
+/* The life of an operation: its node, its request, its failure, its end. The class has the rest. */
+#ifndef HF_OPERATION_H
+#define HF_OPERATION_H
+
+#include "classes.h"
+#include "link/nodes.h"
+#include "op/holding.h"
+
+/* End the operation: with HF_OK, or with a failure about its key and server. */
+void hf_op_succeed(hf_op *op);
+void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same for an operation whose request has failed, and when out of memory. */
+void hf_op_fail_as(hf_op *op, const hf_request *request);
+void hf_op_fail_for_memory(hf_op *op);
+
+/* Fails an operation whose request was run but confirmed by too few replicas. */
+void hf_op_fail_unconfirmed(hf_op *op);
+
+/* Ends an operation that is not done, and undoes what it may have left on the server. */
+void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now);
+
+/* Sends the operation's request over the callers' link. */
+void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_for_connection,
+                hf_time now);
+
+/* The operation is blocked until hf_client_unblock of this hold, which it refers to. */
+void hf_op_block(hf_op *op, hf_hold *hold);
+
+/* Returns the operation's lock, held or asked for by this owner, as programs are told of it. */
+hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner);
+
+/* Writes the owner of an operation that nobody holds anything by, which names its call. */
+hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]);
+
+/* For operations that wait only until a hold is not in flight any more: the deadline is the time
+ * that a command may take. An operation on several holds may wait for one after the other. */
+hf_time hf_op_blocked_deadline(const hf_op *op);
+void hf_op_tick_blocked(hf_op *op, hf_time now);
+
+#endif

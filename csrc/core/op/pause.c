@@ -1,0 +1,31 @@
+#include "op/pause.h"
+
+#include "op/operation.h"
+
+static void begin(hf_op *op, hf_time now) {
+    op->wait_until = hf_time_add(now, op->spec.wait);
+}
+
+static hf_time deadline(const hf_op *op) {
+    return op->wait_until;
+}
+
+static void tick(hf_op *op, hf_time now) {
+    if (now >= op->wait_until) hf_op_succeed(op);
+}
+
+static void interrupt(hf_op *op, hf_time now) {
+    (void)now;
+    hf_op_fail(op, HF_INTERRUPTED, "a signal ended the wait");
+}
+
+static void abandon(hf_op *op, hf_time now) {
+    (void)op, (void)now;
+}
+
+const hf_op_class hf_pause_class = {.verb = "wait",
+                                    .begin = begin,
+                                    .deadline = deadline,
+                                    .tick = tick,
+                                    .interrupt = interrupt,
+                                    .abandon = abandon};

@@ -1,0 +1,224 @@
+#include "op/plain_semaphore.h"
+
+/* The server does not know the owner of a permit, so a permit that is forgotten stays taken. What a
+ * call has done although its reply was lost is settled by the renewer: an acquire is undone, a
+ * release is carried out. Each call has a note on the server, so both happen once, however often
+ * and how late its commands are run. When the reply to a command that was sent once is there,
+ * nothing of the call can come later, and its note is deleted.
+ *
+ * A message is for all waiters of a client, and permits may be there for a few. The waiters look
+ * one after the other, in the order in which they began: each tells the next one that is satisfied
+ * with what it has left. */
+#include "lock/wire.h"
+#include "op/look.h"
+#include "op/operation.h"
+#include "op/renewer.h"
+
+#define SETTLED_WITHIN (HF_WIRE_NOTE_KEPT / 2) /* what is in doubt: its note is still there */
+#define ANY_COUNT (-1)
+
+/* Whether both ask for permits of one semaphore. */
+static bool waits_there(const hf_op *op, const hf_op *other) {
+    return other->class == op->class && !other->done && other->node == op->node &&
+           hf_slice_equal(other->spec.names->key, op->spec.names->key);
+}
+
+/* ---- settling ---- */
+
+/* By the renewer. Without memory it is left. */
+static void settle(hf_op *op, bool undoes, hf_time now) {
+    char owner[HF_OWNER_SIZE];
+    hf_hold *hold = hf_client_add_hold(op->client, op->spec.lock_kind, op->spec.names->key,
+                                       HF_NO_TEXT, hf_op_owner(op, owner));
+    if (!hold) return;
+    hold->undoes = undoes;
+    hold->amount = undoes ? 0 : (int32_t)(int64_t)op->spec.value;
+    hold->lease = SETTLED_WITHIN;
+    hf_renewer_clean_up_same_connection(op->client, hold, now);
+}
+
+static void forget_note(hf_op *op) {
+    char owner[HF_OWNER_SIZE];
+    if (op->in_doubt && !HF_MUTANT(NOTE_FORGOTTEN)) return;
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
+    hf_request forget = {0};
+    if (hf_wire_forget_note(&forget, &lock)) hf_session_send_along(op->request.session, &forget);
+    hf_request_clear(&forget);
+}
+
+static bool encode(hf_op *op, hf_verb verb) {
+    char owner[HF_OWNER_SIZE];
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
+    op->answered = false;
+    return hf_wire_noted(&op->request, &lock, verb, (int64_t)op->spec.value, HF_WIRE_NOTE_KEPT);
+}
+
+/* The command under way has its reply; copies of it may still be run. */
+static void note_answer(hf_op *op) {
+    op->answered = true;
+    op->in_doubt = op->in_doubt || op->request.sends > 1;
+}
+
+static bool may_have_been_run(const hf_op *op) {
+    return op->in_doubt || (!op->answered && op->request.sends > 0);
+}
+
+static bool is_good(const hf_op *op) {
+    return op->done && op->failure.code == HF_OK;
+}
+
+static void undo(hf_op *op, hf_time now) {
+    if (!is_good(op) && may_have_been_run(op) && !HF_MUTANT(NO_UNDO)) settle(op, true, now);
+}
+
+/* Permits that nobody has come for are given back. */
+static void end_taking(hf_op *op, hf_time now) {
+    if (!is_good(op)) return;
+    if (!op->result_taken) settle(op, true, now);
+    else forget_note(op);
+}
+
+/* ---- taking ---- */
+
+/* The next waiter of the client for which `count` permits are enough looks; ANY_COUNT: how many
+ * there are is not known. */
+static void pass_on(const hf_op *op, long long count, hf_time now) {
+    for (hf_op *other = op->next; other; other = other->next) {
+        bool enough = count == ANY_COUNT || (long long)other->spec.value <= count;
+        if (!enough || !waits_there(op, other)) continue;
+        if (!op->client->closed && !HF_MUTANT(NOT_PASSED_ON)) hf_look_again(other, now);
+        return;
+    }
+}
+
+static bool encode_take(hf_op *op) {
+    return encode(op, HF_VERB_ACQUIRE);
+}
+
+/* { 1 or 0, how many are free } */
+static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
+    bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
+    note_answer(op);
+    op->value = hf_reply_integer_at(reply, 1, 0);
+    if (!taken) pass_on(op, op->value, now);
+    return taken;
+}
+
+static void fail_in_time(hf_op *op) {
+    hf_op_fail(op, HF_BUSY, "%lld of its permits are free, %llu are asked for",
+               op->value > 0 ? op->value : 0, (unsigned long long)op->spec.value);
+}
+
+/* One that has not looked behind the last message leaves that to the next one. */
+static void on_take_ended(hf_op *op, hf_time now) {
+    bool looked = op->answered && !op->woken;
+    undo(op, now);
+    if (!looked) pass_on(op, ANY_COUNT, now);
+    else if (is_good(op)) pass_on(op, op->value, now);
+}
+
+/* A waiter that began before looks, and passes it on. */
+static bool is_behind(const hf_op *op) {
+    const hf_op *other = op->client->ops;
+    while (other != op && !(other->events && waits_there(op, other))) other = other->next;
+    return other != op;
+}
+
+static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
+    (void)delay;
+    if (!is_behind(op)) hf_look_again(op, now);
+}
+
+static const hf_wait_class wait_class = HF_LOOK_WAIT_CLASS(on_recheck);
+static const hf_look_class look_class = {encode_take, is_taken, fail_in_time, on_take_ended};
+
+/* ---- calls ---- */
+
+static void begin_call(hf_op *op, hf_verb verb, hf_request_done *done, hf_time now) {
+    hf_look_begin_call(op, encode(op, verb), done, now);
+}
+
+static void on_drained(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (reply) {
+        note_answer(op);
+        op->value = reply->integer;
+        hf_op_succeed(op);
+    } else {
+        hf_op_fail_as(op, request);
+        undo(op, now);
+    }
+}
+
+static void begin_drain(hf_op *op, hf_time now) {
+    begin_call(op, HF_VERB_DRAIN, on_drained, now);
+}
+
+static void abandon_drain(hf_op *op, hf_time now) {
+    hf_session_drop(&op->request);
+    undo(op, now);
+}
+
+/* It goes on without its caller. */
+static void settle_given(hf_op *op, hf_time now) {
+    if (!HF_MUTANT(RELEASE_DROPPED)) settle(op, false, now);
+}
+
+static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_op *op = request->context;
+    if (reply) {
+        note_answer(op);
+        op->value = reply->integer;
+        hf_op_succeed(op);
+        return;
+    }
+    bool goes_on = request->failure.code == HF_UNREACHABLE || request->sends > 0;
+    if (goes_on) settle_given(op, now);
+    hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
+               goes_on ? "; it goes on in the background, so do not call it again" : "");
+}
+
+static void begin_give(hf_op *op, hf_time now) {
+    begin_call(op, HF_VERB_RELEASE, on_given, now);
+}
+
+static void abandon_give(hf_op *op, hf_time now) {
+    hf_session_drop(&op->request);
+    settle_given(op, now);
+}
+
+static void end_giving(hf_op *op, hf_time now) {
+    (void)now;
+    if (is_good(op)) forget_note(op);
+}
+
+/* ---- the classes ---- */
+
+const hf_op_class hf_take_class = {
+    .verb = "acquire",
+    .lingers = true,
+    .wait = &wait_class,
+    .look = &look_class,
+    HF_LOOK_FUNCTIONS,
+    .end = end_taking,
+};
+
+const hf_op_class hf_drain_class = {
+    .verb = "drain",
+    .lingers = true,
+    .begin = begin_drain,
+    .deadline = hf_op_blocked_deadline,
+    .tick = hf_op_tick_blocked,
+    .abandon = abandon_drain,
+    .end = end_taking,
+};
+
+const hf_op_class hf_give_class = {
+    .verb = "release",
+    .lingers = true,
+    .begin = begin_give,
+    .deadline = hf_op_blocked_deadline,
+    .tick = hf_op_tick_blocked,
+    .abandon = abandon_give,
+    .end = end_giving,
+};

@@ -1,0 +1,228 @@
+#include "op/presence.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link/nodes.h"
+#include "op/holding.h"
+
+#define TELL_AFTER (250 * HF_MS)     /* what is over sooner is not told */
+#define CLIENT_TTL (300 * HF_SECOND) /* a client that holds for longer is there for longer */
+#define CLIENT_AGAIN (100 * HF_SECOND)
+#define CLIENT_RETRY (5 * HF_SECOND) /* when a server has not answered */
+#define WAIT_TTL (10 * HF_SECOND)
+#define WAIT_AGAIN (3 * HF_SECOND)
+#define TIMEOUT (2 * HF_SECOND)
+#define GOODBYE HF_SECOND /* a client that closes waits no longer */
+#define MOST_TOLD 64      /* holds of one caller that waits */
+
+static const char CLIENT_KEY[] = "holdfast_client:", WAIT_KEY[] = "holdfast_wait:";
+
+/* ---- sending ---- */
+
+static void forget_request(hf_request *request, const hf_reply *reply, hf_time now) {
+    (void)reply, (void)now;
+    hf_request_clear(request);
+    free(request);
+}
+
+static void on_told(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_client *client = request->context;
+    if (!reply && !client->closed) {
+        client->presence.tell_at = hf_time_min(client->presence.tell_at, now + CLIENT_RETRY);
+        client->presence.check_at =
+            hf_time_min(client->presence.check_at, client->presence.tell_at);
+    }
+    forget_request(request, reply, now);
+}
+
+static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_client *client = request->context;
+    client->presence.goodbyes--;
+    forget_request(request, reply, now);
+}
+
+/* To the client's own server, or to that of one member: a command, or a call of `program`, whose
+ * first argument after its name is the key. */
+static void send_to(hf_client *client, hf_client *member, const hf_program *program, size_t count,
+                    const hf_slice *args, hf_request_done *done, hf_time now) {
+    hf_slice key = args[program ? 0 : 1];
+    hf_request *request = calloc(1, sizeof *request);
+    if (!request) return;
+    request->context = client;
+    request->done = client->closed ? on_goodbye : done;
+    request->deadline = now + (client->closed ? GOODBYE : TIMEOUT);
+    client->presence.goodbyes += client->closed;
+    bool encoded = program ? hf_request_call(request, program, 1, count, args)
+                           : hf_request_command(request, count, args);
+    if (encoded) hf_client_submit(member, key, member->config.renewer, request, now);
+    else request->done(request, NULL, now);
+}
+
+/* All servers of a quorum are told the same. */
+static void tell(hf_client *client, const hf_program *program, size_t count, const hf_slice *args,
+                 hf_request_done *done, hf_time now) {
+    hf_client *holder;
+    for (size_t i = 0; (holder = client->decider->holder(client, i)); i++)
+        send_to(client, holder, program, count, args, done, now);
+}
+
+/* ---- who it is ---- */
+
+void hf_client_introduce(hf_client *client, const char *text) {
+    snprintf(client->presence.who, sizeof client->presence.who, "%s", text);
+    client->presence.check_at = HF_NEVER;
+}
+
+static bool is_told(const hf_client *client) {
+    return client->presence.who[0] != '\0' && !client->closed;
+}
+
+/* Until when the last of the holds may last, as far as is known; 0: there is none. */
+static hf_time held_until(const hf_client *client) {
+    hf_time last = 0;
+    for (size_t i = 0; i < client->holds.count; i++) {
+        const hf_hold *hold = client->holds.heap[i];
+        if (hold->state == HF_HOLD_HELD) last = hf_time_max(last, hold->valid_until);
+    }
+    return last;
+}
+
+static size_t client_key(char key[sizeof CLIENT_KEY + HF_UUID_SIZE], const hf_client *client) {
+    return (size_t)snprintf(key, sizeof CLIENT_KEY + HF_UUID_SIZE, "%s%s", CLIENT_KEY,
+                            client->uuid);
+}
+
+static void tell_client(hf_client *client, hf_time until, hf_time now) {
+    char key[sizeof CLIENT_KEY + HF_UUID_SIZE], ttl[24];
+    size_t size = client_key(key, client);
+    hf_time span = hf_time_max(CLIENT_TTL, until > now ? until - now : 0);
+    hf_slice args[] = {{"SET", 3},
+                       {key, size},
+                       hf_slice_of(client->presence.who),
+                       {"PX", 2},
+                       hf_decimal(ttl, span / HF_MS)};
+    client->presence.tell_at = now + CLIENT_AGAIN;
+    tell(client, NULL, sizeof args / sizeof *args, args, on_told, now);
+}
+
+/* ---- waits ---- */
+
+static bool waits(const hf_op *op) {
+    return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 && op->tell_at != 0;
+}
+
+/* It may hold soon. */
+static bool asks(const hf_op *op) {
+    return hf_op_asked_for(op)->acquires && !op->done && op->tell_at == 0;
+}
+
+static bool is_in_hand(const hf_op *op, const hf_hold *hold) {
+    return hold != op->hold && hold->state == HF_HOLD_HELD && hold->agent == op->spec.agent;
+}
+
+static void tell_wait(hf_op *op, const hf_hold *hold, const char *text, size_t size, hf_time now) {
+    char key[sizeof WAIT_KEY + HF_OWNER_MAX], waited[24], ttl[24];
+    hf_slice owner = hf_hold_owner(hold);
+    memcpy(key, WAIT_KEY, sizeof WAIT_KEY - 1);
+    memcpy(key + sizeof WAIT_KEY - 1, owner.data, owner.size);
+    hf_slice name = {key, sizeof WAIT_KEY - 1 + owner.size};
+    hf_slice del[] = {{"DEL", 3}, name};
+    hf_slice args[] = {name,
+                       {text, size},
+                       hf_decimal(waited, (now - op->begun_at) / HF_MS),
+                       hf_decimal(ttl, WAIT_TTL / HF_MS)};
+    if (text)
+        tell(op->client, hf_program_wait(), sizeof args / sizeof *args, args, forget_request, now);
+    else tell(op->client, NULL, 2, del, forget_request, now);
+}
+
+size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
+    uint64_t number = op->hold ? op->hold->number : 0;
+    return (size_t)snprintf(name, HF_WAIT_NAME, "%s:%llu", op->client->uuid,
+                            (unsigned long long)number);
+}
+
+/* False: the caller holds nothing. `telling` false: they are deleted. */
+static bool tell_waits(hf_op *op, bool telling, hf_time now) {
+    const hf_holds *holds = &op->client->holds;
+    hf_slice key = op->spec.names->key;
+    size_t told = 0, size = 0;
+    char *text = NULL;
+    for (size_t i = 0; i < holds->count && told < MOST_TOLD; i++) {
+        if (!is_in_hand(op, holds->heap[i])) continue;
+        if (telling && !text) {
+            text = malloc(HF_WAIT_NAME + 4 + key.size);
+            if (!text) return false;
+            size = hf_wait_name(text, op);
+            size += (size_t)sprintf(text + size, " %c ", op->hold->kind->letter);
+            memcpy(text + size, key.data, key.size);
+            size += key.size;
+        }
+        tell_wait(op, holds->heap[i], text, size, now);
+        told++;
+    }
+    free(text);
+    return told > 0;
+}
+
+void hf_presence_note_wait(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    if (!is_told(client) || op->tell_at != 0) return;
+    op->tell_at = hf_time_max(op->begun_at + TELL_AFTER, now);
+    client->presence.check_at = hf_time_min(client->presence.check_at, op->tell_at);
+}
+
+void hf_presence_end(hf_op *op, hf_time now) {
+    if (!op->told_waits) return;
+    op->told_waits = false;
+    tell_waits(op, false, now);
+}
+
+/* ---- closing ---- */
+
+void hf_presence_close(hf_client *client, hf_time now) {
+    char key[sizeof CLIENT_KEY + HF_UUID_SIZE];
+    for (hf_op *op = client->ops; op; op = op->next) hf_presence_end(op, now);
+    if (client->presence.tell_at == 0) return;
+    hf_slice args[] = {{"DEL", 3}, {key, client_key(key, client)}};
+    tell(client, NULL, 2, args, forget_request, now);
+    client->presence.tell_at = 0;
+}
+
+/* ---- time ---- */
+
+void hf_presence_note(hf_client *client, hf_time now) {
+    hf_presence *presence = &client->presence;
+    if (presence->check_at != HF_NEVER || !is_told(client)) return;
+    presence->check_at = hf_time_max(now + TELL_AFTER, presence->tell_at);
+}
+
+hf_time hf_presence_deadline(const hf_client *client) {
+    return is_told(client) ? client->presence.check_at : HF_NEVER;
+}
+
+void hf_presence_tick(hf_client *client, hf_time now) {
+    hf_presence *presence = &client->presence;
+    if (now < hf_presence_deadline(client)) return;
+    hf_time until = held_until(client), next = until > 0 ? presence->tell_at : HF_NEVER;
+    bool waiting = false;
+    for (hf_op *op = client->ops; op; op = op->next) {
+        if (asks(op)) next = hf_time_min(next, now + TELL_AFTER);
+        if (!waits(op)) continue;
+        waiting = true;
+        if (now >= op->tell_at) {
+            bool told = tell_waits(op, true, now);
+            op->told_waits = op->told_waits || told;
+            op->tell_at = told ? now + WAIT_AGAIN : HF_NEVER;
+        }
+        next = hf_time_min(next, op->tell_at);
+    }
+    if ((until > 0 || waiting) && now >= presence->tell_at) {
+        tell_client(client, until, now);
+        next = hf_time_min(next, presence->tell_at);
+    }
+    if (waiting) next = hf_time_min(next, presence->tell_at);
+    presence->check_at = next;
+}

@@ -1,0 +1,30 @@
+/* What a client publishes about itself: who it is, and which of its waiting callers hold other
+ * locks.
+ *
+ * holdfast_client:<uuid> has the text of hf_client_introduce while the client holds or waits.
+ * holdfast_wait:<owner> has the lock for which the owner's caller waits. Both have a TTL. They are
+ * written over the link that renews, by requests for which no operation waits, and only once a hold
+ * or a wait has lasted a quarter of a second. */
+#ifndef HF_PRESENCE_H
+#define HF_PRESENCE_H
+
+#include "client.h"
+
+/* An operation that may hold or wait has begun. */
+void hf_presence_note(hf_client *client, hf_time now);
+/* The acquire has found the lock taken: it waits. */
+void hf_presence_note_wait(hf_op *op, hf_time now);
+/* The operation ends. */
+void hf_presence_end(hf_op *op, hf_time now);
+
+/* The client is closed: deletes its keys. */
+void hf_presence_close(hf_client *client, hf_time now);
+
+hf_time hf_presence_deadline(const hf_client *client);
+void hf_presence_tick(hf_client *client, hf_time now);
+
+/* Writes "<uuid>:<number>" of an acquire that waits, and returns its size. */
+#define HF_WAIT_NAME 64
+size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op);
+
+#endif

@@ -1,0 +1,696 @@
+#include "op/renewer.h"
+
+#include <stdlib.h>
+
+#include "link/nodes.h"
+#include "op/holding.h"
+
+#define BATCH HF_RENEWALS_MAX
+#define MOST_SPLITS 3 /* a server that has refused so many batches takes one key at a time */
+#define LEAVE_FOR (30 * HF_SECOND)
+#define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
+
+typedef struct hf_task {
+    hf_request request;
+    hf_client *client;
+    size_t count;
+    hf_hold *holds[BATCH];
+} hf_task;
+
+static hf_task *new_task(hf_client *client) {
+    hf_task *task = calloc(1, sizeof *task);
+    if (task) task->client = client;
+    return task;
+}
+
+static void free_task(hf_task *task) {
+    for (size_t i = 0; i < task->count; i++) hf_hold_unref(task->holds[i]);
+    hf_request_clear(&task->request);
+    free(task);
+}
+
+/* The wake-up is set to the hold's end: a command that never lands must not hide the loss. */
+static void claim(hf_task *task, hf_hold *hold) {
+    hf_hold_ref(hold);
+    hold->in_flight = true;
+    hold->approved = hold->approved && HF_MUTANT(WORD_STAYS);
+    hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
+    task->holds[task->count++] = hold;
+}
+
+/* Of the hold's node. */
+static const hf_session *renewer_link(const hf_client *client, const hf_hold *hold) {
+    return &hf_client_node(client, hf_hold_key(hold))->links[client->config.renewer];
+}
+
+/* About holds of one node. */
+static void submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline,
+                   bool waits_for_connection, hf_time now) {
+    task->request.done = done;
+    task->request.context = task;
+    task->request.deadline = deadline;
+    task->request.waits_for_connection = waits_for_connection;
+    hf_client_submit(task->client, hf_hold_key(task->holds[0]), link, &task->request, now);
+}
+
+static bool has_own_link(const hf_client *client) {
+    return client->config.renewer == HF_LINK_RENEWER;
+}
+
+/* A server that does not answer the renewer is tried anew over a fresh connection. */
+static void abort_link(hf_client *client, const hf_request *request) {
+    bool unanswered = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
+    if (has_own_link(client) && unanswered) hf_session_abort(request->session);
+}
+
+/* ---- the owner's approval ---- */
+
+static bool may_renew(const hf_client *client, const hf_hold *hold) {
+    return !client->config.needs_approval || hold->approved || hold->idle || HF_MUTANT(NO_WORD);
+}
+
+static void ask_approval(hf_client *client, hf_hold *hold) {
+    client->approvals_asked++;
+    hold->approval_pending = true;
+    hf_holds_wake_at(&client->holds, hold, hold->valid_until);
+}
+
+void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->approval_pending || !hold->in_table || HF_MUTANT(DEAF_TO_WORD)) return;
+    hold->approval_pending = false;
+    hold->approved = true;
+    if (hold->state == HF_HOLD_HELD && !hold->in_flight)
+        hf_holds_wake_at(&client->holds, hold, now);
+}
+
+/* ---- renewing ---- */
+
+void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
+    client->stats.renewals++;
+    hf_observe_renewal(client, hold, hold->at_risk && hold->state == HF_HOLD_HELD);
+    if (hold->state != HF_HOLD_HELD) {
+        client->stats.late_renewals++;
+        return;
+    }
+    if (hold->alone && client->split_open) client->splits++;
+    if (hold->alone) client->split_open = false;
+    hold->granted = hold->at_risk = hold->alone = false;
+    hold->failures = 0;
+    hf_time lease = hf_hold_lease(hold);
+    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, lease));
+    hf_time next = hold->renewed && !HF_MUTANT(NO_RENEWAL) ? hf_lease_renew_at(sent_at, lease)
+                                                           : hold->valid_until;
+    if (hold->idle) next = hf_time_min(next, hold->keep_until);
+    hf_holds_wake_at(&client->holds, hold, hf_time_max(next, now));
+}
+
+static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->state != HF_HOLD_HELD) return;
+    if (!hold->at_risk) hf_observe_risk(client, hold, now);
+    hold->at_risk = true;
+    hold->failures++;
+    hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+}
+
+/* No caller has it, so nobody is told; what is in doubt is not kept. */
+static void end_idle(hf_client *client, hf_hold *hold, bool gone, hf_time now) {
+    if (gone) hf_holds_remove(&client->holds, hold);
+    else hf_renewer_clean_up(client, hold, now);
+}
+
+/* A confirmation sets a lease that is shorter than the grant's. One that got no answer, or was sent
+ * twice, may still do so, behind what sets a longer one since. */
+static void bound_by_confirmation(const hf_task *task) {
+    hf_hold *hold = task->holds[0];
+    bool answered = task->request.failure.code == HF_OK && task->request.sends == 1;
+    if (!hold->granted || answered || task->request.sends == 0) return;
+    hf_hold_bound_lease(hold, hold->lease, task->client->config.grant_lease);
+}
+
+static void settle_renewal(hf_client *client, hf_hold *hold, hf_verdict verdict, hf_time sent_at,
+                           hf_time now) {
+    bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
+         counts = hold->in_table;
+    if (counts && (verdict == HF_VERDICT_YES || (gone && HF_MUTANT(LOSS_IGNORED))))
+        hf_renewer_on_renewed(client, hold, sent_at, now);
+    else if (counts && hold->idle && hold->state == HF_HOLD_HELD) end_idle(client, hold, gone, now);
+    else if (counts && gone && hold->state == HF_HOLD_HELD)
+        hf_client_lose(client, hold, hf_lost_reason_of(verdict));
+    else if (counts && !gone) on_not_renewed(client, hold, now);
+    hf_client_unblock(client, hold, now);
+}
+
+static bool is_refused(const hf_request *request) {
+    hf_code code = request->failure.code;
+    return code == HF_DENIED || code == HF_SERVER || code == HF_CONFLICT;
+}
+
+/* One key that the server refuses (an ACL, another slot) fails the program for all of them: each is
+ * renewed by itself, and goes with others again once that has worked. False when there was only
+ * one. */
+static bool split_batch(hf_task *task, hf_time now) {
+    if (task->count == 1 || !is_refused(&task->request)) return false;
+    task->client->split_open = true;
+    for (size_t i = 0; i < task->count; i++) {
+        hf_hold *hold = task->holds[i];
+        hold->alone = true;
+        if (hold->in_table && hold->state == HF_HOLD_HELD)
+            hf_holds_wake_at(&task->client->holds, hold, now);
+        hf_client_unblock(task->client, hold, now);
+    }
+    free_task(task);
+    return true;
+}
+
+static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    bool confirmed = hf_request_is_confirmed(request);
+    bound_by_confirmation(task);
+    if (!reply && split_batch(task, now)) return;
+    if (!reply) abort_link(task->client, request);
+    for (size_t i = 0; i < task->count; i++) {
+        hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
+        if (verdict == HF_VERDICT_YES && !confirmed) verdict = HF_VERDICT_NONSENSE;
+        settle_renewal(task->client, task->holds[i], verdict, request->sent_at, now);
+    }
+    free_task(task);
+}
+
+static hf_time time_left(const hf_hold *hold, hf_time now) {
+    return hold->valid_until > now ? hold->valid_until - now : 0;
+}
+
+/* An open connection may be dead: half of what is left is for another try over a new one. One that
+ * is being made, or that the callers have as well, is given all of it: giving up would not bring
+ * the reply any sooner. In a cluster the other try may be another command. */
+static hf_time patience(const hf_client *client, const hf_hold *hold, hf_time now) {
+    hf_time left = time_left(hold, now);
+    bool once = !has_own_link(client) || renewer_link(client, hold)->state != HF_SESSION_READY;
+    if (once && !client->topology->moves_slots) return left;
+    return hf_time_max(left / 2, hf_time_min(left, LEAST_PATIENCE));
+}
+
+static hf_time renewal_deadline(const hf_task *task, hf_time now) {
+    hf_time deadline = now + task->client->config.session.command_timeout;
+    for (size_t i = 0; i < task->count; i++) {
+        hf_time wait = patience(task->client, task->holds[i], now);
+        deadline = hf_time_min(deadline, now + hf_time_max(wait, 5 * HF_MS));
+    }
+    return deadline;
+}
+
+static bool encode_batch(hf_task *task) {
+    hf_slice keys[BATCH], owners[BATCH];
+    hf_time leases[BATCH];
+    for (size_t i = 0; i < task->count; i++) {
+        keys[i] = hf_hold_key(task->holds[i]);
+        owners[i] = hf_hold_owner(task->holds[i]);
+        leases[i] = task->holds[i]->lease;
+    }
+    const hf_kind *kind = task->holds[0]->kind;
+    bool encoded = (kind->counted ? hf_wire_renew_permits : hf_wire_renew)(
+        &task->request, kind, task->count, keys, owners, leases);
+    return encoded && hf_client_sync(task->client, &task->request);
+}
+
+static hf_wire_lock lock_of(const hf_client *client, const hf_hold *hold, const hf_names *names) {
+    return (hf_wire_lock){hold->kind, names, hf_hold_owner(hold), client->config.grant_lease};
+}
+
+/* The hold's member of the queue; empty: it came by no wait. */
+static hf_slice member_of(char text[HF_MEMBER_SIZE], const hf_client *client, const hf_hold *hold) {
+    size_t size =
+        hold->wait > 0 ? hf_client_member(text, client, hold, hold->wait, hold->token_ttl_ms) : 0;
+    return (hf_slice){text, size};
+}
+
+bool hf_renewer_encode_confirmation(const hf_client *client, const hf_hold *hold,
+                                    hf_request *request) {
+    hf_names names;
+    char waiter[HF_MEMBER_SIZE];
+    uint64_t granted_ms =
+        hold->granted && !hold->shared ? hf_lease_ms(client->config.grant_lease) : 0;
+    if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
+    hf_wire_lock lock = lock_of(client, hold, &names);
+    bool encoded =
+        hf_wire_extend(request, &lock, hold->lease, granted_ms, member_of(waiter, client, hold)) &&
+        hf_client_sync(client, request);
+    hf_names_free(&names);
+    return encoded;
+}
+
+static void roll_back(hf_task *task, hf_time now) {
+    for (size_t i = 0; i < task->count; i++) {
+        task->holds[i]->in_flight = false;
+        on_not_renewed(task->client, task->holds[i], now);
+    }
+    free_task(task);
+}
+
+/* In a cluster each key goes alone: keys of one node are of different slots, and of one slot only
+ * those that have not moved yet could be renewed together. */
+static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold) {
+    const hf_hold *first = task->holds[0];
+    if (client->topology->moves_slots || client->splits >= MOST_SPLITS || hold->alone ||
+        first->alone)
+        return false;
+    if (hold->kind != first->kind) return false;
+    return hf_client_node(client, hf_hold_key(hold)) == hf_client_node(client, hf_hold_key(first));
+}
+
+static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_hold *hold,
+                           hf_time until) {
+    return hold && fits(client, task, hold) && hold->wake_at <= until &&
+           hold->state == HF_HOLD_HELD && !hold->in_flight && !hold->granted && hold->renewed &&
+           !hold->idle && may_renew(client, hold);
+}
+
+/* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
+static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_task *task = new_task(client);
+    if (!task) {
+        on_not_renewed(client, hold, now);
+        return;
+    }
+    hf_time until = now + hold->lease / 30;
+    claim(task, hold);
+    hold = hf_holds_first(&client->holds);
+    while (task->count < BATCH && is_due_renewal(client, task, hold, until) &&
+           now < hold->valid_until) {
+        claim(task, hold);
+        hold = hf_holds_first(&client->holds);
+    }
+    if (!encode_batch(task)) {
+        roll_back(task, now);
+        return;
+    }
+    client->stats.renew_batches++;
+    submit(task, client->config.renewer, renewal_done, renewal_deadline(task, now), true, now);
+}
+
+static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_task *task = new_task(client);
+    if (!task) {
+        on_not_renewed(client, hold, now);
+        return;
+    }
+    claim(task, hold);
+    if (hf_renewer_encode_confirmation(client, hold, &task->request))
+        submit(task, client->config.renewer, renewal_done, renewal_deadline(task, now), true, now);
+    else roll_back(task, now);
+}
+
+/* ---- a kept lock that no caller has ---- */
+
+static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_client *client = task->client;
+    hf_hold *hold = task->holds[0];
+    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
+    bool sure = verdict == HF_VERDICT_YES && request->sends == 1,
+         gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
+    if (!reply) abort_link(client, request);
+    if (hold->in_table && hold->idle && hold->state == HF_HOLD_HELD && sure) {
+        hold->lease = client->config.grant_lease;
+        if (!HF_MUTANT(SHORT_UNNOTICED))
+            hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
+        hf_renewer_resume_idle(client, hold, now);
+    } else if (hold->in_table && hold->idle && hold->state == HF_HOLD_HELD) {
+        end_idle(client, hold, gone, now);
+    }
+    hf_client_unblock(client, hold, now);
+    free_task(task);
+}
+
+/* After a crash others wait for no longer than for a grant. */
+static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_task *task = new_task(client);
+    hf_names names = {0};
+    char waiter[HF_MEMBER_SIZE];
+    bool encoded = task && hf_names_make_on(&names, hf_hold_key(hold), hold->kind);
+    if (encoded) {
+        hf_wire_lock lock = lock_of(client, hold, &names);
+        encoded = hf_wire_extend(&task->request, &lock, client->config.grant_lease, HF_WIRE_ANY_TTL,
+                                 member_of(waiter, client, hold));
+        hf_names_free(&names);
+    }
+    if (!encoded) {
+        free(task);
+        hf_renewer_clean_up(client, hold, now);
+        return;
+    }
+    claim(task, hold);
+    submit(task, client->config.renewer, on_shortened, renewal_deadline(task, now), true, now);
+}
+
+void hf_renewer_resume_idle(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_time grant = client->config.grant_lease, next = now + grant / 3;
+    if (hold->lease <= grant) next = hf_lease_renew_before(hold->valid_until, hold->lease);
+    next = hf_time_min(hf_time_max(next, now), hf_time_min(hold->keep_until, hold->valid_until));
+    hf_holds_wake_at(&client->holds, hold, next);
+}
+
+static void attend_idle(hf_client *client, hf_hold *hold, hf_time now) {
+    if (now >= hold->keep_until || now >= hold->valid_until) hf_renewer_clean_up(client, hold, now);
+    else if (hold->in_flight) hf_holds_wake_at(&client->holds, hold, hold->valid_until);
+    else if (hold->lease > client->config.grant_lease) shorten(client, hold, now);
+    else renew_batch(client, hold, now);
+}
+
+void hf_renewer_resume(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
+    hf_time next = hold->valid_until;
+    if (hold->granted) next = HF_MUTANT(PUT_OFF) ? now + (next - now) / 3 : hold->confirm_at;
+    else if (hold->renewed) next = hf_lease_renew_before(next, hf_hold_lease(hold));
+    hf_holds_wake_at(&client->holds, hold, hf_time_min(hf_time_max(next, now), hold->valid_until));
+}
+
+/* A command that was sent at `sent_at` has set the lease of a hold that stays held. That counts as
+ * a renewal, unless replicas must confirm it. */
+static void keep(hf_client *client, hf_hold *hold, hf_time sent_at) {
+    if (client->config.sync.replicas > 0) { /* no replica has confirmed it */
+        hf_renewer_resume(client, hold, sent_at);
+        return;
+    }
+    hold->valid_until = hf_time_max(hold->valid_until, hf_lease_end(sent_at, hf_hold_lease(hold)));
+    hf_renewer_resume(client, hold, sent_at);
+}
+
+void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
+    bool held = hold->state == HF_HOLD_HELD, over = hold->count == hold->others;
+    if (held && over) {
+        hf_renewer_clean_up_same_connection(client, hold, now);
+        return;
+    }
+    if (held) keep(client, hold, sent_at);
+    else if (hold->state == HF_HOLD_LOST && over && !HF_MUTANT(LATE_ENTRY_KEPT))
+        hf_renewer_clean_up_lost(client, hold, now);
+    hf_client_unblock(client, hold, now);
+}
+
+/* ---- leaving ---- */
+
+/* Holds of a shared owner are released only within their lease: after it the owner may have it
+ * through another process. */
+void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
+    bool counted = hold->shared && hf_hold_own(hold) > 0;
+    hf_observe_end(client, hold, now);
+    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
+    hold->failures = 0;
+    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, LEAVE_FOR);
+    hf_holds_wake_at(&client->holds, hold, hold->in_flight ? hold->valid_until : now);
+}
+
+void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now) {
+    hold->in_flight = false;
+    hold->same_connection = true;
+    hf_renewer_clean_up(client, hold, now);
+}
+
+/* The queue of a shared owner says that this hold came by a grant, which was never confirmed: until
+ * it is told otherwise, the server grants the lock to it again and again. */
+static bool has_mark(const hf_hold *hold) {
+    return hold->shared && hold->granted && hold->wait > 0;
+}
+
+/* By the clock alone: a renewal or a re-entry that got no answer may have been carried out. */
+bool hf_renewer_may_stand(const hf_hold *hold) {
+    bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
+    return by_time && (!hold->shared || has_mark(hold));
+}
+
+/* Another hold leaves what this one may have on the server: of a shared owner the grant, if it
+ * still has that. NULL when out of memory. */
+static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_hold *hold, hf_slice caller,
+                                     hf_time now) {
+    hf_hold *stand_in =
+        hf_client_add_hold(client, hold->kind, hf_hold_key(hold), caller, hf_hold_owner(hold));
+    if (!stand_in) return NULL;
+    stand_in->shared = hold->shared;
+    stand_in->permits = hold->permits;
+    stand_in->keeps = hold->keeps;
+    stand_in->lease = hold->lease;
+    stand_in->wait = hold->wait;
+    stand_in->token_ttl_ms = hold->token_ttl_ms;
+    hf_renewer_clean_up(client, stand_in, now);
+    return stand_in;
+}
+
+void hf_renewer_leave_replaced(hf_client *client, const hf_hold *hold, hf_time now) {
+    hf_hold *stand_in = clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
+    if (stand_in) stand_in->same_connection = true;
+}
+
+void hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_time now) {
+    if (has_mark(hold)) clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
+}
+
+/* One that is out of the table has been replaced by a newer hold of its caller, which has nothing
+ * to do with it. */
+void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_slice caller = hold->in_table ? hf_hold_caller(hold) : HF_NO_TEXT;
+    hf_hold_ref(hold);
+    if (hold->in_table) hf_holds_remove(&client->holds, hold);
+    if (hf_renewer_may_stand(hold)) clean_up_by_stand_in(client, hold, caller, now);
+    hf_hold_unref(hold);
+}
+
+void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
+    bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
+    hf_renewer_resume(client, hold, now);
+    if (acquiring) hf_holds_remove(&client->holds, hold);
+    hf_client_unblock(client, hold, now);
+}
+
+static bool is_cleaning_up(const hf_hold *hold) {
+    return hold->in_table && hold->state == HF_HOLD_CLEANING_UP;
+}
+
+static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_client *client = task->client;
+    hf_hold *hold = task->holds[0];
+    if (!reply && !hold->same_connection) abort_link(client, request);
+    bool used_up = request->no_retry && request->sends > 0;
+    bool more = reply && !hold->kind->noted && hf_wire_read(reply) == HF_VERDICT_MORE;
+    if (more && is_cleaning_up(hold)) {
+        hold->in_flight = false;
+        hf_hold_freed(hold);
+        hf_holds_wake_at(&client->holds, hold, now);
+        free_task(task);
+        return;
+    }
+    bool settled = reply || used_up || request->failure.code == HF_CONFLICT;
+    if (settled) client->stats.undone++;
+    else hold->failures++;
+    if (settled && is_cleaning_up(hold)) hf_holds_remove(&client->holds, hold);
+    hf_client_unblock(client, hold, now);
+    if (is_cleaning_up(hold) && !hold->in_flight)
+        hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+    free_task(task);
+}
+
+static bool encode_leave(hf_task *task) {
+    const hf_hold *hold = task->holds[0];
+    hf_names names;
+    char waiter[HF_MEMBER_SIZE];
+    if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return false;
+    hf_wire_lock lock = lock_of(task->client, hold, &names);
+    uint32_t own = hold->shared ? hf_hold_own(hold) : HF_WIRE_NOT_SHARED;
+    task->request.no_retry = hold->shared && own > 0;
+    bool encoded = hold->kind->noted ? hf_wire_noted(&task->request, &lock,
+                                                     hold->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
+                                                     hold->amount, HF_WIRE_NOTE_KEPT)
+                                     : hf_wire_leave(&task->request, &lock, hold->others,
+                                                     member_of(waiter, task->client, hold), own);
+    hf_names_free(&names);
+    return encoded;
+}
+
+static void send_leave(hf_client *client, hf_hold *hold, bool waits_for_connection, hf_time now) {
+    hf_task *task = new_task(client);
+    if (!task) {
+        hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+        return;
+    }
+    claim(task, hold);
+    if (encode_leave(task)) {
+        hf_link link = hold->same_connection && !HF_MUTANT(LEAVE_ANYHOW) ? HF_LINK_CALLS
+                                                                         : client->config.renewer;
+        hf_time deadline = now + client->config.session.command_timeout;
+        if (task->request.no_retry)
+            deadline = hf_time_min(deadline, hold->valid_until); /* then it is another process's */
+        submit(task, link, leave_done, deadline, waits_for_connection, now);
+        return;
+    }
+    hold->in_flight = false;
+    hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+    free_task(task);
+}
+
+void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->in_flight) return;
+    hold->same_connection = true;
+    send_leave(client, hold, false, now);
+}
+
+bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_hold *aside = hold->shared ? NULL : clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
+    if (!aside) return false;
+    hf_holds_wake_at(&client->holds, aside, hf_lease_retry_at(now, aside->valid_until));
+    hf_holds_remove(&client->holds, hold);
+    return true;
+}
+
+void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
+    hf_hold *hold = hf_client_add_hold(client, kind, key, HF_NO_TEXT, HF_NO_TEXT);
+    if (hold)
+        hf_renewer_clean_up(client, hold,
+                            now); /* without memory the waiters go on by their clocks */
+}
+
+static bool is_about(const hf_op *op, const hf_hold *hold) {
+    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
+        if (op->holds[i] == hold) return true;
+    }
+    return op->hold == hold;
+}
+
+static bool is_entered(const hf_client *client, const hf_hold *hold) {
+    for (const hf_op *op = client->ops; op && hold->in_flight; op = op->next) {
+        bool enters = op->class->acquires && !op->blocked && op->state != HF_ACQUIRE_DONE;
+        if (enters && is_about(op, hold)) return true;
+    }
+    return false;
+}
+
+void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
+    if (!hold->in_table) return;
+    if (hold->state == HF_HOLD_LOST) {
+        hf_renewer_clean_up_lost(client, hold, now);
+        return;
+    }
+    if (hold->state != HF_HOLD_HELD) return;
+    if (is_entered(client, hold)) {
+        hold->dropped += count;
+        return;
+    }
+    if (hold->count - hold->others > count) {
+        hold->count -= count; /* the server learns it with the next release */
+        hold->uncertain = true;
+        if (hold->shared) hold->pending_releases += count;
+        return;
+    }
+    hf_renewer_clean_up(client, hold, now);
+}
+
+void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
+    uint32_t dropped = hold->dropped;
+    hold->dropped = 0;
+    if (dropped > 0) hf_renewer_abandon(client, hold, dropped, now);
+}
+
+/* ---- an acquire of a shared owner that was abandoned ---- */
+
+void hf_renewer_add_pending_release(hf_hold *hold, hf_time asked_at) {
+    bool first = hold->state != HF_HOLD_HELD && hf_hold_own(hold) == 0;
+    if (!hold->shared) return;
+    hold->pending_releases++;
+    if (first) hold->valid_until = hf_lease_end(asked_at, hold->lease);
+}
+
+/* Only the answer tells whether one of the owner's holds is this client's. */
+static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    hf_hold *hold = task->holds[0];
+    if (reply && hf_wire_read_acquire(reply).verdict == HF_VERDICT_YES)
+        hf_renewer_add_pending_release(hold, request->sent_at);
+    hf_renewer_resume(task->client, hold, now);
+    hf_client_unblock(task->client, hold, now);
+    free_task(task);
+}
+
+bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
+    hf_task *task = new_task(client);
+    if (!task) return false;
+    if (!hf_session_inherit(&task->request, ask)) {
+        free_task(task);
+        return false;
+    }
+    if (hold->state == HF_HOLD_ACQUIRING) hf_renewer_clean_up_same_connection(client, hold, now);
+    claim(task, hold);
+    task->request.done = on_late_answer;
+    task->request.context = task;
+    task->request.no_retry = true;
+    task->request.deadline =
+        now + time_left(hold, now) / 2; /* the rest is for what comes after it */
+    return true;
+}
+
+/* ---- what nobody waits for ---- */
+
+static void on_seen_through(hf_request *request, const hf_reply *reply, hf_time now) {
+    hf_task *task = request->context;
+    (void)reply, (void)now;
+    task->client->unanswered--;
+    free_task(task);
+}
+
+bool hf_renewer_see_through(hf_client *client, hf_request *request) {
+    hf_task *task = new_task(client);
+    if (!task) return false;
+    if (!hf_session_inherit(&task->request, request)) {
+        free_task(task);
+        return false;
+    }
+    task->request.done = on_seen_through;
+    task->request.context = task;
+    client->unanswered++;
+    return true;
+}
+
+/* ---- the clock ---- */
+
+/* Its lease is over: nothing of it can stand on the server any more, but the mark of a grant. */
+static void abandon_cleaning_up(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_hold_ref(hold);
+    hf_holds_remove(&client->holds, hold);
+    hf_renewer_clean_up_grant(client, hold, now);
+    hf_client_unblock(client, hold, now);
+    hf_hold_unref(hold);
+}
+
+/* A slot under migration takes commands with one key only; a confirmation has the queue beside the
+ * lock, to remove the mark of the grant, if there is one. */
+static bool is_renewed_by_one_key(const hf_client *client, const hf_hold *hold) {
+    return client->topology->moves_slots && (hold->at_risk || hold->wait == 0);
+}
+
+static void attend(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->idle && hold->state == HF_HOLD_HELD) {
+        attend_idle(client, hold, now);
+    } else if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) {
+        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+    } else if (hold->state == HF_HOLD_CLEANING_UP && now >= hold->valid_until && !hold->in_flight) {
+        abandon_cleaning_up(client, hold, now);
+    } else if (hold->in_flight ||
+               (hold->state != HF_HOLD_CLEANING_UP && hold->state != HF_HOLD_HELD)) {
+        hf_holds_wake_at(&client->holds, hold,
+                         hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
+    } else if (hold->state == HF_HOLD_CLEANING_UP) {
+        send_leave(client, hold, true, now);
+    } else if ((hold->granted || hold->renewed) && !may_renew(client, hold)) {
+        ask_approval(client, hold);
+    } else if (hold->granted && !is_renewed_by_one_key(client, hold)) {
+        confirm(client, hold, now);
+    } else if (hold->granted || hold->renewed) {
+        renew_batch(client, hold, now);
+    } else {
+        hf_holds_wake_at(&client->holds, hold, hold->valid_until);
+    }
+}
+
+void hf_renewer_tick(hf_client *client, hf_time now) {
+    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;)
+        attend(client, hold, now);
+}

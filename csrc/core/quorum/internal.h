@@ -1,0 +1,87 @@
+/* What quorum.c (members, holds, late replies) and the files of its operations share. */
+#ifndef HF_QUORUM_INTERNAL_H
+#define HF_QUORUM_INTERNAL_H
+
+#include "op/holding.h"
+#include "quorum/quorum.h"
+
+typedef enum hf_round_state {
+    HF_ROUND_ASKING,
+    HF_ROUND_WRITING_BACK, /* there is a majority; the token is written back to it */
+    HF_ROUND_PAUSING,      /* no majority; another attempt follows */
+    HF_ROUND_DECIDED
+} hf_round_state;
+
+typedef struct hf_vote {
+    hf_op *op; /* NULL: not asked, or ended */
+    bool counted, yes;
+    bool skipped; /* a no: the server refused a moment ago and was not asked again */
+    bool left;    /* a yes that does not count and is rolled back already */
+    bool guarded; /* it does not count because its server is not known long enough yet */
+    hf_code code; /* of a no */
+    char why[64];
+    uint64_t token;
+    hf_op *write_back; /* writes the token back; NULL: not needed or done */
+} hf_vote;
+
+/* What the member operations point to; it lives as long as the last of them. */
+struct hf_round {
+    uint32_t refs;
+    hf_round_state state;
+    hf_names names;
+    hf_slice caller, fingerprint, result; /* copies, after the votes */
+    hf_slice owner;                       /* of member holds: a copy, or own_owner */
+    char own_owner[HF_UUID_SIZE + 36];
+    hf_hold *hold; /* the quorum's hold, referenced; NULL: none */
+    hf_time asked_at, decide_by, retry_at;
+    uint64_t token;
+    uint32_t attempts;
+    size_t count;
+    hf_vote votes[];
+};
+
+/* The class of every operation of a quorum. */
+extern const hf_op_class hf_round_class;
+
+/* Marks the hold lost if it has no majority of valid member holds; else sets its end to that of the
+ * majority. */
+void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now);
+void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
+
+/* Makes a round with copies of the spec's texts. Returns NULL when out of memory. */
+hf_round *hf_round_new(const hf_op_spec *spec, size_t count);
+void hf_round_unref(hf_round *round);
+
+/* Chooses an owner that no member hold of this hold had before, so that a late leave or release for
+ * an earlier one does not free it. A shared owner keeps its text. */
+void hf_round_choose_copy(hf_round *round, hf_hold *hold);
+
+/* Returns the spec for member operations; its texts are the round's. */
+hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec);
+
+/* The operation of member `index` goes on in the background; a hold that it acquires becomes a
+ * member hold of the round's hold. Without memory the operation is ended. */
+void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
+                                hf_time now);
+
+/* Ends the acquires for this hold that go on in the background. */
+void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now);
+bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index);
+
+/* Returns whether the member's server may have forgotten a lock, because no client has known its
+ * run id for restart_guard. */
+bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now);
+
+/* Adds the member hold to the quorum's hold. Returns false when out of memory. */
+bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
+                               hf_hold *member_hold);
+bool hf_member_hold_is_held(const hf_hold *member_hold);
+
+/* Cleans up the member holds, except `keep` entries of this client in each. */
+void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now);
+
+/* Returns a token that is a little ahead of every server's clock; 1: no clock is known yet. */
+uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now);
+void hf_quorum_learn_clock(hf_quorum *quorum, size_t index, const hf_op *op);
+
+#endif

@@ -1,0 +1,486 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "op/operation.h"
+#include "op/renewer.h"
+#include "quorum/internal.h"
+
+#define TOKEN_MARGIN (2 * HF_MS) /* by which a proposed token is ahead of the clocks */
+
+struct hf_late_reply {
+    hf_late_reply *next;
+    hf_round *round;
+    hf_op *op;
+    size_t index;
+};
+
+/* ---- life ---- */
+
+/* A member's identity stands nowhere on a server but in its connections' channels, which it never
+ * opens. */
+static void make_entropy(uint64_t *random, unsigned char entropy[24]) {
+    for (int i = 0; i < 24; i++) entropy[i] = (unsigned char)hf_jitter(random, 256);
+}
+
+static hf_client *new_member(hf_client *client, const hf_server *server) {
+    unsigned char entropy[24];
+    hf_client_config config = client->config;
+    hf_client *member = malloc(sizeof *member);
+    if (!member) return NULL;
+    config.mode = HF_MODE_ONE;
+    config.session.server = *server;
+    config.session.asks_server = config.session.asks_server || config.restart_guard > 0;
+    config.session.asks_known = config.restart_guard > 0;
+    make_entropy(&client->random, entropy);
+    if (!hf_client_init(member, &config, entropy)) { /* cannot happen with one server */
+        hf_client_free(member);
+        free(member);
+        return NULL;
+    }
+    member->is_member = true;
+    return member;
+}
+
+static bool open(hf_client *client) {
+    size_t count = client->config.server_count;
+    snprintf(client->first.server.label, sizeof client->first.server.label,
+             "a quorum of %zu servers", count);
+    hf_quorum *quorum = calloc(1, sizeof *quorum);
+    client->quorum = quorum;
+    if (!quorum) return false;
+    quorum->majority = count / 2 + 1 - (HF_MUTANT(QUORUM_LESS_ONE) ? 1 : 0);
+    quorum->members = calloc(count, sizeof(hf_client *));
+    quorum->ahead = calloc(count, sizeof *quorum->ahead);
+    if (!quorum->members || !quorum->ahead) return false;
+    for (size_t i = 0; i < count; i++) {
+        hf_client *member = new_member(client, &client->config.servers[i]);
+        if (!member) return false;
+        member->quorum_client = client;
+        quorum->members[quorum->count++] = member;
+    }
+    return true;
+}
+
+static void end_late_reply(hf_late_reply **at, hf_time now) {
+    hf_late_reply *late_reply = *at;
+    *at = late_reply->next;
+    hf_op_end(late_reply->op, now);
+    hf_round_unref(late_reply->round);
+    free(late_reply);
+}
+
+static void end(hf_client *client, hf_time now) {
+    hf_quorum *quorum = client->quorum;
+    while (client->holds.count > 0) hf_holds_remove(&client->holds, client->holds.heap[0]);
+    while (quorum->late_replies) end_late_reply(&quorum->late_replies, now);
+    for (size_t i = 0; i < quorum->count; i++) hf_client_close(quorum->members[i], now);
+}
+
+static void free_all(hf_client *client) {
+    hf_quorum *quorum = client->quorum;
+    if (!quorum) return;
+    while (quorum->late_replies) end_late_reply(&quorum->late_replies, 0);
+    for (size_t i = 0; i < quorum->count; i++) {
+        hf_client_free(quorum->members[i]);
+        free(quorum->members[i]);
+    }
+    free(quorum->members);
+    free(quorum->ahead);
+    free(quorum);
+    client->quorum = NULL;
+}
+
+static bool is_quiet(const hf_client *client) {
+    const hf_quorum *quorum = client->quorum;
+    for (size_t i = 0; i < quorum->count; i++) {
+        if (!hf_client_is_quiet(quorum->members[i])) return false;
+    }
+    return quorum->late_replies == NULL;
+}
+
+/* ---- member holds ---- */
+
+bool hf_member_hold_is_held(const hf_hold *member_hold) {
+    return member_hold && member_hold->in_table && member_hold->state == HF_HOLD_HELD;
+}
+
+bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
+                               hf_hold *member_hold) {
+    if (!hold->member_holds) {
+        hold->member_holds = calloc(client->quorum->count, sizeof(hf_hold *));
+        if (!hold->member_holds) return false;
+        hold->member_count = (uint32_t)client->quorum->count;
+    }
+    hf_hold_ref(member_hold);
+    if (hold->member_holds[index]) hf_hold_unref(hold->member_holds[index]);
+    hold->member_holds[index] = member_hold;
+    return true;
+}
+
+void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now) {
+    for (size_t i = 0; i < hold->member_count; i++) {
+        hf_hold *member_hold = hold->member_holds[i];
+        if (!member_hold || !member_hold->in_table) continue;
+        uint32_t own = member_hold->count - member_hold->others;
+        if (member_hold->state == HF_HOLD_LOST || own > keep)
+            hf_renewer_abandon(client->quorum->members[i], member_hold, own - keep, now);
+    }
+}
+
+/* The link that renews may have met a run of the server that the callers' link has not seen yet. */
+static bool may_have_forgotten(const hf_client *client, size_t index, hf_time now) {
+    const hf_session *links = client->quorum->members[index]->first.links;
+    const hf_session *calls = &links[HF_LINK_CALLS], *renewer = &links[HF_LINK_RENEWER];
+    bool another_run = renewer->run_id[0] && strcmp(renewer->run_id, calls->run_id) != 0;
+    bool unknown = another_run && !hf_session_is_known(renewer, client->config.restart_guard, now);
+    return hf_quorum_is_guarded(client, index, now) ||
+           (client->config.restart_guard > 0 && unknown);
+}
+
+/* The end of the hold on this server, 0: none. A server that may have forgotten it says yes to the
+ * renewal of a shared owner as soon as another process of the owner asks there, and that one may
+ * release it: such a yes is worth nothing.
+ */
+static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, size_t index,
+                               hf_time now) {
+    const hf_hold *member_hold = hold->member_holds[index];
+    if (!hf_member_hold_is_held(member_hold) ||
+        (hold->shared && may_have_forgotten(client, index, now)))
+        return 0;
+    return member_hold->valid_until;
+}
+
+/* The end that a majority of the member holds reaches, 0: fewer are held. */
+static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_time now) {
+    hf_time end = 0;
+    for (size_t i = 0; i < hold->member_count; i++) {
+        hf_time candidate = member_hold_end(client, hold, i, now);
+        size_t reach = 0;
+        for (size_t j = 0; candidate > 0 && j < hold->member_count; j++)
+            reach += member_hold_end(client, hold, j, now) >= candidate;
+        if (reach >= client->quorum->majority || HF_MUTANT(FIRST_END))
+            end = hf_time_max(end, candidate);
+    }
+    return end;
+}
+
+/* What a server said weighs more than a silence. */
+static hf_lost_reason reason_of_loss(const hf_hold *hold) {
+    hf_lost_reason reason = hf_lost_reason_at_end(hold);
+    for (size_t i = 0; i < hold->member_count; i++) {
+        const hf_hold *member_hold = hold->member_holds[i];
+        if (!member_hold || member_hold->state != HF_HOLD_LOST) continue;
+        bool said = member_hold->reason == HF_LOST_TAKEN || member_hold->reason == HF_LOST_DELETED;
+        if (said || member_hold->reason == HF_LOST_UNREACHABLE) reason = member_hold->reason;
+        if (said) break;
+    }
+    return reason;
+}
+
+static bool lacks_a_member_hold(const hf_hold *hold) {
+    for (size_t i = 0; i < hold->member_count; i++) {
+        if (!hf_member_hold_is_held(hold->member_holds[i])) return true;
+    }
+    return false;
+}
+
+void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
+    hf_time end = majority_end(client, hold, now);
+    if (end > now) {
+        hold->valid_until = end;
+        hf_time next = hold->renewed && lacks_a_member_hold(hold)
+                           ? hf_time_min(end, now + hold->lease / 3)
+                           : end;
+        hf_holds_wake_at(&client->holds, hold, hf_time_min(hold->wake_at, next));
+    } else {
+        hf_client_lose(client, hold, reason_of_loss(hold));
+    }
+}
+
+static void notice(hf_client *client, hf_time now) {
+    hf_quorum *quorum = client->quorum;
+    uint64_t losses = 0;
+    for (size_t i = 0; i < quorum->count; i++) {
+        hf_client_notice(quorum->members[i], now);
+        losses += quorum->members[i]->holds.losses;
+    }
+    if (losses != quorum->losses_seen) {
+        quorum->losses_seen = losses;
+        for (size_t i = client->holds.count; i-- > 0;)
+            hf_quorum_refresh(client, client->holds.heap[i], now);
+    }
+    for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));)
+        hf_quorum_refresh(client, hold, now);
+}
+
+static void approve(hf_client *client, hf_hold *hold, hf_time now) {
+    for (size_t i = 0; i < hold->member_count; i++) {
+        if (hold->member_holds[i])
+            hf_client_approve(client->quorum->members[i], hold->member_holds[i], now);
+    }
+}
+
+/* An acquire that enters the hold and is not decided yet. */
+static bool is_entered(const hf_client *client, const hf_hold *hold) {
+    for (hf_op *op = client->ops; op && hold->state == HF_HOLD_HELD; op = op->next) {
+        bool enters = hf_op_asked_for(op)->acquires && op->round && op->round->hold == hold;
+        if (enters && !op->blocked && op->round->state != HF_ROUND_DECIDED) return true;
+    }
+    return false;
+}
+
+void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
+    if (!hold->in_table) return;
+    if (is_entered(client, hold) && !HF_MUTANT(ENTRY_ABANDONED)) {
+        hold->dropped += count;
+        return;
+    }
+    uint32_t keep = hold->state == HF_HOLD_HELD && hold->count > count ? hold->count - count : 0;
+    hf_quorum_clean_up_member_holds(client, hold, keep, now);
+    hold->count = keep;
+    if (keep > 0) return;
+    hf_observe_end(client, hold, now);
+    hf_quorum_end_late_replies(client, hold, now);
+    hf_holds_remove(&client->holds, hold);
+}
+
+/* ---- servers that came back ---- */
+
+bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now) {
+    hf_time guard = client->config.restart_guard;
+    hf_session *calls = &client->quorum->members[index]->first.links[HF_LINK_CALLS];
+    if (guard == 0) return false;
+    if (!hf_session_is_known(calls, guard, now)) return true;
+    hf_session_vouch(calls, now);
+    return false;
+}
+
+static void repair(hf_client *client, hf_hold *hold, size_t index, hf_time now) {
+    hf_names names;
+    if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return;
+    hf_op_spec spec = {.kind = HF_OP_ACQUIRE,
+                       .lock_kind = hold->kind,
+                       .names = &names,
+                       .caller = hf_hold_caller(hold),
+                       .owner = hf_hold_owner(hold),
+                       .fingerprint = {"", 0},
+                       .result = {"", 0},
+                       .lease = hold->lease,
+                       .token_ttl_ms = hold->token_ttl_ms,
+                       .token_floor = hold->token,
+                       .renewed = true,
+                       .shared = hold->shared};
+    hf_round *round = hf_round_new(&spec, 0);
+    hf_names_free(&names);
+    if (!round) return;
+    hf_hold_ref(hold);
+    round->hold = hold;
+    hf_round_choose_copy(round, hold);
+    spec = hf_round_spec(round, &spec);
+    hf_op *op = hf_client_begin(client->quorum->members[index], &spec, now);
+    if (op) hf_quorum_await_late_reply(client, round, index, op, now);
+    hf_round_unref(round);
+}
+
+/* While a majority holds it, the others may as well: also one that forgot it, or could not be
+ * reached before. */
+static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->renewed || hold->state != HF_HOLD_HELD) return;
+    for (size_t i = 0; i < hold->member_count; i++) {
+        if (hf_member_hold_is_held(hold->member_holds[i]) ||
+            hf_quorum_has_late_reply(client->quorum, hold, i))
+            continue;
+        repair(client, hold, i, now);
+    }
+}
+
+/* ---- late replies ---- */
+
+void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
+                                hf_time now) {
+    hf_late_reply *late_reply = malloc(sizeof *late_reply);
+    if (!late_reply) {
+        hf_op_end(op, now);
+        return;
+    }
+    round->refs++;
+    *late_reply = (hf_late_reply){client->quorum->late_replies, round, op, index};
+    client->quorum->late_replies = late_reply;
+}
+
+bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index) {
+    for (const hf_late_reply *late_reply = quorum->late_replies; late_reply;
+         late_reply = late_reply->next) {
+        if (late_reply->round->hold == hold && late_reply->index == index) return true;
+    }
+    return false;
+}
+
+void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now) {
+    hf_late_reply **at = &client->quorum->late_replies;
+    while (*at) {
+        bool acquires = hf_op_asked_for((*at)->op)->acquires && !(*at)->op->done;
+        if (!acquires || (*at)->round->hold != hold) {
+            at = &(*at)->next;
+            continue;
+        }
+        hf_client *member = client->quorum->members[(*at)->index];
+        end_late_reply(at, now);
+        hf_renewer_tick(member, now); /* what leaves goes out with what is sent next */
+    }
+}
+
+/* A late yes: another member hold, unless the hold is over or the server's yes is worth nothing. */
+static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_time now) {
+    hf_hold *hold = late_reply->round->hold, *member_hold = late_reply->op->hold;
+    hf_client *member = client->quorum->members[late_reply->index];
+    bool wanted = hold && hold->in_table && hold->state == HF_HOLD_HELD &&
+                  !hf_member_hold_is_held(hold->member_holds[late_reply->index]);
+    bool counts = wanted && !hf_quorum_is_guarded(client, late_reply->index, now);
+    if (counts && hf_quorum_add_member_hold(client, hold, late_reply->index, member_hold))
+        hf_quorum_refresh(client, hold, now);
+    else if (!HF_MUTANT(LATE_YES_KEPT)) hf_renewer_abandon(member, member_hold, 1, now);
+}
+
+static void settle_late_replies(hf_client *client, hf_time now) {
+    hf_late_reply **at = &client->quorum->late_replies;
+    while (*at) {
+        hf_late_reply *late_reply = *at;
+        if (!late_reply->op->done) {
+            at = &late_reply->next;
+            continue;
+        }
+        bool yes =
+            hf_op_asked_for(late_reply->op)->acquires && late_reply->op->failure.code == HF_OK;
+        if (yes) settle_late_yes(client, late_reply, now);
+        end_late_reply(at, now);
+    }
+}
+
+static bool has_settled_late_reply(const hf_quorum *quorum) {
+    for (const hf_late_reply *late_reply = quorum->late_replies; late_reply;
+         late_reply = late_reply->next) {
+        if (late_reply->op->done) return true;
+    }
+    return false;
+}
+
+/* ---- tokens: one that every server takes as it is needs no writing back ---- */
+
+uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now) {
+    if (!quorum->clocks_known) return 1;
+    int64_t most = quorum->ahead[0];
+    for (size_t i = 1; i < quorum->count; i++)
+        most = quorum->ahead[i] > most ? quorum->ahead[i] : most;
+    int64_t proposal = (int64_t)((now + TOKEN_MARGIN + quorum->last_round) / 1000) + most;
+    return proposal > 0 ? (uint64_t)proposal : 0;
+}
+
+void hf_quorum_learn_clock(hf_quorum *quorum, size_t index, const hf_op *op) {
+    if (op->server_us <= 0) return;
+    int64_t ahead = (int64_t)op->server_us - (int64_t)(op->request.sent_at / 1000);
+    if (!quorum->clocks_known) {
+        for (size_t i = 0; i < quorum->count; i++) quorum->ahead[i] = ahead;
+    }
+    quorum->clocks_known = true;
+    quorum->ahead[index] = ahead;
+}
+
+/* ---- time ---- */
+
+static hf_time calls_deadline(const hf_client *client) {
+    const hf_quorum *quorum = client->quorum;
+    hf_time soonest = has_settled_late_reply(quorum) ? 0 : HF_NEVER;
+    for (size_t i = 0; i < quorum->count; i++) {
+        const hf_client *member = quorum->members[i];
+        soonest = hf_time_min(soonest, hf_client_calls_deadline(member));
+        for (const hf_op *op = member->ops; op; op = op->next)
+            soonest = hf_time_min(soonest, hf_op_deadline(op));
+    }
+    return soonest;
+}
+
+static hf_time renewer_deadline(const hf_client *client) {
+    const hf_quorum *quorum = client->quorum;
+    const hf_hold *first = hf_holds_first(&client->holds);
+    hf_time soonest = first ? first->wake_at : HF_NEVER;
+    for (size_t i = 0; i < quorum->count; i++)
+        soonest = hf_time_min(soonest, hf_client_renewer_deadline(quorum->members[i]));
+    return soonest;
+}
+
+static void tick_calls(hf_client *client, hf_time now) {
+    for (size_t i = 0; i < client->quorum->count; i++)
+        hf_client_tick_calls(client->quorum->members[i], now);
+    settle_late_replies(client, now);
+}
+
+static void refresh_due(hf_client *client, hf_time now) {
+    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) {
+        hf_holds_wake_at(&client->holds, hold, HF_NEVER);
+        hf_quorum_refresh(client, hold, now);
+        repair_missing(client, hold, now);
+    }
+}
+
+static void tick_renewer(hf_client *client, hf_time now) {
+    for (size_t i = 0; i < client->quorum->count; i++)
+        hf_client_tick_renewer(client->quorum->members[i], now);
+    settle_late_replies(client, now);
+    notice(client, now);
+    refresh_due(client, now);
+}
+
+/* ---- the decider ---- */
+
+static size_t link_count(const hf_client *client) {
+    return client->quorum->count * HF_LINKS;
+}
+
+static hf_session *link_at(const hf_client *client, size_t index) {
+    return &client->quorum->members[index / HF_LINKS]->first.links[index % HF_LINKS];
+}
+
+static uint64_t asked(const hf_client *client) {
+    uint64_t sum = client->approvals_asked;
+    for (size_t i = 0; i < client->quorum->count; i++)
+        sum += client->quorum->members[i]->approvals_asked;
+    return sum;
+}
+
+static void add_stats(const hf_client *client, hf_stats *stats) {
+    for (size_t i = 0; i < client->quorum->count; i++) {
+        const hf_stats *member = &client->quorum->members[i]->stats;
+        stats->renewals += member->renewals;
+        stats->renew_batches += member->renew_batches;
+        stats->late_renewals += member->late_renewals;
+        stats->undone += member->undone;
+    }
+}
+
+static hf_client *holder(hf_client *client, size_t index) {
+    return index < client->quorum->count ? client->quorum->members[index] : NULL;
+}
+
+const hf_decider hf_majority = {
+    .op = &hf_round_class,
+    .open = open,
+    .close = end,
+    .free = free_all,
+    .link_count = link_count,
+    .link = link_at,
+    .calls_deadline = calls_deadline,
+    .renewer_deadline = renewer_deadline,
+    .tick_calls = tick_calls,
+    .tick_renewer = tick_renewer,
+    .is_quiet = is_quiet,
+    .refresh = hf_quorum_refresh,
+    .notice = notice,
+    .approve = approve,
+    .abandon = hf_quorum_abandon,
+    .add_stats = add_stats,
+    .approvals_asked = asked,
+    .holder = holder,
+};

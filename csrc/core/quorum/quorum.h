@@ -1,0 +1,33 @@
+/* Several independent servers as one: a lock is held while a majority of them has it for its owner.
+ *
+ * Each server has a client of its own, a member, which acquires, renews and cleans up as if it were
+ * alone. An operation of the quorum is a round: the same operation on every member at once, decided
+ * as soon as the outcome is certain. A hold of the quorum has a member hold on each member. It is
+ * valid until the end that a majority of its member holds reaches, and lost when too few of them
+ * are left.
+ *
+ * A member operation that is under way when the round is decided becomes a late reply: it goes on
+ * in the background, and a late yes adds its member hold to the hold.
+ *
+ * A quorum has no queue: an acquire without a majority rolls back what it has and tries again after
+ * a random pause. */
+#ifndef HF_QUORUM_H
+#define HF_QUORUM_H
+
+#include "classes.h"
+
+typedef struct hf_late_reply hf_late_reply;
+
+struct hf_quorum {
+    hf_client **members;
+    size_t count, majority;
+    hf_late_reply *late_replies;
+    uint64_t losses_seen; /* of member holds, when our holds were last checked */
+    int64_t *ahead; /* each server's clock less ours when a command was sent, in microseconds */
+    bool clocks_known;
+    hf_time last_round; /* how long the last acquire's majority took */
+};
+
+extern const hf_decider hf_majority;
+
+#endif

@@ -1,0 +1,126 @@
+/* The operations of a quorum.
+ *
+ *   ASKING -> DECIDED                  a majority said yes, or can no longer be had
+ *   ASKING -> WRITING_BACK -> DECIDED  an acquire whose token a majority does not know yet
+ *   ASKING -> PAUSING -> ASKING ...    an acquire that waits: no majority this time
+ *
+ * A server that fails counts at once. A server that hangs does not delay what the others decide:
+ * the round waits for it only if the outcome depends on it, and not much longer than the others
+ * took. */
+#include "quorum/round.h"
+
+#include "op/operation.h"
+#include "op/renewer.h"
+#include "quorum/votes.h"
+
+static bool acquires(const hf_op *op) {
+    return hf_op_asked_for(op)->acquires;
+}
+
+static bool releases(const hf_op *op) {
+    return hf_op_asked_for(op)->releases;
+}
+
+static bool has_uncounted(const hf_round *round) {
+    for (size_t i = 0; i < round->count; i++) {
+        const hf_vote *vote = &round->votes[i];
+        if (vote->op && !vote->counted && vote->op->done) return true;
+        if (vote->write_back && vote->write_back->done) return true;
+    }
+    return false;
+}
+
+static hf_time deadline(const hf_op *op) {
+    const hf_round *round = op->round;
+    if (op->done || !round) return HF_NEVER;
+    if (op->blocked)
+        return hf_time_max(op->wait_until,
+                           op->begun_at + op->client->config.session.command_timeout);
+    if (round->state == HF_ROUND_PAUSING) return hf_time_min(op->wait_until, round->retry_at);
+    return has_uncounted(round) ? 0 : round->decide_by;
+}
+
+static void tick(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    if (op->done) return;
+    if (op->blocked) {
+        if (now >= deadline(op))
+            hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
+        return;
+    }
+    if (round->state == HF_ROUND_PAUSING) {
+        if (now >= op->wait_until) hf_round_fail_acquire(op, HF_BUSY, now);
+        else if (now >= round->retry_at) hf_votes_ask_all(op, now);
+    } else if (acquires(op)) {
+        hf_round_check_acquire(op, now);
+    } else {
+        hf_round_check_call(op, now);
+    }
+}
+
+static void begin(hf_op *op, hf_time now) {
+    if (!op->round) op->round = hf_round_new(&op->spec, hf_quorum_of(op)->count);
+    if (!op->round) {
+        hf_op_fail_for_memory(op);
+        return;
+    }
+    if (op->spec.batch)
+        hf_op_fail(op, HF_SERVER, "several locks in one step need one server, not a quorum");
+    else if (acquires(op)) hf_round_begin_acquire(op, now);
+    else if (hf_op_asked_for(op)->on_hold) hf_round_begin_on_hold(op, now);
+    else if (op->spec.kind != HF_OP_COMMAND) hf_votes_ask_all(op, now);
+    else hf_op_fail(op, HF_SERVER, "a command goes to one server, not to a quorum");
+    if (!op->done && !op->blocked) tick(op, now);
+}
+
+static void unblock(hf_op *op, hf_time now) {
+    hf_hold_unref(op->hold);
+    op->hold = NULL;
+    begin(op, now);
+}
+
+static void interrupt(hf_op *op, hf_time now) {
+    if (op->done || !acquires(op)) return;
+    bool waits = op->blocked || op->round->state == HF_ROUND_PAUSING;
+    op->interrupted = true;
+    op->blocked = false;
+    if (waits) hf_round_fail_acquire(op, HF_INTERRUPTED, now);
+    else op->round->decide_by = hf_time_min(op->round->decide_by, now + HF_LEAST_GRACE);
+}
+
+static void abandon(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    if (!round) return;
+    if (op->blocked) {
+        op->blocked = false;
+        if (releases(op)) hf_quorum_abandon(op->client, op->hold, 1, now);
+        return;
+    }
+    if (acquires(op)) {
+        hf_votes_roll_back(op, now);
+        hf_round_forget_hold(op);
+    } else if (round->hold && round->hold->state == HF_HOLD_RELEASING) {
+        hf_quorum_clean_up_member_holds(op->client, round->hold, 0, now);
+        if (round->hold->in_table) hf_holds_remove(&op->client->holds, round->hold);
+    } else if (round->hold && releases(op)) {
+        hf_round_leave_entry(op->client, round->hold, now);
+    }
+    hf_votes_conclude(op, now);
+}
+
+static void end(hf_op *op, hf_time now) {
+    if (!op->round) return;
+    hf_votes_end(op, now);
+    hf_round_unref(op->round);
+    op->round = NULL;
+}
+
+const hf_op_class hf_round_class = {
+    .begin = begin,
+    .unblock = unblock,
+    .deadline = deadline,
+    .tick = tick,
+    .interrupt = interrupt,
+    .abandon = abandon,
+    .end = end,
+};

@@ -1,0 +1,237 @@
+/* A quorum's acquire: a majority, its token, and another attempt while somebody waits. */
+#include "op/acquire.h"
+#include "op/operation.h"
+#include "op/presence.h"
+#include "op/renewer.h"
+#include "quorum/round.h"
+#include "quorum/votes.h"
+
+#define FIRST_PAUSE (10 * HF_MS)
+#define MOST_PAUSE (200 * HF_MS)
+
+void hf_round_forget_hold(hf_op *op) {
+    hf_hold *hold = op->hold;
+    if (hold->in_table && hold->state == HF_HOLD_ACQUIRING)
+        hf_holds_remove(&op->client->holds, hold);
+}
+
+void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now) {
+    hf_quorum_refresh(op->client, op->hold, now);
+    bool lost = op->hold->state == HF_HOLD_LOST;
+    hf_votes_fail(op, lost ? HF_LOST : op->interrupted ? HF_INTERRUPTED : code, "taken");
+    hf_votes_roll_back(op, now);
+    hf_round_forget_hold(op);
+    hf_votes_conclude(op, now);
+}
+
+/* A vote that settles the matter whatever the others say. */
+static bool ends_at_once(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    for (size_t i = 0; i < round->count; i++) {
+        hf_vote *vote = &round->votes[i];
+        bool final =
+            vote->code == HF_DUPLICATE || vote->code == HF_MISMATCH || vote->code == HF_CONFLICT;
+        if (!vote->counted || vote->yes || !final) continue;
+        op->record = vote->op->record;
+        op->record_size = vote->op->record_size;
+        vote->op->record = NULL;
+        hf_round_fail_acquire(op, vote->code, now);
+        return true;
+    }
+    return false;
+}
+
+static void pause(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    uint32_t doublings = round->attempts < 5 ? round->attempts : 5;
+    hf_time most =
+        hf_time_min((FIRST_PAUSE << doublings) + 2 * (now - round->asked_at), MOST_PAUSE);
+    round->state = HF_ROUND_PAUSING;
+    round->retry_at = now + HF_MS + hf_jitter(&op->client->random, most);
+    if (round->attempts == 1) op->client->stats.waits++;
+    hf_presence_note_wait(op, now);
+}
+
+/* The servers that are not known for long enough yet would be enough. */
+static bool waits_for_guard(const hf_op *op) {
+    hf_tally votes = hf_votes_count(op->round);
+    return votes.guarded > 0 && votes.yes + votes.guarded >= hf_quorum_of(op)->majority;
+}
+
+/* An acquire that waits goes on waiting, but not for servers that were not there from the
+ * beginning. */
+static void on_no_majority(hf_op *op, hf_time now) {
+    if (ends_at_once(op, now)) return;
+    hf_code code = hf_votes_code(op);
+    bool may_change = code == HF_BUSY ||
+                      (code == HF_NO_QUORUM && (op->round->attempts > 1 || waits_for_guard(op)));
+    bool gone = op->hold->state == HF_HOLD_LOST;
+    if (!may_change || gone || op->interrupted || now >= op->wait_until) {
+        hf_round_fail_acquire(op, code, now);
+    } else if (code == HF_BUSY && hf_acquire_waits_for_itself(op)) {
+        hf_round_fail_acquire(op, HF_DEADLOCK, now);
+        if (op->failure.code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
+    } else {
+        hf_votes_roll_back(op, now);
+        pause(op, now);
+    }
+}
+
+static bool add_member_holds(hf_op *op) {
+    for (size_t i = 0; i < op->round->count; i++) {
+        const hf_vote *vote = &op->round->votes[i];
+        if (vote->yes && !hf_quorum_add_member_hold(op->client, op->hold, i, vote->op->hold))
+            return false;
+    }
+    return true;
+}
+
+static void take(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    hf_client *client = op->client;
+    bool first = hold->state == HF_HOLD_ACQUIRING;
+    bool usable = (first || hold->state == HF_HOLD_HELD) && add_member_holds(op);
+    if (first) hold->count = 0;
+    if (usable) hf_hold_become(hold, HF_HOLD_HELD);
+    hold->renewed = op->spec.renewed || (!first && hold->renewed);
+    hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
+    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    hold->shared = op->spec.shared;
+    if (first) hold->token = op->round->token;
+    if (usable) hf_quorum_refresh(client, hold, now);
+    if (hold->state != HF_HOLD_HELD) {
+        hf_op_fail(op, HF_LOST, "the servers answered after the lease had ended");
+        hf_votes_roll_back(op, now);
+        if (first && hold->in_table) hf_holds_remove(&client->holds, hold);
+        hf_votes_conclude(op, now);
+        return;
+    }
+    hold->count++;
+    if (first) client->stats.acquires++;
+    else client->stats.reentries++;
+    hf_op_succeed(op);
+    hf_votes_conclude(op, now);
+}
+
+/* A yes whose lease has ended before the decision says nothing of who came in between. */
+static bool still_counts(const hf_vote *vote, hf_time now) {
+    return vote->yes && hf_member_hold_is_held(vote->op->hold) &&
+           hf_hold_is_valid(vote->op->hold, now);
+}
+
+/* The majority-th smallest token among those given out, 0: too few of them count. A hold before
+ * this one was known to a majority, so among any majority of yeses there is a token above its own.
+ */
+static uint64_t common_token(const hf_op *op, hf_time now) {
+    const hf_round *round = op->round;
+    uint64_t common = UINT64_MAX;
+    for (size_t i = 0; i < round->count; i++) {
+        size_t reach = 0;
+        for (size_t j = 0; j < round->count; j++)
+            reach += still_counts(&round->votes[j], now) &&
+                     round->votes[j].token <= round->votes[i].token;
+        bool enough = still_counts(&round->votes[i], now) &&
+                      (reach >= hf_quorum_of(op)->majority || HF_MUTANT(TOKEN_LOWEST));
+        if (enough && round->votes[i].token < common) common = round->votes[i].token;
+    }
+    return common == UINT64_MAX ? 0 : common;
+}
+
+static size_t count_informed(const hf_round *round, hf_time now) {
+    size_t informed = 0;
+    for (size_t i = 0; i < round->count; i++)
+        informed += still_counts(&round->votes[i], now) && round->votes[i].token >= round->token;
+    return informed;
+}
+
+static void write_back_tokens(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    round->state = HF_ROUND_WRITING_BACK;
+    round->decide_by = now + op->client->config.session.command_timeout;
+    hf_op_spec spec = hf_round_spec(round, &op->spec);
+    spec.kind = HF_OP_WRITE_BACK;
+    spec.token_floor = round->token;
+    for (size_t i = 0; i < round->count; i++) {
+        hf_vote *vote = &round->votes[i];
+        if (vote->write_back) hf_op_end(vote->write_back, now);
+        vote->write_back = NULL;
+        if (vote->yes && vote->token < round->token)
+            vote->write_back = hf_client_begin(hf_quorum_of(op)->members[i], &spec, now);
+    }
+}
+
+static void on_majority(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    bool first = op->hold->state == HF_HOLD_ACQUIRING;
+    hf_quorum_of(op)->last_round = hf_time_min(now - round->asked_at, HF_SECOND);
+    if (!first || op->spec.token_ttl_ms == 0) {
+        take(op, now);
+        return;
+    }
+    round->token = common_token(op, now);
+    bool known = count_informed(round, now) >= hf_quorum_of(op)->majority;
+    if (known || round->token == 0 || HF_MUTANT(NO_WRITE_BACK)) {
+        take(op, now);
+        return;
+    }
+    write_back_tokens(op, now);
+}
+
+static void check_written_back(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    bool under_way = false;
+    for (size_t i = 0; i < round->count; i++) {
+        hf_vote *vote = &round->votes[i];
+        if (!vote->write_back) continue;
+        under_way = under_way || !vote->write_back->done;
+        if (!vote->write_back->done) continue;
+        if (vote->write_back->failure.code == HF_OK)
+            vote->token = vote->write_back->spec.token_floor;
+        hf_op_end(vote->write_back, now);
+        vote->write_back = NULL;
+    }
+    under_way = under_way || hf_votes_count(round).pending > 0;
+    bool over = !under_way || now >= round->decide_by,
+         enough = count_informed(round, now) >= hf_quorum_of(op)->majority;
+    uint64_t common = common_token(op, now);
+    if (common > round->token) { /* a yes came late, and others have ended */
+        round->token = common;
+        write_back_tokens(op, now);
+    } else if (enough || (over && common == 0)) {
+        take(op, now);
+    } else if (over) {
+        on_no_majority(op, now);
+    }
+}
+
+void hf_round_check_acquire(hf_op *op, hf_time now) {
+    size_t majority = hf_quorum_of(op)->majority;
+    hf_votes_count_done(op, now);
+    if (op->round->state == HF_ROUND_WRITING_BACK) {
+        check_written_back(op, now);
+        return;
+    }
+    if (now >= op->round->decide_by) hf_votes_time_out(op);
+    hf_tally votes = hf_votes_count(op->round);
+    if (votes.yes >= majority) on_majority(op, now);
+    else if (votes.yes + votes.pending >= majority) hf_votes_hurry(op, &votes, now);
+    else if (op->interrupted || !hf_votes_ask_skipped(op, now)) on_no_majority(op, now);
+}
+
+void hf_round_begin_acquire(hf_op *op, hf_time now) {
+    op->wait_until = hf_time_add(now, op->spec.wait);
+    hf_hold *known =
+        hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
+    if (known) hf_quorum_refresh(op->client, known, now);
+    if (known && known->state == HF_HOLD_LOST)
+        hf_quorum_abandon(op->client, known, known->count, now);
+    if (!hf_acquire_choose_hold(op, now)) return;
+    if (op->hold->in_flight) {
+        hf_op_block(op, op->hold);
+        return;
+    }
+    hf_hold_ref(op->hold);
+    op->round->hold = op->hold;
+    op->hold->in_flight = true;
+    hf_votes_ask_all(op, now);
+}

@@ -1,0 +1,239 @@
+/* A quorum's other operations: on a hold, or about a key. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "op/calls.h"
+#include "op/operation.h"
+#include "op/renewer.h"
+#include "quorum/round.h"
+#include "quorum/votes.h"
+
+static bool releases(const hf_op *op) {
+    return hf_op_asked_for(op)->releases;
+}
+
+/* ---- on a hold ---- */
+
+static void fail_lost(hf_op *op) {
+    hf_op_fail(op, HF_LOST, "it is not held by a majority any more (%s)",
+               hf_lost_reason_name(op->round->hold->reason));
+}
+
+/* Held by fewer than could make a majority together with those that said nothing. */
+static bool is_gone(const hf_op *op) {
+    return hf_votes_count(op->round).lost > op->round->count - hf_quorum_of(op)->majority;
+}
+
+/* One entry less. The others may have been abandoned while the release was under way. */
+void hf_round_leave_entry(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table) return;
+    hold->count--;
+    if (hold->count == 0 && !HF_MUTANT(LAST_ENTRY_KEPT)) hf_quorum_abandon(client, hold, 0, now);
+    else hf_quorum_refresh(client, hold, now);
+}
+
+static void finish_release(hf_op *op, bool done, hf_time now) {
+    hf_hold *hold = op->round->hold;
+    hf_client *client = op->client;
+    bool last = hold->state == HF_HOLD_RELEASING;
+    if (done) {
+        client->stats.releases++;
+        hf_op_succeed(op);
+    } else if (is_gone(op)) {
+        if (hold->in_table && hf_hold_can_be_lost(hold))
+            hf_client_lose(client, hold, HF_LOST_DELETED);
+        fail_lost(op);
+    } else {
+        hf_votes_fail(op, HF_NO_QUORUM, "released, the release goes on in the background");
+    }
+    if (last) {
+        if (op->spec.kind == HF_OP_RELEASE) hf_quorum_clean_up_member_holds(client, hold, 0, now);
+        if (hold->in_table) hf_holds_remove(&client->holds, hold);
+    } else {
+        hf_round_leave_entry(client, hold, now);
+    }
+    hf_votes_conclude(op, now);
+}
+
+static void finish_extend(hf_op *op, bool done, hf_time now) {
+    hf_hold *hold = op->round->hold;
+    if (done && op->spec.kind == HF_OP_EXTEND) hold->lease = op->spec.lease;
+    hf_holds_wake_at(&op->client->holds, hold, HF_NEVER);
+    hf_quorum_refresh(op->client, hold, now);
+    if (hold->state == HF_HOLD_LOST) fail_lost(op);
+    else if (!hold->in_table) hf_op_fail(op, HF_NOT_HELD, "it was released meanwhile");
+    else if (done) hf_op_succeed(op);
+    else hf_votes_fail(op, HF_NO_QUORUM, op->spec.kind == HF_OP_EXTEND ? "extended" : "confirmed");
+    hf_votes_conclude(op, now);
+}
+
+static void finish_on_hold(hf_op *op, bool done, hf_time now) {
+    if (releases(op)) finish_release(op, done, now);
+    else finish_extend(op, done, now);
+}
+
+/* A part that is to keep what the owner keeps, or is not there, is released already; but a record
+ * cannot be left there. */
+static bool has_nothing_to_release(const hf_op *op, const hf_hold *member_hold) {
+    uint32_t keep = op->round->hold->count - 1;
+    return (op->spec.kind == HF_OP_RELEASE || (releases(op) && HF_MUTANT(RECORD_UNTOLD))) &&
+           (!hf_member_hold_is_held(member_hold) ||
+            member_hold->count - member_hold->others <= keep);
+}
+
+static void ask_members(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    hf_op_spec spec = hf_round_spec(round, &op->spec);
+    hf_votes_open(op, now);
+    for (size_t i = 0; i < round->count; i++) {
+        const hf_hold *member_hold = round->hold->member_holds[i];
+        if (has_nothing_to_release(op, member_hold)) hf_vote_yes(&round->votes[i]);
+        else if (!hf_member_hold_is_held(member_hold))
+            hf_vote_no(&round->votes[i], HF_NOT_HELD, "not held there");
+        else hf_votes_ask(op, i, &spec, now);
+    }
+}
+
+void hf_round_begin_on_hold(hf_op *op, hf_time now) {
+    hf_client *client = op->client;
+    if (op->spec.lost) {
+        hf_call_begin_on_lost(op);
+        return;
+    }
+    hf_hold *hold =
+        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
+    if (hold) hf_quorum_refresh(client, hold, now);
+    if (!hold || (hold->state != HF_HOLD_HELD && hold->state != HF_HOLD_LOST)) {
+        hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
+        return;
+    }
+    hf_hold_ref(hold);
+    op->hold = hold;
+    if (hold->state == HF_HOLD_HELD && hold->in_flight) {
+        hf_op_block(op, hold);
+        return;
+    }
+    hf_hold_ref(hold);
+    op->round->hold = hold;
+    if (hold->state == HF_HOLD_LOST) {
+        fail_lost(op);
+        if (releases(op)) hf_quorum_abandon(client, hold, hold->count, now);
+        return;
+    }
+    hold->in_flight = true;
+    bool last = releases(op) && (hold->count == 1 || op->spec.kind == HF_OP_COMPLETE);
+    if (last) hf_quorum_end_late_replies(client, hold, now);
+    ask_members(op, now);
+    if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
+}
+
+/* ---- without a hold ---- */
+
+static int compare_values(const void *a, const void *b) {
+    long long left = *(const long long *)a, right = *(const long long *)b;
+    return (left < right) - (left > right);
+}
+
+/* The value that a majority has at least. */
+static void read_ttl(hf_op *op) {
+    hf_round *round = op->round;
+    long long values[HF_QUORUM_MAX] = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < round->count; i++)
+        values[count++] = round->votes[i].yes ? round->votes[i].op->value : -2;
+    qsort(values, count, sizeof *values, compare_values);
+    op->value = values[hf_quorum_of(op)->majority - 1];
+}
+
+/* A server that got its part later has it for a copy of the owner: "<uuid>:<number>.<copy>". */
+static void cut_copy(hf_op *op) {
+    char *dot = memchr(op->info.owner, '.', op->info.owner_size);
+    bool ours = op->info.owner_size > HF_UUID_SIZE && op->info.owner[HF_UUID_SIZE] == ':';
+    if (!ours || !dot) return;
+    *dot = '\0';
+    op->info.owner_size = (size_t)(dot - op->info.owner);
+}
+
+static bool same_owner(const hf_op *a, const hf_op *b) {
+    return a->info.owner_size == b->info.owner_size &&
+           memcmp(a->info.owner, b->info.owner, a->info.owner_size) == 0;
+}
+
+/* What a majority says of one owner; without such an owner the lock is free, as far as a quorum can
+ * be. */
+static void read_info(hf_op *op) {
+    hf_round *round = op->round;
+    op->info.ttl_ms = -2;
+    op->info.ahead = -1;
+    for (size_t i = 0; i < round->count; i++) {
+        if (round->votes[i].yes) cut_copy(round->votes[i].op);
+    }
+    for (size_t i = 0; i < round->count; i++) {
+        const hf_op *one = round->votes[i].yes ? round->votes[i].op : NULL;
+        size_t agree = 0;
+        if (!one || one->info.owner_size == 0) continue;
+        for (size_t j = 0; j < round->count; j++)
+            agree += round->votes[j].yes && same_owner(one, round->votes[j].op);
+        if (agree < hf_quorum_of(op)->majority) continue;
+        uint64_t token = op->info.token > one->info.token ? op->info.token : one->info.token;
+        op->info = one->info;
+        op->info.token = token;
+        op->info.waiters = 0;
+    }
+}
+
+/* Was it locked for anybody to notice: on a majority. */
+static void read_forced(hf_op *op) {
+    hf_round *round = op->round;
+    size_t locked = 0;
+    for (size_t i = 0; i < round->count; i++)
+        locked += round->votes[i].yes && round->votes[i].op->value > 0;
+    op->value = locked > 0;
+    hf_hold *hold =
+        hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
+    if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, HF_LOST_DELETED);
+}
+
+/* How the answers of the members are put together; an operation that is not here wants no more than
+ * a majority. */
+static void (*const readers[])(hf_op *op) = {
+    [HF_OP_TTL] = read_ttl,
+    [HF_OP_INFO] = read_info,
+    [HF_OP_FORCE] = read_forced,
+};
+
+static bool has_reader(const hf_op *op) {
+    size_t kind = (size_t)op->spec.kind;
+    return kind < sizeof readers / sizeof *readers && readers[kind];
+}
+
+static void finish_plain(hf_op *op, bool done, hf_time now) {
+    if (!done) {
+        hf_votes_fail(op, hf_votes_code(op), "answered");
+    } else {
+        if (has_reader(op)) readers[op->spec.kind](op);
+        hf_op_succeed(op);
+    }
+    hf_votes_conclude(op, now);
+}
+
+/* A read waits for every answer that comes soon, or it might miss a majority. So does a failure on
+ * a hold, whose member holds tell whether it is lost. */
+static bool wants_all(const hf_op *op, bool done) {
+    if (op->round->hold) return !done;
+    return has_reader(op);
+}
+
+void hf_round_check_call(hf_op *op, hf_time now) {
+    size_t majority = hf_quorum_of(op)->majority;
+    hf_votes_count_done(op, now);
+    if (now >= op->round->decide_by) hf_votes_time_out(op);
+    hf_tally votes = hf_votes_count(op->round);
+    bool done = votes.yes >= majority, failed = votes.yes + votes.pending < majority;
+    if (failed && hf_votes_ask_skipped(op, now)) return;
+    hf_votes_hurry(op, &votes, now);
+    if (!done && !failed) return;
+    if (votes.pending > 0 && wants_all(op, done)) return;
+    if (op->round->hold) finish_on_hold(op, done, now);
+    else finish_plain(op, done, now);
+}

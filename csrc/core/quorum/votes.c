@@ -1,0 +1,320 @@
+#include "quorum/votes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "op/operation.h"
+#include "op/renewer.h"
+
+/* A server that refused is not asked again for this time, unless the others do not suffice. */
+#define REFUSED_FOR (100 * HF_MS)
+
+/* ---- life ---- */
+
+static hf_slice copy(char **to, hf_slice from) {
+    hf_slice made = {*to, from.size};
+    if (from.size > 0) memcpy(*to, from.data, from.size);
+    *to += from.size;
+    return made;
+}
+
+hf_round *hf_round_new(const hf_op_spec *spec, size_t count) {
+    size_t votes = count * sizeof(hf_vote);
+    size_t texts =
+        spec->caller.size + spec->owner.size + spec->fingerprint.size + spec->result.size;
+    hf_round *round = calloc(1, sizeof *round + votes + texts);
+    if (!round) return NULL;
+    char *text = (char *)round->votes + votes;
+    *round = (hf_round){.refs = 1, .count = count, .retry_at = HF_NEVER, .decide_by = HF_NEVER};
+    round->caller = copy(&text, spec->caller);
+    round->owner = copy(&text, spec->owner);
+    round->fingerprint = copy(&text, spec->fingerprint);
+    round->result = copy(&text, spec->result);
+    if (spec->names && !hf_names_make_on(&round->names, spec->names->key, spec->lock_kind)) {
+        free(round);
+        return NULL;
+    }
+    return round;
+}
+
+void hf_round_unref(hf_round *round) {
+    if (--round->refs > 0) return;
+    if (round->hold) hf_hold_unref(round->hold);
+    hf_names_free(&round->names);
+    free(round);
+}
+
+void hf_round_choose_copy(hf_round *round, hf_hold *hold) {
+    hf_slice owner = hf_hold_owner(hold);
+    if (hold->shared) return;
+    int size = snprintf(round->own_owner, sizeof round->own_owner, "%.*s.%u", (int)owner.size,
+                        owner.data, ++hold->copies);
+    round->owner = (hf_slice){round->own_owner, (size_t)size};
+}
+
+hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec) {
+    hf_op_spec own = *spec;
+    own.names = spec->names ? &round->names : NULL;
+    own.caller = round->caller;
+    own.owner = round->owner;
+    own.fingerprint = round->fingerprint;
+    own.result = round->result;
+    own.wait = 0;
+    return own;
+}
+
+/* ---- votes ---- */
+
+static bool acquires(const hf_op *op) {
+    return hf_op_asked_for(op)->acquires;
+}
+
+hf_tally hf_votes_count(const hf_round *round) {
+    hf_tally votes = {0};
+    for (size_t i = 0; i < round->count; i++) {
+        const hf_vote *vote = &round->votes[i];
+        votes.pending += !vote->counted;
+        votes.yes += vote->counted && vote->yes;
+        votes.skipped += vote->skipped;
+        votes.guarded += vote->guarded;
+        votes.busy += vote->counted && !vote->yes && vote->code == HF_BUSY;
+        votes.denied += vote->counted && !vote->yes && vote->code == HF_DENIED;
+        votes.conflict += vote->counted && !vote->yes && vote->code == HF_CONFLICT;
+        votes.lost +=
+            vote->counted && !vote->yes && (vote->code == HF_LOST || vote->code == HF_NOT_HELD);
+    }
+    return votes;
+}
+
+void hf_vote_no(hf_vote *vote, hf_code code, const char *why) {
+    vote->counted = true;
+    vote->yes = false;
+    vote->code = code;
+    snprintf(vote->why, sizeof vote->why, "%.63s", why);
+}
+
+void hf_vote_yes(hf_vote *vote) {
+    vote->counted = vote->yes = true;
+    vote->code = HF_OK;
+}
+
+/* The bare reason where there is one, else the code's name. */
+static const char *why_not(const hf_op *op) {
+    bool server_said = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
+    bool bare = server_said && op->request.failure.code == op->failure.code;
+    return bare ? op->request.failure.text : hf_code_name(op->failure.code);
+}
+
+static void count_vote(hf_op *op, size_t index, hf_time now) {
+    hf_vote *vote = &op->round->votes[index];
+    const hf_op *asked = vote->op;
+    if (asked->failure.code != HF_OK) {
+        hf_vote_no(vote, asked->failure.code, why_not(asked));
+        return;
+    }
+    hf_vote_yes(vote);
+    if (!acquires(op)) return;
+    vote->token = asked->hold->token;
+    hf_quorum_learn_clock(hf_quorum_of(op), index, asked);
+    if (!hf_quorum_is_guarded(op->client, index, now) || HF_MUTANT(NO_GUARD)) return;
+    hf_renewer_abandon(hf_quorum_of(op)->members[index], asked->hold, 1, now);
+    vote->left = vote->guarded = true;
+    hf_vote_no(vote, HF_UNREACHABLE, "restarted a short time ago");
+}
+
+void hf_votes_count_done(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    for (size_t i = 0; i < round->count; i++) {
+        hf_vote *vote = &round->votes[i];
+        if (!vote->counted && vote->op->done) count_vote(op, i, now);
+    }
+}
+
+/* A server that is not there keeps those waiting that must first undo something on it. */
+static const char *why_silent(const hf_client *member) {
+    const hf_session *calls = &member->first.links[HF_LINK_CALLS];
+    bool away = calls->state == HF_SESSION_CLOSED && calls->reason[0] != '\0';
+    return away ? calls->reason : "no reply in time";
+}
+
+void hf_votes_time_out(const hf_op *op) {
+    hf_round *round = op->round;
+    for (size_t i = 0; i < round->count; i++) {
+        if (!round->votes[i].counted)
+            hf_vote_no(&round->votes[i], HF_UNREACHABLE, why_silent(hf_quorum_of(op)->members[i]));
+    }
+}
+
+/* It waits for a command of the renewer, which waits for a connection: that is tried now, as for a
+ * command of its own.
+ */
+static void retry_now(hf_client *member, hf_time now) {
+    for (int link = 0; link < HF_LINKS; link++)
+        hf_session_retry_now(&member->first.links[link], now);
+}
+
+void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) {
+    hf_vote *vote = &op->round->votes[index];
+    vote->op = hf_client_begin(hf_quorum_of(op)->members[index], spec, now);
+    if (!vote->op) hf_vote_no(vote, HF_NO_MEMORY, "out of memory");
+    else if (vote->op->blocked) retry_now(hf_quorum_of(op)->members[index], now);
+}
+
+void hf_votes_open(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    round->state = HF_ROUND_ASKING;
+    round->attempts++;
+    round->asked_at = now;
+    round->decide_by = now + op->client->config.session.command_timeout;
+    memset(round->votes, 0, round->count * sizeof *round->votes);
+}
+
+static bool refused_lately(const hf_client *member, hf_time now) {
+    const hf_session *calls = &member->first.links[HF_LINK_CALLS];
+    bool refused = calls->state == HF_SESSION_CLOSED && calls->failed_opens > 0 &&
+                   calls->reason_code == HF_UNREACHABLE;
+    return refused && now < calls->opened_at + REFUSED_FOR;
+}
+
+/* One text for all servers, and a new one for each attempt: what a round leaves behind has nothing
+ * to do with the next.
+ */
+static void choose_owner(hf_op *op) {
+    hf_round *round = op->round;
+    if (!acquires(op) || op->spec.shared) return;
+    if (round->hold->state == HF_HOLD_HELD) {
+        hf_round_choose_copy(round, round->hold);
+        return;
+    }
+    int size = snprintf(round->own_owner, sizeof round->own_owner, "%s:%llu", op->client->uuid,
+                        (unsigned long long)++op->client->holds.last_number);
+    round->owner = (hf_slice){round->own_owner, (size_t)size};
+}
+
+static hf_op_spec spec_of_votes(const hf_op *op, hf_time now) {
+    hf_op_spec spec = hf_round_spec(op->round, &op->spec);
+    if (acquires(op) && spec.token_ttl_ms > 0)
+        spec.token_floor = hf_quorum_propose(hf_quorum_of(op), now);
+    return spec;
+}
+
+void hf_votes_ask_all(hf_op *op, hf_time now) {
+    hf_votes_open(op, now);
+    choose_owner(op);
+    hf_op_spec spec = spec_of_votes(op, now);
+    for (size_t i = 0; i < op->round->count; i++) {
+        hf_vote *vote = &op->round->votes[i];
+        const hf_client *member = hf_quorum_of(op)->members[i];
+        vote->skipped = refused_lately(member, now);
+        if (vote->skipped)
+            hf_vote_no(vote, HF_UNREACHABLE, member->first.links[HF_LINK_CALLS].reason);
+        else hf_votes_ask(op, i, &spec, now);
+    }
+}
+
+/* The others do not suffice. False when these would not either. */
+bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    hf_tally votes = hf_votes_count(round);
+    if (votes.skipped == 0 ||
+        votes.yes + votes.pending + votes.skipped < hf_quorum_of(op)->majority)
+        return false;
+    hf_op_spec spec = spec_of_votes(op, now);
+    for (size_t i = 0; i < round->count; i++) {
+        hf_vote *vote = &round->votes[i];
+        if (!vote->skipped) continue;
+        vote->skipped = vote->counted = false;
+        hf_votes_ask(op, i, &spec, now);
+    }
+    round->decide_by = now + op->client->config.session.command_timeout;
+    return true;
+}
+
+/* The server said yes to an acquire, whether that was counted or came too late for it. */
+static bool has_got(const hf_op *op, const hf_vote *vote) {
+    if (HF_MUTANT(YES_UNCOUNTED) && !vote->yes) return false;
+    return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
+           !vote->left;
+}
+
+/* What is under way goes on in the background; what is done is done. */
+void hf_votes_end(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    for (size_t i = 0; i < round->count; i++) {
+        hf_vote *vote = &round->votes[i];
+        if (vote->write_back) hf_op_end(vote->write_back, now);
+        if (has_got(op, vote) && !vote->yes)
+            hf_renewer_abandon(hf_quorum_of(op)->members[i], vote->op->hold, 1, now);
+        if (vote->op && vote->op->done) hf_op_end(vote->op, now);
+        else if (vote->op) hf_quorum_await_late_reply(op->client, round, i, vote->op, now);
+        vote->op = vote->write_back = NULL;
+    }
+}
+
+/* An acquire without a majority leaves nothing: not what it got, nor what it may still get. */
+void hf_votes_roll_back(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    for (size_t i = 0; i < round->count; i++) {
+        hf_vote *vote = &round->votes[i];
+        if (vote->write_back) hf_op_end(vote->write_back, now);
+        if (has_got(op, vote) && !HF_MUTANT(MINORITY_KEPT))
+            hf_renewer_abandon(hf_quorum_of(op)->members[i], vote->op->hold, 1, now);
+        if (vote->op) hf_op_end(vote->op, now);
+        vote->op = vote->write_back = NULL;
+    }
+}
+
+/* A majority has answered, but not with one voice: the rest is given as long again as that took,
+ * and some more. */
+void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
+    hf_round *round = op->round;
+    if (round->count - votes->pending < hf_quorum_of(op)->majority) return;
+    hf_time grace = hf_time_max(HF_LEAST_GRACE, 10 * (now - round->asked_at));
+    round->decide_by = hf_time_min(round->decide_by, now + grace);
+}
+
+/* ---- words ---- */
+
+static void describe(const hf_op *op, char *text, size_t size) {
+    const hf_round *round = op->round;
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < round->count && used < size; i++) {
+        const hf_vote *vote = &round->votes[i];
+        if (vote->yes || !vote->counted) continue;
+        const char *label = op->client->config.servers[i].label;
+        used += (size_t)snprintf(text + used, size - used, "%s %s %s", used ? "," : ":", label,
+                                 vote->why);
+    }
+}
+
+void hf_votes_fail(hf_op *op, hf_code code, const char *done) {
+    char text[HF_FAILURE_TEXT];
+    describe(op, text, sizeof text);
+    hf_tally votes = hf_votes_count(op->round);
+    char unheard[48] = "";
+    if (votes.pending > 0) snprintf(unheard, sizeof unheard, ", %zu not heard yet", votes.pending);
+    hf_op_fail(op, code, "%zu of %zu %s%s%s", votes.yes, op->round->count, done, unheard, text);
+}
+
+/* A server that has not answered yet does not count as away. */
+hf_code hf_votes_code(const hf_op *op) {
+    hf_tally votes = hf_votes_count(op->round);
+    size_t majority = hf_quorum_of(op)->majority;
+    if (votes.busy > 0 && votes.yes + votes.busy + votes.pending >= majority) return HF_BUSY;
+    if (votes.conflict > op->round->count - majority) return HF_CONFLICT;
+    return votes.denied > op->round->count - majority ? HF_DENIED : HF_NO_QUORUM;
+}
+
+void hf_votes_conclude(hf_op *op, hf_time now) {
+    hf_hold *hold = op->round->hold;
+    op->round->state = HF_ROUND_DECIDED;
+    if (hold) hold->in_flight = false;
+    hf_votes_end(op, now);
+    if (!hold) return;
+    uint32_t dropped = hold->dropped;
+    hold->dropped = 0;
+    if (dropped > 0) hf_quorum_abandon(op->client, hold, dropped, now);
+    hf_client_unblock(op->client, hold, now);
+}

@@ -1,0 +1,43 @@
+/* The votes of the members in a round, and how late ones are handled. */
+#ifndef HF_VOTES_H
+#define HF_VOTES_H
+
+#include "quorum/internal.h"
+
+#define HF_LEAST_GRACE (250 * HF_MS) /* for servers on which the outcome still depends */
+
+typedef struct hf_tally {
+    size_t yes, pending, skipped, busy, denied, conflict, lost, guarded;
+} hf_tally;
+
+static inline hf_quorum *hf_quorum_of(const hf_op *op) {
+    return op->client->quorum;
+}
+
+hf_tally hf_votes_count(const hf_round *round);
+
+/* Ask the members: all of them, those that were skipped, or one. hf_votes_ask_skipped returns false
+ * if there is none to ask. */
+void hf_votes_open(hf_op *op, hf_time now);
+void hf_votes_ask_all(hf_op *op, hf_time now);
+bool hf_votes_ask_skipped(hf_op *op, hf_time now);
+void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now);
+
+void hf_vote_yes(hf_vote *vote);
+void hf_vote_no(hf_vote *vote, hf_code code, const char *why);
+
+/* Count the votes that have come; count the missing ones as no; give them a little more time. */
+void hf_votes_count_done(hf_op *op, hf_time now);
+void hf_votes_time_out(const hf_op *op);
+void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now);
+
+/* The operation's failure, from the members' votes. */
+hf_code hf_votes_code(const hf_op *op);
+void hf_votes_fail(hf_op *op, hf_code code, const char *done);
+
+/* The operation is decided: member operations under way go on in the background. */
+void hf_votes_end(hf_op *op, hf_time now);
+void hf_votes_roll_back(hf_op *op, hf_time now);
+void hf_votes_conclude(hf_op *op, hf_time now);
+
+#endif

@@ -1,0 +1,105 @@
+/* Several locks of one client in one step: all or none are acquired, all are released. With the
+ * blocking driver a call begins, runs and ends here; with an external one Lua begins an operation,
+ * as for one lock. */
+#include "op.h"
+
+#include <string.h>
+
+/* The locks in the list at stack index 1: of one client, reentrant ones, no key twice. */
+static size_t check_locks(lua_State *L, hf_lua_lock *locks[HF_BATCH_MAX]) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    size_t count = 0;
+    for (;;) {
+        lua_rawgeti(L, 1, (int)count + 1);
+        if (lua_isnil(L, -1)) break;
+        luaL_argcheck(L, count < HF_BATCH_MAX, 1, "too many locks");
+        locks[count] = luaL_checkudata(L, -1, HF_LOCK_TYPE);
+        luaL_argcheck(L, locks[count]->driver, 1, "a lock that was collected");
+        luaL_argcheck(L, locks[count]->driver == locks[0]->driver, 1, "locks of different clients");
+        lua_pop(L, 1);
+        count++;
+    }
+    lua_pop(L, 1);
+    return count;
+}
+
+/* Takes those out whose own hold was lost: what another handle has acquired since is not theirs. */
+static void take_out_lost(hf_lua_op *self, lua_Number number) {
+    size_t given = self->count;
+    self->count = 0;
+    for (size_t i = 0; i < given; i++) {
+        hf_lua_lock *lock = self->locks[i];
+        caller_text text;
+        const taken *lost = hf_lock_lost(lock, hf_lock_caller(lock, number, &text));
+        if (!lost) {
+            self->locks[self->count++] = lock;
+            continue;
+        }
+        lock->last_loss = hf_view_of(lost->hold).reason;
+        hf_lock_note_release(lock, lost->hold);
+    }
+    self->lost = given - self->count;
+}
+
+static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
+    if (self->kind == HF_OP_RELEASE_ALL) take_out_lost(self, number);
+    for (size_t i = 0; i < self->count; i++) self->names[i] = self->locks[i]->names;
+    hf_lua_op_specify(spec, self, number);
+    spec->batch = self->names;
+    spec->batch_count = self->count;
+}
+
+static int run(lua_State *L, hf_op_kind kind) {
+    hf_lua_lock *locks[HF_BATCH_MAX];
+    const hf_names *names[HF_BATCH_MAX];
+    size_t count = check_locks(L, locks);
+    if (count == 0) return luaL_argerror(L, 1, "no locks");
+    hf_lua_op self = {
+        .kind = kind, .first = locks[0], .locks = locks, .names = names, .count = count};
+    hf_lua_op_check_driver(L, locks[0]->driver, true);
+    lua_Number number = hf_coroutine_number(L); /* may raise: not with the mutex held */
+    hf_lua_op_enter(&self);
+    hf_op_spec spec;
+    specify(&spec, &self, number);
+    return hf_lua_op_run(L, &self, &spec);
+}
+
+/* acquire_all{ lock, … } -> true | nil, message, code: one attempt at all of them or none */
+static int l_acquire_all(lua_State *L) {
+    return run(L, HF_OP_ACQUIRE_ALL);
+}
+
+/* release_all{ lock, … } -> true | nil, message, code: releases one hold of each */
+static int l_release_all(lua_State *L) {
+    return run(L, HF_OP_RELEASE_ALL);
+}
+
+/* begin_all({ lock, … }, kind) -> operation, its number, whether it is done. The caller finishes it
+ * when it is done; the collector abandons it. */
+static int l_begin_all(lua_State *L) {
+    static const char *const names[] = {"acquire_all", "release_all", NULL};
+    static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
+    hf_op_kind kind = kinds[luaL_checkoption(L, 2, NULL, names)];
+    hf_lua_lock *locks[HF_BATCH_MAX];
+    size_t count = check_locks(L, locks);
+    if (count == 0) return luaL_argerror(L, 1, "no locks");
+    hf_lua_op_check_driver(L, locks[0]->driver, false);
+    hf_lua_op *self = hf_lua_op_new(L, count);
+    hf_lua_op_keep(L, 1, 1);
+    self->kind = kind;
+    self->first = locks[0];
+    self->names = (const hf_names **)(self->locks + count);
+    memcpy(self->locks, locks, count * sizeof *locks);
+    lua_Number number = hf_coroutine_number(L); /* may raise: not with the mutex held */
+    hf_lua_op_enter(self);
+    hf_op_spec spec;
+    specify(&spec, self, number);
+    return hf_lua_op_begin(L, self, &spec);
+}
+
+const luaL_Reg hf_lock_batch[] = {
+    {"acquire_all", l_acquire_all},
+    {"release_all", l_release_all},
+    {"begin_all", l_begin_all},
+    {NULL, NULL},
+};

@@ -1,0 +1,96 @@
+/* What the simulator sees and changes inside the core, for the build with mutants alone. No other
+ * file of the binding includes more of the core than holdfast.h. */
+#ifdef HF_MUTANTS
+#include "binding.h"
+#include "client.h"
+
+static const char *name_of_op(const hf_op *op) {
+    static const char *const acquiring[] = {"blocked", "following", "asking", "subscribing",
+                                            "waiting", "leaving",   "queued", "done"};
+    static const char *const kinds[] = {
+        "acquire",    "release", "complete", "extend", "check",       "force",      "info",
+        "ttl",        "ping",    "command",  "raise",  "set",         "pause",      "set_count",
+        "count_down", "count",   "await",    "delete", "acquire_all", "release_all"};
+    return op->spec.kind == HF_OP_ACQUIRE && !op->client->quorum ? acquiring[op->state]
+                                                                 : kinds[op->spec.kind];
+}
+
+static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing", "leaving"};
+
+static void push_hold(lua_State *L, const hf_hold *hold) {
+    lua_pushfstring(L, "hold %s%s%s%s%s%s%s", hold_states[hold->state], hold->idle ? " idle" : "",
+                    hold->granted ? " granted" : "", hold->in_flight ? " busy" : "",
+                    hold->shared ? " shared" : "", hold->same_connection ? " in_order" : "",
+                    hold->at_risk ? " at_risk" : "");
+}
+
+/* states(client, list) -> how many: the list gets a word for each operation and each hold */
+static int l_states(lua_State *L) {
+    hf_driver *driver = hf_check_external(L);
+    const hf_client *client = driver->client;
+    int count = 0;
+    luaL_checktype(L, 2, LUA_TTABLE);
+    hf_driver_enter(driver);
+    for (const hf_op *op = client->ops; op; op = op->next) {
+        lua_pushfstring(L, "op %s", name_of_op(op));
+        lua_rawseti(L, 2, ++count);
+    }
+    for (size_t i = 0; i < client->holds.count; i++) {
+        push_hold(L, client->holds.heap[i]);
+        lua_rawseti(L, 2, ++count);
+    }
+    hf_driver_leave(driver);
+    lua_pushinteger(L, count);
+    return 1;
+}
+
+/* steps(legal, taken): the lists get a text "from to" for each step of a hold that is legal; that
+ * was taken since the last call, by any client */
+static void push_steps(lua_State *L, int list, const int *steps) {
+    int count = 0;
+    luaL_checktype(L, list, LUA_TTABLE);
+    for (int from = 0; from < HF_HOLD_STATES; from++) {
+        for (int to = 0; to < HF_HOLD_STATES; to++) {
+            if (!(steps[from] & 1 << to)) continue;
+            lua_pushfstring(L, "%s %s", hold_states[from], hold_states[to]);
+            lua_rawseti(L, list, ++count);
+        }
+    }
+    lua_pushnil(L);
+    lua_rawseti(L, list, count + 1);
+}
+
+static int l_steps(lua_State *L) {
+    hf_hold_steps steps = hf_hold_steps_taken();
+    push_steps(L, 1, steps.legal);
+    push_steps(L, 2, steps.taken);
+    return 0;
+}
+
+/* mutant(name): from now on this one is on, "NONE": none */
+static int l_mutant(lua_State *L) {
+#define HF_MUTANT_NAME(name) #name,
+    static const char *const names[] = {HF_MUTANT_LIST(HF_MUTANT_NAME) NULL};
+    hf_mutant_on = (hf_mutant)luaL_checkoption(L, 1, NULL, names);
+    return 0;
+}
+
+/* program(name, sha1, source): from now on this is the program */
+static int l_program(lua_State *L) {
+    size_t length;
+    const char *source = luaL_checklstring(L, 3, &length);
+    lua_pushboolean(
+        L, hf_program_replace(luaL_checkstring(L, 1), luaL_checkstring(L, 2), source, length));
+    return 1;
+}
+void hf_open_inside(lua_State *L) {
+    static const luaL_Reg functions[] = {{"states", l_states},
+                                         {"steps", l_steps},
+                                         {"mutant", l_mutant},
+                                         {"program", l_program},
+                                         {NULL, NULL}};
+    hf_setfuncs(L, functions);
+}
+#else
+typedef int hf_nothing_inside; /* C wants a declaration in each file */
+#endif

@@ -1,0 +1,153 @@
+/* Counters by class and events, for Lua. */
+#include <stdlib.h>
+
+#include "lock.h"
+
+static void set_number(lua_State *L, const char *name, double value) {
+    lua_pushnumber(L, (lua_Number)value);
+    lua_setfield(L, -2, name);
+}
+
+/* class(client, name) -> its number */
+static int l_class(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    const char *name = luaL_checkstring(L, 2);
+    hf_driver_enter(driver);
+    uint16_t class = hf_observe_class(driver->client, name);
+    hf_driver_leave(driver);
+    lua_pushinteger(L, class);
+    return 1;
+}
+
+/* { sum = seconds, count =, [1] = …: those up to each end, counted together } */
+static void push_histogram(lua_State *L, const hf_histogram *histogram) {
+    uint64_t count = 0;
+    lua_createtable(L, HF_BUCKETS, 2);
+    for (int i = 0; i <= HF_BUCKETS; i++) {
+        count += histogram->counts[i];
+        lua_pushnumber(L, (lua_Number)count);
+        if (i < HF_BUCKETS) lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "count");
+    set_number(L, "sum", hf_to_seconds(histogram->sum));
+}
+
+static void push_class(lua_State *L, const hf_class *class) {
+    lua_newtable(L);
+    lua_pushstring(L, class->name);
+    lua_setfield(L, -2, "class");
+#define SET_COUNTER(name) set_number(L, #name, (double)class->name);
+    HF_CLASS_COUNTERS(SET_COUNTER)
+    lua_newtable(L);
+    for (int code = HF_OK; code < HF_CODES; code++)
+        set_number(L, code == HF_OK ? "acquired" : hf_code_name((hf_code)code),
+                   (double)class->outcomes[code]);
+    lua_setfield(L, -2, "outcomes");
+    lua_newtable(L);
+    for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++)
+        set_number(L, hf_lost_reason_name((hf_lost_reason)reason), (double)class->losses[reason]);
+    lua_setfield(L, -2, "lost");
+    push_histogram(L, &class->waited);
+    lua_setfield(L, -2, "waited");
+    push_histogram(L, &class->held);
+    lua_setfield(L, -2, "held");
+    push_histogram(L, &class->round_trips);
+    lua_setfield(L, -2, "round_trips");
+}
+
+/* classes(client) -> a list of { class, outcomes, lost, waited, held, … } */
+static int l_classes(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_class copies[HF_CLASSES_MAX];
+    int count = 0;
+    hf_driver_enter(driver);
+    for (size_t i = 0; i < HF_CLASSES_MAX; i++) {
+        const hf_class *class = hf_observe_class_at(driver->client, i);
+        if (class) copies[count++] = *class;
+    }
+    hf_driver_leave(driver);
+    lua_newtable(L);
+    for (int i = 0; i < count; i++) {
+        push_class(L, &copies[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* watch(client): from now on there are events of all that happens */
+static int l_watch(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_driver_enter(driver);
+    hf_observe_all(driver->client);
+    hf_driver_leave(driver);
+    return 0;
+}
+
+static void push_event(lua_State *L, const hf_event *event) {
+    lua_newtable(L);
+    bool link = event->kind == HF_EVENT_OPENED || event->kind == HF_EVENT_CLOSED;
+    lua_pushstring(L, hf_event_name(event->kind));
+    lua_setfield(L, -2, "event");
+    lua_pushlstring(L, event->key.data, event->key.size);
+    lua_setfield(L, -2, link ? "server" : "key");
+    if (event->owner.size > 0) lua_pushlstring(L, event->owner.data, event->owner.size);
+    else lua_pushnil(L);
+    lua_setfield(L, -2, "owner");
+    lua_pushstring(L, event->code); /* NULL is nil */
+    lua_setfield(L, -2, "code");
+    lua_pushstring(L, event->class);
+    lua_setfield(L, -2, "class");
+    if (event->token > 0) {
+        hf_push_token(L, event->token);
+        lua_setfield(L, -2, "token");
+    }
+    if (event->timed) set_number(L, "seconds", hf_to_seconds(event->seconds));
+    set_number(L, "observer", (double)event->observer);
+}
+
+static int l_push_events(lua_State *L) {
+    int count = 0;
+    lua_newtable(L);
+    for (const hf_event *event = lua_touserdata(L, 1); event; event = event->next) {
+        push_event(L, event);
+        lua_rawseti(L, -2, ++count);
+    }
+    return 1;
+}
+
+/* events(client) -> a list of what happened since the last call; nil: nothing */
+static int l_events(lua_State *L) {
+    hf_lua_client *client = luaL_checkudata(L, 1, HF_CLIENT_TYPE);
+    hf_driver *driver = client->driver;
+    if (!driver) return 0;
+    hf_driver_enter(driver);
+    hf_client_notice(driver->client, hf_driver_now(driver));
+    hf_event *first = hf_observe_take(driver->client);
+    hf_driver_leave(driver);
+    if (!first) return 0;
+    lua_pushcfunction(L, l_push_events);
+    lua_pushlightuserdata(L, first);
+    int status = lua_pcall(L, 1, 1, 0);
+    for (hf_event *next; first; first = next) {
+        next = first->next;
+        free(first);
+    }
+    return status == 0 ? 1 : lua_error(L);
+}
+
+/* buckets() -> the ends of a histogram's buckets in seconds */
+static int l_buckets(lua_State *L) {
+    lua_newtable(L);
+    for (int i = 0; i < HF_BUCKETS; i++) {
+        lua_pushnumber(L, hf_bucket_ends[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+void hf_open_observer(lua_State *L) {
+    static const luaL_Reg functions[] = {{"class", l_class},     {"classes", l_classes},
+                                         {"watch", l_watch},     {"events", l_events},
+                                         {"buckets", l_buckets}, {NULL, NULL}};
+    hf_setfuncs(L, functions);
+}

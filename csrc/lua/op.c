@@ -1,0 +1,364 @@
+/* An operation's life in Lua: it begins, it is settled with the locks that it is about, and its
+ * result is pushed. What the core is asked for stands in call.c and batch.c. */
+#include "op.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- beginning ---- */
+
+void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) {
+    if (blocks == (driver->external || driver->looped))
+        luaL_error(L, blocks ? "this client's operations are begun and finished"
+                             : "this client drives itself");
+}
+
+/* Values that an operation keeps alive: the lock or the list of them comes first. */
+#define KEPT 3
+
+hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
+    size_t room = count * (sizeof(hf_lua_lock *) + sizeof(const hf_names *));
+    hf_lua_op *self = hf_new_object(L, sizeof *self + room, HF_OP_TYPE);
+    self->count = count;
+    self->locks = (hf_lua_lock **)(self + 1);
+    lua_createtable(L, KEPT, 0);
+    hf_setuservalue(L, -2);
+    return self;
+}
+
+hf_lua_op *hf_lua_op_again(lua_State *L, int index) {
+    hf_lua_op *self = luaL_checkudata(L, index, HF_OP_TYPE);
+    luaL_argcheck(L, self->finished && !self->names, index, "not a finished operation on one lock");
+    *self = (hf_lua_op){.count = 1, .locks = self->locks};
+    lua_pushvalue(L, index);
+    return self;
+}
+
+void hf_lua_op_keep(lua_State *L, int place, int index) {
+    hf_getuservalue(L, -1);
+    lua_pushvalue(L, index);
+    lua_rawseti(L, -2, place);
+    lua_pop(L, 1);
+}
+
+/* Replaces the operation at stack index 1 by the first of the values that it kept. */
+static void release_kept(lua_State *L) {
+    hf_getuservalue(L, 1);
+    lua_rawgeti(L, -1, 1);
+    lua_replace(L, 1);
+    for (int place = 1; place <= KEPT; place++) {
+        lua_pushnil(L);
+        lua_rawseti(L, -2, place);
+    }
+    lua_pop(L, 1);
+}
+
+bool hf_lua_op_enter(const hf_lua_op *self) {
+    hf_driver *driver = self->first->driver;
+    hf_driver_enter(driver);
+    for (size_t i = 0; i < self->count; i++) hf_lock_notice_fork(self->locks[i]);
+    return !self->op || self->generation == driver->generation;
+}
+
+void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
+    const hf_lua_lock *first = self->first;
+    *spec = (hf_op_spec){.kind = self->kind};
+    spec->caller = hf_lock_caller(first, number, &self->text);
+    if (!hf_op_kind_acquires(self->kind)) return;
+    spec->agent = (uint64_t)number;
+    spec->observer = first->observer;
+    spec->class = first->class;
+    spec->lease = first->lease;
+    spec->token_ttl_ms = first->token_ttl_ms;
+    spec->renewed = first->renewed;
+    spec->shared = first->shared;
+    spec->permits = first->permits;
+    spec->permits_at_first = first->permits_at_first;
+}
+
+/* Room for the holds, and the watchdog. False: `failure` says why. */
+static bool prepare(const hf_lua_op *self, hf_failure *failure) {
+    hf_driver *driver = self->first->driver;
+    bool acquires = hf_op_kind_acquires(self->kind);
+    if (!acquires && !hf_op_kind_lingers(self->kind)) return true;
+    for (size_t i = 0; acquires && i < self->count; i++) {
+        if (hf_lock_reserve(self->locks[i])) continue;
+        failure->code = HF_NO_MEMORY;
+        return false;
+    }
+    if (driver->closed || hf_driver_watch(driver)) return true;
+    hf_failure_set(failure, HF_SERVER, "acquire", hf_names_key(self->first->names),
+                   hf_client_label(driver->client), "no thread for the watchdog: %s",
+                   strerror(errno));
+    return false;
+}
+
+/* ---- the holds ---- */
+
+static void take(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now) {
+    lock->balance++;
+    lock->waited = hf_to_seconds(now - hf_op_begun_at(op));
+    hf_lock_take(lock, hold);
+    hf_client_approve(lock->driver->client, hold, now); /* who takes it is there */
+    lock->last_loss = HF_LOST_NOT;
+}
+
+/* Notes in the lock what the operation says about its hold. */
+static void settle_hold(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold, hf_time now) {
+    hf_code code = hf_op_code(self->op);
+    hf_hold_view seen = hf_view_of(hold);
+    bool lost = code == HF_LOST || seen.state == HF_HOLD_LOST;
+    if (lost && seen.reason != HF_LOST_NOT) lock->last_loss = seen.reason;
+    if (hf_op_kind_acquires(self->kind) && code == HF_OK) take(lock, self->op, hold, now);
+    if (!hf_op_kind_releases(self->kind)) return;
+    if (code == HF_OK) lock->balance--;
+    hf_lock_note_release(lock, hold);
+}
+
+/* Nobody has taken what this operation acquired. */
+static void abandon_acquired(const hf_lua_op *self) {
+    hf_driver *driver = self->first->driver;
+    const hf_op *op = self->op;
+    if (!hf_op_kind_acquires(self->kind) || !hf_op_is_done(op) || hf_op_code(op) != HF_OK) return;
+    for (size_t i = 0; i < hf_op_hold_count(op); i++)
+        hf_client_abandon(driver->client, hf_op_hold(op, i), 1, hf_driver_now(driver));
+}
+
+/* ---- the result ---- */
+
+/* What the operation has to tell, kept while the mutex is released. */
+typedef struct outcome {
+    hf_op_kind kind;
+    bool counted;     /* of a semaphore */
+    hf_result result; /* the caller frees its reply and record */
+} outcome;
+
+/* A detached one ends itself. */
+static void end_op(hf_lua_op *self, hf_time now) {
+    if (self->op && !hf_op_is_detached(self->op)) hf_op_end(self->op, now);
+    self->op = NULL;
+}
+
+static void add_lost(const hf_lua_op *self, hf_failure *failure) {
+    const hf_lua_lock *first = self->first;
+    if (self->lost == 0 || failure->code != HF_OK) return;
+    hf_failure_set(failure, HF_LOST, "release", hf_names_key(first->names),
+                   first->driver->config.session.server.label,
+                   "%zu of %zu keys were not held any more", self->lost, self->lost + self->count);
+}
+
+static void settle(hf_lua_op *self, hf_result *result) {
+    const hf_op *op = self->op;
+    hf_time now = hf_driver_now(self->first->driver);
+    for (size_t i = 0; i < hf_op_hold_count(op); i++) {
+        if (hf_op_hold(op, i)) settle_hold(self, self->locks[i], hf_op_hold(op, i), now);
+    }
+    hf_op_take_result(self->op, result);
+    end_op(self, now);
+}
+
+static void set_integer(lua_State *L, const char *name, long long value) {
+    lua_pushinteger(L, (lua_Integer)value);
+    lua_setfield(L, -2, name);
+}
+
+/* PTTL in seconds, math.huge without a TTL, nil without a key. */
+static void push_ttl(lua_State *L, long long ttl_ms) {
+    if (ttl_ms == -2) lua_pushnil(L);
+    else lua_pushnumber(L, ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
+}
+
+static void push_info(lua_State *L, const hf_lock_info *info, bool counted) {
+    lua_newtable(L);
+    if (info->owner_size > 0) {
+        lua_pushlstring(L, info->owner, info->owner_size);
+        lua_setfield(L, -2, "owner");
+    }
+    set_integer(L, "holds", info->holds);
+    set_integer(L, "waiters", info->waiters);
+    if (counted) set_integer(L, "free", info->free);
+    if (info->ahead >= 0) set_integer(L, "position", info->ahead + 1);
+    if (info->readers >= 0) set_integer(L, "readers", info->readers);
+    push_ttl(L, info->ttl_ms);
+    lua_setfield(L, -2, "ttl");
+    if (info->token == 0) return;
+    hf_push_token(L, info->token);
+    lua_setfield(L, -2, "token");
+}
+
+/* nil, message, "duplicate", record */
+static int push_record(lua_State *L, const hf_result *result) {
+    int pushed = hf_push_failure(L, &result->failure);
+    lua_pushlstring(L, result->record, result->record_size);
+    free(result->record);
+    return pushed + 1;
+}
+
+/* The lock is at stack index 1. */
+static int push_outcome(lua_State *L, const outcome *ended) {
+    const hf_result *result = &ended->result;
+    if (result->record) return push_record(L, result);
+    if (result->failure.code != HF_OK) return hf_push_failure(L, &result->failure);
+    switch (ended->kind) {
+    case HF_OP_ACQUIRE: lua_pushvalue(L, 1); break;
+    case HF_OP_SET_COUNT:
+    case HF_OP_DELETE:
+    case HF_OP_FORCE: lua_pushboolean(L, result->value > 0); break;
+    case HF_OP_GIVE:
+    case HF_OP_DRAIN:
+    case HF_OP_COUNT: lua_pushinteger(L, (lua_Integer)result->value); break;
+    case HF_OP_COUNT_DOWN:
+        if (result->value < 0) lua_pushboolean(L, false);
+        else lua_pushinteger(L, (lua_Integer)result->value);
+        break;
+    case HF_OP_TTL: push_ttl(L, result->value); break;
+    case HF_OP_INFO: push_info(L, &result->info, ended->counted); break;
+    case HF_OP_COMMAND: return hf_push_reply(L, result->reply);
+    default: lua_pushboolean(L, true);
+    }
+    return 1;
+}
+
+/* The texts in it are large, and few operations need them. */
+static void begin_outcome(outcome *ended, const hf_lua_op *self) {
+    if (self->kind == HF_OP_INFO) memset(&ended->result.info, 0, sizeof ended->result.info);
+    ended->kind = self->kind;
+    ended->counted = hf_kind_is_counted(self->first->kind);
+    ended->result.failure.code = HF_OK;
+    ended->result.value = 0;
+    ended->result.reply = NULL;
+    ended->result.record = NULL;
+}
+
+/* ---- with the blocking driver ---- */
+
+int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
+    hf_driver *driver = self->first->driver;
+    outcome ended;
+    hf_result *result = &ended.result;
+    begin_outcome(&ended, self);
+    spec->blocking = true;
+    if (self->count > 0 && prepare(self, &result->failure)) {
+        bool sends = self->kind == HF_OP_RELEASE && self->first->async_release;
+        self->op = sends ? hf_send_op(L, driver, spec)
+                         : hf_run_op(L, driver, spec, self->first->interruptible);
+        if (self->op) settle(self, result);
+        else result->failure.code = HF_NO_MEMORY;
+    }
+    add_lost(self, &result->failure);
+    hf_driver_leave(driver);
+    return push_outcome(L, &ended);
+}
+
+/* ---- with an external driver ---- */
+
+int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
+    hf_driver *driver = self->first->driver;
+    hf_failure failure = {.code = HF_OK};
+    self->generation = driver->generation;
+    if (self->count > 0 && prepare(self, &failure)) self->op = hf_driver_begin(driver, spec);
+    hf_driver_leave(driver);
+    if (!self->op && self->count > 0) return luaL_error(L, "not enough memory");
+    lua_pushnumber(L, self->op ? (lua_Number)hf_op_number(self->op) : 0);
+    lua_pushboolean(L, !self->op || hf_op_is_done(self->op));
+    return 3;
+}
+
+static hf_lua_op *check_op(lua_State *L) {
+    return luaL_checkudata(L, 1, HF_OP_TYPE);
+}
+
+/* At the end of a Lua state the locks may be gone first. */
+static bool has_locks(const hf_lua_op *self) {
+    for (size_t i = 0; i < self->count; i++) {
+        if (!self->locks[i]->driver) return false;
+    }
+    return true;
+}
+
+/* is_done(operation) */
+static int l_is_done(lua_State *L) {
+    const hf_lua_op *self = check_op(L);
+    bool done = true;
+    if (self->op && has_locks(self)) {
+        done = !hf_lua_op_enter(self) || hf_op_is_done(self->op);
+        hf_driver_leave(self->first->driver);
+    }
+    lua_pushboolean(L, done);
+    return 1;
+}
+
+static int push_forked(lua_State *L) {
+    lua_pushnil(L);
+    lua_pushliteral(L, "the process was forked: this is the parent's");
+    lua_pushstring(L, hf_code_name(HF_INTERRUPTED));
+    return 3;
+}
+
+/* finish(operation) -> what the blocking call returns; one that is not done is abandoned and
+ * "interrupted" */
+static int l_finish(lua_State *L) {
+    hf_lua_op *self = check_op(L);
+    outcome ended;
+    if (self->finished) return luaL_error(L, "the operation is finished");
+    begin_outcome(&ended, self);
+    self->finished = true;
+    release_kept(L);
+    bool ours = hf_lua_op_enter(self);
+    if (ours && self->op) {
+        if (!hf_op_is_done(self->op) && !hf_op_is_detached(self->op))
+            hf_op_abandon(self->op, hf_driver_now(self->first->driver));
+        settle(self, &ended.result);
+    }
+    add_lost(self, &ended.result.failure);
+    self->op = NULL;
+    hf_driver_leave(self->first->driver);
+    return ours ? push_outcome(L, &ended) : push_forked(L);
+}
+
+/* detach(operation) -> what finish returns: the release that was begun goes on, and nobody waits
+ * for it; false: the caller must wait for it */
+static int l_detach(lua_State *L) {
+    const hf_lua_op *self = check_op(L);
+    bool waits = false;
+    if (self->op && !self->finished) {
+        waits = hf_lua_op_enter(self) && !hf_op_is_done(self->op) && !hf_op_detach(self->op);
+        hf_driver_leave(self->first->driver);
+    }
+    if (!waits) return l_finish(L);
+    lua_pushboolean(L, false);
+    return 1;
+}
+
+/* abandon(operation), which is also its finalizer: nobody comes for it, nor for what it has
+ * acquired */
+static int l_op_abandon(lua_State *L) {
+    hf_lua_op *self = check_op(L);
+    self->finished = true;
+    if (!self->op || !has_locks(self)) return 0;
+    if (hf_lua_op_enter(self)) {
+        abandon_acquired(self);
+        end_op(self, hf_driver_now(self->first->driver));
+        hf_driver_wake(self->first->driver);
+    }
+    self->op = NULL;
+    hf_driver_leave(self->first->driver);
+    return 0;
+}
+
+void hf_open_operations(lua_State *L) {
+    static const luaL_Reg metamethods[] = {{"__gc", l_op_abandon}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"is_done", l_is_done},
+                                         {"finish", l_finish},
+                                         {"detach", l_detach},
+                                         {"abandon", l_op_abandon},
+                                         {NULL, NULL}};
+    hf_new_type(L, HF_OP_TYPE, metamethods);
+    hf_new_methods(L, functions);
+    lua_pop(L, 1);
+    lua_newtable(L);
+    hf_setfuncs(L, functions);
+    lua_setfield(L, -2, "operation");
+}

@@ -1,0 +1,130 @@
+/* What all files of the binding use: times, tokens, fields of tables, failures, userdata, and an
+ * operation that blocks. */
+#include <math.h>
+#include <string.h>
+
+#include "binding.h"
+
+hf_time hf_to_time(double seconds) {
+    double ns = seconds * 1e9;
+    if (ns >= 9.2e18) return HF_NEVER;
+    return ns <= 0 ? 0 : (hf_time)llround(ns);
+}
+
+double hf_to_seconds(hf_time time) {
+    return (double)time / 1e9;
+}
+
+double hf_field_number(lua_State *L, int index, const char *name) {
+    lua_getfield(L, index, name);
+    double value = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+bool hf_field_boolean(lua_State *L, int index, const char *name) {
+    lua_getfield(L, index, name);
+    bool value = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+int hf_push_failure(lua_State *L, const hf_failure *failure) {
+    if (failure->code == HF_NO_MEMORY) return luaL_error(L, "not enough memory");
+    lua_pushnil(L);
+    lua_pushstring(L, failure->text);
+    lua_pushstring(L, hf_code_name(failure->code));
+    return 3;
+}
+
+void *hf_new_object(lua_State *L, size_t size, const char *type) {
+    void *object = hf_newuserdata(L, size);
+    memset(object, 0, size);
+    luaL_getmetatable(L, type);
+    lua_setmetatable(L, -2);
+    return object;
+}
+
+void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods) {
+    luaL_newmetatable(L, type);
+    lua_pushstring(L, type);
+    lua_setfield(L, -2, "__name");
+    hf_setfuncs(L, metamethods);
+}
+
+void hf_new_methods(lua_State *L, const luaL_Reg *methods) {
+    lua_newtable(L);
+    hf_setfuncs(L, methods);
+    lua_setfield(L, -2, "__index");
+}
+
+void hf_push_token(lua_State *L, uint64_t token) {
+#if LUA_VERSION_NUM >= 503
+    lua_pushinteger(L, (lua_Integer)token);
+#else
+    lua_pushnumber(L, (lua_Number)token);
+#endif
+}
+
+/* ---- signals ---- */
+
+typedef struct watched_hooks {
+    lua_State *L, *main;
+    lua_Hook before, main_before;
+    bool interruptible;
+} watched_hooks;
+
+#if LUA_VERSION_NUM < 502
+static const char MAIN =
+    0; /* its address: the registry key of the main thread, if that loaded the module */
+
+void hf_keep_main_state(lua_State *L) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&MAIN);
+    if (!lua_pushthread(L)) {
+        lua_pop(L, 2);
+        return;
+    }
+    lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+static void push_main_state(lua_State *L) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&MAIN);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+}
+#else
+void hf_keep_main_state(lua_State *L) {
+    (void)L;
+}
+
+static void push_main_state(lua_State *L) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+}
+#endif
+
+static lua_State *main_state(lua_State *L) {
+    push_main_state(L);
+    lua_State *main = lua_tothread(L, -1);
+    lua_pop(L, 1);
+    return main ? main : L;
+}
+
+static bool check_interrupt(void *context, bool signalled) {
+    const watched_hooks *hooks = context;
+    if (signalled && hooks->interruptible) return true;
+    return lua_gethook(hooks->L) != hooks->before || lua_gethook(hooks->main) != hooks->main_before;
+}
+
+static watched_hooks watch_hooks(lua_State *L, bool interruptible) {
+    lua_State *main = main_state(L);
+    return (watched_hooks){L, main, lua_gethook(L), lua_gethook(main), interruptible};
+}
+
+hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool interruptible) {
+    watched_hooks hooks = watch_hooks(L, interruptible);
+    return hf_driver_run(driver, spec, interruptible, check_interrupt, &hooks);
+}
+
+hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec) {
+    watched_hooks hooks = watch_hooks(L, false);
+    return hf_driver_send(driver, spec, check_interrupt, &hooks);
+}

@@ -1,0 +1,285 @@
+#include "ready.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static bool same_file(const hf_watch *a, const hf_watch *b) {
+    return a->fd == b->fd && a->file.device == b->file.device && a->file.inode == b->file.inode;
+}
+
+/* ---- the list, and the time ---- */
+
+typedef struct watches {
+    hf_watch *list;
+    size_t count, capacity;
+} watches;
+
+static bool reserve(watches *all, size_t count) {
+    if (count <= all->capacity) return true;
+    hf_watch *grown = realloc(all->list, count * sizeof *grown);
+    if (!grown) return false;
+    all->list = grown;
+    all->capacity = count;
+    return true;
+}
+
+static bool must_change(hf_time set, hf_time until, hf_time now) {
+    bool has_come = set != HF_NEVER && set <= now;
+    return until < set || (has_come && until != set);
+}
+
+#if defined(__linux__) && !defined(HF_PORTABLE)
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+static hf_watch watch_at(const hf_watch *list, size_t count, size_t i) {
+    return i < count ? list[i] : (hf_watch){.fd = -1};
+}
+
+/* An epoll set with the watched descriptors and a timer. */
+struct hf_ready {
+    int epoll, timer;
+    hf_file epoll_file, timer_file;
+    hf_time set;     /* when the timer fires; HF_NEVER: not */
+    watches watched; /* what the set was told */
+};
+
+static void change(const hf_ready *ready, int what, const hf_watch *watch) {
+    struct epoll_event event = {.data.fd = watch->fd};
+    if (watch->events & POLLIN) event.events |= EPOLLIN;
+    if (watch->events & POLLOUT) event.events |= EPOLLOUT;
+    epoll_ctl(ready->epoll, what, watch->fd,
+              &event); /* a closed descriptor has left the set by itself */
+}
+
+hf_ready *hf_ready_new(void) {
+    hf_ready *ready = calloc(1, sizeof *ready);
+    if (!ready) return NULL;
+    ready->epoll = epoll_create1(EPOLL_CLOEXEC);
+    ready->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    ready->set = HF_NEVER;
+    if (ready->epoll < 0 || ready->timer < 0) {
+        int error = errno;
+        hf_ready_free(ready);
+        errno = error;
+        return NULL;
+    }
+    ready->epoll_file = hf_file_of(ready->epoll);
+    ready->timer_file = hf_file_of(ready->timer);
+    change(ready, EPOLL_CTL_ADD, &(hf_watch){.fd = ready->timer, .events = POLLIN});
+    return ready;
+}
+
+void hf_ready_free(hf_ready *ready) {
+    if (!ready) return;
+    if (ready->epoll >= 0) close(ready->epoll);
+    if (ready->timer >= 0) close(ready->timer);
+    free(ready->watched.list);
+    free(ready);
+}
+
+void hf_ready_forget(hf_ready *ready) {
+    hf_file_close(ready->epoll, ready->epoll_file);
+    hf_file_close(ready->timer, ready->timer_file);
+}
+
+int hf_ready_fd(const hf_ready *ready) {
+    return ready->epoll;
+}
+
+/* Those that are gone leave first: a new descriptor may have the number of an old one. */
+bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
+    watches *watched = &ready->watched;
+    if (!reserve(watched, count)) return false;
+    for (size_t i = 0; i < watched->count; i++) {
+        hf_watch wanted = watch_at(list, count, i), *old = &watched->list[i];
+        if (old->fd < 0 || same_file(old, &wanted)) continue;
+        change(ready, EPOLL_CTL_DEL, old);
+        old->fd = -1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        hf_watch old = watch_at(watched->list, watched->count, i);
+        if (list[i].fd >= 0 && old.fd < 0) change(ready, EPOLL_CTL_ADD, &list[i]);
+        else if (list[i].fd >= 0 && old.events != list[i].events)
+            change(ready, EPOLL_CTL_MOD, &list[i]);
+    }
+    if (count > 0) memcpy(watched->list, list, count * sizeof *list);
+    watched->count = count;
+    return true;
+}
+
+void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
+    if (!must_change(ready->set, until, now)) return;
+    hf_time span = until > now ? until - now : 1;
+    struct itimerspec at = {.it_value = {(time_t)(span / HF_SECOND), (long)(span % HF_SECOND)}};
+    if (until == HF_NEVER) at.it_value = (struct timespec){0, 0};
+    timerfd_settime(ready->timer, 0, &at, NULL);
+    ready->set = until;
+}
+
+#else
+
+#include <pthread.h>
+
+#include "system.h"
+
+/* A thread polls what is watched. Once it has told, it waits for the next list. */
+struct hf_ready {
+    pthread_mutex_t mutex;
+    pthread_t thread;
+    bool running, stopping;
+    int control[2], notice[2]; /* pipes: "look again" to the thread, "ready" from it */
+    hf_file files[4];
+    uint64_t version; /* of what follows */
+    bool told;        /* this version */
+    hf_time set;
+    hf_time span; /* from now on, when that was set */
+    watches watched;
+};
+
+static int poll_timeout(hf_time span) {
+    if (span == HF_NEVER) return -1;
+    hf_time ms = (span + HF_MS - 1) / HF_MS;
+    return ms > 3600000 ? 3600000 : (int)ms;
+}
+
+/* Copies what will be polled, the control pipe first. Without memory that alone, and soon again.
+ */
+static size_t copy_polled(hf_ready *ready, struct pollfd **fds, size_t *capacity, int *timeout) {
+    size_t count = 1, needed = ready->watched.count + 1;
+    struct pollfd *grown = needed > *capacity ? realloc(*fds, needed * sizeof *grown) : *fds;
+    *timeout = ready->told ? -1 : poll_timeout(ready->span);
+    if (grown && needed > *capacity) *capacity = needed;
+    if (grown) *fds = grown;
+    else *timeout = 10;
+    for (size_t i = 0; grown && !ready->told && i < ready->watched.count; i++) {
+        const hf_watch *watch = &ready->watched.list[i];
+        if (watch->fd >= 0)
+            grown[count++] = (struct pollfd){.fd = watch->fd, .events = watch->events};
+    }
+    return count;
+}
+
+static void *watch_all(void *context) {
+    hf_ready *ready = context;
+    struct pollfd first = {0}, *fds = NULL;
+    size_t capacity = 0;
+    pthread_mutex_lock(&ready->mutex);
+    while (!ready->stopping) {
+        int timeout;
+        size_t count = copy_polled(ready, &fds, &capacity, &timeout);
+        struct pollfd *polled = fds ? fds : &first;
+        polled[0] = (struct pollfd){.fd = ready->control[0], .events = POLLIN};
+        uint64_t version = ready->version;
+        pthread_mutex_unlock(&ready->mutex);
+        int woken = poll(polled, fds ? count : 1, timeout);
+        bool called =
+            woken > 0 && polled[0].revents != 0; /* to look again; not by what is watched */
+        hf_pipe_drain(ready->control[0]);
+        pthread_mutex_lock(&ready->mutex);
+        bool due = woken >= 0 && !(called && woken == 1) && version == ready->version &&
+                   !ready->told && !ready->stopping;
+        if (due) hf_pipe_wake(ready->notice[1]);
+        ready->told = ready->told || due;
+    }
+    pthread_mutex_unlock(&ready->mutex);
+    free(fds);
+    return NULL;
+}
+
+static int *pipe_end(hf_ready *ready, int i) {
+    return i < 2 ? &ready->control[i] : &ready->notice[i - 2];
+}
+
+static bool open_pipes(hf_ready *ready) {
+    if (!hf_pipe(ready->control, false) || !hf_pipe(ready->notice, false)) return false;
+    for (int i = 0; i < 4; i++) ready->files[i] = hf_file_of(*pipe_end(ready, i));
+    return true;
+}
+
+static bool start(hf_ready *ready) {
+    ready->running = hf_thread_start(&ready->thread, watch_all, ready);
+    return ready->running;
+}
+
+hf_ready *hf_ready_new(void) {
+    hf_ready *ready = calloc(1, sizeof *ready);
+    if (!ready) return NULL;
+    for (int i = 0; i < 4; i++) *pipe_end(ready, i) = -1;
+    pthread_mutex_init(&ready->mutex, NULL);
+    ready->set = ready->span = HF_NEVER;
+    if (open_pipes(ready) && start(ready)) return ready;
+    int error = errno;
+    hf_ready_free(ready);
+    errno = error;
+    return NULL;
+}
+
+static void look_again(hf_ready *ready) {
+    ready->version++;
+    ready->told = false;
+    hf_pipe_drain(ready->notice[0]);
+    hf_pipe_wake(ready->control[1]);
+}
+
+void hf_ready_free(hf_ready *ready) {
+    if (!ready) return;
+    if (ready->running) {
+        pthread_mutex_lock(&ready->mutex);
+        ready->stopping = true;
+        hf_pipe_wake(ready->control[1]);
+        pthread_mutex_unlock(&ready->mutex);
+        pthread_join(ready->thread, NULL);
+    }
+    for (int i = 0; i < 4; i++)
+        if (*pipe_end(ready, i) >= 0) close(*pipe_end(ready, i));
+    pthread_mutex_destroy(&ready->mutex);
+    free(ready->watched.list);
+    free(ready);
+}
+
+void hf_ready_forget(hf_ready *ready) {
+    for (int i = 0; i < 4; i++) hf_file_close(*pipe_end(ready, i), ready->files[i]);
+}
+
+int hf_ready_fd(const hf_ready *ready) {
+    return ready->notice[0];
+}
+
+static bool is_same_list(const watches *watched, const hf_watch *list, size_t count) {
+    for (size_t i = 0; i < count && count == watched->count; i++) {
+        if (!same_file(&watched->list[i], &list[i]) || watched->list[i].events != list[i].events)
+            return false;
+    }
+    return count == watched->count;
+}
+
+/* What was told may have been dealt with: the thread looks again. */
+bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
+    pthread_mutex_lock(&ready->mutex);
+    bool room = reserve(&ready->watched, count);
+    if (room && (ready->told || !is_same_list(&ready->watched, list, count))) {
+        if (count > 0) memcpy(ready->watched.list, list, count * sizeof *list);
+        ready->watched.count = count;
+        look_again(ready);
+    }
+    pthread_mutex_unlock(&ready->mutex);
+    return room;
+}
+
+void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
+    pthread_mutex_lock(&ready->mutex);
+    if (must_change(ready->set, until, now)) {
+        ready->set = until;
+        ready->span = until == HF_NEVER ? HF_NEVER : until > now ? until - now : 0;
+        look_again(ready);
+    }
+    pthread_mutex_unlock(&ready->mutex);
+}
+
+#endif

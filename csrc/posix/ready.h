@@ -1,0 +1,42 @@
+/* One descriptor for many: it is readable when one of the watched descriptors is ready, or at a
+ * given time. An event loop needs to watch only this one.
+ *
+ * Linux has epoll for that. Elsewhere, or with HF_PORTABLE, a thread polls and writes into a pipe.
+ */
+#ifndef HF_READY_H
+#define HF_READY_H
+
+#include "holdfast.h"
+#include "net.h"
+
+typedef struct hf_ready hf_ready;
+
+/* What to watch. `file` tells apart two files that have had the same number. fd -1: nothing. */
+typedef struct hf_watch {
+    int fd;
+    hf_file file;
+    short events; /* of poll */
+} hf_watch;
+
+/* Returns NULL and sets errno when there is no memory, descriptor or thread left. The caller frees
+ * it. */
+hf_ready *hf_ready_new(void);
+void hf_ready_free(hf_ready *ready);
+
+/* In the child of a fork: closes its copies of the descriptors, leaves the parent's memory alone.
+ */
+void hf_ready_forget(hf_ready *ready);
+
+/* Returns the descriptor, which stays the same. Wait until it is readable, never read from it. */
+int hf_ready_fd(const hf_ready *ready);
+
+/* Replaces the list: the descriptor is readable when one of these is ready, or at the time of
+ * hf_ready_by. An entry that changes its position in the list is watched as a new one. Returns
+ * false when out of memory. */
+bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count);
+
+/* Makes it readable at `until` too. An earlier time that was set before and is not over yet stays:
+ * the descriptor may be readable too early, never too late. */
+void hf_ready_by(hf_ready *ready, hf_time until, hf_time now);
+
+#endif

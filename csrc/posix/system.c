@@ -1,0 +1,330 @@
+#include "system.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined __linux__ && !defined HF_PORTABLE
+#define LINUX
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/time.h>
+#endif
+
+/* ---- errors ---- */
+
+/* POSIX: strerror_r fills the buffer and returns 0 or an error number (musl, macOS, the BSDs). */
+__attribute__((unused)) static const char *posix_text(int result, int error, char *text,
+                                                      size_t size) {
+    if (result != 0 && snprintf(text, size, "error %d", error) < 0 && size > 0) text[0] = '\0';
+    return text;
+}
+
+/* glibc with _GNU_SOURCE: strerror_r returns the text, which may stand elsewhere. */
+__attribute__((unused)) static const char *gnu_text(const char *result, int error, char *text,
+                                                    size_t size) {
+    (void)error, (void)text, (void)size;
+    return result;
+}
+
+static const char *text_of(int error, char *text, size_t size) {
+    return _Generic(strerror_r(error, text, size), int: posix_text, char *: gnu_text)(
+        strerror_r(error, text, size), error, text, size);
+}
+
+/* musl has one text for all numbers that it does not know. */
+const char *hf_error_text(int error, char *text, size_t size) {
+    char other[96];
+    const char *said = text_of(error, text, size), *unknown = text_of(INT_MAX, other, sizeof other);
+    if (strcmp(said, unknown) != 0) return said;
+    if (snprintf(text, size, "error %d", error) < 0 && size > 0) text[0] = '\0';
+    return text;
+}
+
+/* ---- threads ---- */
+
+bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int result = pthread_create(thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = result;
+    return result == 0;
+}
+
+void hf_pipe_wake(int end) {
+    ssize_t written = write(end, "", 1);
+    (void)written; /* a full pipe wakes as well */
+}
+
+void hf_pipe_drain(int end) {
+    char bytes[64];
+    while (read(end, bytes, sizeof bytes) > 0) continue;
+}
+
+/* ---- time ---- */
+
+#if defined LINUX && defined CLOCK_BOOTTIME
+#define CLOCK CLOCK_BOOTTIME /* CLOCK_MONOTONIC stands still while a Linux host is suspended */
+#else
+#define CLOCK CLOCK_MONOTONIC
+#endif
+
+#define HOUR (3600 * HF_SECOND)
+
+static hf_time read_clock(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (hf_time)time.tv_sec * HF_SECOND + (hf_time)time.tv_nsec;
+}
+
+static struct timespec timespec_of(hf_time time) {
+    return (struct timespec){(time_t)(time / HF_SECOND), (long)(time % HF_SECOND)};
+}
+
+hf_time hf_now(void) {
+    return read_clock(CLOCK);
+}
+
+#ifdef LINUX
+
+bool hf_random(unsigned char *bytes, size_t size) {
+    return getrandom(bytes, size, 0) == (ssize_t)size;
+}
+
+bool hf_pipe(int ends[2], bool blocking) {
+    return pipe2(ends, O_CLOEXEC | (blocking ? 0 : O_NONBLOCK)) == 0;
+}
+
+int hf_socket(int family) {
+    return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+ssize_t hf_send(int fd, const void *bytes, size_t size) {
+    return send(fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t hf_recv(int fd, void *bytes, size_t size) {
+    return recv(fd, bytes, size, MSG_DONTWAIT);
+}
+
+/* One recv then does what poll and recv would. */
+void hf_prepare_wait(int fd, hf_time span) {
+    struct timeval most = {.tv_sec = 0, .tv_usec = (suseconds_t)(span / 1000)};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+}
+
+ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span) {
+    (void)span;
+    return recv(fd, bytes, size, 0);
+}
+
+int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
+    struct timespec timeout = timespec_of(hf_time_min(span, HOUR));
+    return ppoll(fds, count, &timeout, signals);
+}
+
+void hf_cond_init(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span) {
+    struct timespec until = timespec_of(read_clock(CLOCK_MONOTONIC) + hf_time_min(span, HOUR));
+    pthread_cond_timedwait(condition, mutex, &until);
+}
+
+/* Ours while it is not 0: the kernel gives a child a page of zeros. NULL: it does not. */
+static _Atomic pid_t *process;
+
+/* An emulator may say yes to every advice, also to one that there is not. */
+__attribute__((constructor)) static void find_process(void) {
+#ifdef MADV_WIPEONFORK
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return;
+    if (madvise(page, size, -1) != 0 && madvise(page, size, MADV_WIPEONFORK) == 0) process = page;
+    else munmap(page, size);
+#endif
+}
+
+pid_t hf_process(void) {
+    if (!process) return getpid();
+    pid_t own = atomic_load_explicit(process, memory_order_relaxed);
+    if (own != 0) return own;
+    own = getpid();
+    atomic_store_explicit(process, own, memory_order_relaxed);
+    return own;
+}
+
+bool hf_end_with_parent(int number) {
+    return prctl(PR_SET_PDEATHSIG, number) == 0;
+}
+
+#else
+
+#define SHORT (50 * HF_MS) /* how late a signal is noticed that came just before a sleep */
+
+bool hf_random(unsigned char *bytes, size_t size) {
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t got = read(fd, bytes, size);
+    close(fd);
+    return got == (ssize_t)size;
+}
+
+/* Another thread may fork between the two calls: POSIX has no way around it. */
+static bool prepare(int fd, bool blocking) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return false;
+    return blocking || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+static void close_keeping_errno(int fd) {
+    int error = errno;
+    close(fd);
+    errno = error;
+}
+
+bool hf_pipe(int ends[2], bool blocking) {
+    if (pipe(ends) != 0) return false;
+    if (prepare(ends[0], blocking) && prepare(ends[1], blocking)) return true;
+    for (int end = 0; end < 2; end++) {
+        close_keeping_errno(ends[end]);
+        ends[end] = -1;
+    }
+    return false;
+}
+
+int hf_socket(int family) {
+    int fd = socket(family, SOCK_STREAM, 0);
+    if (fd < 0 || prepare(fd, false)) return fd;
+    close_keeping_errno(fd);
+    return -1;
+}
+
+static bool is_pending(int number) {
+    sigset_t pending;
+    return sigpending(&pending) == 0 && sigismember(&pending, number) == 1;
+}
+
+/* Takes back the SIGPIPE that the send has raised, unless one was there before. */
+ssize_t hf_send(int fd, const void *bytes, size_t size) {
+    sigset_t broken, before;
+    int number;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    bool others = is_pending(SIGPIPE);
+    ssize_t sent = send(fd, bytes, size, 0);
+    int error = errno;
+    if (sent < 0 && error == EPIPE && !others && is_pending(SIGPIPE)) sigwait(&broken, &number);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return sent;
+}
+
+ssize_t hf_recv(int fd, void *bytes, size_t size) {
+    return recv(fd, bytes, size, 0);
+}
+
+void hf_prepare_wait(int fd, hf_time span) {
+    (void)fd;
+    (void)span;
+}
+
+/* 1 ms at the least, so that nobody spins through the rest of a span. */
+static int milliseconds(hf_time span) {
+    return (int)((hf_time_min(span, HOUR) + HF_MS - 1) / HF_MS);
+}
+
+ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span) {
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    if (poll(&readable, 1, milliseconds(span)) < 0) return -1;
+    return recv(fd, bytes, size, 0);
+}
+
+/* A signal that comes between two of its calls does not end the sleep: it is noticed a little later
+ * by its effects. */
+static int poll_unblocked(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
+    sigset_t before;
+    pthread_sigmask(SIG_SETMASK, signals, &before);
+    int ready = poll(fds, count, milliseconds(hf_time_min(span, SHORT)));
+    int error = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return ready;
+}
+
+/* What pselect is to look at. Returns the largest descriptor + 1; -1: one is too large for it. */
+static int fill_sets(const struct pollfd *fds, nfds_t count, fd_set *readable, fd_set *writable) {
+    int end = 0;
+    FD_ZERO(readable);
+    FD_ZERO(writable);
+    for (nfds_t i = 0; i < count; i++) {
+        if (fds[i].fd < 0) continue;
+        if (fds[i].fd >= FD_SETSIZE) return -1;
+        if (fds[i].events & POLLIN) FD_SET((unsigned)fds[i].fd, readable);
+        if (fds[i].events & POLLOUT) FD_SET((unsigned)fds[i].fd, writable);
+        if (fds[i].fd >= end) end = fds[i].fd + 1;
+    }
+    return end;
+}
+
+static void read_sets(struct pollfd *fds, nfds_t count, const fd_set *readable,
+                      const fd_set *writable) {
+    for (nfds_t i = 0; i < count; i++) {
+        bool in = fds[i].fd >= 0 && FD_ISSET((unsigned)fds[i].fd, readable);
+        bool out = fds[i].fd >= 0 && FD_ISSET((unsigned)fds[i].fd, writable);
+        fds[i].revents = (short)((in ? POLLIN : 0) | (out ? POLLOUT : 0));
+    }
+}
+
+/* POSIX changes the mask and sleeps in one step by pselect alone. */
+int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
+    if (!signals) return poll(fds, count, milliseconds(span));
+    fd_set readable, writable;
+    int end = fill_sets(fds, count, &readable, &writable);
+    if (end < 0) return poll_unblocked(fds, count, span, signals);
+    struct timespec timeout = timespec_of(hf_time_min(span, HOUR));
+    int ready = pselect(end, &readable, &writable, NULL, &timeout, signals);
+    if (ready > 0) read_sets(fds, count, &readable, &writable);
+    return ready;
+}
+
+void hf_cond_init(pthread_cond_t *condition) {
+    pthread_cond_init(condition, NULL);
+}
+
+/* macOS has conditions by the wall clock alone, which may be set back meanwhile. */
+void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span) {
+    (void)condition;
+    struct timespec nap = timespec_of(hf_time_min(span, HF_MS));
+    pthread_mutex_unlock(mutex);
+    nanosleep(&nap, NULL);
+    pthread_mutex_lock(mutex);
+}
+
+pid_t hf_process(void) {
+    return getpid();
+}
+
+bool hf_end_with_parent(int number) {
+    (void)number;
+    return false;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* Functions of one system, each with its replacement by POSIX. HF_PORTABLE selects the replacements
+ * everywhere: macOS and the BSDs use them, and any system can build and test them. */
+#ifndef HF_SYSTEM_H
+#define HF_SYSTEM_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "holdfast.h"
+
+/* The text for an errno value, safe to call from any thread. Returns `text` or a string that lives
+ * forever; never NULL. An unknown number gives a text that names it. */
+const char *hf_error_text(int error, char *text, size_t size);
+
+/* Returns a monotonic time. It goes on while the host is suspended where the system can do that, so
+ * that no lease outlives a suspend. */
+hf_time hf_now(void);
+
+/* Writes random bytes for identities, at most 256. On failure returns false and sets errno. */
+bool hf_random(unsigned char *bytes, size_t size);
+
+/* Makes a pipe whose ends exec closes. On failure returns false and sets errno. */
+bool hf_pipe(int ends[2], bool blocking);
+
+/* A pipe that wakes whoever polls its reading end. wake: makes it readable. drain: reads all that
+ * is there. For pipes that do not block. */
+void hf_pipe_wake(int end);
+void hf_pipe_drain(int end);
+
+/* Starts a thread in which all signals are blocked. On failure returns false and sets errno. */
+bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
+
+/* Returns a stream socket that exec closes and that does not block; on failure -1, and sets errno.
+ */
+int hf_socket(int family);
+
+/* As send and recv, but never sleep and never raise SIGPIPE. For sockets of hf_socket. */
+ssize_t hf_send(int fd, const void *bytes, size_t size);
+ssize_t hf_recv(int fd, void *bytes, size_t size);
+
+/* As recv, and sleeps until something comes: at most for the span, a number of whole milliseconds,
+ * that the socket was given by hf_prepare_wait; EAGAIN when that is over. A signal handler ends it:
+ * EINTR, or EAGAIN when it ran just before. */
+void hf_prepare_wait(int fd, hf_time span);
+ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span);
+
+/* As poll, with the signal mask `signals` while it sleeps; NULL: the thread's. May return 0 before
+ * the span is over. */
+int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals);
+
+/* A condition whose waits do not depend on the wall clock. hf_cond_wait returns after the span, or
+ * before. */
+void hf_cond_init(pthread_cond_t *condition);
+void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span);
+
+/* This process's id, told apart from a parent's after a fork. Costs no system call where the kernel
+ * wipes a page of memory at a fork. */
+pid_t hf_process(void);
+
+/* Makes the system send this signal to this process when its parent ends. Returns false if it
+ * cannot do that. Safe after a fork. */
+bool hf_end_with_parent(int number);
+
+#endif

@@ -1,0 +1,82 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "ranges.lua"
+--#include "hash.lua"
+--#include "hash_holding.lua"
+--#include "fresh.lua"
+--#include "fair_queue.lua"
+-- Takes a fair lock, enters it again, or stands in Redisson's list. Safe to send twice.
+--
+-- ARGV[3] from      the count the owner knows of; the new one is from + 1
+-- ARGV[4] unused
+-- ARGV[5] lease     ms; a re-entry never shortens the one that runs
+-- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
+-- ARGV[7] waiter    "": do not wait
+--
+-- { 1, token, 0 }            acquired; token 0: unchanged, or no fencing
+-- { 0, ttl ms, ahead, 0, '' } busy; `ahead` waiters come first
+-- { -1 } { -2 }              from > 0 but the hold is gone: the key is gone, another owner has it
+-- { -3 }                     a hash without TTL, which no lock leaves behind
+local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
+local CROWD = 100 -- waiters before one that looks every grant lease; one behind more looks less often
+local MOST_LOOK_MS = 30000
+local LOOKS = 3 -- that are missed before a waiter of ours is taken for dead
+local SLACK_MS = 1000
+local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds if it is told no other
+
+local function take(now)
+  local token = FROM == 0 and next_token(TOKEN_TTL) or 0
+  if WAITER ~= '' then forget(OWNER, now) end
+  set_holds(LOCK, OWNER, FROM + 1, LEASE)
+  return { 1, token, 0 }
+end
+
+-- → how many come first, how many of these are Redisson's, and the last of these
+local function place_in(members)
+  local theirs, last = 0, nil
+  for i, owner in ipairs(members) do
+    if owner == OWNER then return i - 1, theirs, last end
+    if not is_ours(owner) then theirs, last = theirs + 1, owner end
+  end
+  return #members, theirs, last
+end
+
+-- When what Redisson's waiters before it will subtract is over: their timeouts, as far as they can
+-- be told.
+local function end_of_theirs(theirs, last, lock_ms, now)
+  local usual, till = now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0
+  return till - math.max(0, lock_ms) > usual + SLACK_MS and till or usual
+end
+
+-- Stands at the end of the list, or keeps its place, and is not dead for a while.
+local function stand(lock_ms, now)
+  local members = redis.call('LRANGE', QUEUE, 0, -1)
+  local ahead, theirs, last = place_in(members)
+  if ahead == #members then redis.call('RPUSH', QUEUE, OWNER) end
+  local look_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MOST_LOOK_MS)
+  local ms = math.max(LEAST_TIMEOUT_MS, math.ceil(LOOKS * look_ms))
+  local old, new = timeout_of(OWNER), end_of_theirs(theirs, last, lock_ms, now) + ms
+  set_timeout(OWNER, new)
+  if old and new < old then lower_behind(members, ahead + 1, old, new) end
+  return ahead
+end
+
+local function busy(lock_ms, ttl_ms, now)
+  local ahead = WAITER ~= '' and stand(lock_ms, now) or 0
+  return { 0, ttl_ms, ahead, 0, '' }
+end
+
+local lock_ms, now = redis.call('PTTL', LOCK), now_ms()
+if lock_ms ~= -2 then
+  if holds_of(LOCK, OWNER) then return take(now) end
+  if FROM > 0 then return { -2 } end
+  if lock_ms == -1 then return { -3 } end
+  return busy(lock_ms, lock_ms, now)
+end
+if FROM > 0 then return { -1 } end
+
+local owner, till, more = first_waiter(OWNER, now)
+if owner == OWNER or not owner and not more then return take(now) end
+if not owner then return busy(0, 1, now) end
+wake(owner, till, now)
+return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)

@@ -1,0 +1,23 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "hash.lua"
+--#include "hash_holding.lua"
+--#include "fair_passing.lua"
+-- Takes a fair lock away from whoever holds it, and tells who is first in the list. A key that is no
+-- lock stays as it is: a lock is a hash with a TTL and one owner with a count, and either this owner,
+-- an owner of the form <uuid>:<n>, or a counter or waiters beside it.
+--
+-- 1 it was locked, 3 likewise, and dead waiters are left to be removed before the next one is told,
+-- 0 it was free
+--#include "javas.lua"
+
+local function is_lock()
+  local holder = holder_of(LOCK)
+  if redis.call('PTTL', LOCK) < 0 or redis.call('HLEN', LOCK) ~= 1 then return false end
+  if not holds_of(LOCK, holder) then return false end
+  return holder == OWNER or holder:find(JAVAS) or redis.call('EXISTS', COUNTER, QUEUE) > 0
+end
+
+--#include "only_lock.lua"
+redis.call('DEL', LOCK)
+return pass_on()

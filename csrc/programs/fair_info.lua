@@ -1,0 +1,27 @@
+--#include "hash.lua"
+--#include "hash_holding.lua"
+-- Reads a fair lock, its fencing counter and its list at one moment.
+--
+-- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its list
+-- ARGV[1] the uuid of the client that asks
+--
+-- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` waiters come
+-- before the first of the asking client's, -1 when none of its own waits
+local waiters = redis.call('LRANGE', KEYS[3], 0, -1)
+
+local function ahead_of(client)
+  for place, owner in ipairs(waiters) do
+    if owner:sub(1, 36) == client then return place - 1 end
+  end
+  return -1
+end
+
+local holder = holder_of(KEYS[1])
+return {
+  holder or '',
+  holder and holds_of(KEYS[1], holder) or 0,
+  redis.call('PTTL', KEYS[1]),
+  redis.call('GET', KEYS[2]) or '0',
+  #waiters,
+  ahead_of(ARGV[1]),
+}

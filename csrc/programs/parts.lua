@@ -1,0 +1,9 @@
+--#fragment
+-- What a member of a queue says.
+
+-- kind, client, number, token ttl, owner; nil: not a waiter of this format
+local function parts(member)
+  local kind, client, number, ttl_ms, owner = member:match('^1(%l)([%x-]+):(%d+):(%d+) ?(.*)$')
+  if owner == '' then owner = client .. ':' .. number end
+  return kind, client, number, ttl_ms, owner
+end

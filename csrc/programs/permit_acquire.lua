@@ -1,0 +1,82 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "permit_id.lua"
+--#include "pool.lua"
+-- Takes permits, or tells how long the first of those that are taken is. Safe to send twice.
+--
+-- The arguments are those of acquiring.lua: [3] and [4] are 0, [8] is
+-- ARGV[8] permits   how many the semaphore has if it is not there yet, "": it waits until that is set
+--
+-- { 1, token }                          acquired; token 0: no fencing
+-- { 0, ttl ms, ahead, foreign, place }  busy, a TTL of -1: no end is known; `ahead` waiters come first; foreign 1: the
+--                                       first waiter is to listen to Redisson's releases
+-- { -4 }                                the first waiter is of a format that this program does not know
+-- { -5, permits }                       it has fewer permits in all
+local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local ENDLESS = 922337203685477 -- Redisson's end of a lease without one
+
+if not FREE and (PERMITS or '') ~= '' then
+  FREE = PERMITS - redis.call('ZCARD', LEASES)
+  redis.call('SET', LOCK, string.format('%.0f', FREE))
+end
+local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
+
+-- The common wait before the rest is made: nothing is free, and the caller goes behind those that wait already.
+local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW and OWNER:match('^:(%d+)$', 37)
+if ONE and not redis.call('ZSCORE', LEASES, first_id(OWNER, ONE)) then
+  local ttl_ms = first_end < ENDLESS and first_end - NOW or -1
+--#include "behind.lua"
+end
+
+--#include "permits.lua"
+--#include "token.lua"
+--#include "pool_changes.lua"
+local IDS = ids_of(OWNER)
+local back = first_end and first_end <= NOW and reclaim() or 0
+
+local function take(before)
+  local token = next_token(TOKEN_TTL, nil, US)
+  draw(IDS, math.max(NOW + LEASE, before or 0))
+  if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
+  return { 1, token }
+end
+
+local ends = first_end and end_of(LEASES, IDS)
+if ends then return take(ends) end
+if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end
+
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "releases.lua"
+--#include "queueing.lua"
+local function busy(left_ms, foreign)
+  if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end
+  local ttl_ms = left_ms > 0 and left_ms or first_end and first_end < ENDLESS and first_end - NOW or -1
+  if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
+  local place = enqueue()
+  local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
+  return { 0, ttl_ms, ahead, ahead == 0 and (foreign or is_foreign()) and 1 or 0, place }
+end
+
+-- The first wait: nothing is free, and nothing became so.
+if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end
+
+--#include "permit_granting.lua"
+--#include "permit_queue.lua"
+local all = #IDS > 1 and all_permits() or 0
+if all > 0 and #IDS > all then
+  if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
+  return { -5, all }
+end
+if back > 0 then settle_missed_grant(OWNER:sub(1, 36)) end
+local kept, left_ms = reserved()
+local first_left, more = serve(WAITER, kept)
+if more then return busy(1, false) end
+if first_left and is_newer(first_left) then return { -4 } end
+local free = FREE or 0
+if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
+  local reply = take()
+  serve(nil, kept) -- what is left of what came back
+  return reply
+end
+return busy(free >= #IDS and left_ms or 0, kept > 0)

@@ -1,0 +1,24 @@
+--#include "clock.lua"
+--#include "permit_id.lua"
+--#include "permits.lua"
+-- Sets a new lease of an owner's permits, which also confirms those that came by a grant. A lease that stays is written
+-- again, so that a WAIT behind it waits for that.
+--
+-- KEYS[1] the permits' leases, KEYS[2] the queue
+-- ARGV as extend.lua: owner; lease in ms, 0: only look; least; member of the queue
+--
+-- 1 this owner has them; -1 not all of them
+local IDS = ids_of(ARGV[1])
+
+local ends = end_of(KEYS[1], IDS)
+if not ends then return -1 end
+if ARGV[2] ~= '0' then
+  local ttl_ms, most = ends - NOW, tonumber(ARGV[3])
+  local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])
+  set_end(KEYS[1], IDS, stays and ends or NOW + ARGV[2])
+  if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
+  if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one
+--#include "shortened.lua"
+  end
+end
+return 1

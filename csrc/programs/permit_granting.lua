@@ -1,0 +1,7 @@
+--#fragment
+-- The grant of permits to a member of the queue.
+
+--#include "parts.lua"
+local function announce_grant(member, place, client, number, ttl_ms)
+--#include "permit_giving.lua"
+end

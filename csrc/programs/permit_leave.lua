@@ -1,0 +1,39 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "token.lua"
+--#include "permit_id.lua"
+--#include "permits.lua"
+--#include "pool.lua"
+--#include "pool_changes.lua"
+--#include "releases.lua"
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "permit_passing.lua"
+--#include "forgetting.lua"
+-- Ends a wait, or undoes an acquire whose outcome is unknown. Permits that the owner has by it go to those that wait.
+-- An owner of which only the number is known loses all that stand under that.
+--
+-- ARGV[3] 0; ARGV[4] its member of the queue, "": none; ARGV[5] ""
+--
+-- 1 it had permits, 0 it had none, 3 either, and dead waiters are left to be removed before the next one
+local WAITER = ARGV[4]
+
+local function all_of(owner)
+  local ids = ids_of(owner)
+  while #ids > 0 and not owner:find('*', 1, true) and redis.call('ZSCORE', LEASES, ids[#ids]) do
+    ids[#ids + 1] = ids[#ids]:sub(1, 14) .. struct.pack('>I2', #ids + 1)
+  end
+  return ids
+end
+
+if WAITER ~= '' then forget_wait(WAITER) end
+local given = put_back(all_of(OWNER))
+local back = reclaim()
+local freed = given + back
+if back > 0 then settle_missed_grant(OWNER:sub(1, 36)) end
+if freed == 0 and not first_waiting() then
+  local was = record_in(first_members())
+  if was then redis.call('ZREM', QUEUE, was.member) end
+  return 0
+end
+return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0

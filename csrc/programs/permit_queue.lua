@@ -1,0 +1,113 @@
+--#fragment
+-- The queue of a semaphore is that of a lock: queue.lua. But several waiters may have permits by a grant that they have
+-- not confirmed, and a waiter that needs more permits than are free keeps those behind it waiting.
+local TURN_MS = 10 -- in which one permit is left to clients that know no queue
+local MOST_BATCHES = 10 -- of waiters that one script looks at
+
+--#include "members.lua"
+-- How many of the free permits are left to clients that know no queue, and for how many ms.
+local function reserved()
+  local was = record_in(first_members())
+  if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end
+  local left = was.till - NOW
+  if left <= 0 or left > TURN_MS then return 0, 0 end
+  return 1, left
+end
+
+-- Leases have ended. A grant that ran out: its client is dead, or as good as dead. A client that is here to ask lives:
+-- its waiter keeps its place.
+local function settle_missed_grant(client)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
+    local kind, _, _, _, owner = parts(member)
+    if not kind or not end_of(LEASES, ids_of(owner)) then
+      if client_of(member) ~= client then return evict(client_of(member)) end
+      return redis.call('ZADD', QUEUE, front_place(), member)
+    end
+  end
+end
+
+-- Why this member cannot be served: a waiter for another type of key, a dead one, one that needs more permits than
+-- there are.
+local function is_over(member, all, alive)
+  local kind, _, number, _, owner = parts(member)
+  if not kind then return true end
+  if kind ~= 'p' or all > 0 and #ids_of(owner) > all then
+    tell(member, 'recheck', number)
+    return true
+  end
+  return not alive[channel_of(member)]
+end
+
+-- What the owner lacks of its permits.
+local function lacking(ids)
+  local rest = {}
+  for _, id in ipairs(ids) do
+    if not redis.call('ZSCORE', LEASES, id) then rest[#rest + 1] = id end
+  end
+  return rest
+end
+
+-- Sets free permits aside for a waiter that needs more of them: clients that know no queue would take them one by one.
+-- They end like a grant.
+local function set_aside(ids, free)
+  local some = {}
+  for i = 1, free do some[i] = ids[i] end
+  draw(some, NOW + GRANT_MS)
+end
+
+-- Gives permits to the first `batch` waiters, as far as `free` goes, and removes those that cannot be served.
+-- → whether that came to a waiter that has to wait, to `me`, or to the end; how many are still free
+local function serve_batch(me, free, batch)
+  local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, batch)
+  if #members == 0 then return true, free end
+  local alive, foreign = listening(members, 1)
+  local all, gone, stopped = all_permits(), {}, false
+  for i = 1, #members, 2 do
+    local member = members[i]
+    stopped = member == me or is_newer(member)
+    if not stopped and is_over(member, all, alive) then
+      gone[#gone + 1] = member
+    elseif not stopped then
+      local _, client, number, ttl_ms, owner = parts(member)
+      local ids = ids_of(owner)
+      local lacks = #ids > 1 and lacking(ids) or ids
+      stopped = #lacks > free
+      if not stopped then
+        draw(ids, NOW + GRANT_MS)
+        announce_grant(member, place_of(tonumber(members[i + 1])), client, number, ttl_ms)
+        free = free - #lacks
+      elseif free > 0 and (foreign > 0 or is_foreign()) then
+        set_aside(lacks, free)
+        free = 0
+      end
+    end
+    if stopped then break end
+  end
+  if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
+  return stopped, free
+end
+
+local function first_waiting()
+  return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
+end
+
+-- Gives the free permits, but for `kept` of them, to the first waiters. Stops before the member `me`, which can take
+-- them by itself.
+-- → the first waiter that is left | nil; whether there may be others to serve, behind dead ones that the next script
+-- removes
+local function serve(me, kept)
+  local before = first_waiting()
+  if not before then return nil, false end
+  local free, stopped = (FREE or 0) - kept, false
+  if free < 1 then return before, false end
+  for batch = 0, MOST_BATCHES do
+    if stopped or free < 1 then break end
+    stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)
+  end
+  local first_left = first_waiting()
+  if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now
+    local _, _, number = parts(first_left)
+    if number then tell(first_left, 'recheck', number) end
+  end
+  return first_left, first_left ~= nil and not stopped and free > 0
+end

@@ -1,0 +1,20 @@
+--#include "clock.lua"
+--#include "permit_id.lua"
+--#include "permits.lua"
+-- Renews the permits of many owners at once. Never takes one again, never shortens a lease.
+--
+-- KEYS[i] the leases of a semaphore's permits; ARGV[2i - 1] an owner, ARGV[2i] its lease in ms
+--
+-- for each owner: 1 renewed; -1 not all of them are its own any more, or the key has another type
+local results = {}
+for i, leases in ipairs(KEYS) do
+  local ids = ids_of(ARGV[2 * i - 1])
+  local readable, ends = pcall(end_of, leases, ids)
+  if readable and ends then
+    set_end(leases, ids, math.max(ends, NOW + ARGV[2 * i]))
+    results[i] = 1
+  else
+    results[i] = -1
+  end
+end
+return results

@@ -1,0 +1,21 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "token.lua"
+--#include "permit_id.lua"
+--#include "permits.lua"
+--#include "pool.lua"
+--#include "pool_changes.lua"
+--#include "releases.lua"
+--#include "ours.lua"
+--#include "placing.lua"
+--#include "permit_passing.lua"
+-- Sets how many permits there are in all. Those that are taken stay taken; there may be fewer than none free then.
+--
+-- ARGV[3] permits
+--
+-- 1, 3 dead waiters are left to be removed before the next one is served
+local back = reclaim()
+local more = ARGV[3] - all_permits()
+FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))
+if back > 0 then settle_missed_grant('') end
+return pass_on(math.max(0, back + more))

@@ -1,0 +1,32 @@
+--#fragment
+-- How permits stand on the server, as Redisson's RPermitExpirableSemaphore has them: a string, how many are free, and a
+-- sorted set of those that are not: id -> the ms at which its lease ends.
+--
+-- The owner of one permit is "<uuid>:<number>", that of several at once "<uuid>:<number>*<count>". An id has 16 bytes:
+-- "hf", the first 4 and the last 4 of the uuid, 4 of the number, and 2 that count the owner's permits from 1.
+local function ids_of(owner)
+  local number, count = owner:match('^:(%d+)%*?(%d*)$', 37)
+  local ids = { first_id(owner, number) }
+  for i = 2, tonumber(count) or 1 do ids[i] = ids[1]:sub(1, 14) .. struct.pack('>I2', i) end
+  return ids
+end
+
+-- The ms at which the first of these leases ends; nil: not all of them run.
+local function end_of(leases, ids)
+  local first
+  for _, id in ipairs(ids) do
+    local score = tonumber(redis.call('ZSCORE', leases, id))
+    if not score or score <= NOW then return nil end
+    first = math.min(first or score, score)
+  end
+  return first
+end
+
+-- → how many of them were free
+local function set_end(leases, ids, ms)
+  local text, args = digits(ms), {}
+  for i, id in ipairs(ids) do
+    args[2 * i - 1], args[2 * i] = text, id
+  end
+  return redis.call('ZADD', leases, unpack(args))
+end

@@ -1,0 +1,25 @@
+--#fragment
+-- How a waiter gets its place: behind the last one, in an empty queue the server's time in µs. So no waiter has a place
+-- twice, and a grant that names it cannot be an old one.
+local QUEUE_MS = 120000
+
+--#include "javas.lua"
+
+local function place_of(score)
+  return score > FRONT_MOST and digits(score) or string.format('%.17g', score)
+end
+
+-- Before all waiters but those that were put there earlier.
+local function front_place()
+  return server_us() / 1024
+end
+
+-- Redisson has been seen at the lock and may draw from the counter, which must not end from now on.
+-- What is no counter is left alone.
+local function keep_counter()
+  if redis.call('PTTL', COUNTER) < 0 then return end
+  local text = redis.pcall('GET', COUNTER)
+  if type(text) == 'string' then redis.call('SET', COUNTER, text) end
+end
+
+--#include "record.lua"

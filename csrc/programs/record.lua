@@ -1,0 +1,38 @@
+--#fragment
+-- What is known of clients that wait without a queue. It stands in the queue, before the waiters:
+-- "1f <turns> <unused> <heard> <run>" with a score below 0; until -score ms of server time, the free
+-- lock is left to those clients.
+--
+-- turns   of ours since such a client had the lock
+-- unused  how often in a row the free lock was left to them and none came
+-- heard   1: it is left to those that listen to the lock's channel, while any does
+-- run     for how many ms they had the lock the last time
+--#include "now.lua"
+
+-- The record, if these first members begin with one.
+local function record_in(members)
+  local score = tonumber(members[2])
+  if not score or score >= 0 then return nil end
+  local turns, unused, heard, run = members[1]:match('^1f (%d+) (%d+) (%d) (%d+)$')
+  return turns and {
+    member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),
+    heard = heard == '1', run = tonumber(run),
+  }
+end
+
+local function first_members()
+  return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')
+end
+
+local function write_record(was, turns, unused, heard, run, till)
+  if was then redis.call('ZREM', QUEUE, was.member) end
+  local member = ('1f %d %d %d %.0f'):format(turns, unused, heard and 1 or 0, run)
+  redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)
+end
+
+-- Such a client has the lock: those that poll get turns from now on.
+local function note_foreign()
+  local was, now = record_in(first_members()), now_ms()
+  if was and was.turns == 0 and was.unused == 0 and was.till <= now then return end
+  write_record(was, 0, 0, false, 0, now)
+end

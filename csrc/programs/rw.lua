@@ -1,0 +1,46 @@
+--#fragment
+-- How a read/write lock stands on the server, as Redisson has it: a hash with the field "mode", and for each owner its
+-- count; the owner of a write hold is <owner>:write. Each read hold has a key beside it,
+-- {lock}:<owner>:rwlock_timeout:<n>, which ends with its lease: a reader without such a key is dead. The mode is "read"
+-- or "write"; or "drain:<ms>", while Redisson's readers are kept out until that time of the server.
+local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own
+
+local function is_write(owner)
+  return owner:sub(-6) == ':write'
+end
+
+local function hold_key(lock, owner, n)
+  local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'
+  return tag .. ':' .. owner .. ':rwlock_timeout:' .. n
+end
+
+-- Sets the count, of which the last hold is new; never shortens a TTL: it may be a command that comes late.
+local function enter(lock, owner, count, ms)
+  if is_write(owner) then
+    redis.call('HSET', lock, 'mode', 'write', owner, count)
+  else
+    if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end
+    redis.call('HSET', lock, owner, count)
+    local key = hold_key(lock, owner, count)
+    redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))
+  end
+  if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
+end
+
+-- Holds that stay get at least this lease. It always writes, so that a WAIT behind it waits for what it wrote.
+local function renew_holds(lock, owner, count, ms)
+  ms = tonumber(ms)
+  if not is_write(owner) then
+    for n = 1, math.min(count, ENTRIES) do
+      local key = hold_key(lock, owner, n)
+      redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))
+    end
+  end
+  redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))
+end
+
+-- The holds behind `to` of `count` are gone.
+local function drop_holds(lock, owner, to, count)
+  if is_write(owner) then return end
+  for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end
+end

@@ -1,0 +1,113 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "token.lua"
+--#include "rw.lua"
+--#include "rw_releases.lua"
+-- Comes in to read or to write, enters the lock again, or tells how long it is taken. Safe to send twice.
+--
+-- ARGV[3] from      the count the owner knows of; the new one is from + 1
+-- ARGV[4] unused
+-- ARGV[5] lease     ms; a re-entry never shortens the one that runs
+-- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
+-- ARGV[7] waiter    its member of the queue, "": do not wait
+-- ARGV[8] writer    of a read hold: the owner under which the same caller writes; may be left out
+--
+-- { 1, token, 0 }                come in; a write hold draws a token, a read hold has the last writer's; 0: unchanged
+-- { 0, ttl ms, ahead, foreign, place }
+--                                taken, a TTL of -1: without end; `ahead` waiters come first; foreign 1: a holder will
+--                                not hand over; the waiter stands at `place`, "": in no queue
+-- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, others have it
+-- { -3 }                         a hash without TTL, which no lock leaves behind
+-- { -4 }                         a waiter that comes first is of a format that this program does not know
+local FROM, LEASE, TOKEN_TTL, WAITER, WRITER = tonumber(ARGV[3]), ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local WRITES = is_write(OWNER)
+
+local found = redis.call('HGET', LOCK, 'mode')
+local held = found and redis.call('HEXISTS', LOCK, OWNER) == 1
+if FROM > 0 then
+  if not held then return { found and -2 or -1 } end
+  enter(LOCK, OWNER, FROM + 1, LEASE)
+  return { 1, 0, 0 }
+end
+if not found and redis.call('EXISTS', LOCK) == 1 then
+  return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
+end
+
+--#include "rw_token.lua"
+local function take()
+  local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)
+  enter(LOCK, OWNER, 1, LEASE)
+  if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
+  return { 1, token, 0 }
+end
+
+if held or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then return take() end
+local joins = found == 'read' and not WRITES
+if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then
+  if not found or foreign_waiters() == 0 then return take() end
+end
+
+--#include "rw_queue.lua"
+--#include "last_place.lua"
+-- A waiter keeps its place; one whose grant ran out goes before the others. Its looks keep the queue.
+local function enqueue()
+  local last = last_place()
+  local score = last and last > FRONT_MOST and last + 1 or server_us()
+  redis.call('ZADD', QUEUE, 'NX', score, WAITER)
+  score = tonumber(redis.call('ZSCORE', QUEUE, WAITER))
+  if score == 0 then
+    score = server_us() / 1024
+    redis.call('ZADD', QUEUE, score, WAITER)
+  end
+  redis.call('PEXPIRE', QUEUE, QUEUE_MS)
+  return score
+end
+
+-- Redisson's readers are kept out while the first waiter of ours is to write, the longer the longer it has waited, with
+-- pauses for those that hold it already. → ms until it is to look again
+local function drain(score)
+  local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
+  if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end
+  if till then
+    write_turn(DRAIN_PAUSE_MS)
+    end_drain(found)
+    return DRAIN_PAUSE_MS
+  end
+  local record, pause = turn()
+  if record and pause > now and pause - now <= DRAIN_PAUSE_MS then return pause - now end
+  end_turn()
+  local ms = math.max(DRAIN_MS, math.min((now - score / 1000) / 8, MOST_DRAIN_MS))
+  redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))
+  return ms
+end
+
+local function busy(ttl_ms, foreign)
+  if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
+  local score = enqueue()
+  local place = place_of(score)
+  local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
+  if ahead == 0 and not foreign and found then
+    foreign = has_foreign()
+    if foreign and WRITES and found ~= 'write' then ttl_ms = math.min(ttl_ms, math.ceil(drain(score))) end
+  end
+  return { 0, ttl_ms, ahead, foreign and 1 or 0, place }
+end
+
+if found and found ~= 'write' and live_readers() == 0 then
+  redis.call('DEL', LOCK)
+  found = nil
+end
+local lock_ms = found and redis.call('PTTL', LOCK) or 0
+if lock_ms == -1 then return { -3 } end
+if found == 'write' then
+  if has_foreign() then end_turn() end -- it has come
+  return busy(lock_ms, false)
+end
+settle_missed_grants(OWNER:sub(1, 36))
+local left = found and (WRITES and 0 or yield_ms()) or not found and turn_ms() or 0
+if left > 0 then return busy(found and left or math.min(left, LOOK_MS), true) end
+local mine, newer, more = serve(found, WAITER, WRITES)
+if mine then return take() end
+if newer then return { -4 } end
+found = redis.call('HGET', LOCK, 'mode')
+return busy(more and 1 or redis.call('PTTL', LOCK), false)

@@ -1,0 +1,23 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "token.lua"
+--#include "rw.lua"
+--#include "rw_releases.lua"
+--#include "rw_token.lua"
+--#include "rw_queue.lua"
+-- Takes the lock away from all that hold it, readers and writers, and passes it on. A key that is no such lock stays as
+-- it is.
+--
+-- 1 it was locked, 3 likewise, and the next script is to go on with those that wait, 0 it was free
+local kind = redis.call('TYPE', LOCK).ok
+if kind == 'none' then return 0 end
+if kind ~= 'hash' then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end
+if redis.call('HEXISTS', LOCK, 'mode') == 0 or redis.call('PTTL', LOCK) < 0 then
+  return redis.error_reply('WRONGTYPE the key is not a read/write lock')
+end
+local fields = redis.call('HGETALL', LOCK)
+for i = 1, #fields, 2 do
+  drop_holds(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0)
+end
+redis.call('DEL', LOCK)
+return pass_on('1')

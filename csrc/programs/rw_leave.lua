@@ -1,0 +1,48 @@
+--#include "keys.lua"
+--#include "clock.lua"
+--#include "token.lua"
+--#include "rw.lua"
+--#include "rw_releases.lua"
+--#include "rw_token.lua"
+--#include "rw_queue.lua"
+--#include "forgetting.lua"
+-- Ends a wait, or undoes an acquire whose outcome is unknown. What was granted meanwhile is let go of, and whoever
+-- waits behind may come in.
+--
+-- ARGV[3] to      the count that the owner keeps
+-- ARGV[4] waiter  its member of the queue, "": none
+-- ARGV[5] unused
+--
+-- 1 a hold was let go of, 0 none was there, 3 either, and the next script is to go on with those that wait
+local TO, WAITER = tonumber(ARGV[3]), ARGV[4]
+
+-- Who is first now may come in, or has to listen to holders that will not hand over.
+local function serve_next()
+  local mode = redis.call('HGET', LOCK, 'mode')
+  if mode and mode ~= 'write' and live_readers() == 0 then
+    redis.call('DEL', LOCK)
+    mode = nil
+  end
+  if mode == 'write' or not mode and redis.call('EXISTS', LOCK) == 1 then
+    if mode then tell_first_of_foreign() end
+    return 0
+  end
+  settle_missed_grants(OWNER:sub(1, 36))
+  local left = mode and yield_ms() or not mode and turn_ms() or 0
+  if left > 0 then
+    tell_first('turn', left)
+    return 0
+  end
+  local _, _, more = serve(mode)
+  if mode and has_waiters() then tell_first_of_foreign() end
+  return more and 3 or 0
+end
+
+local queued = redis.call('TYPE', QUEUE).ok == 'zset'
+if WAITER ~= '' and queued then forget_wait(WAITER) end
+local count = tonumber(redis.call('HGET', LOCK, OWNER))
+if not count or count <= TO then
+  return queued and not count and serve_next() or 0
+end
+local result = let_go(count, TO)
+return result == 2 and 1 or result

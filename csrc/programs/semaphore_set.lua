@@ -1,0 +1,11 @@
+--#include "semaphore_giving.lua"
+-- Says how many permits there are, unless that was said before.
+--
+-- ARGV[2] how many
+--
+-- 1, 0 it was said before
+if noted then return tonumber(noted) end
+free()
+if redis.call('EXISTS', PERMITS) == 1 then return note(0) end
+give(ARGV[2])
+return note(1)

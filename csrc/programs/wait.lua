@@ -1,0 +1,13 @@
+-- Tells that the owner of a lock waits for another one, and keeps the time at which that began. Safe to send twice.
+--
+-- KEYS[1] holdfast_wait:<owner>
+-- ARGV[1] "<uuid>:<number> <kind> <key>": who waits, for what; ARGV[2] for how many ms so far; ARGV[3] ttl ms
+--
+-- 1
+local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')
+if wait ~= ARGV[1] then
+  local now = redis.call('TIME')
+  since = ('%.0f'):format(now[1] * 1000 + math.floor(now[2] / 1000) - ARGV[2])
+end
+redis.call('SET', KEYS[1], since .. ' ' .. ARGV[1], 'PX', ARGV[3])
+return 1

@@ -1,0 +1,86 @@
+-- Latches and plain semaphores, for the command: numbers without a TTL, as other programs have them
+-- too. The channel that their waiters listen to tells them apart.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+
+local counts = {}
+
+local CHANNELS = {
+  latch = "redisson_countdownlatch__channel__", plain_semaphore = "redisson_sc:",
+}
+
+-- The names that the channel for a key, or for a pattern of keys, may have.
+local function names_of(channel, key)
+  return { ("%s{%s}"):format(channel, key), channel .. key }
+end
+
+-- Asks each node about channels, in a cluster also about sharded ones: visit(reply, node).
+local function ask(client, what, names, visit)
+  local nodes = core.client.nodes(client)
+  for _, node in ipairs(nodes) do
+    for _, prefix in ipairs(#nodes > 1 and { "", "SHARD" } or { "" }) do
+      local words = { "PUBSUB", prefix .. what, names[1], names[2] }
+      local reply = driver.command(client, words, node)
+      if type(reply) == "table" then visit(reply, node) end
+    end
+  end
+end
+
+-- How many clients listen to one of these channels. One that listens to both sorts counts once.
+local function listeners(client, names)
+  local by_node, sum = {}, 0
+  ask(client, "NUMSUB", names, function(reply, node)
+    local count = 0
+    for i = 2, #reply, 2 do count = count + reply[i] end
+    by_node[node] = math.max(by_node[node] or 0, count)
+  end)
+  for _, count in pairs(by_node) do sum = sum + count end
+  return sum
+end
+
+-- → { key, kind, count, waiters, held }: the clients that listen are its waiters | nil: it is none
+function counts.read(client, key)
+  local text = driver.command(client, { "GET", key })
+  if type(text) ~= "string" or not text:find("^%-?%d+$") then return nil end
+  if driver.command(client, { "PTTL", key }) ~= -1 then return nil end
+  local entry = { key = key, kind = "number", count = tonumber(text), waiters = 0, mutex = false }
+  for kind, channel in pairs(CHANNELS) do
+    local waiters = listeners(client, names_of(channel, key))
+    if waiters > 0 then entry.kind, entry.waiters = kind, waiters end
+  end
+  entry.held = entry.kind == "plain_semaphore" and entry.count < 1
+    or entry.kind ~= "plain_semaphore" and entry.count > 0
+  return entry
+end
+
+-- The keys that the channels of this kind may belong to, of those that match: a set.
+local function add_listened(client, channel, pattern, keys)
+  local function add(reply)
+    for _, name in ipairs(reply) do
+      local key = name:sub(#channel + 1)
+      keys[key] = true
+      keys[key:match("^{(.*)}$") or key] = true
+    end
+  end
+  for _, name in ipairs(names_of(channel, pattern)) do ask(client, "CHANNELS", { name }, add) end
+end
+
+-- Those that somebody waits for, and whose key matches: a list as read gives them.
+function counts.waited(client, pattern)
+  local keys, list = {}, {}
+  for _, channel in pairs(CHANNELS) do add_listened(client, channel, pattern, keys) end
+  for key in pairs(keys) do
+    local entry = counts.read(client, key)
+    if entry and entry.held and entry.waiters > 0 then list[#list + 1] = entry end
+  end
+  return list
+end
+
+-- What the number says, of a latch or of a plain semaphore.
+function counts.text(entry)
+  if entry.kind == "latch" then return ("%.0f to come"):format(entry.count) end
+  return ("%.0f permits free"):format(entry.count)
+end
+
+return counts

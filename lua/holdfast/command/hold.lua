@@ -1,0 +1,71 @@
+-- holdfast hold: takes the locks and keeps them until it is ended.
+
+local exits = require "holdfast.command.exits"
+local holding = require "holdfast.command.holding"
+local options = require "holdfast.command.options"
+local output = require "holdfast.command.output"
+local process = require "holdfast.process"
+local target = require "holdfast.command.target"
+
+local hold = {}
+
+hold.usage = "holdfast hold [options] KEY…"
+hold.summary = "Holds a lock until a signal ends it. Prints its key and fencing token once it has it."
+hold.options = target.options(target.waiting, target.holding)
+hold.more = "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
+
+local ENDS = { HUP = true, INT = true, QUIT = true, TERM = true, USR1 = true, USR2 = true }
+
+-- A tenth of the lease before a lock can end it counts as lost: time for whoever relies on it.
+-- → the reason | nil when a signal ended it
+local function stay(held, plan)
+  local period = math.max(0.02, math.min(plan.lease / 20, 0.5))
+  while true do
+    local reason, left = held:lost(), held.group:remaining()
+    if not reason and left <= plan.lease / 10 then
+      reason = plan.renewed and "unreachable" or "expired"
+    end
+    if reason then return reason, left end
+    local name = process.wait(period)
+    if name and ENDS[name] then return nil, name end
+  end
+end
+
+local function print_held(locks)
+  for _, lock in ipairs(locks) do
+    io.stdout:write(output.printable(lock:key()), " ", target.token_text(lock), "\n")
+  end
+  io.stdout:flush()
+end
+
+local function keep(held, plan, out)
+  print_held(held.locks)
+  local reason, detail = stay(held, plan)
+  if reason then
+    held:tell_lost(reason, detail, "holding it no more")
+  else
+    out:event("signal", { { "signal", detail } }, "ended by " .. detail)
+  end
+  local released, loss = held:release()
+  if reason or not released then return held:failed_by_loss(loss) end
+  return exits.OK
+end
+
+function hold.main(args)
+  local given, words, rest = options.read(hold.options, args, 2)
+  local out = output.new("holdfast hold", given or { json = options.asks_for(args, "--json") })
+  local plan, client, message
+  if not given then return out:fail(exits.USAGE, "usage", words) end
+  for _, word in ipairs(rest or {}) do words[#words + 1] = word end
+  plan, message = target.read(given, words)
+  if plan then client, message = target.client(plan) end
+  if not client then return out:fail(exits.USAGE, "usage", message) end
+  local held = holding.new(client, plan, out)
+  local acquired, code
+  acquired, message, code = held:acquire()
+  local exit = acquired and keep(held, plan, out) or not acquired and held:failed(message, code)
+  held:close()
+  return exit
+end
+
+return hold

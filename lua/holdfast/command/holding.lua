@@ -1,0 +1,276 @@
+-- Takes the locks that are asked for, and releases them.
+--
+-- A run inside a run on the same key enters its lock again, as the same owner. The environment
+-- alone is no proof of that: a daemon that a job has started keeps it for ever. So the owner must
+-- hold the lock now, and the hold that is entered must have the token of the environment.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+local exits = require "holdfast.command.exits"
+local holdfast = require "holdfast"
+local permits = require "holdfast.command.permits"
+local process = require "holdfast.process"
+local target = require "holdfast.command.target"
+
+local unpack = table.unpack or unpack
+
+local holding = {}
+
+local TERMINATING = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2" }
+local LOOKS = 50
+local GONE = { lost = true, not_held = true }
+
+holding.reasons = {
+  expired = "its lease ends",
+  taken = "another owner has it",
+  deleted = "its key was deleted on the server",
+  unreachable = "it could not be renewed",
+}
+
+local Holding = {}
+Holding.__index = Holding
+
+-- plan: of target.read
+function holding.new(client, plan, out)
+  return setmetatable({ client = client, plan = plan, out = out }, Holding)
+end
+
+-- ---- taking ----
+
+-- `owner`: of the run around this one. Runs inside this one may outlive it, so its owner is one
+-- that processes share: the lock is free when the last of them is done.
+function Holding:handle(key, owner)
+  local plan = self.plan
+  local opts = {
+    lease = plan.lease, watchdog = plan.renewed, wait = plan.wait, interruptible = true,
+  }
+  if plan.biz_type then return self.client:mutex(key, opts) end
+  if plan.given.permits then
+    opts.permits = plan.given.permits
+    return permits.lock(self.client, key, opts)
+  end
+  if plan.mode then
+    local both = self.client:read_write_lock(key, opts)
+    return plan.mode == "read" and both:read() or both:write()
+  end
+  opts.owner = owner or core.client.uuid(self.client) .. ":1"
+  return self.client:lock(key, opts)
+end
+
+-- Whether one of the keys is held, as a read/write lock, by an owner of the environment.
+function Holding:waits_for_itself()
+  local told = target.told(self.plan.chosen)
+  for _, key in ipairs(self.plan.keys) do
+    local is_held = told[key] and driver.command(self.client, { "HEXISTS", key, told[key].owner })
+    if is_held == 1 then return true end
+  end
+  return false
+end
+
+-- The owners of the environment that hold their locks now. In a quorum only a hold tells its token.
+function Holding:surrounding()
+  local told, inside = target.told(self.plan.chosen), {}
+  for _, key in ipairs(self.plan.keys) do
+    local info = told[key] and self:handle(key):info()
+    local is_same = info and info.owner == told[key].owner
+    if is_same and not self.plan.chosen.servers then
+      is_same = info.token and ("%.0f"):format(info.token) == told[key].token
+    end
+    if is_same then inside[key] = told[key] end
+  end
+  return inside
+end
+
+function Holding:make(inside)
+  local locks = {}
+  for i, key in ipairs(self.plan.keys) do
+    locks[i] = self:handle(key, inside[key] and inside[key].owner)
+  end
+  self.locks, self.group = locks, #locks == 1 and locks[1] or holdfast.multi_lock(locks)
+end
+
+-- Whether all the locks are held around this run: then there is nothing to wait for.
+function Holding:is_inside(inside)
+  for _, key in ipairs(self.plan.keys) do
+    if not inside[key] then return false end
+  end
+  return true
+end
+
+-- In a quorum a hold that is entered may have another token than the first, so a second hold of
+-- this owner has to do for a proof. A server that is late counts it late.
+local function is_second_hold(lock, owner)
+  for _ = 1, LOOKS do
+    local info = lock:info()
+    if not info or info.owner ~= owner then return false end
+    if info.holds > 1 then return true end
+  end
+  return false
+end
+
+-- Whether the holds that were entered are those of the environment.
+function Holding:entered(inside)
+  for _, lock in ipairs(self.locks) do
+    local told = inside[lock:key()]
+    local same = not told or self.plan.chosen.servers and is_second_hold(lock, told.owner)
+      or target.token_text(lock) == told.token
+    if not same then return false end
+  end
+  return true
+end
+
+-- A lock that came by a grant is ours for a moment only, until it is confirmed.
+function Holding:confirm()
+  if self.group:remaining() > self.plan.lease * 0.6 then return true end
+  local confirmed, message, code = self.group:extend(self.plan.lease)
+  if confirmed then return true end
+  self.group:release()
+  return nil, message, code
+end
+
+-- A stop and continue may end a wait as a signal does: then the wait goes on.
+-- → true | nil, message, code | nil, name, "signal"
+function Holding:take(inside)
+  local deadline = core.now() + self.plan.wait
+  while true do
+    self:make(inside)
+    local enters = self:is_inside(inside)
+    local wait = enters and 0 or math.max(deadline - core.now(), 0)
+    local held, message, code = self.group:acquire(wait)
+    if held and self:entered(inside) then return self:confirm() end
+    if held then self.group:release() end
+    if held or enters and code == "busy" then
+      inside = {}
+    elseif code ~= "interrupted" then
+      return nil, message, code
+    else
+      local name = process.wait(0)
+      if name then return nil, name, "signal" end
+    end
+  end
+end
+
+function Holding:tell_acquired(waited)
+  for _, lock in ipairs(self.locks) do
+    self.out:event("acquired", {
+      { "key", lock:key() }, { "owner", lock:owner() }, { "token", lock:token() },
+      { "waited", waited },
+    }, ('acquired "%s" after %.3f s'):format(lock:key(), waited))
+  end
+end
+
+local function busy_message(plan, message)
+  if not plan.biz_type then return message end
+  return ("type=%s id=%s: already running"):format(plan.biz_type, plan.biz_id)
+end
+
+-- From now on signals that would end the program end its wait.
+-- → true | nil, message, code | nil, name, "signal"
+function Holding:acquire()
+  local plan, began = self.plan, core.now()
+  assert(process.catch(unpack(TERMINATING)))
+  core.client.introduce(self.client, plan.chosen.name or "")
+  if plan.mode and self:waits_for_itself() then
+    return nil, "this runs inside a run on the same KEY already, which it would wait for", "busy"
+  end
+  local inside = (plan.mode or plan.given.permits) and {} or self:surrounding()
+  if plan.biz_type and next(inside) then
+    return nil, "this runs inside the same --one-by-one already", "busy"
+  end
+  local held, message, code = self:take(inside)
+  if not held then return nil, code == "busy" and busy_message(plan, message) or message, code end
+  self:tell_acquired(core.now() - began)
+  return true
+end
+
+-- ---- losing ----
+
+-- The reason for which a lock was lost, and its key.
+function Holding:lost()
+  for _, lock in ipairs(self.locks) do
+    local reason = lock:lost()
+    if reason then return reason, lock:key() end
+  end
+end
+
+function Holding:nearest_to_its_end()
+  local nearest = self.locks[1]
+  for _, lock in ipairs(self.locks) do
+    if lock:remaining() < nearest:remaining() then nearest = lock end
+  end
+  return nearest
+end
+
+-- Tells that a lock is lost, or cannot be kept for longer than `left` seconds.
+function Holding:tell_lost(reason, left, ending)
+  local _, key = self:lost()
+  key = key or self:nearest_to_its_end():key()
+  self.told_loss = true
+  local text = ('lost the lock "%s": %s; %s'):format(key, holding.reasons[reason] or reason, ending)
+  self.out:problem("lost", { { "key", key }, { "reason", reason }, { "left", left } }, text)
+end
+
+-- ---- releasing ----
+
+function Holding:tell_kept(lock, message, code, left)
+  local text = ("%s; it ends by its lease, within %.0f s"):format(message, math.ceil(left))
+  self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
+end
+
+-- Releases all; warns of those that the server was not told of. → true | nil, message: one was lost
+function Holding:release()
+  local reason = self:lost()
+  local loss = reason and ("lost: " .. (holding.reasons[reason] or reason))
+  for i = #self.locks, 1, -1 do
+    local lock = self.locks[i]
+    local left = lock:remaining()
+    local released, message, code = lock:release()
+    if released then
+      self.out:event("released", { { "key", lock:key() } }, ('released "%s"'):format(lock:key()))
+    elseif GONE[code] then
+      loss = code == "lost" and message or loss or message
+    else
+      self:tell_kept(lock, message, code, left)
+    end
+  end
+  if loss then return nil, loss end
+  return true
+end
+
+function Holding:close()
+  self.client:close()
+end
+
+-- ---- the exit code ----
+
+local function refusal(given, code)
+  local exit = given["busy-exit"]
+  if code == "duplicate" then return given["duplicate-exit"] or exit or exits.DUPLICATE end
+  return exit or exits.BUSY
+end
+
+-- The lock is taken, or the job is done already. With an exit code of 0 that is no failure.
+function Holding:refused(message, code)
+  local given = self.plan.given
+  local exit = refusal(given, code)
+  local silent = (given.quiet or exit == 0) and not given.json and not given.verbose
+  return silent and exit or self.out:fail(exit, code, message)
+end
+
+-- → the exit code after acquire has failed
+function Holding:failed(message, code)
+  if code == "signal" then
+    local text = "ended by " .. message .. " before the start"
+    self.out:event("signal", { { "signal", message } }, text)
+    return exits.of_signal(message)
+  end
+  if code == "busy" or code == "duplicate" then return self:refused(message, code) end
+  return self.out:fail(exits.of(code), code, message)
+end
+
+-- → the exit code of a loss, told if it was not told before
+function Holding:failed_by_loss(message)
+  return self.told_loss and exits.LOST or self.out:fail(exits.LOST, "lost", message)
+end
+
+return holding

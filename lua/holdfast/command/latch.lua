@@ -1,0 +1,109 @@
+-- holdfast latch: a count that opens a gate when it is 0, for scripts on several hosts.
+
+local exits = require "holdfast.command.exits"
+local options = require "holdfast.command.options"
+local output = require "holdfast.command.output"
+local verb = require "holdfast.command.verb"
+
+local latch = {}
+
+latch.usage = "holdfast latch [options] set KEY COUNT\n" ..
+  "       holdfast latch [options] down KEY [COUNT]\n" ..
+  "       holdfast latch [options] wait KEY\n" ..
+  "       holdfast latch [options] count | delete KEY"
+latch.summary = "Waits until others have counted down to 0, and counts down for those who wait."
+latch.options = verb.options(latch, {
+  { "no-wait", short = "n", help = "wait: fail at once when the latch is closed" },
+  { "wait", short = "w", aliases = { "timeout" }, value = "TIME", check = options.seconds,
+    help = "wait: fail after so long; for ever by default" },
+  { "busy-exit", short = "E", value = "CODE", check = options.exit_code,
+    help = "exit code of a latch that is closed still; 1. With 0 nothing is said" },
+  { "quiet", short = "q", help = "print no count, and say nothing of a latch that is closed still" },
+})
+latch.more = "set     begins a count; fails if the latch counts already\n" ..
+  "down    counts down by COUNT, 1, and prints how many are still to come; fails if it was open\n" ..
+  "wait    waits until the count is 0\n" ..
+  "count   prints how many are still to come\n" ..
+  "delete  opens the latch whatever is still to come\n\n" ..
+  "A latch that was never set is open: set it before others count down or wait.\n\n" ..
+  "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" ..
+  "Exit codes: 1, or that of -E, the latch is not as it should be: closed, for down open; others as\n" ..
+  "for run."
+
+-- → the exit code where the latch is not as it should be
+local function refuse(given, out, text)
+  local exit = given["busy-exit"] or exits.BUSY
+  if given.quiet or exit == 0 then return exit end
+  return out:fail(exit, "busy", text)
+end
+
+local function print_count(given, count)
+  if not given.quiet then print(("%.0f"):format(count)) end
+  return exits.OK
+end
+
+-- Each: (latch, count, given, out, name) → the exit code, or nil, message, code
+local ACTIONS = {}
+
+function ACTIONS.set(self, count, given, out, name)
+  local set, message, code = self:set(count)
+  if set == nil then return nil, message, code end
+  return set and exits.OK or refuse(given, out, name .. " counts already")
+end
+
+function ACTIONS.down(self, count, given, out, name)
+  local left, message, code = self:count_down(count or 1)
+  if left == nil then return nil, message, code end
+  return left and print_count(given, left) or refuse(given, out, name .. " is open")
+end
+
+function ACTIONS.wait(self, _, given, out)
+  local open, message, code = self:wait(given["no-wait"] and 0 or given.wait or math.huge)
+  if code == "timeout" then return refuse(given, out, message) end
+  return open and exits.OK, message, code
+end
+
+function ACTIONS.count(self, _, given)
+  local count, message, code = self:count()
+  return count and print_count(given, count), message, code
+end
+
+function ACTIONS.delete(self)
+  local deleted, message, code = self:delete()
+  if deleted == nil then return nil, message, code end
+  return exits.OK
+end
+
+local TAKES_COUNT = { set = true, down = true }
+
+-- → the action's name, the count or nil | nil, message
+local function read(given, words)
+  local name = words[1]
+  local action = ACTIONS[name]
+  if not action then return nil, ('"%s" is none of set, down, wait, count, delete'):format(name) end
+  if words[2] == "" then return nil, "KEY is empty" end
+  if given["no-wait"] and given.wait then return nil, "-n and -w exclude each other" end
+  if name ~= "wait" and (given["no-wait"] or given.wait) then
+    return nil, "-n and -w are for latch wait"
+  end
+  if words[3] and not TAKES_COUNT[name] then
+    return nil, ('"%s" is too much for latch %s'):format(words[3], name)
+  end
+  if name == "set" and not words[3] then return nil, "latch set needs a COUNT behind the KEY" end
+  if not words[3] then return name end
+  local count, wrong = options.count(words[3])
+  if not count then return nil, ('COUNT must be %s, not "%s"'):format(wrong, words[3]) end
+  return name, count
+end
+
+function latch.main(args)
+  return verb.run(latch, "latch", args, 2, 3, function(client, given, words, out)
+    local action, count = read(given, words)
+    if not action then return out:fail(exits.USAGE, "usage", count) end
+    local name = ('"%s"'):format(output.printable(words[2]))
+    local exit, message, code = ACTIONS[action](client:latch(words[2]), count, given, out, name)
+    return exit or verb.failed(out, message, code)
+  end)
+end
+
+return latch

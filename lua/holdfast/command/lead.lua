@@ -1,0 +1,153 @@
+-- holdfast lead: keeps a command running where the lock is held, on one host of many.
+--
+-- Each term has a client of its own, so that no late command of one touches the next.
+
+local core = require "holdfast.core"
+local exits = require "holdfast.command.exits"
+local holding = require "holdfast.command.holding"
+local job = require "holdfast.command.job"
+local options = require "holdfast.command.options"
+local output = require "holdfast.command.output"
+local process = require "holdfast.process"
+local target = require "holdfast.command.target"
+local work = require "holdfast.command.work"
+
+local lead = {}
+
+lead.usage = "holdfast lead [options] KEY -- command [argument…]\n" ..
+  "       holdfast lead [options] KEY -c 'shell command'"
+lead.summary = "Keeps a command running on one host of many: starts it with the lock, ends it with the lock."
+
+local PAUSE = 1
+
+local OTHERS = { ["one-by-one"] = true, shared = true, exclusive = true, permits = true }
+
+local function of_plain_locks(list)
+  local rest = {}
+  for _, option in ipairs(list) do
+    if not OTHERS[option[1]] then rest[#rest + 1] = option end
+  end
+  return rest
+end
+
+lead.options = target.options({
+  work.command,
+  { "once", help = "end when the command has ended by itself, with its exit code" },
+  { "pause", value = "TIME", check = options.seconds,
+    help = "before the command is started again, or a server is asked again; 1s" },
+  work.grace,
+}, of_plain_locks(target.holding))
+
+lead.more = "It ends with a signal, which the command gets too.\n\n" ..
+  "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
+
+-- ---- what is asked for ----
+
+local function read(args)
+  local plan, message = work.read(lead.options, args)
+  if not plan then return nil, message end
+  if #plan.keys > 1 then
+    return nil, ('"%s": one KEY, and -- before the command'):format(plan.keys[2])
+  end
+  plan.min_hold, plan.pause = 0, plan.given.pause or PAUSE
+  return plan
+end
+
+-- ---- one term after the other ----
+
+local ENDS = { HUP = true, INT = true, QUIT = true, TERM = true, USR1 = true, USR2 = true }
+local STOPS_THE_JOB = { INT = true, QUIT = true, TERM = true }
+local PASSING = { unreachable = true, no_quorum = true, server = true, lost = true }
+
+local Lead = {}
+Lead.__index = Lead
+
+-- Without the lock a signal from the terminal stops this program alone.
+-- → the exit code when the signal ends it
+function Lead:on_signal(name)
+  if name == "TSTP" then process.stop(name, true) end
+  if not ENDS[name] then return nil end
+  self.out:event("signal", { { "signal", name } }, "ended by " .. name)
+  return exits.of_signal(name)
+end
+
+-- → the exit code when a signal ends it
+function Lead:pause()
+  local till = core.now() + self.plan.pause
+  repeat
+    local name = process.wait(math.max(till - core.now(), 0))
+    local exit = name and self:on_signal(name)
+    if exit then return exit end
+  until not name and core.now() >= till
+end
+
+-- The same failure again and again is told once.
+function Lead:tell_failure(message, code)
+  if code == self.told then return end
+  self.told = code
+  self.out:problem("warning", { { "code", code } }, message .. "; tries again")
+end
+
+-- Waits for the lock. → true | nil, the exit code that ends it, nil: try again
+function Lead:begin(held)
+  local acquired, message, code = held:acquire()
+  if acquired then
+    self.told = nil
+    return true
+  end
+  if code == "signal" then return nil, self:on_signal(message) end
+  if not PASSING[code] then return nil, held:failed(message, code) end
+  self:tell_failure(message, code)
+  return nil, self:pause()
+end
+
+-- A signal that was passed on and that is meant to end the command ends this program too, once it
+-- has.
+local function is_asked_to_end(result, passed)
+  local by = result.how == "signal" and result.number
+  for name in pairs(passed) do
+    if STOPS_THE_JOB[name] or by and exits.of_signal(name) == 128 + by then return true end
+  end
+  return false
+end
+
+-- Runs the command for a term. → the exit code that ends it, nil: go on
+function Lead:term(held)
+  local plan, passed = work.plan(self.plan, held, self.out), {}
+  local pass_on = plan.on_signal
+  function plan.on_signal(name)
+    passed[name] = true
+    pass_on(name)
+  end
+  local result = job.run(held.group, plan)
+  local _, loss = held:release()
+  local asked = is_asked_to_end(result, passed)
+  if result.lost then return asked and held:failed_by_loss(loss) or nil end
+  if asked or result.error or result.signal or self.plan.given.once then
+    return work.exit_of(result, self.plan, held, self.out)
+  end
+  return self:pause()
+end
+
+function Lead:round()
+  local client, message = target.client(self.plan)
+  if not client then return self.out:fail(exits.USAGE, "usage", message) end
+  local held = holding.new(client, self.plan, self.out)
+  local begun, exit = self:begin(held)
+  if begun then exit = self:term(held) end
+  held:close()
+  return exit
+end
+
+function lead.main(args)
+  local plan, message = read(args)
+  local out = output.new("holdfast lead", plan and plan.given
+    or { json = options.asks_for(args, "--json") })
+  if not plan then return out:fail(exits.USAGE, "usage", message) end
+  local self = setmetatable({ plan = plan, out = out }, Lead)
+  local exit
+  repeat exit = self:round() until exit
+  return exit
+end
+
+return lead

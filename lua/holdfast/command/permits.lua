@@ -1,0 +1,121 @@
+-- Permits of a semaphore, for the command: one that a run holds, and those of all that hold some.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+local names = require "holdfast.names"
+
+local permits = {}
+
+local PAGE = 500
+local MOST = 1000 -- permits that are read
+local AT_ONCE = 100 -- permits that a command of the protocol takes back
+
+-- Where the leases are.
+local function command_beside(client, key, ...)
+  return driver.command(client, { ... }, driver.node_beside(client, key))
+end
+
+local function leases_of(key)
+  return key:find("{", 1, true) and key .. ":timeout" or "{" .. key .. "}:timeout"
+end
+
+-- ---- one that is held ----
+
+-- As much of a lock as a holding needs: acquire makes it a new permit.
+local Held = {}
+Held.__index = Held
+
+function permits.lock(client, key, opts)
+  return setmetatable({ of = key, pool = client:semaphore(key, opts) }, Held)
+end
+
+function Held:acquire(wait)
+  local permit, message, code = self.pool:acquire(1, wait)
+  if not permit then return nil, message, code end
+  self.permit = permit
+  return self
+end
+
+function Held:key() return self.of end
+function Held:owner() return core.lock.owner(self.permit) end
+function Held:token() return self.permit:token() end
+function Held:lost() return self.permit:lost() end
+function Held:remaining() return self.permit:remaining() end
+function Held:extend(seconds) return self.permit:extend(seconds) end
+function Held:release() return self.permit:release() end
+
+-- ---- those of all ----
+
+local function hex(bytes)
+  return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
+end
+
+-- The id of a permit has the first and the last 8 digits of its client's uuid. → both, in one text
+local function client_of(id)
+  return #id == 16 and id:sub(1, 2) == "hf" and hex(id:sub(3, 10)) or nil
+end
+
+-- Who the clients are that have told: the digits of client_of → { host, pid, name }
+local function identities(client)
+  local list = {}
+  for _, node in ipairs(core.client.nodes(client)) do
+    local cursor = "0"
+    repeat
+      local reply = driver.command(client,
+        { "SCAN", cursor, "MATCH", "holdfast_client:*", "COUNT", PAGE }, node)
+      cursor = reply and reply[1] or "0"
+      for _, name in ipairs(reply and reply[2] or {}) do
+        local uuid = name:match(":(.*)$")
+        list[uuid:sub(1, 8) .. uuid:sub(-8)] = names.of(client, uuid)
+      end
+    until cursor == "0"
+  end
+  return list
+end
+
+local function seconds_till(ms, now)
+  return ms >= 922337203685477 and math.huge or (ms - now) / 1000
+end
+
+-- The owners of permits, and the end of the lease of each: → { { owner, permits, ttl, who }, ... }
+function permits.holders(client, key)
+  local time = command_beside(client, key, "TIME")
+  local now = time and time[1] * 1000 + math.floor(time[2] / 1000) or 0
+  local reply = command_beside(client, key, "ZRANGEBYSCORE", leases_of(key), ("(%.0f"):format(now), "+inf",
+    "WITHSCORES", "LIMIT", 0, MOST)
+  local list, by_owner, who = {}, {}, nil
+  for i = 1, type(reply) == "table" and #reply or 0, 2 do
+    local owner, ttl = client_of(reply[i]), seconds_till(tonumber(reply[i + 1]), now)
+    who = who or identities(client)
+    local id = owner or hex(reply[i])
+    local holder = by_owner[id]
+    if not holder then
+      holder = { owner = id, permits = 0, ttl = ttl, who = who[owner or ""] }
+      by_owner[id], list[#list + 1] = holder, holder
+    end
+    holder.permits = holder.permits + 1
+  end
+  return list
+end
+
+-- Ends the leases of permits that are taken. → how many it has ended
+local END = [[
+local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf')
+for _, id in ipairs(ids) do redis.call('ZADD', KEYS[1], 1, id) end
+return #ids]]
+
+-- Takes back all permits, as if their leases had ended, and gives them to the waiters.
+-- → whether there were any | nil, message, code
+function permits.take_back(client, entry, lock)
+  local ended, message, code = command_beside(client, entry.key, "EVAL", END, 1,
+    leases_of(entry.key))
+  if not ended then return nil, message, code end
+  for _ = 0, math.floor(ended / AT_ONCE) do
+    local set
+    set, message, code = driver.lock.set(lock, entry.permits)
+    if not set then return nil, message, code end
+  end
+  return ended > 0
+end
+
+return permits

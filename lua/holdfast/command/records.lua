@@ -1,0 +1,61 @@
+-- The records of `run --idempotent`: holdfast_once:KEY. While the job runs the key is a lock; after
+-- its success it says "done" until the job may run again.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+
+local records = {}
+
+local PREFIX = "holdfast_once:"
+
+-- Only a record: a run that began meanwhile keeps its lock.
+local FORGET = "return redis.call('HGET', KEYS[1], 'done') and redis.call('DEL', KEYS[1]) or 0"
+
+local function command(client, node, ...)
+  return driver.command(client, { ... }, node)
+end
+
+function records.key(key)
+  return PREFIX .. key
+end
+
+-- → the KEY of a run whose record has this name | nil
+function records.key_of(name)
+  return name:sub(1, #PREFIX) == PREFIX and name:sub(#PREFIX + 1) or nil
+end
+
+local function ttl_at(client, key, node)
+  local name = records.key(key)
+  if type(command(client, node, "HGET", name, "done")) ~= "string" then return nil end
+  local ms = command(client, node, "PTTL", name)
+  return type(ms) == "number" and ms >= 0 and ms / 1000 or nil
+end
+
+-- Where a record stands: on each server of a quorum, else where its key is.
+local function places(client)
+  return core.client.is_quorum(client) and core.client.nodes(client) or { 0 }
+end
+
+-- → seconds for which the job counts as done, to a majority of the places | nil
+function records.ttl(client, key)
+  local ttls, nodes = {}, places(client)
+  for _, node in ipairs(nodes) do ttls[#ttls + 1] = ttl_at(client, key, node) end
+  table.sort(ttls, function(a, b) return a > b end)
+  return ttls[math.floor(#nodes / 2) + 1]
+end
+
+-- Lets the job run again.
+-- → whether there was a record | nil, message, code: too many places do not answer
+function records.forget(client, key)
+  local nodes = places(client)
+  local answered, forgotten, first_message, first_code = 0, false, nil, nil
+  for _, node in ipairs(nodes) do
+    local count, message, code = command(client, node, "EVAL", FORGET, 1, records.key(key))
+    if count then answered, forgotten = answered + 1, forgotten or count == 1 end
+    if not count and not first_code then first_message, first_code = message, code end
+  end
+  if answered > #nodes / 2 then return forgotten end
+  return nil, first_message, first_code
+end
+
+return records

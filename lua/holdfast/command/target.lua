@@ -1,0 +1,178 @@
+-- What `run` and `hold` have in common on the command line: which locks, where, how long to wait.
+
+local library_servers = require "holdfast.servers"
+local options = require "holdfast.command.options"
+local settings = require "holdfast.command.settings"
+
+local target = {}
+
+-- In the order of the help, with what a verb has of its own between them.
+target.waiting = {
+  { "no-wait", short = "n", aliases = { "nonblock", "nb" },
+    help = "fail at once when the lock is taken" },
+  { "wait", short = "w", aliases = { "timeout" }, value = "TIME", check = options.seconds,
+    help = "fail after so long; for ever by default" },
+  { "busy-exit", short = "E", aliases = { "conflict-exit-code" }, value = "CODE",
+    check = options.exit_code, help = "exit code when the lock is taken; 1. With 0 nothing is said" },
+  { "quiet", short = "q", help = "say nothing when the lock is taken" },
+}
+
+target.holding = {
+  { "lease", value = "TIME", check = options.lease,
+    help = "the lock outlives a dead holder so long; 30s" },
+  { "one-by-one", value = "TYPE:ID", help = "queue up for this type and id, in place of a KEY" },
+  { "shared", short = "s", help = "with others that share it, and with nobody that has it exclusively" },
+  { "exclusive", short = "x", help = "the lock of those that share it, alone" },
+  { "permits", value = "N", check = options.count,
+    help = "one permit of a semaphore, which has N unless it has a number already" },
+  { "name", value = "NAME", check = options.name, help = "who holds it, for `holdfast show`" },
+  settings.options[1],
+  settings.options[2],
+  settings.options[3],
+  settings.options[4],
+  settings.options[5],
+  settings.options[6],
+  { "json", help = "events on standard error as JSON" },
+  { "verbose", short = "v", help = "say what happens on standard error" },
+}
+
+-- The lists one after the other, as one.
+function target.options(...)
+  local all = {}
+  for _, list in ipairs { ... } do
+    for _, option in ipairs(list) do all[#all + 1] = option end
+  end
+  return all
+end
+
+local LEASE, GRACE = 30, 5
+
+local function one_by_one(name, words)
+  local biz_type, biz_id = name:match("^([^:]+):(.+)$")
+  if not biz_type then return nil, ('--one-by-one must be TYPE:ID, not "%s"'):format(name) end
+  if #words > 0 then
+    return nil, ('"%s": no KEY with --one-by-one, and -- before a command'):format(words[1])
+  end
+  return { keys = { biz_type .. "_" .. biz_id }, biz_type = biz_type, biz_id = biz_id }
+end
+
+-- → "read" or "write" of a read/write lock, false: it is none | nil, message
+local function mode_of(given, chosen)
+  if not given.shared and not given.exclusive then return false end
+  if given.shared and given.exclusive then return nil, "-s and -x exclude each other" end
+  if given["one-by-one"] then return nil, "-s and -x are not for --one-by-one" end
+  if chosen.servers then return nil, "-s and -x are for one server, not for --servers" end
+  return given.shared and "read" or "write"
+end
+
+-- → nothing | message
+local function wrong_permits(given, plan)
+  if not given.permits then return nil end
+  if #plan.keys > 1 then return "--permits is for one KEY" end
+  if given["one-by-one"] then return "--permits is not for --one-by-one" end
+  if given.shared or given.exclusive then return "--permits is not for -s and -x" end
+  if plan.chosen.servers then return "--permits is for one server, not for --servers" end
+end
+
+local function several(keys)
+  local seen = {}
+  for _, key in ipairs(keys) do
+    if key == "" then return nil, "KEY is empty" end
+    if seen[key] then return nil, ('"%s" is named twice'):format(key) end
+    if #keys > 1 and key:find("\n", 1, true) then
+      return nil, "one of several KEYs holds no line break"
+    end
+    seen[key] = true
+  end
+  return { keys = keys }
+end
+
+local function keys_of(given, words)
+  if given["one-by-one"] then return one_by_one(given["one-by-one"], words) end
+  if #words == 0 then return nil, "no KEY" end
+  return several(words)
+end
+
+-- → { keys, biz_type, biz_id, given, chosen, lease, renewed, grace, wait } | nil, message
+function target.read(given, words)
+  local plan, message = keys_of(given, words)
+  if not plan then return nil, message end
+  local chosen
+  chosen, message = settings.load(given)
+  if not chosen then return nil, message end
+  if given["no-wait"] and given.wait then return nil, "-n and -w exclude each other" end
+  if given.quiet and given.verbose then return nil, "-q and -v exclude each other" end
+  plan.given, plan.chosen = given, chosen
+  plan.mode, message = mode_of(given, chosen)
+  if plan.mode == nil then return nil, message end
+  message = wrong_permits(given, plan)
+  if message then return nil, message end
+  plan.lease = chosen.lease or LEASE
+  plan.renewed = not (plan.biz_type and given.lease)
+  plan.grace = chosen.grace or GRACE
+  plan.wait = given["no-wait"] and 0 or given.wait or math.huge
+  return plan
+end
+
+-- A server that hangs is noticed long before the lease can end. → client | nil, message
+function target.client(plan)
+  local share = math.max(plan.lease / 10, 0.1)
+  return settings.client(plan.chosen, {
+    connect_timeout = math.min(1, share),
+    command_timeout = math.min(3, share),
+    lease = plan.lease,
+  })
+end
+
+-- ---- what a job is told of its locks ----
+
+local function servers_text(chosen)
+  return chosen.servers and table.concat(chosen.servers, ",") or nil
+end
+
+local function token_text(lock)
+  local token = lock:token()
+  return token and ("%.0f"):format(token) or ""
+end
+
+target.token_text = token_text
+
+-- The variables of a job: of several locks a line for each.
+function target.environment(plan, locks)
+  local keys, owners, tokens = {}, {}, {}
+  for i, lock in ipairs(locks) do
+    keys[i], owners[i], tokens[i] = lock:key(), lock:owner(), token_text(lock)
+  end
+  local list = {
+    "HOLDFAST_KEY=" .. table.concat(keys, "\n"),
+    "HOLDFAST_OWNER=" .. table.concat(owners, "\n"),
+    "HOLDFAST_TOKEN=" .. table.concat(tokens, "\n"),
+    "HOLDFAST_URL=" .. (plan.chosen.url or ""),
+  }
+  if plan.chosen.servers or os.getenv("HOLDFAST_SERVERS") then
+    list[#list + 1] = "HOLDFAST_SERVERS=" .. (servers_text(plan.chosen) or "")
+  end
+  return list
+end
+
+local function lines(text)
+  local list = {}
+  for line in (text .. "\n"):gmatch("([^\n]*)\n") do list[#list + 1] = line end
+  return list
+end
+
+-- What the environment says of locks on these servers: key → { owner, token }. A process that
+-- outlives the job has it too.
+function target.told(chosen)
+  local there = library_servers.environment()
+  if there.url ~= chosen.url or there.servers ~= servers_text(chosen) then return {} end
+  local key, owner = os.getenv("HOLDFAST_KEY") or "", os.getenv("HOLDFAST_OWNER") or ""
+  if key == "" or owner == "" then return {} end
+  local owners, tokens = lines(owner), lines(os.getenv("HOLDFAST_TOKEN") or "")
+  local keys = #owners > 1 and lines(key) or { key }
+  local told = {}
+  for i, one in ipairs(keys) do told[one] = { owner = owners[i], token = tokens[i] } end
+  return told
+end
+
+return target

@@ -1,0 +1,72 @@
+-- holdfast wait: waits until locks are free. It only reads, and takes no place in a queue.
+
+local core = require "holdfast.core"
+local exits = require "holdfast.command.exits"
+local locks = require "holdfast.command.locks"
+local output = require "holdfast.command.output"
+local process = require "holdfast.process"
+local settings = require "holdfast.command.settings"
+local target = require "holdfast.command.target"
+local verb = require "holdfast.command.verb"
+
+local wait = {}
+
+wait.usage = "holdfast wait [options] KEY…"
+wait.summary = "Waits until the lock KEY is free, of several KEYs all at once. Takes nothing."
+wait.of_servers = true
+wait.options = target.options(target.waiting, settings.options)
+wait.more = "It asks again and again: one that is free for a moment only may be missed. To be the next one\n" ..
+  "that has the lock, use run.\n\n" ..
+  "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
+
+local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between two looks
+local PASSING = { unreachable = true, no_quorum = true, server = true }
+
+-- → the entry of the first lock that is held, false: all are free | nil, message, code
+local function first_held(client, keys)
+  for _, key in ipairs(keys) do
+    local entry, message, code = locks.inspect(client, key)
+    if not entry then return nil, message, code end
+    if locks.is_taken(entry) then return entry end
+  end
+  return false
+end
+
+local function still_held(entry, given, out)
+  local exit = given["busy-exit"] or exits.BUSY
+  if given.quiet or exit == 0 then return exit end
+  if entry.count then
+    return out:fail(exit, "busy", ('"%s" is a number still, %.0f'):format(output.printable(entry.key),
+      entry.count))
+  end
+  local ends = entry.ttl and entry.ttl < math.huge
+  local left = ends and (", for up to %.3f s more unless renewed"):format(entry.ttl) or ""
+  return out:fail(exit, "busy", ('"%s" is held%s'):format(output.printable(entry.key), left))
+end
+
+-- An outage in the middle of the wait is waited out.
+local function watch(client, keys, till, given, out)
+  local step, asked = FIRST_STEP, false
+  while true do
+    local held, message, code = first_held(client, keys)
+    if held == false then return exits.OK end
+    local over = core.now() >= till
+    if held and over then return still_held(held, given, out) end
+    if not held and (over or not asked or not PASSING[code]) then
+      return verb.failed(out, message, code)
+    end
+    asked = true
+    process.wait(math.max(math.min(step, till - core.now()), 0))
+    step = math.min(step * 1.5, LAST_STEP)
+  end
+end
+
+function wait.main(args)
+  return verb.run(wait, "wait", args, 1, math.huge, function(client, given, words, out)
+    local plan, message = target.read(given, words)
+    if not plan then return out:fail(exits.USAGE, "usage", message) end
+    return watch(client, plan.keys, core.now() + plan.wait, given, out)
+  end)
+end
+
+return wait

@@ -1,0 +1,64 @@
+-- What `run` and `lead` have in common: the command that runs under a lock, and what is told of it.
+
+local exits = require "holdfast.command.exits"
+local options = require "holdfast.command.options"
+local target = require "holdfast.command.target"
+
+local work = {}
+
+work.command = { "command", short = "c", value = "COMMAND", help = "run it with /bin/sh -c" }
+work.grace = {
+  "grace", value = "TIME", check = options.seconds,
+  help = "from TERM to KILL when the lock is lost; 5s",
+}
+
+-- `rest`: what stands behind --. → the words of the command | nil, message
+local function command_of(given, rest)
+  if given.command and rest then return nil, "either -c or a command after --" end
+  if given.command then return { "/bin/sh", "-c", given.command } end
+  if not rest then return nil, "no -- before the command" end
+  if #rest == 0 then return nil, "no command after --" end
+  return rest
+end
+
+-- → the plan of a verb with these options that runs a command | nil, message
+function work.read(known, args)
+  local given, words, rest = options.read(known, args, 2)
+  if not given then return nil, words end
+  local argv, message = command_of(given, rest)
+  if not argv then return nil, message end
+  local plan
+  plan, message = target.read(given, words)
+  if not plan then return nil, message end
+  plan.argv = argv
+  return plan
+end
+
+-- For job.run: the command of the plan under the locks of the holding.
+function work.plan(plan, held, out)
+  return {
+    argv = plan.argv, environment = target.environment(plan, held.locks),
+    lease = plan.lease, renewed = plan.renewed, grace = plan.grace, min_hold = plan.min_hold,
+    on_started = function(pid) out:event("started", { { "pid", pid } }, "started pid " .. pid) end,
+    on_signal = function(name)
+      out:event("signal", { { "signal", name } }, "passes on " .. name)
+    end,
+    on_lost = function(reason, left) held:tell_lost(reason, left, "ending the job") end,
+    on_ended = function(how, number)
+      local text = how == "exit" and "ended with exit code " or "ended by signal "
+      out:event("ended", { { how, number } }, text .. number)
+    end,
+  }
+end
+
+-- The exit code of a result of job.run.
+function work.exit_of(result, plan, held, out)
+  if result.signal then return held:failed(result.signal, "signal") end
+  if result.error then
+    local exit = result.errno == 2 and exits.NOT_FOUND or exits.CANNOT_START
+    return out:fail(exit, "not_started", ("cannot start %s: %s"):format(plan.argv[1], result.error))
+  end
+  return result.how == "exit" and result.number or exits.of_signal(result.number)
+end
+
+return work

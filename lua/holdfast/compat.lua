@@ -1,0 +1,40 @@
+-- What Lua 5.1 to 5.5 and LuaJIT have under different names, or do differently.
+
+local compat = {}
+
+local unpack = table.unpack or unpack
+compat.unpack = unpack
+
+-- Lua 5.1 does not pass xpcall's arguments on to the function.
+if select(2, xpcall(function(given) return given end, error, true)) then
+  compat.xpcall = xpcall
+else
+  function compat.xpcall(fn, handler, ...)
+    local arguments, count = { ... }, select("#", ...)
+    return xpcall(function() return fn(unpack(arguments, 1, count)) end, handler)
+  end
+end
+
+-- Lua 5.1 counts a tail call as a level of its own; the others forget the function that made it.
+-- Returns the level for error, called in compat.error, of the caller that is `level` calls above
+-- compat.error.
+local function with_tail_calls(level)
+  local calls, depth = 0, 2
+  repeat
+    depth = depth + 1
+    local info = debug.getinfo(depth, "S")
+    if not info then return level + 1 end
+    if info.what ~= "tail" then calls = calls + 1 end
+  until calls == level
+  return depth - 1
+end
+
+if _VERSION == "Lua 5.1" and not rawget(_G, "jit") then
+  function compat.error(message, level)
+    error(message, with_tail_calls(level))
+  end
+else
+  compat.error = error
+end
+
+return compat

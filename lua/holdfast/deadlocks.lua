@@ -1,0 +1,324 @@
+-- Who waits for whom: reads the queues, the holders and what waiting owners tell of themselves.
+-- Changes nothing.
+--
+-- holdfast_wait:<owner> says what the caller waits for that has the hold of this owner
+-- (docs/protocol.md). A caller is stuck that waits for a lock whose owner waits and is stuck too:
+-- for a lock of one owner, or for a writer of one of the readers; for permits, so many owners that
+-- those of the others are too few. From one that is stuck to an owner that is, and so on, leads
+-- into a circle.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+local names = require "holdfast.names"
+
+local deadlocks = {}
+
+local PAGE = 500
+local MOST_WAITERS = 100 -- of one queue that are read
+local MOST_PERMITS = 1000 -- of one semaphore
+local KINDS = {
+  l = "lock", m = "mutex", g = "guard", r = "read", w = "write", f = "fair", p = "permit",
+}
+local WAIT, LIST = "holdfast_wait:", "redisson_lock_queue:"
+
+local command = driver.command
+
+-- The nodes to ask: of a cluster once it has answered.
+-- → list | nil, message, code
+function deadlocks.nodes(client)
+  local nodes = core.client.nodes(client)
+  if #nodes > 0 then return nodes end
+  local answered, message, code = client:ping()
+  if not answered then return nil, message, code end
+  return core.client.nodes(client)
+end
+
+-- Calls visit(key, node) for each key that matches, page by page on one node after the other.
+-- → true | nil, message, code
+function deadlocks.scan(client, pattern, visit)
+  local nodes, message, code = deadlocks.nodes(client)
+  if not nodes then return nil, message, code end
+  for _, node in ipairs(nodes) do
+    local cursor = "0"
+    repeat
+      local reply
+      reply, message, code = command(client, { "SCAN", cursor, "MATCH", pattern, "COUNT", PAGE },
+        node)
+      if not reply then return nil, message, code end
+      cursor = reply[1]
+      for _, key in ipairs(reply[2]) do visit(key, node) end
+    until cursor == "0"
+  end
+  return true
+end
+
+-- Reads what stands beside the key.
+local function command_beside(graph, key, words)
+  return command(graph.client, words, driver.node_beside(graph.client, key))
+end
+
+local function tagged(key)
+  return key:find("{", 1, true) and key or "{" .. key .. "}"
+end
+
+-- The key of a lock by the name of its queue.
+function deadlocks.key_of_queue(name)
+  return name:match("^holdfast_queue::(.*)$") or name:match("^holdfast_queue:{(.*)}$")
+end
+
+-- A member of a queue → { waiter = "<uuid>:<number>", owner, kind } | nil for the record of other
+-- clients
+function deadlocks.member(text)
+  local letter, waiter, shared = text:match("^1([lmgrwp])([^:]*:%d+):%d+ ?(.*)$")
+  if not letter then return nil end
+  return { waiter = waiter, owner = shared ~= "" and shared or waiter, kind = KINDS[letter] }
+end
+
+-- The text of a wait → { since, waiter, kind, key } | nil
+local function parse(text)
+  local since, waiter, letter, key = text:match("^(%d+) (%S+) (%l) (.+)$")
+  if not since or not KINDS[letter] then return nil end
+  return { since = tonumber(since), waiter = waiter, kind = KINDS[letter], key = key }
+end
+
+-- ---- the graph ----
+
+-- Of a quorum each server is asked, as names and waits are told to all of them.
+local function nodes_of_quorum(client)
+  return core.client.is_quorum(client) and core.client.nodes(client) or nil
+end
+
+-- As many permits as this owner's text says.
+local function count_of(owner)
+  return tonumber(owner:match("%*(%d+)$")) or 1
+end
+
+-- What the ids of a permit's owner begin with, and end in two bytes that count them.
+local function stem_of(owner)
+  local number = tonumber(owner:match("^:(%d+)", 37) or 0)
+  local hex = owner:sub(1, 8) .. owner:sub(29, 36) .. ("%08x"):format(number % 4294967296)
+  return "hf" .. hex:gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end)
+end
+
+-- The owners of permits that wait are known by their stems; false: another one.
+local function permit_holders(graph, key)
+  local info = driver.lock.info(driver.reader(graph.client, key, KINDS.p))
+  local ids = command_beside(graph, key, { "ZRANGE", tagged(key) .. ":timeout", 0, MOST_PERMITS })
+  local list = { free = info and math.max(info.free, 0) or 0 }
+  for i, id in ipairs(type(ids) == "table" and ids or {}) do
+    list[i] = graph.by_stem[id:sub(1, 14)] or false
+  end
+  return list
+end
+
+-- Of readers, info tells one.
+local function readers(graph, key)
+  local fields, list = command(graph.client, { "HKEYS", key }), {}
+  for _, field in ipairs(type(fields) == "table" and fields or {}) do
+    if field ~= "mode" then list[#list + 1] = field end
+  end
+  return list
+end
+
+-- The owners of what stands at the key: a list, with `free` permits.
+local function holders_of(graph, wait)
+  local key, kind = wait.key, wait.kind
+  local id = kind .. ":" .. key
+  if graph.holders[id] then return graph.holders[id] end
+  local list
+  if kind == KINDS.p then
+    list = permit_holders(graph, key)
+  else
+    local info = driver.lock.info(driver.reader(graph.client, key, kind))
+    list = { info and info.owner }
+    if info and (info.readers or 0) > 1 then list = readers(graph, key) end
+  end
+  graph.holders[id] = list
+  return list
+end
+
+-- Redisson's list has the owners.
+local function is_in_list(graph, wait)
+  local owners = command_beside(graph, wait.key, { "LRANGE", LIST .. tagged(wait.key), 0, -1 })
+  for _, owner in ipairs(type(owners) == "table" and owners or {}) do
+    if owner:sub(1, 36) == wait.waiter:sub(1, 36) then return true end
+  end
+  return false
+end
+
+local function is_in_queue(graph, wait)
+  if graph.nodes then return true end
+  if wait.kind == KINDS.f then return is_in_list(graph, wait) end
+  local queue = wait.key:find("{", 1, true) and "holdfast_queue::" .. wait.key or "holdfast_queue:{"
+    .. wait.key .. "}"
+  local members = command_beside(graph, wait.key, { "ZRANGE", queue, 0, -1 })
+  for _, text in ipairs(type(members) == "table" and members or {}) do
+    local member = deadlocks.member(text)
+    if member and member.owner:find(wait.waiter, 1, true) == 1 or member and
+      member.waiter:sub(1, 36) == wait.waiter:sub(1, 36) then
+      return true
+    end
+  end
+  return false
+end
+
+local function identify(graph, owner)
+  if graph.names[owner] == nil then graph.names[owner] = names.of(graph.client, owner) or false end
+  return graph.names[owner] or {}
+end
+
+local function add_wait(graph, name, node)
+  local text = command(graph.client, { "GET", name }, graph.nodes and node or nil)
+  local wait = type(text) == "string" and parse(text)
+  if not wait then return end
+  local before = graph.by_waiter[wait.waiter]
+  if before then wait = before else graph.by_waiter[wait.waiter], wait.holds = wait, {} end
+  local owner = name:sub(#WAIT + 1)
+  wait.holds[#wait.holds + 1] = owner
+  graph.waits[owner] = wait
+  if names.is_owner(owner) then graph.by_stem[stem_of(owner)] = owner end
+end
+
+-- Somebody in the queue of the key, who may have told that it waits.
+local function add_waiter(graph, key, waiter, kind)
+  local wait = graph.by_waiter[waiter]
+    or { waiter = waiter, kind = kind, key = key, holds = {} }
+  graph.by_waiter[waiter] = wait
+  return wait
+end
+
+local function add_list(graph, name)
+  local key = name:match("^{(.*)}$", #LIST + 1) or name:sub(#LIST + 1)
+  local owners = command_beside(graph, key, { "LRANGE", name, 0, MOST_WAITERS - 1 })
+  for _, owner in ipairs(type(owners) == "table" and owners or {}) do
+    add_waiter(graph, key, owner, KINDS.f)
+  end
+end
+
+local function add_queue(graph, name)
+  local key = deadlocks.key_of_queue(name)
+  local members = key and command_beside(graph, key,
+    { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", 0, MOST_WAITERS })
+  for _, text in ipairs(type(members) == "table" and members or {}) do
+    local member = deadlocks.member(text)
+    if member then
+      add_waiter(graph, key, member.waiter, member.kind).count = count_of(member.owner)
+    end
+  end
+end
+
+local function row(graph, wait)
+  local holder = wait.holder or holders_of(graph, wait)[1] or nil
+  local who, held_by = identify(graph, wait.waiter), holder and identify(graph, holder) or {}
+  return {
+    key = wait.key, kind = wait.kind, owner = wait.waiter, host = who.host, pid = who.pid,
+    name = who.name, since = wait.since,
+    holds = wait.holds, holder = holder, holder_host = held_by.host, holder_pid = held_by.pid,
+    holder_name = held_by.name,
+  }
+end
+
+-- The owner of a hold that is stuck and that this one waits for, rather not its own; nil: the
+-- others let it go on.
+local function blocker(graph, wait, stuck)
+  local holders, first, others = holders_of(graph, wait), nil, 0
+  for _, owner in ipairs(holders) do
+    local by = graph.waits[owner]
+    if not stuck[by] then
+      others = others + 1
+    elseif not first or graph.waits[first] == wait then
+      first = owner
+    end
+  end
+  if holders.free and others + holders.free >= (wait.count or 1) then return nil end
+  return first
+end
+
+-- Leaves those in `stuck` that wait for each other.
+local function reduce(graph, stuck)
+  repeat
+    local changed = false
+    for wait in pairs(stuck) do
+      if not blocker(graph, wait, stuck) then stuck[wait], changed = nil, true end
+    end
+  until not changed
+end
+
+local function find_stuck(graph)
+  local stuck = {}
+  for _, wait in pairs(graph.waits) do stuck[wait] = true end
+  reduce(graph, stuck)
+  for wait in pairs(stuck) do
+    if not is_in_queue(graph, wait) then stuck[wait] = nil end
+  end
+  reduce(graph, stuck)
+  return stuck
+end
+
+-- The circle that this wait leads into, as a list of waits.
+local function circle_from(graph, wait, stuck)
+  local list, places = {}, {}
+  while not places[wait] do
+    list[#list + 1] = wait
+    places[wait] = #list
+    wait.holder = blocker(graph, wait, stuck)
+    wait = graph.waits[wait.holder]
+  end
+  for _ = 2, places[wait] do table.remove(list, 1) end
+  return list
+end
+
+local function find_cycles(graph)
+  local list, known, stuck = {}, {}, find_stuck(graph)
+  for first in pairs(stuck) do
+    local circle = circle_from(graph, first, stuck)
+    if not known[circle[1]] then list[#list + 1] = circle end
+    for _, wait in ipairs(circle) do known[wait] = true end
+  end
+  return list
+end
+
+local function rows(graph, waits)
+  local list = {}
+  for i, wait in ipairs(waits) do list[i] = row(graph, wait) end
+  return list
+end
+
+-- A circle begins with who waits for the longest.
+local function from_oldest(circle)
+  local oldest, list = 1, {}
+  for i, wait in ipairs(circle) do
+    if wait.since < circle[oldest].since then oldest = i end
+  end
+  for i = 0, #circle - 1 do list[#list + 1] = circle[(oldest - 1 + i) % #circle + 1] end
+  return list
+end
+
+-- → { cycles = { { wait, … }, … }, waits = { wait, … } } | nil, message, code
+function deadlocks.find(client)
+  local graph = {
+    client = client, nodes = nodes_of_quorum(client),
+    holders = {}, names = {}, waits = {}, by_waiter = {}, by_stem = {},
+  }
+  local queues = {}
+  local ok, message, code = deadlocks.scan(client, "[hr]*_[wq]*", function(name, node)
+    local is_wait = name:sub(1, #WAIT) == WAIT
+    if is_wait then add_wait(graph, name, node) else queues[#queues + 1] = name end
+  end)
+  if not ok then return nil, message, code end
+  for _, name in ipairs(queues) do
+    if name:sub(1, #LIST) == LIST then add_list(graph, name) else add_queue(graph, name) end
+  end
+  local result = { cycles = {}, waits = {} }
+  for i, circle in ipairs(find_cycles(graph)) do
+    result.cycles[i] = rows(graph, from_oldest(circle))
+  end
+  for _, wait in pairs(graph.by_waiter) do result.waits[#result.waits + 1] = row(graph, wait) end
+  table.sort(result.waits, function(a, b)
+    return a.key == b.key and a.owner < b.owner or a.key < b.key
+  end)
+  table.sort(result.cycles, function(a, b) return a[1].key < b[1].key end)
+  return result
+end
+
+return deadlocks

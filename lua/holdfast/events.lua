@@ -1,0 +1,108 @@
+-- on_event: what happens to locks and connections, told in the Lua state that made the client, by
+-- the call that finds it.
+--
+-- The core collects events only where somebody listens. Before the first listener nothing here
+-- runs.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+
+local events = {}
+
+local ROUNDS = 100 -- of events that listeners themselves cause
+
+-- client -> its listener, or true: only locks of it have any
+local clients = setmetatable({}, { __mode = "k" })
+local numbers = setmetatable({}, { __mode = "k" }) -- a lock's listener -> its number
+local listeners = setmetatable({}, { __mode = "v" })
+local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was told
+local last_number, installed, telling = 0, false, false
+
+events.heeded = false -- there has been an on_event, or an on_lost
+
+local function warn(message)
+  local ngx = rawget(_G, "ngx")
+  if ngx and ngx.log then return ngx.log(ngx.ERR, message) end
+  io.stderr:write(message, "\n")
+end
+
+local function call(listener, event)
+  local ok, err = pcall(listener, event)
+  if ok or failed[listener] then return end
+  failed[listener] = true
+  warn("holdfast: an error in on_event, told once: " .. tostring(err))
+end
+
+-- The listener of the lock and that of the client each get a table of their own.
+local function copy(event)
+  local own = {}
+  for name, value in pairs(event) do own[name] = value end
+  return own
+end
+
+local function tell_client(client, listener)
+  local list = core.client.events(client)
+  for _, event in ipairs(list or {}) do
+    local of_lock = listeners[event.observer]
+    event.observer = nil
+    if of_lock then call(of_lock, copy(event)) end
+    if listener ~= true then call(listener, event) end
+  end
+  return list ~= nil
+end
+
+local function tell_all()
+  local found = false
+  for client, listener in pairs(clients) do found = tell_client(client, listener) or found end
+  return found
+end
+
+-- Calls the listeners for what has happened.
+function events.tell()
+  if telling or not installed then return end
+  telling = true
+  for _ = 1, ROUNDS do
+    if not tell_all() then break end
+  end
+  telling = false
+end
+
+local function tell_after(...)
+  events.tell()
+  return ...
+end
+
+local CALLS = { "acquire", "release", "complete", "force_release", "extend", "check", "acquire_all",
+  "release_all" }
+
+-- From the first listener on, each call tells what it did when it returns.
+local function install()
+  if installed then return end
+  installed, events.heeded = true, true
+  for _, name in ipairs(CALLS) do
+    local plain = driver.lock[name]
+    driver.lock[name] = function(...) return tell_after(plain(...)) end
+  end
+  if driver.listen then driver.listen(events.tell) end
+end
+
+-- The client's listener hears of all its locks and connections.
+function events.watch(client, listener)
+  install()
+  clients[client] = listener
+  core.client.watch(client)
+end
+
+-- → a number for the lock, 0: it has no listener
+function events.observer(client, listener)
+  if not listener then return 0 end
+  install()
+  clients[client] = clients[client] or true
+  if not numbers[listener] then
+    last_number = last_number + 1
+    numbers[listener], listeners[last_number] = last_number, listener
+  end
+  return numbers[listener]
+end
+
+return events

@@ -1,0 +1,96 @@
+-- Count-down latches. See docs/latch.md.
+--
+-- Nobody holds a latch, so there is nothing to renew, to lose or to give back.
+
+local driver = require "holdfast.driver"
+local locks = require "holdfast.lock"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+
+local raw = driver.lock
+local argument, check_self, tell = options.argument, options.self, loss.tell
+
+---@class holdfast.latch
+local Latch = {}
+Latch.__index = Latch
+Latch.__name = "holdfast.latch"
+
+local check_count = options.whole(1, 1000000000, "1 to 1e9")
+
+---@class holdfast.latch_options
+---@field wait? number seconds that wait waits by default; the client's
+---@field interruptible? boolean a signal ends a wait
+
+local latch = { options = { wait = options.wait, interruptible = options.boolean } }
+
+-- `given` is checked, `defaults` are the client's.
+function latch.new(client, key, given, defaults)
+  local handle = locks.new(client, key, given, defaults, "latch")
+  return setmetatable({ handle = handle, wait_by_default = given.wait or defaults.wait }, Latch)
+end
+
+-- Begins a count, unless the latch counts already.
+---@param count integer 1 to 1e9
+---@return boolean? set false: it counts already, and goes on
+---@return string? message
+---@return string? code
+function Latch:set(count)
+  check_self(self, Latch, "latch:set", 2)
+  argument(count, check_count, "latch:set", "count", 2)
+  tell()
+  return raw.set_count(self.handle, count)
+end
+
+-- Counts down. Whoever counts to 0 opens the latch.
+---@param amount? integer 1 to 1e9; 1
+---@return (integer|false)? left how many are still to come; false: it was open
+---@return string? message
+---@return string? code
+function Latch:count_down(amount)
+  check_self(self, Latch, "latch:count_down", 2)
+  if amount ~= nil then argument(amount, check_count, "latch:count_down", "amount", 2) end
+  tell()
+  return raw.count_down(self.handle, amount or 1)
+end
+
+-- How many are still to come, 0: it is open.
+---@return integer? count
+---@return string? message
+---@return string? code
+function Latch:count()
+  check_self(self, Latch, "latch:count", 2)
+  tell()
+  local count, message, code = raw.count(self.handle)
+  return count and math.max(count, 0), message, code
+end
+
+-- Waits until the latch is open. `wait`: seconds, 0 looks once, math.huge waits for ever.
+---@param wait? number
+---@return true? open
+---@return string? message
+---@return string? code "timeout" when it is still closed
+function Latch:wait(wait)
+  check_self(self, Latch, "latch:wait", 2)
+  if wait ~= nil then argument(wait, options.wait, "latch:wait", "wait", 2) end
+  tell()
+  return raw.await(self.handle, wait or self.wait_by_default)
+end
+
+-- Opens the latch however many are still to come.
+---@return boolean? closed false: it was open
+---@return string? message
+---@return string? code
+function Latch:delete()
+  check_self(self, Latch, "latch:delete", 2)
+  tell()
+  return raw.delete(self.handle)
+end
+
+-- The latch's key on the server, with the client's prefix.
+---@return string
+function Latch:key()
+  check_self(self, Latch, "latch:key", 2)
+  return raw.key(self.handle)
+end
+
+return latch

@@ -1,0 +1,167 @@
+-- Leader election: a lock that is taken again and again. Each time it is held is a term.
+--
+-- A term is over as soon as its lock is not held any more by this host's clock, which comes before
+-- anybody else can have it. Its methods answer in any coroutine, also in those that the leading
+-- function has started.
+
+local compat = require "holdfast.compat"
+local driver = require "holdfast.driver"
+local locks = require "holdfast.lock"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+local templates = require "holdfast.with_lock"
+
+local raw, check_self = driver.lock, options.self
+
+local lead = {}
+
+---@class holdfast.lead_options
+---@field lease? number seconds that the term of a dead leader goes on; the client's. It is renewed in any case
+---@field once? boolean one term, then return
+---@field on_lost? fun(term: holdfast.term, reason: string)
+---@field abort_on_loss? boolean fn gets an error soon after the term is lost
+---@field on_event? fun(event: table)
+---@field class? string for counters and events; the client's
+---@field interruptible? boolean a signal ends the wait
+---@field fencing? boolean the client's, true by default
+---@field token_ttl? number
+
+lead.options = {
+  once = options.boolean,
+  abort_on_loss = loss.check_abort,
+}
+for _, name in ipairs { "lease", "on_lost", "on_event", "class", "interruptible", "fencing",
+    "token_ttl" } do
+  lead.options[name] = locks.options[name]
+end
+
+-- ---- the term ----
+
+---@class holdfast.term
+local Term = {}
+Term.__index = Term
+Term.__name = "holdfast.term"
+
+local function is_leader(self)
+  return not self.over and not driver.ends() and raw.standing(self.lock) ~= nil
+end
+
+-- Whether this process is the leader now; no I/O. Under ngx_lua not in a worker that ends.
+---@return boolean
+function Term:is_leader()
+  check_self(self, Term, "term:is_leader", 2)
+  loss.tell()
+  return is_leader(self)
+end
+
+-- How the term was lost: "expired", "taken", "deleted", "unreachable"; nil if it was not. No I/O.
+---@return string? reason
+function Term:lost()
+  check_self(self, Term, "term:lost", 2)
+  loss.tell()
+  if not self.over then self.reason = self.reason or select(2, raw.standing(self.lock)) end
+  return self.reason
+end
+
+-- The fencing token of this term, also after it; nil without one. Each later leader has a higher
+-- one.
+---@return integer?
+function Term:token()
+  check_self(self, Term, "term:token", 2)
+  return self.number
+end
+
+-- The key on the server, with the client's prefix.
+---@return string
+function Term:key()
+  check_self(self, Term, "term:key", 2)
+  return raw.key(self.lock)
+end
+
+-- Ends the term now, and client:lead when fn has returned. In another coroutine than fn's it does
+-- not wait for the server.
+---@return true? resigned
+---@return string? message
+---@return string? code
+function Term:resign()
+  check_self(self, Term, "term:resign", 2)
+  self.resigned = true
+  if self.over then return true end
+  self.over = true
+  if raw.holds(self.lock) > 0 then return loss.tell_after(raw.release(self.lock)) end
+  driver.abandon(self.lock)
+  return true
+end
+
+function Term:__tostring()
+  local state = is_leader(self) and "leader" or self.reason and "lost: " .. self.reason or "over"
+  return ("holdfast.term: %s (%s)"):format(raw.key(self.lock), state)
+end
+
+-- ---- terms one after the other ----
+
+-- Failures that may pass while nobody looks: the wait for the next term goes on.
+local PASSING = { unreachable = true, no_quorum = true, server = true, lost = true, busy = true }
+local LEAST_PAUSE, MOST_PAUSE = 0.1, 1 -- seconds
+
+local ENDS = "the worker ends"
+
+local function new_term(client, key, given, defaults)
+  local term = setmetatable({ over = false, resigned = false }, Term)
+  local on_lost = given.on_lost
+  term.lock = locks.new(client, key, {
+    lease = given.lease, watchdog = true, wait = math.huge, interruptible = given.interruptible,
+    class = given.class, keep = 0,
+    on_event = given.on_event, fencing = given.fencing, token_ttl = given.token_ttl,
+    on_lost = on_lost and function(_, reason)
+      term.reason = reason
+      on_lost(term, reason)
+    end,
+  }, defaults)
+  return term
+end
+
+-- Waits until the term's lock is held. → true | nil, message, code
+local function await(term)
+  local acquired, paused, message, code
+  local pause = LEAST_PAUSE
+  repeat
+    loss.tell()
+    if driver.ends() then return nil, ENDS, "interrupted" end
+    driver.gives_way(true)
+    acquired, message, code = raw.acquire(term.lock)
+    driver.gives_way(false)
+    if acquired then return true end
+    if driver.ends() then return nil, ENDS, "interrupted" end
+    if not PASSING[code] then return nil, message, code end
+    paused, message, code = raw.pause(term.lock, pause)
+    pause = math.min(2 * pause, MOST_PAUSE)
+  until not paused
+  return nil, message, code
+end
+
+-- fn(term, ...) under the term's lock. → as client:with_lock
+local function hold(term, given, fn, ...)
+  term.number = raw.token(term.lock)
+  return templates.run_held(term.lock, given, function(_, ...) return fn(term, ...) end, ...)
+end
+
+local function pack(...)
+  return { n = select("#", ...), ... }
+end
+
+-- `given` and `fn` are checked.
+function lead.run(client, key, given, defaults, fn, ...)
+  local results
+  repeat
+    local term = new_term(client, key, given, defaults)
+    if given.abort_on_loss then driver.check_hooks(term.lock) end
+    local begun, message, code = await(term)
+    if not begun then return nil, message, code end
+    results = pack(hold(term, given, fn, ...))
+    term.reason, term.over = term.reason or raw.lost(term.lock), true
+  until given.once or term.resigned or driver.ends()
+  return compat.unpack(results, 1, results.n)
+end
+
+return lead

@@ -1,0 +1,72 @@
+-- The loop of copas, from 1.1 on.
+
+local copas = require "copas"
+local isyieldable = require("holdfast.loop.coroutines").isyieldable
+
+local loop = { name = "copas" }
+
+function loop.check()
+  if isyieldable() then return true end
+  return nil, "outside copas: call it in a function given to copas.addthread or copas.addserver"
+end
+
+function loop.spawn(fn)
+  copas.addthread(fn)
+end
+
+-- An object that copas uses as a socket: it has a descriptor, and is readable when copas asks a
+-- second time.
+local Watch = {}
+Watch.__index = Watch
+
+function Watch:getfd() return self.fd end
+function Watch.dirty() return false end
+function Watch.settimeout() end
+function Watch.close() end
+
+function Watch:receive()
+  self.looked = not self.looked
+  if self.looked then return nil, "timeout", "" end
+  return ""
+end
+
+function Watch:wait()
+  copas.receive(self)
+end
+
+function loop.watch(fd)
+  return setmetatable({ fd = fd, looked = false }, Watch)
+end
+
+-- Copas 1 can suspend a coroutine only in a queue. This queue stores nothing: the signal knows its
+-- waiter.
+local nowhere = { insert = function() end, push = function() end }
+
+local function suspend(self)
+  self.thread = coroutine.running()
+  if copas.wakeup then copas.sleep(-1) else coroutine.yield(self, nowhere) end
+end
+
+local Signal = {}
+Signal.__index = Signal
+
+-- Copas 2 and later close a signal like a socket when its coroutine ends.
+function Signal.close() end
+
+function Signal:wait()
+  while not self.fired do suspend(self) end
+  return true
+end
+
+function Signal:fire()
+  local thread = self.thread
+  self.fired, self.thread = true, nil
+  if not thread or coroutine.status(thread) ~= "suspended" then return end
+  if copas.wakeup then copas.wakeup(thread) else copas.addthread(thread) end
+end
+
+function loop.signal()
+  return setmetatable({ fired = false }, Signal)
+end
+
+return loop

@@ -1,0 +1,297 @@
+-- The connections under ngx_lua: cosockets, which only nginx can wait for. Each link of the core
+-- that is in use has two light threads of the pump's task, a reader and a writer, and a socket
+-- while it is connected. After every change of the core a turn asks it what to do next.
+
+local core = require "holdfast.core"
+local pump = require "holdfast.loop.pump"
+local semaphore = require "ngx.semaphore"
+
+local engine, now = core.engine, core.now
+local wake_done = pump.wake_done
+
+local SILENCE = 86400000 -- ms; the core notices earlier that a server is silent
+local MOST_BYTES = 65536
+local HUNG_UP = "the server closed the connection"
+local ROLES = 3 -- links that the core has for each server
+local FOREVER = SILENCE / 1000
+local LOOK = 1 -- seconds between two checks whether the worker is ending
+
+local cosockets = {}
+
+-- LuaJIT finds a string by its size and a hash of 16 of its bytes. Commands, and replies, have the
+-- same size and often differ elsewhere, so each new one would be compared with all that have not
+-- been collected yet. So they are cut, and not always at the same places.
+local step = 0
+
+local function vary(least, range)
+  step = (5 * step + 3) % 64
+  return least + step % range
+end
+
+local function new_link(number)
+  return { number = number, wake = assert(semaphore.new()), output = assert(semaphore.new()) }
+end
+
+local function wake(self)
+  if self.sleeps_until == 0 then return end
+  self.sleeps_until = 0
+  self.clock:post()
+end
+
+cosockets.wake = wake
+
+local function kick_writer(link)
+  if link.kicked then return end
+  link.kicked = true
+  link.output:post()
+end
+
+local function put(self, number, action)
+  local link = self.links[number]
+  if not link then
+    if action then
+      self.wants_link = true
+      wake(self)
+    end
+    return
+  end
+  link.action = action
+  if action == "write" then
+    kick_writer(link)
+  elseif action == "open" then
+    if link.opening then return end
+    link.opening = true
+    link.wake:post()
+  elseif action == "close" then
+    wake(self)
+  end
+end
+
+-- Call it after anything that may have changed the core.
+local function turn(self)
+  local actions = self.actions
+  local links, deadline, asked = engine.turn(self.client, self.done, actions)
+  self.deadline, self.asked = deadline, asked
+  wake_done(self)
+  if not self.clock then return end -- its timer has not begun
+  for number = 1, links do put(self, number, actions[number]) end
+  if asked ~= self.answered or deadline < self.sleeps_until then wake(self) end
+end
+
+cosockets.turn = turn
+
+-- An operation has begun. With one server its request goes over the first link, whose writer sends
+-- it and turns after that.
+function cosockets.begun(self)
+  local calls = self.clock and #self.actions == ROLES and self.links[1]
+  if not calls or not calls.socket or calls.broken or calls.action == "close" then
+    return turn(self)
+  end
+  kick_writer(calls)
+end
+
+-- ---- sockets ----
+
+-- It uses its own pool, because connect must not return a connection that other code has used.
+local function dial(client, link, socket)
+  local host, port = engine.server(client, link.number)
+  local options = { pool = "holdfast " .. tostring(socket) }
+  if port == 0 then return socket:connect("unix:" .. host, options) end
+  if host == "localhost" then host = "127.0.0.1" end
+  if host:find(":", 1, true) then host = "[" .. host .. "]" end
+  return socket:connect(host, port, options)
+end
+
+local function disconnected(self, link, reason)
+  link.socket = nil
+  link.broken = nil
+  link.action = nil
+  engine.closed(self.client, link.number, reason)
+  turn(self)
+end
+
+local CLIENT_CERTIFICATE = "TLS: this version of lua-resty-core knows no client certificates"
+
+local function content(path)
+  local file, message = io.open(path, "rb")
+  if not file then return nil, message end
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+-- → true | nil, why not
+local function show_certificate(socket, tls)
+  if not socket.setclientcert then return nil, CLIENT_CERTIFICATE end
+  local ssl = require "ngx.ssl"
+  local cert, key, message
+  cert, message = content(tls.cert)
+  if cert then cert, message = ssl.parse_pem_cert(cert) end
+  if not cert then return nil, ("TLS: cannot use cert %s: %s"):format(tls.cert, message) end
+  key, message = content(tls.key)
+  if key then key, message = ssl.parse_pem_priv_key(key) end
+  if not key then return nil, ("TLS: cannot use key %s: %s"):format(tls.key, message) end
+  return socket:setclientcert(cert, key)
+end
+
+-- Starts TLS over a connected socket if the client uses it. → true | nil, why not
+local function agree(client, link, socket)
+  local tls = engine.tls(client, link.number)
+  if not tls then return true end
+  engine.handshaking(client, link.number)
+  if tls.cert then
+    local shown, message = show_certificate(socket, tls)
+    if not shown then return nil, message end
+  end
+  local agreed, message = socket:sslhandshake(false, tls.server_name
+    or engine.server(client, link.number), tls.verify)
+  if agreed then return true end
+  if message == "timeout" then
+    return nil, "no TLS handshake in time; does the server speak TLS?"
+  end
+  return nil, "TLS: " .. message
+end
+
+-- Receives until the connection ends. → the reason, nil when the server closed it
+local function receive(self, link, socket)
+  local cuts = 0 -- in a row
+  while true do
+    if link.action == "close" then return "closed" end
+    local most = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MOST_BYTES
+    local bytes, message = socket:receiveany(most)
+    cuts = bytes and #bytes == most and cuts + 1 or 0
+    if bytes then
+      if engine.feed(self.client, link.number, bytes) then turn(self) end
+    elseif message == "closed" or message == "connection reset by peer" then
+      return nil
+    elseif message ~= "timeout" then
+      return message
+    end
+  end
+end
+
+local function connect(self, link)
+  local socket = ngx.socket.tcp()
+  local connect_timeout, command_timeout = engine.timeouts(self.client)
+  local till = now() + connect_timeout
+  socket:settimeouts(connect_timeout * 1000, command_timeout * 1000, SILENCE)
+  engine.opening(self.client, link.number)
+  local connected, message = dial(self.client, link, socket)
+  if connected then
+    socket:settimeouts(math.max((till - now()) * 1000, 1), command_timeout * 1000, SILENCE)
+    connected, message = agree(self.client, link, socket)
+  end
+  if not connected then
+    socket:close()
+    return disconnected(self, link, message)
+  end
+  link.socket = socket
+  engine.opened(self.client, link.number)
+  turn(self)
+  local reason = receive(self, link, socket)
+  if link.writing then -- the task ends both
+    link.broken = reason or HUNG_UP
+    wake(self)
+    link.wake:wait(FOREVER)
+  end
+  socket:close()
+  disconnected(self, link, reason)
+end
+
+local function read(self, link)
+  while true do
+    link.opening = false
+    if engine.wants(self.client, link.number) == "open" then connect(self, link) end
+    if engine.wants(self.client, link.number) ~= "open" then link.wake:wait(FOREVER) end
+  end
+end
+
+local function send(self, link, socket)
+  local pieces = engine.output(self.client, link.number, vary(64, 64) / 256)
+  while pieces do
+    link.writing = true
+    local sent, message = socket:send(pieces)
+    link.writing = false
+    if link.socket ~= socket then return end
+    if not sent then
+      link.broken = message
+      return wake(self)
+    end
+    pieces = engine.output(self.client, link.number, vary(64, 64) / 256)
+  end
+  turn(self)
+end
+
+local function write(self, link)
+  while true do
+    link.output:wait(FOREVER)
+    link.kicked = false
+    local socket = link.socket
+    if socket and not link.broken then send(self, link, socket) end
+  end
+end
+
+local function spawn_link(self, link)
+  link.opening, link.kicked, link.writing = false, false, false
+  link.reader = ngx.thread.spawn(read, self, link)
+  link.writer = ngx.thread.spawn(write, self, link)
+end
+
+-- Only a light thread itself can close the socket that it uses, so the threads end with it.
+local function kill_link(self, link, reason)
+  ngx.thread.kill(link.reader)
+  ngx.thread.kill(link.writer)
+  if link.socket then link.socket:close() end
+  disconnected(self, link, reason)
+end
+
+-- Runs in the task, to which the light threads belong. A link begins with its first action, because
+-- few of many links are used.
+local function look_at_link(self, number)
+  local link = self.links[number]
+  if link and link.socket and (link.broken or link.action == "close") then
+    kill_link(self, link, link.broken or "closed")
+    spawn_link(self, link)
+  elseif not link and self.actions[number] then
+    link = new_link(number)
+    self.links[number] = link
+    spawn_link(self, link)
+    put(self, number, self.actions[number])
+  end
+end
+
+-- ---- the task ----
+
+function cosockets.begin(self)
+  self.clock = assert(semaphore.new())
+end
+
+function cosockets.tend(self)
+  turn(self)
+  repeat
+    self.wants_link = false
+    for number = 1, #self.actions do look_at_link(self, number) end
+  until not self.wants_link
+end
+
+function cosockets.rest(self)
+  local at = now()
+  local till = math.min(self.deadline, at + LOOK)
+  if till <= at then till = at + 0.001 end
+  self.sleeps_until = till
+  self.clock:wait(math.ceil((till - at) * 1000) / 1000)
+  self.sleeps_until = 0
+end
+
+local function kill_links(self)
+  for _, link in pairs(self.links) do kill_link(self, link, "not needed any more") end
+end
+
+function cosockets.stop(self)
+  self.clock = nil -- no new links meanwhile
+  local stopped, message = pcall(kill_links, self)
+  self.links = {}
+  if not stopped then error(message, 0) end
+end
+
+return cosockets

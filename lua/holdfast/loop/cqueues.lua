@@ -1,0 +1,50 @@
+-- The loop of cqueues, which lua-http uses too.
+
+local condition = require "cqueues.condition"
+local cqueues = require "cqueues"
+
+local loop = { name = "cqueues" }
+
+function loop.check()
+  if cqueues.running() then return true end
+  return nil, "outside a running controller of cqueues: call it in a function given to cq:wrap"
+end
+
+function loop.spawn(fn)
+  cqueues.running():wrap(fn)
+end
+
+local Watch = {}
+Watch.__index = Watch
+
+function Watch:wait()
+  cqueues.poll(self)
+end
+
+-- A controller keeps the state of a descriptor until it is cancelled.
+function Watch:close()
+  cqueues.cancel(self.pollfd)
+end
+
+function loop.watch(fd)
+  return setmetatable({ pollfd = fd, events = "r" }, Watch)
+end
+
+local Signal = {}
+Signal.__index = Signal
+
+function Signal:wait(seconds)
+  if not self.fired then self.condition:wait(seconds) end
+  return self.fired
+end
+
+function Signal:fire()
+  self.fired = true
+  self.condition:signal()
+end
+
+function loop.signal()
+  return setmetatable({ fired = false, condition = condition.new() }, Signal)
+end
+
+return loop

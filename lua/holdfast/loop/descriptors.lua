@@ -1,0 +1,78 @@
+-- The connections of most loops: the core's own sockets, which never block. The loop waits for one
+-- descriptor of the core, which becomes readable when one of the sockets is ready or when something
+-- is due.
+
+local core = require "holdfast.core"
+local pump = require "holdfast.loop.pump"
+
+local engine, now = core.engine, core.now
+
+-- seconds that a task outlives its last work: the next call then needs no new one
+local LINGER = 0.02
+
+-- seconds for which callers that run at once give a kept lock to each other before the loop goes on
+local PASSING = 0.001
+
+local descriptors = {}
+
+function descriptors.begin() end
+
+-- Call it after a caller has changed something: sends what can be sent. The task reads the replies.
+function descriptors.turn(self)
+  engine.serve(self.client)
+end
+
+descriptors.begun = descriptors.turn
+
+-- In the task.
+function descriptors.tend(self)
+  local till = now() + PASSING
+  engine.serve(self.client, self.done)
+  while self.done[1] do
+    pump.wake_done(self)
+    if not self.client or now() >= till then return end
+    engine.ended(self.client, self.done)
+  end
+end
+
+function descriptors.rest(self, seconds)
+  local at = now()
+  if self.idle_until then seconds = math.min(seconds, self.idle_until - at) end
+  if self.ended then seconds = math.min(seconds, self.close_by - at) end
+  local fd = assert(engine.rest(self.client, seconds))
+  self.watch = self.watch or self.loop.watch(fd)
+  self.watch:wait()
+end
+
+function descriptors.wake(self)
+  engine.wake(self.client)
+end
+
+function descriptors.stop(self)
+  local watch = self.watch
+  self.watch = nil
+  if watch then watch:close() end
+end
+
+function descriptors.close(client)
+  core.client.close(client, 0)
+  engine.forget(client)
+end
+
+function descriptors.is_over(self, operations, held, leaving)
+  if self.ended and now() >= self.close_by then return true end
+  if operations + held + leaving > 0 then
+    self.idle_until = nil
+    return false
+  end
+  self.idle_until = self.idle_until or now() + LINGER
+  return self.closing or now() >= self.idle_until
+end
+
+-- For places where nothing can wait: a thread of the core cleans up what is left.
+function descriptors.close_at_once(self, client, patience)
+  core.client.close(client, patience)
+  if self.task then engine.wake(client) else engine.forget(client) end
+end
+
+return descriptors

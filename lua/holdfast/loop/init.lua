@@ -1,0 +1,89 @@
+-- Event loops, and what holdfast needs of one.
+--
+-- A loop is a table with these functions:
+--
+--   check()       → true when the calling coroutine can wait here; else nil and where it is, as
+--                 "outside cqueues"
+--   spawn(fn)     calls fn() in a coroutine of the loop that runs the caller, now or soon
+--   watch(fd)     → { wait = function(self), close = function(self) }: a coroutine of the loop
+--                 calls wait again and again; it returns when this descriptor, a number, is
+--                 readable. close is called when no coroutine waits.
+--   signal()      → { wait = function(self, seconds), fire = function(self) }: wait returns true
+--                 when fire is called, or was. It may return false after `seconds` without that; a
+--                 loop without timers need not. One coroutine waits for each signal. fire may be
+--                 called from anywhere, and may resume that coroutine at once.
+--
+-- and optionally `name`, for messages. fire must not raise an error of the coroutine that it
+-- resumes.
+--
+-- holdfast owns the sockets. For each client the loop waits for one descriptor, which becomes
+-- readable when there is something to do, also when a time has come.
+
+local descriptors = require "holdfast.loop.descriptors"
+
+local loop = {}
+
+local NEEDED = { "check", "spawn", "watch", "signal" }
+local NAMES = { cqueues = true, copas = true, luv = true }
+
+loop.names = { "copas", "cqueues", "luv" }
+
+local function report(succeeded, message)
+  if not succeeded then io.stderr:write("holdfast: ", tostring(message), "\n") end
+end
+
+local function why_late()
+  return "the event loop does not run it"
+end
+
+local made = setmetatable({}, { __mode = "k" }) -- loop of a user -> what the pump uses
+
+local function make(given)
+  local self = {
+    name = given.name or "the event loop",
+    check = given.check,
+    watch = given.watch,
+    signal = given.signal,
+    comes_within = 1,
+    io = descriptors,
+    is_over = descriptors.is_over,
+    close_at_once = descriptors.close_at_once,
+    report = report,
+    why_late = why_late,
+    settings = { looped = true },
+  }
+  function self.begin(_, task)
+    given.spawn(task)
+    return true
+  end
+  return self
+end
+
+-- Returns what is missing in a user's loop; nil: nothing. A check like those of holdfast.options.
+function loop.check(given)
+  for _, name in ipairs(NEEDED) do
+    if type(given[name]) ~= "function" then
+      return "a loop with the functions check, spawn, watch and signal; " .. name .. " is missing"
+    end
+  end
+end
+
+local NO_YIELD = "Lua 5.1 cannot wait inside pcall, as event loops need; LuaJIT and newer Luas can"
+
+-- The loop with this name, or the user's own. → the loop | nil, why it is not available
+function loop.get(given)
+  if _VERSION == "Lua 5.1" and not rawget(_G, "jit") then return nil, NO_YIELD end
+  if NAMES[given] then
+    local name = "holdfast.loop." .. given
+    local found, module = pcall(require, name)
+    if not found then
+      package.loaded[name] = nil -- LuaJIT would not try it again
+      return nil, module
+    end
+    given = module
+  end
+  if not made[given] then made[given] = make(given) end
+  return made[given]
+end
+
+return loop

@@ -1,0 +1,90 @@
+-- The loop of luv: libuv's default loop, as run by uv.run(), in luvit too.
+
+local isyieldable = require("holdfast.loop.coroutines").isyieldable
+
+local here, is_main = coroutine.running()
+if here and not is_main and not package.loaded.luv then
+  error('luv calls back in the coroutine that loads it; write require "luv" outside of any', 0)
+end
+
+local uv = require "luv"
+
+local loop = { name = "luv" }
+
+function loop.check()
+  if isyieldable() then return true end
+  return nil, "outside a coroutine: call it in one, as coroutine.wrap(function() … end)()"
+end
+
+-- luv frees a handle that is collected while it closes, and libuv uses it after that: so it is
+-- kept.
+local closing = {} -- luacheck: ignore 241
+
+local function close(handle)
+  closing[handle] = true
+  handle:close(function() closing[handle] = nil end)
+end
+
+-- An error of a coroutine is raised in a callback of its own, where luv reports errors.
+local function resume(thread)
+  local ended, message = coroutine.resume(thread)
+  if ended then return end
+  local text = debug.traceback(thread, tostring(message))
+  local timer = uv.new_timer()
+  timer:start(0, 0, function()
+    close(timer)
+    error(text, 0)
+  end)
+end
+
+function loop.spawn(fn)
+  resume(coroutine.create(fn))
+end
+
+-- Suspends the calling coroutine until wake.
+local function suspend(self)
+  self.thread = coroutine.running()
+  coroutine.yield()
+end
+
+local function wake(self)
+  local thread = self.thread
+  self.thread = nil
+  if thread and coroutine.status(thread) == "suspended" then resume(thread) end
+end
+
+local Watch = {}
+Watch.__index = Watch
+
+function Watch:wait()
+  suspend(self)
+end
+
+function Watch:close()
+  close(self.poll)
+end
+
+function loop.watch(fd)
+  local watch = setmetatable({ poll = assert(uv.new_poll(fd)) }, Watch)
+  watch.poll:start("r", function() wake(watch) end)
+  return watch
+end
+
+local Signal = {}
+Signal.__index = Signal
+
+function Signal:wait()
+  while not self.fired do suspend(self) end
+  return true
+end
+
+function Signal:fire()
+  self.fired = true
+  wake(self)
+end
+
+function loop.signal()
+  return setmetatable({ fired = false }, Signal)
+end
+
+return loop

@@ -1,0 +1,404 @@
+-- The loop of nginx, with ngx_lua. A caller waits on a semaphore; a client's task, its readers and
+-- its writers are light threads.
+--
+-- Light threads need a request that stays alive: that of a timer. Tasks share timers, since a
+-- worker has few: each timer takes up to CROWD tasks and ends with the last of them.
+--
+-- A request has a mark: a table in its ngx.ctx, which ngx_lua drops when the request ends, however
+-- it ends. A hold is renewed only while the mark of the request that acquired it exists.
+
+local core = require "holdfast.core"
+local cosockets = require "holdfast.loop.cosockets"
+local pump = require "holdfast.loop.pump"
+
+local ffi = require "ffi"
+local base = require "resty.core.base"
+local semaphore = require "ngx.semaphore"
+
+local raw = core.lock
+local now, get_phase, exiting, running = core.now, ngx.get_phase, ngx.worker.exiting,
+  coroutine.running
+local contexts = debug.getregistry().ngx_lua_ctx_tables
+local get_request = base.get_request
+
+if not contexts then
+  error("holdfast: this version of lua-resty-core keeps ngx.ctx in an unknown place", 0)
+end
+
+local IDLE = 60 -- seconds that a task outlives its last work
+local IDLERS = 16 -- tasks that may do so although only one request has used their client
+local CROWD = 100 -- tasks that one timer takes
+local LEAVE = 1 -- seconds that an exiting worker spends on cleaning up
+-- Lua states of a process that may have idle tasks; with lua_code_cache off each request adds one
+local STATES = 2
+local SLOT = "holdfast" -- of the mark in ngx.ctx
+local FOREVER = 86400 -- seconds
+
+local COME = 0.25 -- seconds within which a timer begins
+
+local loop = {
+  name = "ngx_lua", task = "timer", comes_within = COME,
+  settings = { external = true, needs_approval = true },
+}
+
+-- ---- the calling request ----
+
+local PHASES_WITHOUT_REQUEST = { init = true, init_worker = true, exit_worker = true }
+
+local marks = setmetatable({}, { __mode = "v" }) -- request's address -> its mark
+-- lock with holds -> mark of the request that acquired it
+local kept = setmetatable({}, { __mode = "k" })
+-- coroutine -> mark of the request that runs in it
+local owners = setmetatable({}, { __mode = "k" })
+
+local function address()
+  return tonumber(ffi.cast("uintptr_t", get_request()))
+end
+
+local marked = 0 -- how many marks were made
+
+-- After an internal redirect a request has a new ngx.ctx: its new mark leads to the old one.
+local function new_mark(context)
+  local at = address()
+  local before = marks[at]
+  marked = marked + 1
+  local mark = { number = marked, holds = 0, waits = 0 }
+  if before and before.holds + before.waits > 0 then
+    before.previous = nil
+    mark.previous = before
+  end
+  marks[at] = mark
+  context[SLOT] = mark
+  return mark
+end
+
+local function mark_here()
+  local context = ngx.ctx
+  return rawget(context, SLOT) or new_mark(context)
+end
+
+local function living_marks()
+  local alive = {}
+  for _, context in pairs(contexts) do
+    local mark = type(context) == "table" and rawget(context, SLOT)
+    if mark then alive[mark] = true end
+  end
+  return alive
+end
+
+-- Returns whether this worker is ending.
+loop.ends = exiting
+
+-- From now on a worker that ends abandons the waits of this request; with `gives` false it does
+-- not.
+function loop.gives_way(gives)
+  if not PHASES_WITHOUT_REQUEST[get_phase()] then mark_here().gives_way = gives end
+end
+
+-- → a function that returns whether the request of a waiter still exists
+function loop.living()
+  local alive, ends = living_marks(), exiting()
+  return function(waiter) return alive[waiter.owner] and not (ends and waiter.owner.gives_way) end
+end
+
+-- Returns the mark of the calling request. ngx_lua runs one request after the other in the same
+-- coroutine, and each is an owner of its own. In phases that cannot wait there is no coroutine.
+local function identify_request()
+  local mark, thread = mark_here(), running()
+  local before = owners[thread]
+  if before == mark or not thread then return mark end
+  if before then raw.renumber() end
+  owners[thread] = mark
+  return mark
+end
+
+-- The same in any phase; nil if there is no request.
+local function identify()
+  if PHASES_WITHOUT_REQUEST[get_phase()] then return nil end
+  return identify_request()
+end
+
+loop.identify = identify
+
+local function keep(lock, mark)
+  local before = kept[lock]
+  if before == mark then return end
+  if before then before.holds = before.holds - 1 end
+  kept[lock] = mark
+  mark.holds = mark.holds + 1
+end
+
+local function forget(lock)
+  local mark = kept[lock]
+  if not mark then return end
+  kept[lock] = nil
+  mark.holds = mark.holds - 1
+end
+
+loop.forget = forget
+
+-- A call of this pump begins. → the mark of its request
+function loop.enter(self)
+  local mark = identify_request()
+  if self.user ~= mark.number then
+    self.reused = self.user ~= nil
+    self.user = mark.number
+  end
+  return mark
+end
+
+function loop.report(succeeded, message)
+  if not succeeded then ngx.log(ngx.ERR, "holdfast: ", message) end
+end
+
+local NGINX_TRUSTS = "under ngx_lua the authorities are those of lua_ssl_trusted_certificate"
+
+function loop.check_tls(tls)
+  if tls.ca_file or tls.ca_path then return NGINX_TRUSTS end
+end
+
+-- ---- where it can wait ----
+
+local PHASES_THAT_WAIT = {
+  rewrite = true, server_rewrite = true, access = true, content = true, timer = true,
+  preread = true,
+  ssl_cert = true, ssl_session_fetch = true, ssl_client_hello = true,
+}
+
+local TIMER = "let a timer do it: ngx.timer.at(0, function() … end)"
+local ADVICE = {
+  init = "workers do not exist yet; in init_worker_by_lua " .. TIMER,
+  set = "rewrite_by_lua can wait",
+  log = "holdfast.finish() releases there; for anything else " .. TIMER,
+  exit_worker = "nothing can wait in a worker that ends; what is held ends with its lease",
+}
+
+function loop.check()
+  local phase = get_phase()
+  if PHASES_THAT_WAIT[phase] then return true end
+  local name = phase == "ssl_session_store" and phase or phase .. "_by_lua"
+  return nil, ("in %s; %s"):format(name, ADVICE[phase] or TIMER)
+end
+
+local spare = {} -- unused signals
+
+local Signal = {}
+Signal.__index = Signal
+
+function Signal:wait(seconds)
+  return self.semaphore:wait(seconds)
+end
+
+function Signal:fire()
+  self.semaphore:post()
+end
+
+function Signal:free()
+  if self.semaphore:count() == 0 and #spare < 1000 then spare[#spare + 1] = self end
+end
+
+function loop.signal()
+  local last = #spare
+  local one = spare[last]
+  spare[last] = nil
+  return one or setmetatable({ semaphore = assert(semaphore.new()) }, Signal)
+end
+
+-- ---- the timers ----
+
+-- The timer that takes the next task: { coming, taken, tasks, pid, wake }; `tasks` counts those
+-- that have not ended, `wake` is nil until the timer begins.
+local host
+local running_tasks = 0
+
+loop.process = ngx.worker.pid
+
+-- Runs in a timer.
+local function serve(_, self)
+  self.wake = assert(semaphore.new())
+  repeat
+    local coming = self.coming
+    self.coming = {}
+    for _, task in ipairs(coming) do ngx.thread.spawn(task) end
+    if self.tasks > 0 then self.wake:wait(FOREVER) end
+  until self.tasks == 0
+  if host == self then host = nil end
+end
+
+-- → a timer that takes one more task | nil, why there is none
+local function host_with_room()
+  if host and host.taken < CROWD and host.pid == ngx.worker.pid() then return host end
+  local fresh = { coming = {}, taken = 0, tasks = 0, pid = ngx.worker.pid() }
+  local begun, message = ngx.timer.at(0, serve, fresh)
+  if not begun then return nil, message .. "; raise lua_max_pending_timers" end
+  host = fresh
+  return fresh
+end
+
+-- → true | nil, why there is no timer
+function loop.begin(self, task)
+  local chosen, message = host_with_room()
+  if not chosen then return nil, message end
+  self.host = chosen
+  self.brief = core.states() > STATES
+  running_tasks = running_tasks + 1
+  chosen.taken, chosen.tasks = chosen.taken + 1, chosen.tasks + 1
+  chosen.coming[#chosen.coming + 1] = task
+  if chosen.wake then chosen.wake:post() end
+  return true
+end
+
+-- The task has ended, or its timer has not begun in time: the next task gets another timer.
+local function leave_host(self)
+  local left = self.host
+  if not self.clock and host == left then host = nil end
+  self.host, self.stays = nil, nil
+  running_tasks = running_tasks - 1
+  left.tasks = left.tasks - 1
+  if left.tasks == 0 and left.wake then left.wake:post() end
+end
+
+local TOO_MANY = "nginx begins no timer beside the %d that this worker runs; raise lua_max_running_timers"
+
+-- nginx does not start a timer beyond its limit.
+function loop.why_late()
+  return TOO_MANY:format(ngx.timer.running_count())
+end
+
+-- ---- a task ----
+
+-- Whether the task ends as soon as it has nothing to do. If each request makes its own client,
+-- there would be many idle tasks that are not needed again. The first ones stay: if a later one
+-- replaced them, the idle tasks would spread over more and more timers.
+local function is_brief(self)
+  return self.brief or running_tasks > IDLERS and not self.reused and not self.stays
+end
+
+local GIVES_BACK = { release = true, complete = true, force_release = true }
+
+-- A call has ended with this first result. `self`: nil for the blocking driver; `mark`: nil if
+-- there is no request.
+function loop.settle(self, lock, kind, mark, first)
+  if kind == "acquire" then
+    if first and mark then keep(lock, mark) end
+  elseif GIVES_BACK[kind] and raw.holds(lock) == 0 then
+    forget(lock)
+  end
+  if not self or not self.clock then return end
+  if is_brief(self) then cosockets.wake(self) else self.stays = true end
+end
+
+local function serves_the_living(self)
+  local alive = living_marks()
+  for lock, mark in pairs(kept) do
+    if alive[mark] and raw.data(lock).client == self.client then return true end
+  end
+  return false
+end
+
+local function is_over_at_exit(self, operations, leaving)
+  self.exits_at = self.exits_at or now() + LEAVE
+  if operations > 0 or serves_the_living(self) then
+    self.exits_at = nil
+    return false
+  end
+  return leaving == 0 or now() >= self.exits_at
+end
+
+function loop.is_over(self, operations, held, leaving)
+  if exiting() then return is_over_at_exit(self, operations, leaving) end
+  if operations + held + leaving > 0 then
+    self.idle_until = nil
+    return false
+  end
+  if self.closing or is_brief(self) then return true end
+  self.idle_until = self.idle_until or now() + IDLE
+  return now() >= self.idle_until
+end
+
+-- Gives the owner's approval to holds that need it, while the owner's request exists.
+local function answer(self)
+  local alive = living_marks()
+  self.answered = self.asked
+  for lock, mark in pairs(kept) do
+    if alive[mark] and raw.data(lock).client == self.client then raw.approve(lock) end
+  end
+  cosockets.turn(self)
+end
+
+loop.io = setmetatable({}, { __index = cosockets })
+
+function loop.io.tend(self)
+  cosockets.tend(self)
+  if self.asked ~= self.answered then answer(self) end
+end
+
+function loop.io.stop(self)
+  leave_host(self)
+  cosockets.stop(self)
+end
+
+function loop.io.close() end -- its sockets end with the task
+
+-- For a phase that cannot wait: the task cleans up what is left.
+function loop.close_at_once(self, client)
+  if pump.begin_close(self, client) then return end
+  if pump.start_for_nobody(self, client) then cosockets.wake(self) end
+end
+
+-- ---- the end of a request ----
+
+local function abandon_holds(mark, touched)
+  for lock, of in pairs(kept) do
+    if of == mark then
+      kept[lock] = nil
+      raw.abandon(lock)
+      local data = raw.data(lock)
+      if data.loop then touched[data.client] = data.loop end
+    end
+  end
+  mark.holds = 0
+end
+
+local function abandon(mark)
+  local touched = {}
+  if mark.holds > 0 then abandon_holds(mark, touched) end
+  if mark.waits > 0 then
+    pump.abandon_all(function(waiter) return waiter.owner == mark end, touched)
+  end
+  mark.waits = 0
+  for client, of in pairs(touched) do pump.start_for_nobody(pump.of(client, of), client) end
+end
+
+-- finish calls ending(value), once, in this request.
+function loop.at_end(ending, value)
+  local mark = mark_here()
+  mark.ending, mark.ending_value = ending, value
+  mark.holds = mark.holds + 1 -- so that finish checks this request
+end
+
+-- The value given to at_end with this ending, in this request.
+function loop.ending(ending)
+  local mark = get_request() and marks[address()]
+  while mark and mark.ending ~= ending do mark = mark.previous end
+  return mark and mark.ending_value
+end
+
+local function end_mark(mark)
+  local ending = mark.ending
+  mark.ending = nil
+  if ending then ending(mark.ending_value) end
+  abandon(mark)
+end
+
+-- Releases all locks that this request holds, and ends its waits; does no I/O itself.
+function loop.finish()
+  local mark = get_request() and marks[address()]
+  while mark do
+    local before = mark.previous
+    end_mark(mark)
+    mark = before
+  end
+end
+
+return loop

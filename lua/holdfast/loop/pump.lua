@@ -1,0 +1,409 @@
+-- What all event loops share: how an operation of the core begins, how its caller waits, and how it
+-- ends.
+--
+-- A client has one pump. While something is under way, the pump has a task: a coroutine of the loop
+-- that does what is due and wakes the callers whose operations have ended. Only the task keeps the
+-- client from being collected. The loop's `io` has the connections: see holdfast.loop.descriptors
+-- and holdfast.loop.cosockets.
+
+local core = require "holdfast.core"
+
+local engine, raw = core.engine, core.lock
+local now = core.now
+
+local LOOK = 1 -- seconds between two checks of the waiters
+
+local pump = {}
+
+-- client -> pump; only a pump with a task knows its client
+local pumps = setmetatable({}, { __mode = "k" })
+
+-- The loop's pump of this client; a child of a fork has its own.
+function pump.of(client, loop)
+  local self, process = pumps[client], loop.process and loop.process()
+  if self and self.process == process then return self end
+  self = {
+    loop = loop, process = process, waiting = {}, done = {}, actions = {}, asked = 0, answered = 0,
+    links = {},
+    deadline = math.huge, sleeps_until = 0,
+  }
+  pumps[client] = self
+  return self
+end
+
+-- Like the core's messages, these name the key and the server.
+local VERBS = {
+  force_release = "force-release", info = "read", ttl = "read the TTL of",
+  command = "run a command",
+  set = "set the permits of",
+  set_count = "set the count of", count_down = "count down", count = "read the count of",
+  await = "wait for", take = "acquire", give = "release",
+}
+
+local function cannot(kind, lock, why)
+  local verb, server = VERBS[kind] or kind, core.client.server(raw.data(lock).client)
+  local key = (kind == "ping" or kind == "command") and ""
+    or (' "%s"'):format((raw.key(lock):gsub("%c", "?")))
+  return ("cannot %s%s on %s: %s"):format(verb, key, server, why)
+end
+
+-- ---- waiters ----
+
+-- waiter -> its coroutine, while that lives
+local threads = setmetatable({}, { __mode = "kv" })
+
+local function is_living(waiter)
+  local thread = threads[waiter]
+  return thread ~= nil and coroutine.status(thread) ~= "dead"
+end
+
+-- An owner of nginx is its request's mark, which counts the calls that wait.
+local function count_wait(owner, change)
+  if owner then owner.waits = owner.waits + change end
+end
+
+-- The operations in `done` have ended: wakes their callers. A caller may run at once and begin
+-- other operations.
+function pump.wake_done(self)
+  local done, waiting = self.done, self.waiting
+  if not done[1] then return end
+  self.done = {}
+  for _, number in ipairs(done) do
+    local waiter = waiting[number]
+    if waiter and waiter.ready then
+      waiter.done = true
+      waiter.ready:fire()
+    elseif waiter then
+      waiting[number] = nil
+      self.loop.report(waiter.op:finish()) -- it has no caller
+    end
+  end
+end
+
+-- The caller of this operation is gone: abandons it, with the lock that it may have got.
+function pump.abandon(self, number, waiter)
+  self.waiting[number] = nil
+  waiter.abandoned = true
+  count_wait(waiter.owner, -1)
+  waiter.op:abandon()
+end
+
+-- Abandons the waits of callers that are gone, so that the next waiter gets the lock.
+local function abandon_dead(self)
+  local is_there = self.loop.living and self.loop.living() or is_living
+  for number, waiter in pairs(self.waiting) do
+    if waiter.ready and not is_there(waiter) then pump.abandon(self, number, waiter) end
+  end
+end
+
+-- ---- the task ----
+
+local function has_ended(self)
+  local operations, held, leaving = engine.load(self.client)
+  return self.loop.is_over(self, operations, held, leaving)
+end
+
+local listeners = {} -- functions (client, last)
+
+-- From now on the task of each client calls listener(client, last) whenever it has done what was
+-- due; `last`: the task ends. An error is reported.
+function pump.listen(listener)
+  listeners[#listeners + 1] = listener
+end
+
+local function tell_listeners(self, last)
+  for _, listener in ipairs(listeners) do self.loop.report(pcall(listener, self.client, last)) end
+end
+
+local function tend(self, task)
+  local io, looked_at = self.loop.io, now()
+  io.begin(self)
+  repeat
+    self.comes_by = math.huge
+    io.tend(self)
+    if now() >= looked_at + LOOK then
+      looked_at = now()
+      if next(self.waiting) then abandon_dead(self) end
+      io.turn(self)
+    end
+    if self.task ~= task then return end
+    tell_listeners(self, false)
+    if self.task ~= task or has_ended(self) then return end
+    io.rest(self, next(self.waiting) and LOOK or math.huge)
+  until self.task ~= task
+end
+
+-- Does not wait, so no operation can begin in between.
+local function stop(self)
+  local client, ended = self.client, self.ended
+  tell_listeners(self, true)
+  self.loop.report(pcall(self.loop.io.stop, self))
+  self.task, self.client, self.ended = nil, nil, nil
+  if self.closing then self.loop.io.close(client) end
+  if ended then ended:fire() end
+end
+
+-- The callers that still wait start another task.
+local function fail(self, message)
+  stop(self)
+  self.loop.report(nil, message)
+  for _, waiter in pairs(self.waiting) do
+    if waiter.ready then waiter.ready:fire() end
+  end
+end
+
+local function run(self, task)
+  if self.task ~= task then return end
+  local tended, message = pcall(tend, self, task)
+  if self.task ~= task then return end
+  if tended then stop(self) else fail(self, message) end
+end
+
+-- → true | nil, why there is no task to work in
+function pump.start(self, client)
+  if self.task then return true end
+  local task = {}
+  self.task, self.client, self.comes_by, self.idle_until = task, client, now()
+    + self.loop.comes_within, nil
+  -- it may begin to run at once
+  local begun, message = self.loop.begin(self, function() run(self, task) end)
+  if begun then return true end
+  self.task, self.client = nil, nil
+  return nil, message
+end
+
+local NO_TASK = "no %s to work in: "
+
+local function no_task(self, message)
+  return NO_TASK:format(self.loop.task or "task") .. message
+end
+
+local function is_late(self)
+  return self.task ~= nil and now() > self.comes_by
+end
+
+-- Starts the task again for waiters if it does not begin, or has ended with an error. The loop may
+-- have been delayed, so only the second task that does not begin in time counts as a failure.
+-- → true | nil, why there is no task to work in
+local function revive(self, client, waiter)
+  if is_late(self) then
+    stop(self)
+    if waiter.late then return nil, self.loop.why_late() end
+    waiter.late = true
+  elseif self.task and self.comes_by == math.huge then
+    self.comes_by = now() + self.loop.comes_within
+    self.loop.io.wake(self)
+  end
+  local started, message = pump.start(self, client)
+  if started then self.loop.io.turn(self) end
+  return started, message
+end
+
+-- Starts a task without a waiter. → whether it has begun
+function pump.start_for_nobody(self, client)
+  local started, message = pump.start(self, client)
+  if started then self.loop.io.turn(self) else self.loop.report(nil, no_task(self, message)) end
+  return started
+end
+
+-- ---- operations ----
+
+local REPLACED = "this request's ngx.ctx was replaced while it waited; put fields into it instead"
+
+-- Of calls that have ended: { op, ready, owner, done, late, abandoned }.
+local spare, MOST_SPARE = {}, 1000
+
+local function new_waiter()
+  local last = #spare
+  local waiter = spare[last] or { op = false, ready = false, owner = false, done = false,
+    late = false, abandoned = false }
+  spare[last] = nil
+  return waiter
+end
+
+-- Its operation is finished.
+local function spare_waiter(waiter)
+  if waiter.abandoned or #spare >= MOST_SPARE then return end
+  waiter.ready, waiter.owner, waiter.done, waiter.late = false, false, false, false
+  spare[#spare + 1] = waiter
+end
+
+local function is_over(waiter)
+  return waiter.abandoned or waiter.done or waiter.op:is_done()
+end
+
+-- → true | nil, why, code
+local function wait(self, client, waiter, number)
+  local loop, owner = self.loop, waiter.owner
+  local over, alive, message
+  waiter.ready = loop.signal()
+  if not loop.living then threads[waiter] = coroutine.running() end
+  self.waiting[number] = waiter
+  count_wait(owner, 1)
+  repeat
+    local fired = waiter.ready:wait(self.comes_by == math.huge and LOOK or loop.comes_within)
+    alive, over = true, is_over(waiter)
+    -- the task has ended before its work
+    if fired and not over then waiter.ready = loop.signal() end
+    if not over then alive, message = revive(self, client, waiter) end
+  until over or not alive or is_over(waiter)
+  if waiter.ready.free then waiter.ready:free() end
+  if waiter.abandoned then return nil, REPLACED, "interrupted" end
+  self.waiting[number] = nil
+  count_wait(owner, -1)
+  if is_over(waiter) then return true end
+  waiter.op:finish()
+  return nil, no_task(self, message), "unreachable"
+end
+
+-- Returns the level, as for error, of the first function that is not holdfast's.
+local function level_of_caller()
+  local here = debug.getinfo(1, "S").source:match("^(.*)loop[/\\]pump%.lua$")
+  for level = 2, 20 do
+    local info = debug.getinfo(level, "S")
+    if not info or info.source:sub(1, #here) ~= here then return level - 1 end
+  end
+  return 1
+end
+
+-- Raises an error at the line of the first caller that is not holdfast.
+function pump.raise(message)
+  error(message, level_of_caller())
+end
+
+local function check(loop, kind)
+  local can_wait, where = loop.check()
+  if can_wait then return end
+  pump.raise(("holdfast: %s has to wait for the server, which is impossible %s"):format(kind,
+    where))
+end
+
+-- Drives the operation of this call on this lock, which has begun, to its end.
+-- → the operation's results
+local function drive(self, data, lock, kind, waiter, number, done)
+  local client, loop, op = data.client, data.loop, waiter.op
+  local needs_no_task = kind ~= "release" or self.closing
+  if done and needs_no_task then return op:finish() end
+  local started, message = pump.start(self, client)
+  if not started then
+    op:finish()
+    return nil, cannot(kind, lock, no_task(self, message)), "unreachable"
+  end
+  loop.io.begun(self)
+  if kind == "release" and data.async_release then
+    local sent, why, code = op:detach()
+    if sent ~= false then return sent, why, code end
+  end
+  if not done and not op:is_done() then
+    local ended, why, code = wait(self, client, waiter, number)
+    if not ended then return nil, cannot(kind, lock, why), code end
+  end
+  return op:finish()
+end
+
+-- The call has ended with these results.
+local function settle(self, lock, kind, waiter, ...)
+  if waiter.owner then self.loop.settle(self, lock, kind, waiter.owner, (...)) end
+  spare_waiter(waiter)
+  return ...
+end
+
+-- → the pump, a waiter
+local function enter(data, kind)
+  local loop = data.loop
+  check(loop, kind)
+  local self, waiter = pump.of(data.client, loop), new_waiter()
+  waiter.owner = loop.enter and loop.enter(self) or false
+  return self, waiter
+end
+
+-- Does what the core's blocking call does, while only the caller's coroutine waits. `data`: the
+-- lock's.
+function pump.call(data, lock, kind, seconds, record)
+  local self, waiter = enter(data, kind)
+  local op, number, done = raw.begin(lock, kind, seconds, record, waiter.op or nil)
+  waiter.op = op
+  return settle(self, lock, kind, waiter, drive(self, data, lock, kind, waiter, number, done))
+end
+
+local function settle_all(self, locks, kind, owner, ...)
+  if owner then
+    for _, lock in ipairs(locks) do self.loop.settle(self, lock, kind, owner, (...)) end
+  end
+  return ...
+end
+
+-- The same for several locks of one client in one step: "acquire" or "release".
+function pump.call_all(locks, kind)
+  local lock = locks[1]
+  local data = raw.data(lock)
+  local self, waiter = enter(data, kind)
+  local op, number, done = raw.begin_all(locks, kind .. "_all")
+  waiter.op = op
+  return settle_all(self, locks, kind, waiter.owner,
+    drive(self, data, lock, kind, waiter, number, done))
+end
+
+-- Begins a release or a complete without waiting for it. A failure is reported.
+function pump.detach(lock, kind, seconds, record)
+  local data = raw.data(lock)
+  local self = pump.of(data.client, data.loop)
+  local op, number = raw.begin(lock, kind, seconds, record)
+  self.waiting[number] = { op = op, lock = lock }
+  pump.start_for_nobody(self, data.client)
+end
+
+-- → seconds | nil, message, code
+function pump.ping(client, loop)
+  local lock = raw.new(client, { client = client, loop = loop, key = "ping", lease = 1, wait = 0,
+    token_ttl = 0 })
+  local began_at = now()
+  local answered, message, code = pump.call(raw.data(lock), lock, "ping")
+  if not answered then return nil, message, code end
+  return now() - began_at
+end
+
+-- The same as core.client.command.
+function pump.command(client, loop, words, node)
+  local lock = raw.new(client, { client = client, loop = loop, key = "command", lease = 1, wait = 0,
+    token_ttl = 0 })
+  local texts = {}
+  for i, word in ipairs(words) do texts[i] = tostring(word) end
+  return pump.call(raw.data(lock), lock, "command", node or 0, texts)
+end
+
+-- → whether the close is done: there is nothing to release, and no task
+function pump.begin_close(self, client)
+  engine.close(client)
+  if self.task or not engine.is_quiet(client) then return false end
+  self.loop.io.close(client)
+  return true
+end
+
+-- Waits at most `patience` seconds for the server, if the caller can wait.
+function pump.close(client, loop, patience)
+  local self = pump.of(client, loop)
+  self.closing = true
+  if not loop.check() then return loop.close_at_once(self, client, patience) end
+  if pump.begin_close(self, client) then return end
+  if not pump.start_for_nobody(self, client) then return end
+  loop.io.wake(self)
+  if self.ended then return end
+  local till, ended = now() + patience, loop.signal()
+  self.ended, self.close_by = ended, till
+  while self.task and not is_late(self) and now() < till do ended:wait(self.loop.comes_within) end
+end
+
+-- Abandons the calls that wait and that is_meant(waiter) selects; `touched` gets their clients.
+function pump.abandon_all(is_meant, touched)
+  for client, self in pairs(pumps) do
+    for number, waiter in pairs(self.waiting) do
+      if is_meant(waiter) then
+        pump.abandon(self, number, waiter)
+        touched[client] = self.loop
+      end
+    end
+  end
+end
+
+return pump

@@ -1,0 +1,131 @@
+-- The counters of clients as OpenMetrics text.
+--
+-- A sample is { family, suffix, labels, value }; its name on the page is
+-- holdfast_<family><suffix>{<labels>}.
+
+local core = require "holdfast.core"
+
+local metrics = {}
+
+metrics.content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+local FAMILIES = {
+  { "acquires", "counter", "Acquires by class of lock and outcome." },
+  { "reentries", "counter", "Acquires of a lock that their owner had already." },
+  { "releases", "counter", "Holds that their owner has ended." },
+  { "losses", "counter", "Holds that were lost, by reason." },
+  { "hand_offs", "counter", "Locks that came straight from the holder before." },
+  { "renewals", "counter", "Renewals that the server has confirmed." },
+  { "renewed_late", "counter", "Renewals that worked after others of the same hold had failed." },
+  { "risks", "counter", "Times that a renewal failed for the first time." },
+  { "round_trips", "counter", "Replies of servers to commands." },
+  { "connections", "counter", "Connections made." },
+  { "reconnects", "counter", "Connections made again, without those for grants." },
+  { "holds", "gauge", "Holds now, with those that are being taken or cleaned up." },
+  { "wait_seconds", "histogram", "How long acquires took that got their lock." },
+  { "hold_seconds", "histogram", "How long locks were held." },
+  { "round_trip_seconds", "histogram", "How long servers took to answer; renewals count for the client's class." },
+}
+
+local OF_CLASS = { "reentries", "releases", "hand_offs", "renewals", "renewed_late", "risks" }
+local OF_CLIENT = { "round_trips", "connections", "reconnects", "holds" }
+
+local function escaped(text)
+  text = text:gsub("\\", "\\\\"):gsub('"', '\\"'):gsub("\n", "\\n")
+  return text
+end
+
+local function labels_of(...)
+  local parts = {}
+  for i = 1, select("#", ...), 2 do
+    local name, value = select(i, ...)
+    parts[#parts + 1] = ('%s="%s"'):format(name, escaped(value))
+  end
+  return table.concat(parts, ",")
+end
+
+local function sorted(map)
+  local names = {}
+  for name in pairs(map) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+local function number_text(value)
+  if value % 1 == 0 and value < 2 ^ 53 then return ("%.0f"):format(value) end
+  return ("%.9g"):format(value)
+end
+
+local function bound_text(value)
+  return value % 1 == 0 and ("%.1f"):format(value) or ("%.9g"):format(value)
+end
+
+local function add_histogram(list, family, class, histogram)
+  for i, bound in ipairs(core.client.buckets()) do
+    list[#list + 1] = { family, "_bucket", labels_of("class", class, "le", bound_text(bound)),
+      histogram[i] }
+  end
+  list[#list + 1] = { family, "_bucket", labels_of("class", class, "le", "+Inf"), histogram.count }
+  list[#list + 1] = { family, "_count", labels_of("class", class), histogram.count }
+  list[#list + 1] = { family, "_sum", labels_of("class", class), histogram.sum }
+end
+
+local function add_class(list, of)
+  for _, outcome in ipairs(sorted(of.outcomes)) do
+    list[#list + 1] = { "acquires", "_total", labels_of("class", of.class, "outcome", outcome),
+      of.outcomes[outcome] }
+  end
+  for _, reason in ipairs(sorted(of.lost)) do
+    list[#list + 1] = { "losses", "_total", labels_of("class", of.class, "reason", reason),
+      of.lost[reason] }
+  end
+  for _, name in ipairs(OF_CLASS) do
+    list[#list + 1] = { name, "_total", labels_of("class", of.class), of[name] }
+  end
+  add_histogram(list, "wait_seconds", of.class, of.waited)
+  add_histogram(list, "hold_seconds", of.class, of.held)
+  add_histogram(list, "round_trip_seconds", of.class, of.round_trips)
+end
+
+-- The samples of one client.
+function metrics.samples(client)
+  local list, all = {}, core.client.stats(client)
+  for _, of in ipairs(core.client.classes(client)) do add_class(list, of) end
+  for _, name in ipairs(OF_CLIENT) do
+    list[#list + 1] = { name, name == "holds" and "" or "_total", "", all[name] }
+  end
+  return list
+end
+
+-- The page: samples of one family stand together, in the order of the list.
+function metrics.text(samples)
+  local by_family, out = {}, {}
+  for _, sample in ipairs(samples) do
+    local family = by_family[sample[1]] or {}
+    by_family[sample[1]], family[#family + 1] = family, sample
+  end
+  for _, family in ipairs(FAMILIES) do
+    local name = "holdfast_" .. family[1]
+    if by_family[family[1]] then
+      out[#out + 1] = ("# TYPE %s %s\n# HELP %s %s\n"):format(name, family[2], name, family[3])
+    end
+    for _, sample in ipairs(by_family[family[1]] or {}) do
+      local labels = sample[3] ~= "" and "{" .. sample[3] .. "}" or ""
+      out[#out + 1] = ("%s%s%s %s\n"):format(name, sample[2], labels, number_text(sample[4]))
+    end
+  end
+  out[#out + 1] = "# EOF\n"
+  return table.concat(out)
+end
+
+-- The numbers of a client's classes, for client:stats: name → { outcomes, lost, waited, held, … }.
+function metrics.classes(client)
+  local classes = {}
+  for _, of in ipairs(core.client.classes(client)) do
+    classes[of.class] = of
+    of.class = nil
+  end
+  return classes
+end
+
+return metrics

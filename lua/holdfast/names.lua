@@ -1,0 +1,33 @@
+-- Who a client is, as it tells the servers while it holds or waits: "host pid[ name]" in
+-- holdfast_client:<uuid>, with the uuid that its owners begin with.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+
+local names = {}
+
+local UUID = "^%x+%-%x+%-%x+%-%x+%-%x+"
+
+local function parse(text)
+  local host, pid, name = text:match("^(%S+) (%d+) ?(.*)$")
+  if host then return { host = host, pid = tonumber(pid), name = name ~= "" and name or nil } end
+end
+
+-- Whether it begins with a client's uuid.
+function names.is_owner(text)
+  return text:find(UUID .. ":%d") ~= nil
+end
+
+-- Of an owner or a waiter. A quorum's clients tell each of its servers.
+-- → { host, pid, name } | nil: it has not told
+function names.of(client, owner)
+  local uuid = owner:match(UUID)
+  local nodes = uuid and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })
+  for _, node in ipairs(nodes or {}) do
+    local text = driver.command(client, { "GET", "holdfast_client:" .. uuid }, node)
+    local who = type(text) == "string" and parse(text)
+    if who then return who end
+  end
+end
+
+return names

@@ -1,0 +1,184 @@
+-- Semaphores whose permits have no lease. See docs/plain_semaphore.md.
+--
+-- The server does not know who has a permit, so there is nothing to renew or to lose, and nothing
+-- gives back what a process does not.
+
+local driver = require "holdfast.driver"
+local locks = require "holdfast.lock"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+local templates = require "holdfast.with_lock"
+
+local raw = driver.lock
+local argument, check_self, tell = options.argument, options.self, loss.tell
+
+---@class holdfast.plain_semaphore
+local PlainSemaphore = {}
+PlainSemaphore.__index = PlainSemaphore
+PlainSemaphore.__name = "holdfast.plain_semaphore"
+
+local MOST = 1000000000
+
+local check_count = options.whole(1, MOST, "1 to 1e9")
+local check_all = options.whole(0, MOST, "0 to 1e9")
+local check_change = options.whole(-MOST, MOST, "-1e9 to 1e9")
+
+---@class holdfast.plain_semaphore_options
+---@field wait? number seconds that acquire waits by default; the client's
+---@field interruptible? boolean a signal ends a wait
+
+local plain_semaphore = { options = { wait = options.wait, interruptible = options.boolean } }
+
+---@class holdfast.with_plain_permit_options
+---@field count? integer 1 to 1e9; 1
+---@field wait? number the semaphore's
+
+local with_options = { count = check_count, wait = options.wait }
+
+-- What acquires so many permits.
+local function handle(self, count)
+  if count == 1 and self.one then return self.one end
+  return locks.new(self.client, self.name, self.given, self.defaults, "plain_semaphore", count)
+end
+
+-- `given` is checked, `defaults` are the client's.
+function plain_semaphore.new(client, key, given, defaults)
+  local self = { client = client, name = key, given = given, defaults = defaults,
+    wait = given.wait or defaults.wait }
+  self.one = handle(self, 1)
+  return setmetatable(self, PlainSemaphore)
+end
+
+local function take(self, lock, wait)
+  tell()
+  return raw.take(lock, wait or self.wait)
+end
+
+-- Takes `count` permits, all or none. `wait`: seconds, 0 tries once, math.huge waits for ever.
+---@param count? integer 1 to 1e9; 1
+---@param wait? number
+---@return true? acquired
+---@return string? message
+---@return string? code "busy" when too few were free
+function PlainSemaphore:acquire(count, wait)
+  check_self(self, PlainSemaphore, "plain_semaphore:acquire", 2)
+  count = count or 1
+  argument(count, check_count, "plain_semaphore:acquire", "count", 2)
+  if wait ~= nil then argument(wait, options.wait, "plain_semaphore:acquire", "wait", 2) end
+  return take(self, handle(self, count), wait)
+end
+
+-- acquire(count, 0).
+---@param count? integer
+---@return true? acquired
+---@return string? message
+---@return string? code
+function PlainSemaphore:try_acquire(count)
+  check_self(self, PlainSemaphore, "plain_semaphore:try_acquire", 2)
+  count = count or 1
+  argument(count, check_count, "plain_semaphore:try_acquire", "count", 2)
+  return take(self, handle(self, count), 0)
+end
+
+-- Gives permits back, whoever took them.
+---@param count? integer 1 to 1e9; 1
+---@return true? released
+---@return string? message
+---@return string? code "unreachable": it goes on in the background
+function PlainSemaphore:release(count)
+  check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
+  count = count or 1
+  argument(count, check_count, "plain_semaphore:release", "count", 2)
+  tell()
+  local free, message, code = raw.give(self.one, count)
+  return free and true, message, code
+end
+
+-- From now on there are `change` more permits, or fewer if it is below 0.
+---@param change integer -1e9 to 1e9
+---@return integer? free how many are free now; below 0 when more are taken than there are
+---@return string? message
+---@return string? code
+function PlainSemaphore:add(change)
+  check_self(self, PlainSemaphore, "plain_semaphore:add", 2)
+  argument(change, check_change, "plain_semaphore:add", "change", 2)
+  tell()
+  return raw.give(self.one, change)
+end
+
+-- Takes all permits that are free.
+---@return integer? taken
+---@return string? message
+---@return string? code
+function PlainSemaphore:drain()
+  check_self(self, PlainSemaphore, "plain_semaphore:drain", 2)
+  tell()
+  return raw.drain(self.one)
+end
+
+-- How many permits are free; below 0 when more are taken than there are.
+---@return integer? permits
+---@return string? message
+---@return string? code
+function PlainSemaphore:available()
+  check_self(self, PlainSemaphore, "plain_semaphore:available", 2)
+  tell()
+  return raw.count(self.one)
+end
+
+-- Says how many permits there are, unless that was said before.
+---@param permits integer 0 to 1e9
+---@return boolean? set false: it was said before, and nothing has changed
+---@return string? message
+---@return string? code
+function PlainSemaphore:set(permits)
+  check_self(self, PlainSemaphore, "plain_semaphore:set", 2)
+  argument(permits, check_all, "plain_semaphore:set", "permits", 2)
+  tell()
+  return raw.set_count(self.one, permits)
+end
+
+-- Deletes the semaphore; those that wait go on waiting.
+---@return boolean? deleted false: there was none
+---@return string? message
+---@return string? code
+function PlainSemaphore:delete()
+  check_self(self, PlainSemaphore, "plain_semaphore:delete", 2)
+  tell()
+  return raw.delete(self.one)
+end
+
+-- The semaphore's key on the server, with the client's prefix.
+---@return string
+function PlainSemaphore:key()
+  check_self(self, PlainSemaphore, "plain_semaphore:key", 2)
+  return raw.key(self.one)
+end
+
+-- ---- the template ----
+
+local function finish(self, count, ran, ...)
+  raw.give(self.one, count)
+  if not ran then error((...), 0) end
+  return templates.results(...)
+end
+
+-- Calls fn(...) with permits; gives them back in any case but the death of the process.
+---@param opts? holdfast.with_plain_permit_options | fun(...): ...
+---@param fn? fun(...): ...
+---@return any ... fn's results, true for none; nil, message, code when fn did not run
+function PlainSemaphore:with_permit(opts, fn, ...)
+  check_self(self, PlainSemaphore, "plain_semaphore:with_permit", 2)
+  if options.callable(opts) == nil then
+    return PlainSemaphore.with_permit(self, {}, opts, fn, ...)
+  end
+  opts = options.table(opts, with_options, "plain_semaphore:with_permit", 2)
+  argument(fn, options.callable, "plain_semaphore:with_permit", "fn", 2)
+  local count = opts.count or 1
+  local lock = handle(self, count)
+  local taken, message, code = take(self, lock, opts.wait)
+  if not taken then return nil, message, code end
+  return finish(self, count, templates.guarded(driver.give_later, lock, fn, ...))
+end
+
+return plain_semaphore

@@ -1,0 +1,60 @@
+-- A read/write lock: two locks on one key, one to read and one to write. See docs/read_write.md.
+
+local locks = require "holdfast.lock"
+local options = require "holdfast.options"
+local templates = require "holdfast.with_lock"
+
+local check_self = options.self
+
+---@class holdfast.read_write_lock
+local ReadWriteLock = {}
+ReadWriteLock.__index = ReadWriteLock
+ReadWriteLock.__name = "holdfast.read_write_lock"
+
+local read_write_lock = {}
+
+-- The lock that any number of owners may hold at once, while nobody writes.
+---@return holdfast.lock
+function ReadWriteLock:read()
+  check_self(self, ReadWriteLock, "read_write_lock:read", 2)
+  return self._read
+end
+
+-- The lock that one owner holds, while nobody else reads or writes.
+---@return holdfast.lock
+function ReadWriteLock:write()
+  check_self(self, ReadWriteLock, "read_write_lock:write", 2)
+  return self._write
+end
+
+-- The key on the server, with the client's prefix.
+---@return string
+function ReadWriteLock:key()
+  check_self(self, ReadWriteLock, "read_write_lock:key", 2)
+  return self._read:key()
+end
+
+function ReadWriteLock:__tostring()
+  return ReadWriteLock.__name .. ": " .. self._read:key()
+end
+
+-- As of a lock; but each hold has an owner of its own, and the client keeps none.
+local function without(all)
+  local known = {}
+  for name, check in pairs(all) do known[name] = check end
+  known.owner, known.keep = nil, nil
+  return known
+end
+
+read_write_lock.options = without(locks.options)
+read_write_lock.with_options = without(templates.options)
+
+-- `opts` are checked, `defaults` the client's.
+function read_write_lock.new(client, key, opts, defaults)
+  return setmetatable({
+    _read = locks.new(client, key, opts, defaults, "read"),
+    _write = locks.new(client, key, opts, defaults, "write"),
+  }, ReadWriteLock)
+end
+
+return read_write_lock

@@ -1,0 +1,264 @@
+-- Semaphores whose permits have a lease. See docs/semaphore.md.
+--
+-- A permit is a hold of its own: whoever has the object may use it, whichever coroutine that is.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+local locks = require "holdfast.lock"
+local loss = require "holdfast.loss"
+local options = require "holdfast.options"
+local templates = require "holdfast.with_lock"
+
+local raw, meta = driver.lock, core.permit_type
+local argument, check_self = options.argument, options.self
+local tell, tell_after = loss.tell, loss.tell_after
+
+local MOST_AT_ONCE = 1000
+local MOST = 1000000000
+
+local semaphore = {}
+
+local check_count = options.whole(1, MOST_AT_ONCE, "1 to 1000")
+local check_permits = options.whole(1, MOST, "1 to 1e9")
+local check_all = options.whole(0, MOST, "0 to 1e9")
+
+-- ---- permits ----
+
+---@class holdfast.permit
+local Permit = {}
+
+meta.__index = Permit
+meta.__metatable = meta.__name
+
+-- Gives the permits back.
+---@return true? released
+---@return string? message
+---@return string? code
+function Permit:release()
+  check_self(self, meta, "permit:release", 2)
+  return tell_after(raw.release(self))
+end
+
+-- A new lease of `seconds` from now; the watchdog goes on with it.
+---@param seconds number
+---@return true? extended
+---@return string? message
+---@return string? code
+function Permit:extend(seconds)
+  check_self(self, meta, "permit:extend", 2)
+  argument(seconds, options.lease, "permit:extend", "seconds", 2)
+  tell()
+  return raw.extend(self, seconds)
+end
+
+-- Held and locally still valid; no I/O.
+---@return boolean
+function Permit:is_held()
+  check_self(self, meta, "permit:is_held", 2)
+  tell()
+  return raw.is_held(self)
+end
+
+-- Seconds for which it may be believed in, 0 if it is not held; no I/O.
+---@return number
+function Permit:remaining()
+  check_self(self, meta, "permit:remaining", 2)
+  tell()
+  return raw.remaining(self)
+end
+
+-- How it was lost: "expired", "deleted", "unreachable"; nil if it was not. No I/O.
+---@return string? reason
+function Permit:lost()
+  check_self(self, meta, "permit:lost", 2)
+  tell()
+  return raw.lost(self)
+end
+
+-- Its fencing token, nil if it is not held; no I/O.
+---@return integer?
+function Permit:token()
+  check_self(self, meta, "permit:token", 2)
+  tell()
+  return raw.token(self)
+end
+
+-- How many permits it is.
+---@return integer
+function Permit:count()
+  check_self(self, meta, "permit:count", 2)
+  return raw.data(self).permits
+end
+
+-- How many seconds its acquire took; no I/O.
+---@return number? seconds
+function Permit:waited()
+  check_self(self, meta, "permit:waited", 2)
+  return raw.waited(self)
+end
+
+-- The semaphore's key on the server, with the client's prefix.
+---@return string
+function Permit:key()
+  check_self(self, meta, "permit:key", 2)
+  return raw.key(self)
+end
+
+-- `local permit <close> = assert(pool:acquire())`
+meta.__close = raw.release
+
+-- ---- semaphores ----
+
+---@class holdfast.semaphore
+local Semaphore = {}
+Semaphore.__index = Semaphore
+Semaphore.__name = "holdfast.semaphore"
+
+---@class holdfast.semaphore_options
+---@field permits? integer 1 to 1e9: how many there are if the server has none yet
+---@field lease? number seconds, 0.001 to 1e9: a permit ends by itself; without: the watchdog renews the client's lease
+---@field wait? number seconds that acquire waits by default; the client's
+---@field watchdog? boolean renew although a lease is given, or do not although none is
+---@field on_lost? fun(permit: holdfast.permit, reason: string)
+---@field on_event? fun(event: table)
+---@field class? string for counters and events; the client's
+---@field interruptible? boolean a signal ends a wait
+---@field fencing? boolean the client's, true by default
+---@field token_ttl? number seconds that the fencing counter outlives the last acquire; the client's, 7 days by default
+
+semaphore.options = {
+  permits = check_permits,
+  lease = options.lease,
+  wait = options.wait,
+  watchdog = options.boolean,
+  on_lost = options.callable,
+  on_event = options.callable,
+  class = options.class,
+  interruptible = options.boolean,
+  fencing = options.boolean,
+  token_ttl = options.token_ttl,
+}
+
+---@class holdfast.with_permit_options
+---@field count? integer 1 to 1000; 1
+---@field wait? number the semaphore's
+---@field abort_on_loss? boolean fn gets an error soon after the permit is lost
+
+local with_options = { count = check_count, wait = options.wait, abort_on_loss = loss.check_abort }
+
+-- A handle of so many permits, of which none is held yet.
+local function handle(self, count, wait)
+  local given = self.given
+  if wait then given = setmetatable({ wait = wait }, { __index = given }) end
+  return locks.new(self.client, self.key, given, self.defaults, "permit", count)
+end
+
+-- `given` is checked, `defaults` are the client's.
+function semaphore.new(client, key, given, defaults)
+  local self = { client = client, key = key, given = given, defaults = defaults }
+  self.reader = handle(self, 1)
+  return setmetatable(self, Semaphore)
+end
+
+local function check_fits(self, count, what, level)
+  local all = self.given.permits
+  if all and count > all then
+    error(("%s: count must be at most %d, the semaphore's permits, not %d"):format(what, all,
+      count), level + 1)
+  end
+end
+
+-- Takes `count` permits, all or none. `wait`: seconds, 0 tries once, math.huge waits for ever.
+---@param count? integer 1 to 1000; 1
+---@param wait? number
+---@return holdfast.permit? permit
+---@return string? message
+---@return string? code
+function Semaphore:acquire(count, wait)
+  check_self(self, Semaphore, "semaphore:acquire", 2)
+  count = count or 1
+  argument(count, check_count, "semaphore:acquire", "count", 2)
+  if wait ~= nil then argument(wait, options.wait, "semaphore:acquire", "wait", 2) end
+  check_fits(self, count, "semaphore:acquire", 2)
+  tell()
+  return raw.acquire(handle(self, count), wait)
+end
+
+-- acquire(count, 0).
+---@param count? integer
+---@return holdfast.permit? permit
+---@return string? message
+---@return string? code
+function Semaphore:try_acquire(count)
+  check_self(self, Semaphore, "semaphore:try_acquire", 2)
+  count = count or 1
+  argument(count, check_count, "semaphore:try_acquire", "count", 2)
+  check_fits(self, count, "semaphore:try_acquire", 2)
+  tell()
+  return raw.acquire(handle(self, count), 0)
+end
+
+-- Calls fn(permit, ...) with a permit; gives it back in any case.
+---@param opts? holdfast.with_permit_options | fun(permit: holdfast.permit, ...): ...
+---@param fn? fun(permit: holdfast.permit, ...): ...
+---@return any ... as client:with_lock
+function Semaphore:with_permit(opts, fn, ...)
+  check_self(self, Semaphore, "semaphore:with_permit", 2)
+  if options.callable(opts) == nil then return Semaphore.with_permit(self, {}, opts, fn, ...) end
+  opts = options.table(opts, with_options, "semaphore:with_permit", 2)
+  argument(fn, options.callable, "semaphore:with_permit", "fn", 2)
+  check_fits(self, opts.count or 1, "semaphore:with_permit", 2)
+  return templates.run(handle(self, opts.count or 1, opts.wait), opts, fn, ...)
+end
+
+-- The semaphore as the server has it; ttl: seconds until the first lease ends, nil if no permit is
+-- taken; position (from 1): the first of this client's callers that wait.
+---@return {permits: integer, available: integer, held: integer, waiters: integer, ttl: number?, token: integer?,
+--- position: integer?}? info
+---@return string? message
+---@return string? code
+function Semaphore:info()
+  check_self(self, Semaphore, "semaphore:info", 2)
+  tell()
+  local info, message, code = raw.info(self.reader)
+  if not info then return nil, message, code end
+  info.held, info.available, info.permits = info.holds, info.free, info.holds + info.free
+  info.holds, info.free = nil, nil
+  return info
+end
+
+-- How many permits are free; below 0 when there are fewer in all than are taken.
+---@return integer? permits
+---@return string? message
+---@return string? code
+function Semaphore:available()
+  check_self(self, Semaphore, "semaphore:available", 2)
+  local info, message, code = Semaphore.info(self)
+  if not info then return nil, message, code end
+  return info.available
+end
+
+-- How many permits there are, taken or free.
+---@return integer? permits
+---@return string? message
+---@return string? code
+function Semaphore:permits()
+  check_self(self, Semaphore, "semaphore:permits", 2)
+  local info, message, code = Semaphore.info(self)
+  if not info then return nil, message, code end
+  return info.permits
+end
+
+-- From now on there are so many in all; those that are taken stay taken.
+---@param permits integer 0 to 1e9
+---@return true? set
+---@return string? message
+---@return string? code
+function Semaphore:set_permits(permits)
+  check_self(self, Semaphore, "semaphore:set_permits", 2)
+  argument(permits, check_all, "semaphore:set_permits", "permits", 2)
+  tell()
+  return raw.set(self.reader, permits)
+end
+
+return semaphore

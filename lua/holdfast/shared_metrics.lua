@@ -1,0 +1,75 @@
+-- Under ngx_lua: the counters of all workers in one lua_shared_dict, and the handler that shows
+-- them.
+--
+-- Each worker adds what its clients have counted since it added last: so the sums outlive workers
+-- and reloads. A sample's name in the dict is "family|suffix|labels".
+
+local core = require "holdfast.core"
+local metrics = require "holdfast.metrics"
+
+local shared_metrics = {}
+
+local NAME = "holdfast"
+local EVERY = 0.25 -- seconds between two additions of a client
+
+local added = setmetatable({}, { __mode = "k" }) -- client -> { at, values }
+
+local function add(dict, sample, values)
+  local name = ("%s|%s|%s"):format(sample[1], sample[2], sample[3])
+  local more = sample[4] - (values[name] or 0)
+  if more == 0 and values[name] then return end
+  local sum, message = dict:incr(name, more, 0)
+  if not sum then return ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", NAME, ": ", message) end
+  values[name] = sample[4]
+end
+
+-- Adds what the client has counted. `last`: in any case.
+function shared_metrics.add(client, last)
+  local dict = ngx.shared[NAME]
+  if not dict then return end
+  local before = added[client] or { at = -EVERY, values = {} }
+  added[client] = before
+  local now = core.now()
+  if not last and now < before.at + EVERY then return end
+  before.at = now
+  for _, sample in ipairs(metrics.samples(client)) do
+    if sample[1] ~= "holds" then add(dict, sample, before.values) end
+  end
+end
+
+local RANK = { _bucket = 1, _count = 2, _sum = 3, _total = 4 }
+
+local function bound(labels)
+  local le = labels:match('le="([^"]+)"$')
+  return le == "+Inf" and math.huge or tonumber(le) or 0
+end
+
+-- Samples of one class stand together, the buckets of a histogram in order.
+local function is_before(a, b)
+  local of_a, of_b = a[3]:gsub(',le="[^"]+"$', ""), b[3]:gsub(',le="[^"]+"$', "")
+  if of_a ~= of_b then return of_a < of_b end
+  if a[2] ~= b[2] then return RANK[a[2]] < RANK[b[2]] end
+  return bound(a[3]) < bound(b[3])
+end
+
+local function samples(dict)
+  local list = {}
+  for _, name in ipairs(dict:get_keys(0)) do
+    local family, suffix, labels = name:match("^([%w_]+)|([%w_]*)|(.*)$")
+    if family then list[#list + 1] = { family, suffix, labels, dict:get(name) } end
+  end
+  table.sort(list, is_before)
+  return list
+end
+
+-- The content handler.
+function shared_metrics.serve(level)
+  local dict = ngx.shared[NAME]
+  if not dict then
+    error(("holdfast.metrics: no lua_shared_dict %s 1m; in http {}"):format(NAME), level + 1)
+  end
+  ngx.header["Content-Type"] = metrics.content_type
+  ngx.print(metrics.text(samples(dict)))
+end
+
+return shared_metrics

@@ -1,0 +1,306 @@
+-- The live page of OpenResty: what is held, by whom, who waits, and the hand-offs of the last ten
+-- minutes; the same as JSON with ?json. It only reads.
+--
+-- Each worker keeps one view for each client. A request brings it up to date if it is older than
+-- FRESH: SCAN goes on where it stopped, a page at a time, for at most BUDGET seconds; what it has
+-- not met is read again.
+
+local core = require "holdfast.core"
+local deadlocks = require "holdfast.deadlocks"
+local driver = require "holdfast.driver"
+local json = require "holdfast.command.json"
+local locks = require "holdfast.command.locks"
+local names = require "holdfast.names"
+
+local status = {}
+
+local FRESH, BUDGET = 0.4, 0.3
+local SHOWN = 1000 -- locks that the answer lists
+local WAITERS = 20 -- of one lock
+local SPAN, STEP = 600, 5 -- seconds of the plots, and of each of their points
+local NAMES_FOR = 30 -- seconds for which a name is believed
+
+local views = setmetatable({}, { __mode = "k" })
+
+-- ---- reading ----
+
+-- Owners of one client have one name.
+local function who(view, owner, now)
+  local uuid = owner:sub(1, 36)
+  local known = view.names[uuid]
+  if not known or now > known.at + (known.who and NAMES_FOR or 1) then
+    known = { at = now, who = names.of(view.client, owner) }
+    view.names[uuid] = known
+  end
+  return known.who
+end
+
+local function forget_names(view, now)
+  for uuid, known in pairs(view.names) do
+    if now > known.at + NAMES_FOR then view.names[uuid] = nil end
+  end
+end
+
+-- Fencing tokens are the server's clock in microseconds, unless locks are taken faster.
+local function since(entry, before, now_us)
+  if before and before.owner == entry.owner then return before.since end
+  local token = entry.token
+  local plausible = token and token > now_us - 30 * 86400e6 and token <= now_us + 1e6
+  return (plausible and token or now_us) / 1e6
+end
+
+-- Places in a queue that does not run empty count exactly; any other change of the holder counts
+-- one.
+local function handed_over(before, entry)
+  if not before then return 0 end
+  if before.head and entry.head and entry.head > before.head then
+    return entry.head - before.head
+  end
+  return (before.token ~= entry.token or before.owner ~= entry.owner) and 1 or 0
+end
+
+local function keep(view, entry, now)
+  local id = entry.key
+  local before = view.entries[id]
+  if before and before.kind == "fair" and entry.kind == "lock" then -- found as a hash, again
+    entry = locks.read(view.client, id, "fair") or entry
+  end
+  if not entry.held then
+    view.entries[id] = nil
+    return
+  end
+  if entry.waiters > 0 and not view.quorum then
+    entry.queue = locks.waiters(view.client, entry.key, WAITERS, entry.kind)
+    entry.head = entry.queue[1] and entry.queue[1].score
+  end
+  entry.since = since(entry, before, ngx.time() * 1e6)
+  entry.waiting = {}
+  for _, waiter in ipairs(entry.queue or {}) do
+    entry.waiting[waiter.owner] = before and before.waiting[waiter.owner] or ngx.now()
+  end
+  view.handed = view.handed + handed_over(before, entry)
+  entry.read_at = now
+  view.entries[id] = entry
+end
+
+-- Of a quorum each server has the keys; the lock is what a majority says.
+local function read_quorum(view, now)
+  local seen = {}
+  local ok, message = deadlocks.scan(view.client, view.pattern, function(key, node)
+    if seen[key] or key:find("^holdfast_") or key:find("^redisson_") then return end
+    seen[key] = true
+    local kind = driver.command(view.client, { "TYPE", key }, node)
+    local mutex = kind == "string"
+    if kind ~= "hash" and not mutex then return end
+    local entry = locks.read(view.client, key, mutex and "mutex" or "lock")
+    if entry and (not entry.owner or entry.owner:find("^%x+%-%x+%-%x+%-%x+%-%x+:%d+$")) then
+      keep(view, entry, now)
+    end
+  end)
+  view.trouble = not ok and message or nil
+end
+
+-- One step of a scan. → whether it has gone round
+local function step(view, scan, now)
+  local found, message = scan:next()
+  view.trouble = message
+  for _, entry in ipairs(found or {}) do
+    if not entry.done then keep(view, entry, now) end
+  end
+  return not found or scan.ended
+end
+
+local function read_again(view, now, till)
+  for _, entry in pairs(view.entries) do
+    if core.now() > till then return end
+    if entry.read_at < now then
+      local again, _, code = locks.read(view.client, entry.key, entry.kind)
+      if again then
+        keep(view, again, now)
+      elseif code == "conflict" then
+        entry.held = false
+        keep(view, entry, now)
+      end
+    end
+  end
+end
+
+local function read_servers(view, now)
+  local till = now + BUDGET
+  for _, scan in ipairs(view.scans) do
+    repeat
+      local round = step(view, scan, now)
+    until round or core.now() > till
+  end
+  read_again(view, now, till + BUDGET)
+end
+
+-- ---- the last ten minutes ----
+
+local function note(view)
+  local at = math.floor(ngx.time() / STEP) * STEP
+  local point = view.points[at] or { handed = 0, waiting = 0 }
+  local waiting = 0
+  for _, entry in pairs(view.entries) do waiting = waiting + entry.waiters end
+  point.handed, point.waiting = point.handed + view.handed, math.max(point.waiting, waiting)
+  view.points[at], view.handed = point, 0
+  for old in pairs(view.points) do
+    if old < at - SPAN then view.points[old] = nil end
+  end
+end
+
+local function member_states(view)
+  local list = {}
+  for i, node in ipairs(core.client.nodes(view.client)) do
+    local began = core.now()
+    local reply, message = driver.command(view.client, { "PING" }, node)
+    list[i] = { up = reply ~= nil, took = core.now() - began, message = message }
+  end
+  return list
+end
+
+local function refresh(view)
+  local now = core.now()
+  if view.reading or now < view.at + FRESH then return end
+  view.reading, view.at = true, now
+  local ok, err = pcall(view.quorum and read_quorum or read_servers, view, now)
+  if ok and view.quorum then
+    read_again(view, now, now + BUDGET)
+    view.members = member_states(view)
+  end
+  view.reading = false
+  forget_names(view, now)
+  if not ok then error(err, 0) end
+  note(view)
+end
+
+local function new_view(client, pattern)
+  local scans = locks.scans(client, pattern)
+  scans[#scans + 1] = locks.scans(client, pattern, true)[1]
+  return {
+    client = client, pattern = pattern, quorum = core.client.is_quorum(client), entries = {},
+    names = {}, points = {},
+    handed = 0, at = -FRESH,
+    scans = scans,
+  }
+end
+
+local function view_of(client, pattern)
+  local of_client = views[client] or {}
+  views[client] = of_client
+  of_client[pattern] = of_client[pattern] or new_view(client, pattern)
+  return of_client[pattern]
+end
+
+-- ---- telling ----
+
+-- Seconds of the clock, to the millisecond.
+local function clock(time)
+  return { text = ("%.3f"):format(time) }
+end
+
+local function waiter_json(view, entry, waiter, now)
+  local is = who(view, waiter.owner, now) or {}
+  return json.object {
+    { "owner", waiter.owner }, { "host", is.host }, { "pid", is.pid }, { "name", is.name },
+    { "seconds", ngx.now() - entry.waiting[waiter.owner] },
+  }
+end
+
+local function entry_json(view, entry, now)
+  local is, queue = entry.owner and who(view, entry.owner, now) or {}, {}
+  for i, waiter in ipairs(entry.queue or {}) do queue[i] = waiter_json(view, entry, waiter, now) end
+  return json.object {
+    { "key", entry.key }, { "mutex", entry.mutex }, { "kind", entry.kind },
+    { "count", entry.count },
+    { "mode", entry.mode }, { "readers", entry.mode and entry.readers },
+    { "permits", entry.permits }, { "available", entry.available },
+    { "owner", entry.owner }, { "host", is.host }, { "pid", is.pid },
+    { "name", is.name }, { "holds", entry.holds }, { "ttl", entry.ttl },
+    { "since", clock(entry.since) },
+    { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
+    { "queue", json.list(queue) },
+  }
+end
+
+local function matching(view, prefix)
+  local list = {}
+  for _, entry in pairs(view.entries) do
+    if entry.key:sub(1, #prefix) == prefix then list[#list + 1] = entry end
+  end
+  table.sort(list, function(a, b)
+    if a.waiters ~= b.waiters then return a.waiters > b.waiters end
+    return a.key < b.key
+  end)
+  return list
+end
+
+local function points_json(view)
+  local list, at = {}, math.floor(ngx.time() / STEP) * STEP
+  for time = at - SPAN + STEP, at, STEP do
+    local point = view.points[time] or {}
+    list[#list + 1] = json.object {
+      { "time", time }, { "hand_offs", point.handed or 0 }, { "waiting", point.waiting or 0 },
+    }
+  end
+  return json.list(list)
+end
+
+local function losses_json(client)
+  local lost = {}
+  for _, of in ipairs(core.client.classes(client)) do
+    for reason, count in pairs(of.lost) do lost[reason] = (lost[reason] or 0) + count end
+  end
+  local fields = {}
+  for _, reason in ipairs { "expired", "taken", "deleted", "unreachable" } do
+    fields[#fields + 1] = { reason, lost[reason] or 0 }
+  end
+  return { text = json.object(fields) }
+end
+
+local function members_json(view)
+  local list = {}
+  for i, member in ipairs(view.members or {}) do
+    list[i] = json.object {
+      { "server", i }, { "up", member.up }, { "seconds", member.took },
+      { "message", member.message },
+    }
+  end
+  return view.quorum and json.list(list) or nil
+end
+
+local function answer(view, prefix)
+  local now, list, shown = core.now(), matching(view, prefix), {}
+  for i = 1, math.min(#list, SHOWN) do shown[i] = entry_json(view, list[i], now) end
+  return json.object {
+    { "server", core.client.server(view.client) }, { "time", clock(ngx.now()) },
+    { "trouble", view.trouble },
+    { "count", #list }, { "locks", json.list(shown) }, { "points", points_json(view) },
+    { "losses", losses_json(view.client) }, { "members", members_json(view) },
+  }
+end
+
+local HEADERS = {
+  ["Cache-Control"] = "no-store",
+  ["X-Content-Type-Options"] = "nosniff",
+  ["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    .. "connect-src 'self'; frame-ancestors 'none'",
+}
+
+-- The content handler.
+function status.serve(client, pattern)
+  local method = ngx.req.get_method()
+  if method ~= "GET" and method ~= "HEAD" then return ngx.exit(405) end
+  for name, value in pairs(HEADERS) do ngx.header[name] = value end
+  local args = ngx.req.get_uri_args()
+  if not args.json then
+    ngx.header["Content-Type"] = "text/html; charset=utf-8"
+    return ngx.print(require "holdfast.status_page")
+  end
+  local view = view_of(client, pattern or "*")
+  refresh(view)
+  ngx.header["Content-Type"] = "application/json"
+  ngx.print(answer(view, type(args.prefix) == "string" and args.prefix or ""))
+end
+
+return status

@@ -1,0 +1,276 @@
+-- Releases that are not waited for: async_release = true.
+
+local loops = require "spec.support.loops"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+local ASYNC = { async_release = true }
+
+before_each(world.open)
+after_each(world.close)
+
+local function queued(key) return world.cli("ZCARD", "holdfast_queue:{" .. key .. "}") end
+
+describe("a release that is not waited for", function()
+  it("returns while the server does not answer, and is carried out later", function()
+    local lock = assert(world.client():lock("k", ASYNC):acquire())
+    world.server:kill("STOP")
+    local from = process.now()
+    assert.is_true(lock:release())
+    assert.is_true(process.now() - from < 2) -- not after 3 s
+    assert.is_false(lock:is_held())
+    world.server:kill("CONT")
+    assert.is_true(world.is_free("k"))
+  end)
+
+  it("does not wake the watchdog each time", function()
+    local client = world.client()
+    local lock = client:lock("k", ASYNC)
+    local function count() return client:stats().watchdog_wakes end
+    local before, from = count(), process.now()
+    for _ = 1, 100 do
+      assert(lock:acquire())
+      local wakes = count()
+      assert.is_true(lock:release())
+      local till = process.now() + 1
+      while count() == wakes and process.now() < till do end
+    end
+    local wakes, seconds = count() - before, process.now() - from
+    assert.is_true(wakes <= 20 + 3 * seconds / 0.01, ("%d in %.3f s"):format(wakes, seconds))
+  end)
+
+  it("reaches a server whose connection was lost meanwhile", function()
+    local client = world.client()
+    local lock = assert(client:lock("k", ASYNC):acquire())
+    world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert.is_true(lock:release())
+    assert.is_true(world.is_free("k"))
+    assert.is_true(process.wait_until(function() return client:stats().releases == 1 end, 20))
+    assert.equal(0, client:stats().losses)
+  end)
+
+  it("comes before the next acquire of its owner, which may not wait", function()
+    local client = world.client()
+    for _, make in ipairs { client.lock, client.mutex } do
+      local lock = make(client, "k", ASYNC)
+      for _ = 1, 300 do
+        assert(lock:try_acquire())
+        assert.is_true(lock:release())
+      end
+    end
+    assert.equal(0, client:stats().failures.busy)
+  end)
+
+  it("does so when the server has forgotten its program", function()
+    local lock = world.client():lock("k", ASYNC)
+    assert(lock:acquire())
+    world.cli("SCRIPT", "FLUSH")
+    assert(world.client():lock("other"):acquire())
+    assert.is_true(lock:release())
+    assert(lock:try_acquire())
+    assert.is_true(lock:release())
+  end)
+
+  -- Of all programs the server knows only that of the acquire of this, which is taken.
+  local function forget_releases(taken)
+    world.cli("SCRIPT", "FLUSH")
+    assert.equal("busy", select(3, taken:try_acquire()))
+  end
+
+  it("comes before the other half of its read/write lock", function()
+    local lock, others = world.client(ASYNC):read_write_lock("k"), world.client():read_write_lock("k")
+    local write, read = lock:write(), lock:read()
+    for _, halves in ipairs { { write, read }, { read, write } } do
+      assert(halves[1]:try_acquire())
+      forget_releases(others:write())
+      assert.is_true(halves[1]:release())
+      assert(halves[2]:try_acquire())
+      assert.is_true(halves[2]:release())
+    end
+    assert.is_true(world.is_free("k"))
+  end)
+
+  it("of permits comes before the next ones", function()
+    local pool = world.client(ASYNC):semaphore("k", { permits = 1 })
+    local permit = assert(pool:try_acquire())
+    forget_releases(world.client():semaphore("k"))
+    assert.is_true(permit:release())
+    permit = assert(pool:try_acquire())
+    assert.is_true(permit:release())
+    assert.is_true(process.wait_until(function() return world.cli("GET", "k") == "1" end, 20))
+    world.cli("DEL", "k")
+  end)
+
+  it("comes before a multi-lock, and is none of its releases", function()
+    local client = world.client()
+    local first, both = client:lock("a", ASYNC), client:multi_lock { "a", "b" }
+    for _ = 1, 20 do
+      assert(first:try_acquire())
+      assert.is_true(first:release())
+      assert(both:try_acquire())
+      assert.is_true(first:release())
+      assert.equal("lost", select(3, both:release()))
+      assert.is_true(world.is_free("b"))
+    end
+  end)
+
+  it("counts holds that are entered twice", function()
+    local lock = world.client():lock("k", ASYNC)
+    assert(lock:acquire()) assert(lock:acquire())
+    assert.is_true(lock:release())
+    assert.is_true(lock:is_held())
+    assert.is_true(lock:release())
+    assert.is_false(lock:is_held())
+    assert.is_true(world.is_free("k"))
+  end)
+
+  it("hands over to whoever waits", function()
+    local lock = assert(world.client():lock("k", ASYNC):acquire())
+    local child = world.program { code = [[
+      local lock = require("holdfast").new(arg[1]):lock("k")
+      assert(lock:acquire(10))
+      print "in"
+      assert(lock:release())
+    ]], args = { world.server:url() } }
+    assert.is_true(process.wait_until(function() return queued("k") == 1 end, 20))
+    assert.is_true(lock:release())
+    assert.equal("exit", (child:wait(20)))
+    assert.matches("in", child:output())
+  end)
+
+  it("still fails at once for what is not held", function()
+    local lock = world.client():lock("k", ASYNC)
+    local released, _, code = lock:release()
+    assert.is_nil(released)
+    assert.equal("not_held", code)
+  end)
+
+  it("of a client that closes is seen through", function()
+    local client = world.client(ASYNC)
+    local lock = assert(client:lock("k"):acquire())
+    assert.is_true(lock:release())
+    client:close()
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("waits after all where nothing serves the client in the background", function()
+    local client = world.client()
+    local lock = assert(client:lock("k", ASYNC):acquire())
+    client:watchdog():stop()
+    assert.is_true(lock:release())
+    assert.equal(1, client:stats().releases)
+  end)
+end)
+
+describe("a loss that such a release finds", function()
+  local told, events, client
+
+  before_each(function()
+    told, events = {}, {}
+    client = world.client { async_release = true, on_event = function(event)
+      events[#events + 1] = event
+    end }
+  end)
+
+  local function on_lost(_, reason) told[#told + 1] = reason end
+
+  local function lost_event()
+    for _, event in ipairs(events) do
+      if event.event == "lost" then return event end
+    end
+  end
+
+  it("is told by on_lost, on_event, lost and the counters, and not by the release", function()
+    local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
+    world.cli("DEL", "k")
+    assert.is_true(lock:release())
+    assert.is_true(process.wait_until(function() return client:stats().losses == 1 end, 20))
+    lock:is_held()
+    assert.same({ "deleted" }, told)
+    assert.equal("deleted", lost_event().code)
+    assert.equal("deleted", lock:lost())
+    assert.is_false(lock:is_held())
+  end)
+
+  it("is told when its owner has acquired anew by then", function()
+    local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
+    assert.is_true(lock:release()) -- from now on the server has the program
+    assert(lock:acquire(20))
+    world.cli("DEL", "k")
+    assert.is_true(lock:release())
+    assert(lock:acquire(20))
+    assert.is_true(process.wait_until(function() lock:is_held() return #told > 0 end, 20))
+    assert.same({ "deleted" }, told)
+    assert.is_true(lock:is_held())
+    assert.is_nil(lock:lost())
+    assert.is_true(lock:release())
+  end)
+
+  it("is no matter of the results of with_lock", function()
+    assert.equal("done", client:with_lock("k", { on_lost = on_lost }, function()
+      world.cli("DEL", "k")
+      return "done"
+    end))
+    assert.is_true(process.wait_until(function() return client:stats().losses == 1 end, 20))
+    local result, _, code = client:with_lock("k", { async_release = false }, function()
+      world.cli("DEL", "k")
+      return "done"
+    end)
+    assert.is_nil(result)
+    assert.equal("lost", code)
+  end)
+
+  it("is no matter of the results of a template", function()
+    local plain = world.client():one_by_one()
+    local template = world.client():one_by_one { async_release = true }
+    local function lose() world.cli("DEL", "pay_7") return "done" end
+    assert.equal("done", template:execute("pay", 7, lose))
+    assert.equal("lost", (select(3, plain:execute("pay", 7, lose))))
+  end)
+end)
+
+describe("the option async_release", function()
+  it("is a boolean", function()
+    local client = world.client()
+    assert.has_error(function() client:lock("k", { async_release = 1 }) end)
+    assert.has_error(function() client:one_by_one { async_release = "yes" } end)
+    assert.has_error(function() holdfast.new { async_release = 0 } end)
+  end)
+
+  it("works in a quorum", function()
+    local servers = { world.server:url(), world.another():url(), world.another():url() }
+    local client = holdfast.new { servers = servers, mode = "quorum", async_release = true }
+    local lock = client:lock("k")
+    for _ = 1, 20 do
+      assert(lock:acquire(20))
+      assert.is_true(lock:release())
+    end
+    client:close()
+  end)
+
+  for _, loop in ipairs(loops) do
+    it("works under " .. loop.name, function()
+      local client = world.client { driver = loop.driver, async_release = true }
+      local turns, inside, most = 0, 0, 0
+      for _ = 1, 5 do
+        loop.spawn(function()
+          local lock = client:lock("k")
+          for _ = 1, 20 do
+            assert(lock:acquire(20))
+            inside = inside + 1
+            most, turns = math.max(most, inside), turns + 1
+            inside = inside - 1
+            assert.is_true(lock:release())
+            if turns % 7 == 0 then loop.sleep(0.001) end
+          end
+        end)
+      end
+      loop.run()
+      assert.same({ 100, 1 }, { turns, most })
+      assert.is_true(world.is_free("k"))
+      loop.spawn(function() client:close() end)
+      loop.run()
+    end)
+  end
+end)

@@ -1,0 +1,297 @@
+-- What waits for a message on a channel of Redisson, and has no place in a queue: latches and plain
+-- semaphores. Their own rules are in latch_spec.lua and plain_semaphore_spec.lua.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
+
+local world = require("spec.support.world").new()
+
+local KEY = "job"
+local LATE = 20 -- seconds: longer than any of these specs waits for a message
+
+-- shut: others wait from now on; open: one of them passes; theirs: the same by Redisson, which says
+-- nothing; call: a wait, in text
+local KINDS = {
+  {
+    name = "latch", channel = "redisson_countdownlatch__channel__{%s}", message = "0",
+    call = "wait(%s)", over = "timeout", value = "1", left = false,
+    methods = { "count_down", "count", "wait", "delete" },
+    shut = function(latch) assert(latch:set(1)) end,
+    open = function(latch) assert.equal(0, latch:count_down()) end,
+    theirs = function(cli, key) cli("DEL", key) end,
+    pass = function(latch, wait) return latch:wait(wait) end,
+    is_shut = function(latch) return latch:count() == 1 end,
+  },
+  {
+    name = "plain_semaphore", channel = "redisson_sc:{%s}", message = "1",
+    call = "acquire(1, %s)", over = "busy", value = "0", left = "0",
+    methods = { "acquire", "try_acquire", "release", "drain", "available", "delete" },
+    shut = function(pool) assert(pool:set(0)) end,
+    open = function(pool) assert(pool:release()) end,
+    theirs = function(cli, key) cli("INCRBY", key, 1) end,
+    pass = function(pool, wait) return pool:acquire(1, wait) end,
+    is_shut = function(pool) return pool:available() == 0 end,
+  },
+}
+
+-- arg = url, seconds between two looks, seconds to wait, key
+local WAITER = [[
+local client = require("holdfast").new { url = arg[1], grant_lease = tonumber(arg[2]) }
+local passed, message, code = client:%s(arg[4]):%s
+print("result", code or passed, message)
+client:close()
+]]
+
+local SIGNALLED = [[
+local client = require("holdfast").new(arg[1])
+assert(require("spec.support.sys").catch(10))
+print("result", select(3, client:%s("job", { interruptible = true }):%s))
+client:close()
+]]
+
+local function fails(want, got, message, code)
+  assert.is_nil(got)
+  assert.equal(want, code, message)
+end
+
+local function ends(child, result)
+  assert(child:wait(40), child:output())
+  assert.matches("result%s+" .. result, child:output())
+end
+
+local function passes(child) ends(child, "true") end
+
+-- So soon that no look of its own has brought it.
+local function passes_at_once(child)
+  local from = process.now()
+  passes(child)
+  assert.is_true(process.now() - from < LATE / 2, child:output())
+end
+
+local function hears(server, channel, sharded)
+  assert(process.wait_until(function()
+    return server:cli("PUBSUB", sharded and "SHARDNUMSUB" or "NUMSUB", channel)[2] == 1
+  end, 20), "nobody listens")
+end
+
+for _, kind in ipairs(KINDS) do
+  local CHANNEL = kind.channel:format(KEY)
+  local title = "a " .. kind.name:gsub("_", " ")
+
+  local function new(client, key, opts) return client[kind.name](client, key or KEY, opts) end
+
+  -- A process that waits; it looks again after `often` seconds, which is late unless said.
+  local function waiter(url, key, often)
+    local code = WAITER:format(kind.name, kind.call:format("tonumber(arg[3])"))
+    return process.lua { code = code, args = { url, often or LATE, 60, key or KEY } }
+  end
+
+  describe(title .. " with waiters", function()
+    local handle
+
+    before_each(function()
+      world.open()
+      handle = new(world.client())
+      kind.shut(handle)
+    end)
+
+    after_each(function()
+      world.cli("DEL", KEY)
+      world.close()
+    end)
+
+    it("is not waited for longer than was asked", function()
+      local client = world.client()
+      for _, seconds in ipairs { 0, 0.05, 0.4 } do
+        for _, wait in ipairs {
+          function() return kind.pass(new(client), seconds) end,
+          function() return kind.pass(new(client, KEY, { wait = seconds })) end,
+        } do
+          local got, message, code, took
+          process.wait_until(function() -- a server that is silent for 100 ms is unreachable
+            local from = process.now()
+            got, message, code = wait()
+            took = process.now() - from
+            return code ~= "unreachable"
+          end)
+          fails(kind.over, got, message, code)
+          assert.is_true(took >= seconds and took < seconds + 3, took)
+        end
+      end
+    end)
+
+    it("is looked at again when its message is lost", function()
+      local child = waiter(world.server:url(), KEY, 0.5)
+      hears(world.server, CHANNEL)
+      kind.theirs(world.cli, KEY)
+      passes_at_once(child)
+    end)
+
+    it("is heard again after its connections were cut", function()
+      local child = waiter(world.server:url())
+      hears(world.server, CHANNEL)
+      world.cli("CLIENT", "KILL", "TYPE", "pubsub")
+      hears(world.server, CHANNEL)
+      kind.open(handle)
+      passes_at_once(child)
+    end)
+
+    it("ends a wait by a signal", function()
+      local child = world.program { args = { world.server:url() },
+        code = SIGNALLED:format(kind.name, kind.call:format(20)) }
+      hears(world.server, CHANNEL)
+      child:kill("USR1")
+      ends(child, "interrupted")
+    end)
+
+    it("fails as closed with a closed client", function()
+      local client = world.client()
+      local closed = new(client)
+      client:close()
+      for _, method in ipairs(kind.methods) do fails("closed", closed[method](closed)) end
+      fails("closed", closed:set(1))
+    end)
+
+    it("has a prefix", function()
+      local other = new(world.client { prefix = "app:" })
+      kind.shut(other)
+      assert.same({ "app:job", kind.value }, { other:key(), world.cli("GET", "app:job") })
+      assert.is_true(other:delete())
+    end)
+
+    it("is asked by the clock where nobody may listen", function()
+      world.cli("ACL", "SETUSER", "deaf", "reset", "on", ">secret", "~*", "+@all",
+        "&holdfast_grant:*")
+      local child = waiter((world.server:url():gsub("^unix://", "unix://deaf:secret@")))
+      process.sleep(0.3)
+      kind.theirs(world.cli, KEY)
+      passes_at_once(child)
+    end)
+  end)
+
+  describe(title .. " on a server that comes again", function()
+    it("is waited for through the restart", function()
+      local server = redis.start { persist = true }
+      local client = holdfast.new(server:url())
+      local handle = new(client)
+      kind.shut(handle)
+      local child = waiter(server:url())
+      hears(server, CHANNEL)
+      server:restart(true)
+      assert.is_true(kind.is_shut(handle))
+      hears(server, CHANNEL)
+      kind.open(handle)
+      passes(child)
+      client:close()
+      server:stop()
+    end)
+
+    it("is waited for through a failover by Sentinels", function()
+      local set = require("spec.support.sentinel").start {}
+      local client = holdfast.new(set:url())
+      local handle = new(client, "far")
+      kind.shut(handle)
+      assert(set:wait_key("far") ~= false)
+      local child = waiter(set:url(), "far", 2)
+      process.sleep(0.3)
+      set:fail_over()
+      assert(process.wait_until(function() return kind.is_shut(handle) end, 30))
+      assert.is_nil(child:status())
+      kind.open(handle)
+      passes(child)
+      client:close()
+      set:stop()
+    end)
+  end)
+
+  describe(title .. " in a cluster", function()
+    local sharded = redis.major() >= 7
+    local far = kind.channel:format("far")
+    local nodes, client
+
+    before_each(function()
+      nodes = require("spec.support.cluster").start { masters = 3, replicas = 0 }
+      client = holdfast.new(nodes:url())
+    end)
+
+    after_each(function()
+      client:close()
+      nodes:stop()
+    end)
+
+    it("lives on the node of its key, and is waited for there when its slot moves", function()
+      local handle = new(client, "far")
+      kind.shut(handle)
+      local node, other = nodes:node_of "far", nil
+      assert.equal(kind.value, node:cli("GET", "far"))
+      local child = waiter(nodes:url(), "far", 2)
+      hears(node, far, sharded)
+      for _, master in ipairs(nodes:masters()) do other = master ~= node and master or other end
+      nodes:move(nodes:slot "far", other)
+      assert.is_true(kind.is_shut(handle))
+      assert.equal(kind.value, other:cli("GET", "far"))
+      assert.is_nil(child:status())
+      kind.open(handle)
+      passes(child)
+      assert.equal(kind.left, other:cli("GET", "far"))
+    end)
+
+    it("wakes and is woken over the sharded channel, and wakes who listens to the plain one",
+      function()
+        if not sharded then return end
+        local handle, node = new(client, "far"), nodes:node_of "far"
+        kind.shut(handle)
+        local java, old = assert(resp.connect { port = node.port }),
+          assert(resp.connect { port = node.port })
+        java:call("SSUBSCRIBE", far)
+        old:call("SUBSCRIBE", far)
+        kind.open(handle)
+        assert.same({ "smessage", far, kind.message }, java:receive())
+        assert.same({ "message", far, kind.message }, old:receive())
+        java:call("SUNSUBSCRIBE", far)
+        assert(handle:delete() ~= nil)
+        kind.shut(handle)
+        local child = waiter(nodes:url(), "far")
+        hears(node, far, true)
+        process.sleep(0.1) -- the look behind the subscription
+        kind.theirs(function(...) return node:cli(...) end, "far")
+        node:cli("SPUBLISH", far, kind.message)
+        passes_at_once(child)
+        java:close()
+        old:close()
+      end)
+
+    it("may have a hash tag", function()
+      local handle = new(client, "{far}:1")
+      kind.shut(handle)
+      local child = waiter(nodes:url(), "{far}:1")
+      hears(nodes:node_of "{far}:1", kind.channel:gsub("{%%s}", "{far}:1"), sharded)
+      kind.open(handle)
+      passes(child)
+      fails("conflict", new(client, "a{}b"):set(1))
+    end)
+  end)
+
+  it(title .. " of shards lives where its key does", function()
+    local servers = redis.several(3)
+    local urls = {}
+    for i, one in ipairs(servers) do urls[i] = one:url() end
+    local client = holdfast.new { servers = urls, mode = "shards" }
+    local found = 0
+    for i = 1, 12 do
+      local handle = new(client, "job" .. i)
+      kind.shut(handle)
+      for _, one in ipairs(servers) do found = found + one:cli("EXISTS", "job" .. i) end
+      kind.open(handle)
+      assert.is_true(kind.pass(handle, 0))
+    end
+    assert.equal(12, found)
+    client:close()
+    for _, one in ipairs(servers) do
+      one:cli("FLUSHALL")
+      one:stop()
+    end
+  end)
+end

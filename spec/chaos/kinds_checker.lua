@@ -1,0 +1,190 @@
+-- Rules for the history of a chaos round of kinds (spec/chaos/kinds_worker.lua):
+--
+--   alone    a writer is valid beside no reader and no other writer, an owner of a fair lock beside
+--            no other one
+--   permits  no more permits are valid than there are
+--   terms    no term begins before another one is over
+--   token    a writer, a fair lock's owner or a leader that began after another had begun has the
+--            higher token
+--   latch    a wait ends at 0, not before; each call counts once
+
+local kinds = {}
+
+local huge = math.huge
+
+-- ---- who is valid when ----
+
+-- Of each claim: from its reading to its end, or to the call that gives it back.
+local function claims_of(ops)
+  local ends, list = {}, {}
+  for _, op in ipairs(ops) do
+    if op.what == "release" then ends[op.owner] = op.start end
+  end
+  for _, op in ipairs(ops) do
+    if op.what == "claim" then
+      local to = math.min(op.valid, ends[op.owner] or huge)
+      if to > op.stop then list[#list + 1] = { from = op.stop, to = to, op = op } end
+    end
+  end
+  return list
+end
+
+-- Of each term: from the first time that it was said to go on to the last one.
+local function terms_of(ops)
+  local list, by_owner = {}, {}
+  for _, op in ipairs(ops) do
+    if op.what == "leads" then
+      local term = by_owner[op.owner]
+      if not term then
+        term = { from = op.stop, to = op.stop, op = op }
+        by_owner[op.owner], list[#list + 1] = term, term
+      end
+      term.to = math.max(term.to, op.start)
+    end
+  end
+  return list
+end
+
+-- Calls visit(interval, open) for each one in the order in which they begin; open: owner → one of
+-- its intervals that has not ended.
+local function sweep(intervals, visit)
+  local open = {}
+  table.sort(intervals, function(a, b) return a.from < b.from end)
+  for _, mine in ipairs(intervals) do
+    for owner, other in pairs(open) do
+      if other.to <= mine.from then open[owner] = nil end
+    end
+    local problem = visit(mine, open)
+    if problem then return problem end
+    local before = open[mine.op.owner]
+    if not before or before.to < mine.to then open[mine.op.owner] = mine end
+  end
+end
+
+local function both_hold(rule, mine, other)
+  return { rule = rule, at = mine.from, key = mine.op.key, op = mine.op, other = other.op,
+    text = ("%s and %s both have it"):format(other.op.owner, mine.op.owner) }
+end
+
+local function check_alone(rule, intervals)
+  return sweep(intervals, function(mine, open)
+    for owner, other in pairs(open) do
+      local readers = mine.op.mode == "read" and other.op.mode == "read"
+      if owner ~= mine.op.owner and not readers then return both_hold(rule, mine, other) end
+    end
+  end)
+end
+
+local function check_permits(intervals, permits)
+  return sweep(intervals, function(mine, open)
+    local sum = tonumber(mine.op.permits)
+    for owner, other in pairs(open) do
+      if owner ~= mine.op.owner then sum = sum + tonumber(other.op.permits) end
+    end
+    if sum > permits then
+      return { rule = "permits", at = mine.from, key = mine.op.key, op = mine.op,
+        text = ("%d permits of %d are held"):format(sum, permits) }
+    end
+  end)
+end
+
+-- ---- tokens ----
+
+-- takes: { start, stop, token }; one that began after another had ended is newer.
+local function check_tokens(takes)
+  local starts, stops, highest, at = {}, {}, nil, 1
+  for i, op in ipairs(takes) do starts[i], stops[i] = op, op end
+  table.sort(starts, function(a, b) return a.start < b.start end)
+  table.sort(stops, function(a, b) return a.stop < b.stop end)
+  for _, op in ipairs(starts) do
+    while stops[at] and stops[at].stop < op.start do
+      if not highest or stops[at].token > highest.token then highest = stops[at] end
+      at = at + 1
+    end
+    if highest and op.token <= highest.token then
+      return { rule = "token", at = op.stop, key = op.key, op = op, other = highest,
+        text = ("token %.0f after %.0f"):format(op.token, highest.token) }
+    end
+  end
+end
+
+local function takes_of(ops)
+  local list, seen = {}, {}
+  for _, op in ipairs(ops) do
+    local is_first = op.what == "acquire" and op.result == "ok" and op.mode ~= "read"
+      or op.what == "leads" and not seen[op.owner]
+    if is_first and op.token then
+      seen[op.owner or ""] = true
+      list[#list + 1] = op
+    end
+  end
+  return list
+end
+
+-- ---- the latch ----
+
+-- How many calls have begun before a time, and how many have told by then that they counted.
+local function counted(downs, time)
+  local begun, told = 0, 0
+  for _, op in ipairs(downs) do
+    if op.start < time and op.result ~= "open" then begun = begun + 1 end
+    if op.stop < time and op.result == "ok" then told = told + 1 end
+  end
+  return begun, told
+end
+
+local function check_latch(ops, size)
+  local downs, lefts = {}, {}
+  for _, op in ipairs(ops) do
+    if op.what == "down" then downs[#downs + 1] = op end
+  end
+  local function problem(op, text)
+    return { rule = "latch", at = op.stop, key = op.key, op = op, text = text }
+  end
+  for _, op in ipairs(downs) do
+    local left = tonumber(op.left)
+    if left and lefts[left] then return problem(op, ("two calls counted to %d"):format(left)) end
+    if left then lefts[left] = op end
+    local begun = left and counted(downs, op.stop)
+    if left and begun < size - left then
+      return problem(op, ("%d are to come after %d calls"):format(left, begun))
+    end
+  end
+  for _, op in ipairs(ops) do
+    local begun, told = counted(downs, op.what == "await" and op.result == "timeout" and op.start
+      or op.stop)
+    if op.what == "await" and op.result == "ok" and begun < size then
+      return problem(op, ("it is open after %d calls"):format(begun))
+    elseif op.what == "await" and op.result == "timeout" and told >= size then
+      return problem(op, ("it is closed after %d calls"):format(told))
+    end
+  end
+end
+
+-- ---- all ----
+
+local function of_key(ops, key)
+  local list = {}
+  for _, op in ipairs(ops) do
+    if op.key == key then list[#list + 1] = op end
+  end
+  return list
+end
+
+-- run: { ops, permits = of the semaphore, latch = its count }
+-- → list of { rule, text, at, key, op, other }
+function kinds.check(run)
+  local found = {}
+  local function note(problem) found[#found + 1] = problem end
+  for _, key in ipairs { "rw", "fair", "boss" } do
+    note(check_tokens(takes_of(of_key(run.ops, key))))
+  end
+  note(check_alone("alone", claims_of(of_key(run.ops, "rw"))))
+  note(check_alone("alone", claims_of(of_key(run.ops, "fair"))))
+  note(check_alone("terms", terms_of(of_key(run.ops, "boss"))))
+  note(check_permits(claims_of(of_key(run.ops, "pool")), run.permits))
+  note(check_latch(of_key(run.ops, "gate"), run.latch))
+  return found
+end
+
+return kinds

@@ -1,0 +1,134 @@
+-- One process of a chaos round of kinds: it reads and writes under a read/write lock, takes permits
+-- of a semaphore and a fair lock, leads, counts a latch down, and writes down when it held what.
+-- Arguments as those of spec/chaos/worker.lua. Each hold has an owner of its own here.
+
+local mutants = require "spec.sim.mutants"
+local history = require "spec.chaos.history"
+local Prng = require "spec.sim.prng"
+local sys = require "spec.support.sys"
+
+local options = {}
+for i = 1, #arg do
+  local name, value = arg[i]:match("^(%a+)=(.*)$")
+  options[name] = tonumber(value) or value
+end
+
+if options.mutant then
+  local sha1, engine = require "spec.sim.sha1", require("holdfast.core").engine
+  local mutant = mutants.find(options.mutant) or { name = options.mutant }
+  for program, text in pairs(mutants.turn_on(mutant).patched or {}) do
+    assert(engine.program(program, sha1(text), text))
+  end
+end
+
+local WAITS = { 0, 0.05, 0.2, 0.5, 1 }
+local LEASES = { 0.5, 0.9, 1.5 }
+local MOST_WAIT = 60 -- of a leader, who waits without a limit
+
+local prng = Prng.new(options.seed)
+local writer = history.writer(options.file, options.name)
+local client = require("holdfast").new {
+  url = options.urls, lease = prng:pick { 0.9, 1.5 }, grant_lease = options.grant,
+  command_timeout = options.timeout, connect_timeout = options.timeout, name = options.name,
+}
+local count = 0 -- of holds
+
+local function run(fields, operation)
+  local id = writer:call(fields)
+  local result, _, code = operation()
+  local done = { result = code or "ok" }
+  if type(result) == "number" then done.left = result end
+  if result and fields.what == "acquire" then done.token = result:token() end
+  writer:done(id, done)
+  return result
+end
+
+-- Holds it for a while, as far as it believes to.
+local function use(fields, held)
+  local till = sys.now() + (prng:chance(options.keep) and 2.2 or prng:range(2, 60) / 1000)
+  repeat
+    local from = sys.now()
+    local remaining = held:remaining()
+    if remaining == 0 then return end
+    writer:seen(from, {
+      what = "claim", key = fields.key, owner = fields.owner, mode = fields.mode,
+      permits = fields.permits, valid = from + remaining,
+    })
+    sys.sleep(prng:range(2, 12) / 1000)
+  until sys.now() > till
+end
+
+local function hold(key, mode, permits, acquire)
+  count = count + 1
+  local fields = { what = "acquire", key = key, mode = mode, permits = permits,
+    owner = ("%s.%d"):format(options.name, count), wait = prng:pick(WAITS) }
+  local held = run(fields, function() return acquire(fields.wait) end)
+  if not held then return end
+  use(fields, held)
+  run({ what = "release", key = key, owner = fields.owner }, function() return held:release() end)
+end
+
+local both = client:read_write_lock("rw", { lease = prng:chance(50) and prng:pick(LEASES) or nil })
+local fair = client:fair_lock("fair", { lease = prng:chance(50) and prng:pick(LEASES) or nil })
+local pool = client:semaphore("pool", { permits = options.permits })
+local latch = client:latch("gate")
+
+local steps = {}
+
+function steps.read()
+  hold("rw", "read", nil, function(wait) return both:read():acquire(wait) end)
+end
+
+function steps.write()
+  hold("rw", "write", nil, function(wait) return both:write():acquire(wait) end)
+end
+
+function steps.permits()
+  local permits = prng:range(1, options.permits)
+  hold("pool", "permits", permits, function(wait) return pool:acquire(permits, wait) end)
+end
+
+function steps.fair()
+  hold("fair", "fair", nil, function(wait) return fair:acquire(wait) end)
+end
+
+-- What is said of a term is that it goes on: from the first time to the last one that it is true.
+function steps.lead()
+  count = count + 1
+  local owner = ("%s.%d"):format(options.name, count)
+  run({ what = "lead", key = "boss", owner = owner, wait = MOST_WAIT }, function()
+    return client:lead("boss", { once = true }, function(term)
+      local till = sys.now() + prng:range(10, 300) / 1000
+      repeat
+        local from = sys.now()
+        local leads = term:is_leader()
+        if not leads then return false end
+        writer:seen(from, { what = "leads", key = "boss", owner = owner, token = term:token() })
+        sys.sleep(prng:range(2, 12) / 1000)
+      until sys.now() > till
+      return true
+    end)
+  end)
+end
+
+function steps.down()
+  run({ what = "down", key = "gate" }, function()
+    local left, message, code = latch:count_down()
+    if left == false then return nil, message, "open" end
+    return left, message, code
+  end)
+end
+
+function steps.wait()
+  local wait = prng:pick { 0, 0.02, 0.1 }
+  run({ what = "await", key = "gate", wait = wait }, function() return latch:wait(wait) end)
+end
+
+local ORDER = { "read", "read", "write", "permits", "permits", "fair", "lead", "down", "wait" }
+
+while sys.now() < options.stop do
+  steps[prng:pick(ORDER)]()
+  sys.sleep(prng:range(1, 8) / 1000)
+end
+client:close()
+writer:seen(sys.now(), { what = "end" })

@@ -1,0 +1,165 @@
+-- What ls, show, top, wait and break tell of latches and of fair locks.
+
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+local PATIENCE = 20
+
+local function run(...) return command.run(world.server, { ... }) end
+
+local function start(...)
+  local child = command.start(world.server, { ... })
+  world.children[#world.children + 1] = child
+  return child
+end
+
+local function listens(channel)
+  assert(process.wait_until(function()
+    return world.cli("PUBSUB", "NUMSUB", channel)[2] == 1
+  end, PATIENCE), channel)
+end
+
+local function waits_for_latch(key, channel)
+  local child = start("latch", "wait", key)
+  listens(channel or "redisson_countdownlatch__channel__{" .. key .. "}")
+  return child
+end
+
+-- A process that waits for a fair lock, and ends when it has had it.
+local function waits_for_fair_lock(key)
+  local child = world.program {
+    code = [[
+      local lock = require("holdfast").new(arg[1]):fair_lock(arg[2])
+      assert(lock:acquire(60)):release()
+    ]],
+    args = { world.server:url(), key },
+  }
+  return child
+end
+
+describe("holdfast", function()
+  before_each(world.open)
+  after_each(function()
+    world.cli("FLUSHALL")
+    world.close()
+  end)
+
+  describe("of a latch", function()
+    local latch
+
+    before_each(function()
+      latch = world.client():latch("gate")
+      assert(latch:set(3))
+    end)
+
+    it("shows how many are to come, and who waits", function()
+      local child = waits_for_latch "gate"
+      assert.same({ 0, "key      gate\nstate    closed, a latch\ncount    3\nwaiters  1\n" },
+        { run("show", "gate") })
+      assert.matches('"held":true,.*"mutex":false,"kind":"latch","count":3,.*"waiters":1,"queue":%[%]',
+        (select(2, run("show", "--json", "gate"))))
+      assert(latch:delete())
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+      assert.equal(1, (run("show", "gate")))
+    end)
+
+    it("shows a number that nobody waits for as what it may be", function()
+      local expected = "state    a number: a latch that is closed, or a semaphore\ncount    3\n"
+      assert.truthy((select(2, run("show", "gate"))):find(expected, 1, true))
+    end)
+
+    it("lists it while somebody waits", function()
+      assert.same({ 0, "" }, { run("ls") })
+      waits_for_latch "gate"
+      assert(world.client():latch("a{b}c"):set(1))
+      waits_for_latch("a{b}c", "redisson_countdownlatch__channel__{a{b}c}")
+      local code, output = run("ls")
+      assert.equal(0, code)
+      assert.matches("\na{b}c  1 to come +%- +%- +%- +1\ngate   3 to come +%- +%- +%- +1\n$", output)
+      assert.matches("\ngate ", (select(2, run("ls", "g*"))))
+      assert.same({ 0, "" }, { run("ls", "h*") })
+      assert.matches("^2 locks, 2 waiters, [%d.]+ hand%-offs/s\n.*\ngate +3 to come +%d s +%- +1 ",
+        (select(2, run("top", "--interval", "0.1"))))
+    end)
+
+    it("waits until it is open", function()
+      assert.same({ 1, 'holdfast wait: "gate" is a number still, 3\n' }, { run("wait", "-n", "gate") })
+      local child = start("wait", "gate")
+      for _ = 1, 3 do
+        assert.is_nil(child:status())
+        assert(latch:count_down())
+      end
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+    end)
+
+    it("opens it for those that wait", function()
+      local child = waits_for_latch "gate"
+      assert.same({ 0, "gate: broken\n" }, { run("break", "--yes", "gate") })
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+      assert.equal(0, world.cli("EXISTS", "gate"))
+    end)
+
+    it("leaves a number alone that nobody waits for", function()
+      local code, output = run("break", "--yes", "gate")
+      assert.equal(73, code)
+      assert.matches("holdfast latch delete", output)
+      assert.equal("3", world.cli("GET", "gate"))
+      assert.same({ 0, "gate: broken\n" }, { run("break", "--yes", "--mutex", "gate") })
+    end)
+  end)
+
+  it("tells a plain semaphore by those that wait for it", function()
+    world.cli("SET", "pool", 0)
+    local listener = world.program {
+      code = [[
+        local server = require("spec.support.resp").connect { path = arg[1] }
+        server:call("SUBSCRIBE", "redisson_sc:{pool}")
+        require("spec.support.process").sleep(60)
+      ]],
+      args = { world.server.path },
+    }
+    listens "redisson_sc:{pool}"
+    assert.same({ 0, "key      pool\nstate    a plain semaphore\ncount    0\nwaiters  1\n" },
+      { run("show", "pool") })
+    assert.matches("\npool  0 permits free ", (select(2, run("ls"))))
+    assert.equal(73, (run("break", "-y", "pool")))
+    listener:kill("KILL")
+    listener:wait(PATIENCE)
+  end)
+
+  describe("of a fair lock", function()
+    local lock
+
+    before_each(function()
+      lock = world.client():fair_lock("booking")
+      assert(lock:acquire(0))
+    end)
+
+    it("counts the waiters", function()
+      local first, second = waits_for_fair_lock "booking", waits_for_fair_lock "booking"
+      assert(process.wait_until(function() return lock:info().waiters == 2 end, PATIENCE))
+      local code, output = run("ls")
+      assert.equal(0, code)
+      assert.matches("\nbooking +[^\n]+ 2\n$", output)
+      assert.matches('"kind":"fair",.*"waiters":2}', (select(2, run("ls", "--json"))))
+      assert.matches("^1 lock, 2 waiters, ", (select(2, run("top", "--interval", "0.1"))))
+      assert(lock:release())
+      for _, child in ipairs { first, second } do
+        assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+      end
+    end)
+
+    it("sees a waiter come while it looks", function()
+      local top = start("top", "--interval", "3")
+      assert(process.wait_until(function()
+        return world.cli("INFO", "commandstats"):find("cmdstat_pubsub", 1, true)
+      end, PATIENCE))
+      local child = waits_for_fair_lock "booking"
+      assert.same({ "exit", 0 }, { top:wait(PATIENCE) }, top:output())
+      assert.matches("^1 lock, 1 waiter, ", top:output())
+      assert(lock:release())
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+    end)
+  end)
+end)

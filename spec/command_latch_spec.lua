@@ -1,0 +1,105 @@
+-- holdfast latch, as a process.
+
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+local CHANNEL = "redisson_countdownlatch__channel__{job}"
+
+local function run(...)
+  return command.run(world.server, { "latch", ... })
+end
+
+local function waits(...)
+  local child = command.start(world.server, { "latch", "wait", ... })
+  world.children[#world.children + 1] = child
+  assert(process.wait_until(function() return world.cli("PUBSUB", "NUMSUB", CHANNEL)[2] == 1 end, 20),
+    child:output())
+  return child
+end
+
+describe("holdfast latch", function()
+  before_each(world.open)
+  after_each(function()
+    world.cli("DEL", "job")
+    world.close()
+  end)
+
+  it("sets, counts down and reads", function()
+    assert.same({ 0, "" }, { run("set", "job", "3") })
+    assert.equal("3", world.cli("GET", "job"))
+    assert.same({ 1, 'holdfast latch: "job" counts already\n' }, { run("set", "job", "9") })
+    assert.same({ 0, "3\n" }, { run("count", "job") })
+    assert.same({ 0, "2\n" }, { run("down", "job") })
+    assert.same({ 0, "" }, { run("-q", "down", "job", "1") })
+    assert.same({ 0, "0\n" }, { run("down", "job", "5") })
+    assert.same({ 1, 'holdfast latch: "job" is open\n' }, { run("down", "job") })
+    assert.same({ 7, "" }, { run("down", "-q", "-E7", "job") })
+    assert.same({ 0, "0\n" }, { run("count", "job") })
+    assert.equal(0, (run("wait", "job")))
+  end)
+
+  it("waits for the others", function()
+    assert.equal(0, (run("set", "job", "2")))
+    local child = waits "job"
+    assert.same({ 0, "1\n" }, { run("down", "job") })
+    assert.is_nil(child:status())
+    assert.same({ 0, "0\n" }, { run("down", "job") })
+    assert.same({ "exit", 0 }, { child:wait(20) })
+  end)
+
+  it("goes on when the latch is deleted", function()
+    assert.equal(0, (run("set", "job", "2")))
+    local child = waits "job"
+    assert.same({ 0, "" }, { run("delete", "job") })
+    assert.same({ "exit", 0 }, { child:wait(20) })
+    assert.same({ 0, "" }, { run("delete", "job") })
+  end)
+
+  it("waits no longer than it was told", function()
+    assert.equal(0, (run("set", "job", "2")))
+    for _, words in ipairs { { "-n" }, { "-w", "1" }, { "--timeout=1000ms" } } do
+      local code, text = run("wait", "job", (table.unpack or unpack)(words))
+      assert.equal(1, code)
+      assert.matches('^holdfast latch: cannot wait for "job" on .*: 2 still to come', text)
+    end
+    assert.same({ 0, "" }, { run("wait", "job", "-n", "-E", "0") })
+    assert.same({ 3, "" }, { run("wait", "job", "-nqE", "3") })
+  end)
+
+  it("is ended by a signal", function()
+    assert.equal(0, (run("set", "job", "1")))
+    local child = waits "job"
+    child:kill("TERM")
+    local how, code = child:wait(20)
+    assert.same({ "signal", 15 }, { how, code })
+  end)
+
+  it("tells what is wrong", function()
+    local function wrong(text, ...)
+      local code, said = run(...)
+      assert.equal(64, code)
+      assert.matches(text, said)
+    end
+    wrong("usage: holdfast latch", "set")
+    wrong('"up" is none of set, down, wait, count, delete', "up", "job")
+    wrong("latch set needs a COUNT behind the KEY", "set", "job")
+    wrong('COUNT must be a number from 1 to 1e9, not "0"', "set", "job", "0")
+    wrong('COUNT must be a number from 1 to 1e9, not "x"', "down", "job", "x")
+    wrong('"5" is too much for latch wait', "wait", "job", "5")
+    wrong('"x" is too much; usage:', "set", "job", "5", "x")
+    wrong("KEY is empty", "wait", "")
+    wrong("%-n and %-w exclude each other", "wait", "job", "-n", "-w1")
+    wrong("%-n and %-w are for latch wait", "down", "job", "-n")
+    wrong("looks at one server", "--servers", "redis://a,redis://b,redis://c", "count", "job")
+  end)
+
+  it("has the exit codes of the command", function()
+    world.cli("HSET", "job", "a", "b")
+    for _, words in ipairs { { "set", "job", "1" }, { "down", "job" }, { "wait", "job" },
+        { "count", "job" }, { "delete", "job" } } do
+      assert.equal(73, (run((table.unpack or unpack)(words))))
+    end
+    assert.equal(69, (run("--url", "unix:///nowhere", "wait", "job")))
+  end)
+end)

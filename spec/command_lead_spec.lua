@@ -1,0 +1,573 @@
+-- holdfast lead and holdfast wait: the real command against real servers.
+
+local command = require "spec.support.command"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local PATIENCE = 20
+local SIGNALS = { HUP = 1, TERM = 15 }
+
+local function eventually(condition, ...)
+  return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
+end
+
+local function lines_of(path)
+  local list, file = {}, io.open(path)
+  for line in file and file:lines() or function() end do list[#list + 1] = line end
+  if file then file:close() end
+  return list
+end
+
+describe("the command", function()
+  local server, directory, children
+
+  setup(function() server = redis.start { tcp = true } end)
+  teardown(function() server:stop() end)
+  before_each(function()
+    server:cli("FLUSHALL")
+    directory, children = process.directory(), {}
+  end)
+  after_each(function()
+    for _, child in ipairs(children) do
+      child:kill("TERM")
+      child:wait(PATIENCE)
+      child:stop()
+    end
+    process.remove(directory)
+    server:cli("FLUSHALL")
+  end)
+
+  local function start(...)
+    local child = command.start(server, { ... })
+    children[#children + 1] = child
+    return child
+  end
+
+  local function run(...) return command.run(server, { ... }) end
+  local function waiters() return server:cli("ZCARD", "holdfast_queue:{k}") end
+
+  describe("lead", function()
+    local path
+
+    before_each(function() path = directory .. "/terms" end)
+
+    -- A daemon that writes its process and its token to the file.
+    local function daemon(more)
+      return ("echo $$ $HOLDFAST_TOKEN >>%s; %s"):format(path, more or "exec sleep 60")
+    end
+
+    local function terms()
+      local list = {}
+      for i, line in ipairs(lines_of(path)) do
+        local pid, token = line:match("^(%d+) (%d+)$")
+        list[i] = { pid = tonumber(pid), token = tonumber(token) }
+      end
+      return list
+    end
+
+    local function runs(pid)
+      return process.signal(pid, 0) == true or process.signal(pid, 0) == 0
+    end
+
+    it("runs the command under the lock, and ends with it with --once", function()
+      local code, output = run("lead", "--once", "k", "--", "sh", "-c",
+        "echo key $HOLDFAST_KEY; exit 3")
+      assert.same({ 3, "key k\n" }, { code, output })
+      assert.equal(0, server:cli("EXISTS", "k"))
+      assert.same({ "redisson_lock_token:{k}" }, server:leaks().keys)
+    end)
+
+    it("starts it again when it has ended, a pause later", function()
+      local child = start("lead", "--pause", "50ms", "--json", "k", "-c", daemon "exit 7")
+      eventually(function() return #terms() >= 3 end)
+      child:kill("TERM")
+      child:wait(PATIENCE)
+      local list = terms()
+      for i = 2, #list do assert.is_true(list[i].token > list[i - 1].token) end
+      assert.matches('"event":"ended","time":"[^"]+","exit":7}', child:output())
+      assert.equal(0, server:cli("EXISTS", "k"))
+    end)
+
+    it("is one among several; the next takes over when it ends", function()
+      local first = start("lead", "k", "-c", daemon())
+      eventually(function() return #terms() == 1 end)
+      start("lead", "k", "-c", daemon())
+      eventually(function() return waiters() == 1 end)
+      first:kill("TERM")
+      assert.same({ "exit", 128 + SIGNALS.TERM }, { first:wait(PATIENCE) })
+      eventually(function() return #terms() == 2 end)
+      assert.is_true(terms()[2].token > terms()[1].token)
+      assert.is_false(runs(terms()[1].pid))
+    end)
+
+    it("is replaced after its lease when it was killed", function()
+      local first = start("lead", "--lease", "3", "k", "-c", daemon())
+      eventually(function() return #terms() == 1 end)
+      start("lead", "--lease", "3", "k", "-c", daemon())
+      eventually(function() return waiters() == 1 end)
+      first:kill("KILL")
+      eventually(function() return #terms() == 2 end)
+    end)
+
+    it("ends the command when the lock is lost, and starts it again with the lock", function()
+      local child = start("lead", "--lease", "4", "k", "-c", daemon())
+      eventually(function() return #terms() == 1 end)
+      server:cli("DEL", "k")
+      eventually(function() return #terms() == 2 end)
+      local list = terms()
+      assert.is_false(runs(list[1].pid))
+      assert.is_true(list[2].token > list[1].token)
+      assert.matches('lost the lock "k": its key was deleted on the server; ending the job',
+        child:output())
+      assert.equal(server:cli("HGETALL", "k")[2], "1")
+    end)
+
+    it("passes HUP on to a command that goes on", function()
+      local child = start("lead", "k", "-c", ("trap 'echo reload >>%s/hup' HUP; "):format(directory)
+        .. daemon "while :; do sleep 0.05; done")
+      eventually(function() return #terms() == 1 end)
+      child:kill(SIGNALS.HUP)
+      eventually(function() return #lines_of(directory .. "/hup") == 1 end)
+      process.sleep(0.2)
+      assert.is_nil(child:status())
+      assert.equal(1, #terms())
+    end)
+
+    it("ends by a signal while it waits, and leaves the queue", function()
+      local client = holdfast.new(server:url())
+      local lock = assert(client:lock("k"):acquire())
+      local child = start("lead", "k", "-c", daemon())
+      eventually(function() return waiters() == 1 end)
+      child:kill("TERM")
+      assert.same({ "exit", 128 + SIGNALS.TERM }, { child:wait(PATIENCE) })
+      assert.equal(0, lock:info().waiters)
+      assert.equal(0, #terms())
+      lock:release()
+      client:close()
+    end)
+
+    it("waits for a server that is not there, and says so once", function()
+      local other = redis.start()
+      local url = other:url()
+      other:kill("TERM")
+      eventually(function() return not other:is_running() end)
+      local child = start("lead", "--once", "--pause", "20ms", "--url", url, "k", "--", "echo",
+        "ran")
+      assert(child:wait_output("tries again", PATIENCE), child:output())
+      process.sleep(0.2)
+      other:restart(true)
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+      assert.equal(1, select(2, child:output():gsub("tries again", "")), child:output())
+      assert.matches("\nran\n$", child:output())
+      other:stop()
+    end)
+
+    it("says what it cannot do", function()
+      for _, case in ipairs {
+        { 64, "no KEY", "--", "true" },
+        { 64, "no %-%- before the command", "k" },
+        { 64, '"l": one KEY', "k", "l", "--", "true" },
+        { 64, "unknown option %-%-one%-by%-one", "--one-by-one", "a:b", "--", "true" },
+        { 127, "cannot start /no/such", "k", "--", "/no/such" },
+      } do
+        local words = { "lead", (table.unpack or unpack)(case, 3) }
+        local code, output = command.run(server, words)
+        assert.equal(case[1], code, output)
+        assert.matches("^holdfast lead: " .. case[2], output)
+      end
+      server:cli("SET", "text", "no lock")
+      assert.equal(73, (run("lead", "text", "--", "true")))
+    end)
+  end)
+
+  describe("run --shared and --exclusive", function()
+    local client
+
+    before_each(function() client = holdfast.new(server:url()) end)
+    after_each(function() client:close() end)
+
+    local function job(...)
+      local words = { "run", ... }
+      for _, word in ipairs { "--", "sh", "-c", "echo ready; exec sleep 60" } do
+        words[#words + 1] = word
+      end
+      local child = start((table.unpack or unpack)(words))
+      assert(child:wait_output("ready\n", PATIENCE), child:output())
+      return child
+    end
+
+    it("let many share, or one in alone", function()
+      local readers = { job("--shared", "k"), job("-s", "k") }
+      assert.same({ "read" }, { server:cli("HGET", "k", "mode") })
+      assert.equal(1, (run("run", "-n", "-x", "k", "--", "true")))
+      local writer = start("run", "--exclusive", "k", "--", "sh", "-c", "echo ready; exec sleep 60")
+      eventually(function() return waiters() == 1 end)
+      -- it does not pass the one that waits
+      assert.equal(1, (run("run", "-n", "-s", "k", "--", "true")))
+      for _, reader in ipairs(readers) do
+        reader:kill("TERM")
+        assert.same({ "exit", 143 }, { reader:wait(PATIENCE) })
+      end
+      assert(writer:wait_output("ready\n", PATIENCE), writer:output())
+      assert.equal("write", server:cli("HGET", "k", "mode"))
+      assert.equal(1, (run("run", "-n", "-s", "k", "--", "true")))
+      assert.equal(1, (run("wait", "-n", "k")))
+      writer:kill("TERM")
+      writer:wait(PATIENCE)
+      assert.equal(0, server:cli("EXISTS", "k"))
+    end)
+
+    it("share with the library", function()
+      local both = client:read_write_lock("k")
+      assert(both:read():acquire())
+      assert.equal(0, (run("run", "-n", "-s", "k", "--", "true")))
+      assert.equal(1, (run("run", "-n", "-x", "k", "--", "true")))
+      both:read():release()
+      job("-x", "k")
+      assert.equal("busy", select(3, both:read():acquire(0)))
+    end)
+
+    it("are shown by ls, show and top, and broken", function()
+      job("-s", "--name", "first", "k")
+      job("-s", "k")
+      job("-x", "--name", "alone", "w")
+      local output
+      eventually(function()
+        output = select(2, run("ls"))
+        return output:find("alone", 1, true) and output:find("pid", 1, true)
+      end)
+      assert.matches("\nk +[^\n]+ %(2 read%) +1 ", output)
+      assert.matches("\nw +%S+ pid %d+ alone %(writes%) +1 ", output)
+      assert.matches("\nstate +held, 2 read\n", (select(2, run("show", "k"))))
+      assert.matches("\nstate +held, writes\n", (select(2, run("show", "w"))))
+      output = select(2, run("top", "--interval", "0.1"))
+      assert.matches("^2 locks, ", output)
+      assert.matches("\nk +[^\n]+ %(2 read%) ", output)
+      assert.matches("\nw +%S+ pid %d+ alone %(writes%) ", output)
+      assert.matches('"mode":"read","readers":2,', (select(2, run("show", "--json", "k"))))
+      assert.matches('"key":"w".*"mode":"write","readers":0,',
+        (select(2, run("ls", "--json", "w"))))
+      assert.equal(0, (run("break", "--yes", "k")))
+      assert.same({ "w" }, server:cli("KEYS", "w"))
+      assert.equal(0, server:cli("EXISTS", "k"))
+    end)
+
+    it("refuse to wait for themselves, but not for what a dead job has left", function()
+      local inner = command.words("run", "-s", "-n", "k", "--", "echo", "in")
+      local code, output = run("run", "-s", "k", "--", (table.unpack or unpack)(inner))
+      assert.equal(1, code)
+      assert.matches("^holdfast run: this runs inside a run on the same KEY already", output)
+      code, output = command.run(server, {
+        "run", "-s", "k", "--", "echo", "in",
+        env = { HOLDFAST_KEY = "k", HOLDFAST_OWNER = "97907af0-0bfa-87c1-bcdb-a7e838d23152:1",
+          HOLDFAST_TOKEN = "1" },
+      })
+      assert.same({ 0, "in\n" }, { code, output })
+    end)
+
+    it("say what they cannot do", function()
+      for _, words in ipairs {
+        { "-s", "-x", "k" }, { "-s", "--one-by-one", "a:b" },
+        { "-x", "--servers", "redis://a,redis://b", "k" },
+      } do
+        local code, output = run("run", words[1], words[2], words[3], words[4] or "--", "--",
+          "true")
+        assert.equal(64, code, output)
+        assert.matches("^holdfast run: %-s and %-x ", output)
+      end
+      assert.equal(64, (run("lead", "-s", "k", "--", "true")))
+    end)
+  end)
+
+  describe("run --permits", function()
+    local client
+
+    before_each(function() client = holdfast.new(server:url()) end)
+    after_each(function() client:close() end)
+
+    local function queued() return server:cli("ZCARD", "holdfast_queue:{pool}") end
+
+    local function job(...)
+      local words = { "run", "--permits", "2", ... }
+      for _, word in ipairs { "--", "sh", "-c", "echo ready $HOLDFAST_TOKEN; exec sleep 60" } do
+        words[#words + 1] = word
+      end
+      local child = start((table.unpack or unpack)(words))
+      assert(child:wait_output("ready %d+\n", PATIENCE), child:output())
+      return child
+    end
+
+    it("lets as many run at once, the next when one has ended", function()
+      local first = job("pool")
+      job("pool")
+      assert.equal("0", server:cli("GET", "pool"))
+      assert.equal(1, (run("run", "-n", "--permits", "2", "pool", "--", "true")))
+      assert.equal(5, (command.run_out(server,
+        { "run", "-w", "0.1", "-E", "5", "--permits", "2", "pool", "--", "true" })))
+      assert.equal(1, (run("wait", "-n", "pool")))
+      local third = start("run", "--permits", "2", "pool", "--", "echo", "third")
+      eventually(function() return queued() == 1 end)
+      first:kill("TERM")
+      assert.same({ "exit", 143 }, { first:wait(PATIENCE) })
+      assert.same({ "exit", 0 }, { third:wait(PATIENCE) })
+      assert.equal("third\n", third:output())
+      assert.equal("1", server:cli("GET", "pool"))
+      assert.equal(0, (run("wait", "-n", "pool")))
+    end)
+
+    it("shares them with the library, whose number stays", function()
+      local pool = client:semaphore("pool", { permits = 1 })
+      local permit = assert(pool:acquire())
+      assert.equal(1, (run("run", "-n", "--permits", "2", "pool", "--", "true")))
+      permit:release()
+      assert.equal(0, (run("run", "-n", "--permits", "2", "pool", "--", "true")))
+      assert.equal(1, pool:permits())
+    end)
+
+    it("renews the permit, and ends the job that has lost it", function()
+      local child = job("--lease", "4", "pool")
+      process.sleep(4.5)
+      assert.equal("1", server:cli("GET", "pool"))
+      assert.equal(1, #server:cli("ZRANGE", "{pool}:timeout", 0, -1))
+      server:cli("DEL", "pool", "{pool}:timeout")
+      assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+      assert.matches('lost the lock "pool"', child:output())
+    end)
+
+    it("gives the permit of a killed run back at its lease", function()
+      local child = job("--lease", "3", "pool")
+      child:kill("KILL")
+      job("pool")
+      assert.equal(0, (run("run", "-w", "10", "--permits", "2", "pool", "--", "true")))
+    end)
+
+    it("holds one for hold", function()
+      local child = start("hold", "--permits", "2", "pool")
+      assert(child:wait_output("^pool %d+\n", PATIENCE), child:output())
+      assert.equal("1", server:cli("GET", "pool"))
+      child:kill("TERM")
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+      assert.equal("2", server:cli("GET", "pool"))
+    end)
+
+    it("is shown by ls, show and top, with the owners of its permits", function()
+      local first = job("--name", "first", "pool")
+      local pool = client:semaphore("pool")
+      local permit = assert(pool:acquire())
+      local braced = assert(client:semaphore("a{b}c", { permits = 3 }):acquire(2))
+      server:cli("SET", "counter", 5)
+      server:cli("ZADD", "{counter}:timeout:x", 1, "m")
+      server:cli("ZADD", "words:timeout", 1, "m")
+      local waiter = start("run", "--permits", "2", "--name", "third", "pool", "--", "true")
+      eventually(function()
+        local _, output = run("show", "pool")
+        return output:find("first") and output:find("third")
+      end)
+      local output = select(2, run("ls"))
+      assert.matches("\npool +2 of 2 permits +2 +[%d.]+ s +%d+ +1\n$", output)
+      assert.matches("\na{b}c +2 of 3 permits +2 ", output)
+      assert.is_nil(output:find("counter") or output:find("words"))
+      assert.matches("^KEY[^\n]+\npool [^\n]+\n$", (select(2, run("ls", "po*"))))
+      assert.matches("^KEY[^\n]+\na{b}c [^\n]+\n$", (select(2, run("ls", "a{*"))))
+      output = select(2, run("show", "pool"))
+      assert.matches("\nstate +held\npermits +2 of 2 taken\n", output)
+      assert.matches("\n +1 by %S+ pid " .. first.pid .. " first, [%d.]+ s\n", output)
+      assert.matches("\nwaiters +1\n +1 +%S+ pid " .. waiter.pid .. " third\n", output)
+      output = select(2, run("show", "--json", "pool"))
+      assert.matches('"held":true,"mutex":false,"permits":2,"available":0,"kind":"semaphore","holds":2,', output)
+      assert.matches('"holders":%[{.*"name":"first","permits":1,"ttl":[%d.]+}', output)
+      assert.matches('"permits":3,"available":1,"kind":"semaphore","holds":2,', (select(2, run("ls", "--json", "a*"))))
+      output = select(2, run("top", "--interval", "0.1"))
+      assert.matches("^2 locks, 1 waiter, ", output)
+      assert.matches("\npool +2 of 2 permits ", output)
+      assert.is_true(permit:release() and braced:release())
+      assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
+      assert.equal(0, (run("show", "pool")))
+      first:kill("TERM")
+      first:wait(PATIENCE)
+      local code
+      code, output = run("show", "pool")
+      assert.equal(1, code)
+      assert.matches("\nstate +free\npermits +0 of 2 taken\n", output)
+      assert.same({ 0, "" }, { run("ls") })
+    end)
+
+    it("is broken: the permits go to those that wait", function()
+      local pool = client:semaphore("pool", { permits = 250, lease = 60 })
+      local permit = assert(pool:acquire(250))
+      local waiter = start("run", "--permits", "2", "pool", "--", "echo", "in")
+      eventually(function() return queued() == 1 end)
+      assert.same({ 0, "pool: broken\n" }, { run("break", "--yes", "pool") })
+      assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
+      assert.equal("250", server:cli("GET", "pool"))
+      assert.equal("lost", select(3, permit:release()))
+      assert.same({ 1, "pool: was free\n" }, { run("break", "--yes", "pool") })
+      server:cli("SET", "counter", 5)
+      assert.equal(73, (run("break", "--yes", "counter")))
+      assert.equal("5", server:cli("GET", "counter"))
+    end)
+
+    it("says what it cannot do", function()
+      for _, words in ipairs {
+        { "a", "b" }, { "-s", "a" }, { "-x", "a" }, { "--one-by-one", "a:b" },
+        { "--servers", "redis://a,redis://b", "a" },
+      } do
+        local code, output = run("run", "--permits", "2", words[1], words[2] or "--",
+          words[3] or "--", "--", "true")
+        assert.equal(64, code, output)
+        assert.matches("^holdfast run: %-%-permits is ", output)
+      end
+      assert.matches("%-%-permits must be a number from 1", (select(2,
+        run("run", "--permits", "0", "a", "--", "true"))))
+      assert.equal(64, (run("lead", "--permits", "2", "k", "--", "true")))
+    end)
+  end)
+
+  describe("wait", function()
+    local client, lock
+
+    before_each(function()
+      client = holdfast.new(server:url())
+      lock = client:lock("k")
+    end)
+    after_each(function() client:close() end)
+
+    it("is over at once where the lock is free", function()
+      assert.same({ 0, "" }, { run("wait", "k") })
+      assert.same({ 0, "" }, { run("wait", "-n", "k", "l") })
+    end)
+
+    it("is over when the lock is free, and takes nothing", function()
+      assert(lock:acquire())
+      local monitor = server:monitor()
+      local child = start("wait", "k", "other")
+      eventually(function() return monitor:count("HLEN") > 1 end) -- it has looked twice
+      assert.is_nil(child:status())
+      assert.equal(0, lock:info().waiters)
+      lock:release()
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+      assert.equal("", child:output())
+      local names = {}
+      for _, entry in ipairs(monitor:commands()) do
+        local of_holder = entry.script or (entry.args[2] or ""):find("^holdfast_client:")
+        if not of_holder then names[entry.args[1]:upper()] = true end
+      end
+      assert.is_true(names.TYPE and names.HLEN)
+      for name in pairs(names) do
+        assert.truthy(("CLIENT INFO PING TYPE EXISTS HGET HLEN EVALSHA EVAL ZCARD"):find(name, 1, true),
+          name)
+      end
+      monitor:close()
+    end)
+
+    it("waits for all of several at once", function()
+      assert(lock:acquire())
+      local other = assert(client:mutex("m"):acquire())
+      local child = start("wait", "k", "m")
+      lock:release()
+      process.sleep(0.2)
+      assert.is_nil(child:status())
+      other:release()
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    end)
+
+    it("gives up after its time, with 1 or -E, and is quiet when asked", function()
+      assert(lock:acquire())
+      local code, output = run("wait", "-n", "k")
+      assert.equal(1, code)
+      assert.matches('^holdfast wait: "k" is held, for up to [%d.]+ s more unless renewed\n$',
+        output)
+      assert.equal(5, (command.run_out(server, { "wait", "-w", "1s", "-E", "5", "k" })))
+      assert.same({ 0, "" }, { run("wait", "-n", "-E", "0", "k") })
+      assert.same({ 1, "" }, { run("wait", "-n", "-q", "k") })
+      lock:release()
+    end)
+
+    it("goes on through an outage", function()
+      local other = redis.start { persist = true }
+      local far = holdfast.new(other:url())
+      local held = assert(far:lock("k", { lease = 3 }):acquire())
+      local monitor = other:monitor()
+      local child = start("wait", "--url", other:url(), "k")
+      eventually(function() return monitor:count("HLEN") > 0 end)
+      monitor:close()
+      other:kill("KILL")
+      process.sleep(0.3)
+      other:restart(false)
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+      assert.is_truthy(held)
+      far:close()
+      other:stop()
+    end)
+
+    it("asks a majority of several servers", function()
+      local servers, urls = redis.several(3), {}
+      for i, each in ipairs(servers) do urls[i] = each:url() end
+      local quorum = holdfast.new { servers = urls, mode = "quorum" }
+      local held = assert(quorum:lock("k"):acquire())
+      local list = table.concat(urls, ",")
+      assert.equal(1, (run("wait", "-n", "--servers", list, "k")))
+      held:release()
+      assert.equal(0, (run("wait", "--servers", list, "k")))
+      quorum:close()
+      for _, each in ipairs(servers) do each:stop() end
+    end)
+
+    it("says what it cannot do", function()
+      assert.equal(64, (run("wait")))
+      assert.equal(64, (run("wait", "-n", "-w", "1", "k")))
+      assert.equal(69, (run("wait", "--url", "unix:///no/such.sock", "k")))
+      server:cli("RPUSH", "list", "x")
+      assert.equal(73, (run("wait", "list")))
+    end)
+  end)
+end)
+
+describe("the command on a cluster", function()
+  local cluster = require "spec.support.cluster"
+  local nodes, client
+
+  setup(function() nodes = cluster.start { masters = 3, replicas = 0 } end)
+  teardown(function() nodes:stop() end)
+  before_each(function()
+    client = holdfast.new(nodes:url())
+    assert(client:ping())
+  end)
+  after_each(function() client:close() end)
+
+  local function run(...)
+    return command.run({ url = function() return nodes:url() end }, { ... })
+  end
+
+  it("lists, shows and breaks semaphores and read/write locks of every node", function()
+    local permits, readers, expected = {}, {}, { "KEY" }
+    for i = 1, 6 do
+      permits[i] = assert(client:semaphore("pool:" .. i, { permits = 3 }):acquire(2))
+      readers[i] = client:read_write_lock("rw:" .. i):read()
+      assert(readers[i]:acquire())
+    end
+    for _, kind in ipairs { "pool:", "rw:" } do
+      for i = 1, 6 do expected[#expected + 1] = kind .. i end
+    end
+    local keys = {}
+    for key in select(2, run("ls")):gmatch("([^ \n]+) [^\n]+\n") do keys[#keys + 1] = key end
+    assert.same(expected, keys)
+    for i = 1, 6 do
+      local code, output = run("show", "pool:" .. i)
+      assert.equal(0, code)
+      assert.matches("\npermits +2 of 3 taken\n +2 by ", output)
+      assert.same({ 0, ("pool:%d: broken\n"):format(i) }, { run("break", "--yes", "pool:" .. i) })
+      assert.same({ 0, ("rw:%d: broken\n"):format(i) }, { run("break", "--yes", "rw:" .. i) })
+      assert.equal("lost", select(3, permits[i]:release()))
+    end
+    assert.same({ 0, "" }, { run("ls") })
+  end)
+
+  it("runs a job with a permit", function()
+    local permit = assert(client:semaphore("pool", { permits = 1 }):acquire())
+    assert.equal(1, (run("run", "-n", "--permits", "1", "pool", "--", "true")))
+    permit:release()
+    assert.same({ 0, "in\n" }, { run("run", "--permits", "1", "pool", "--", "echo", "in") })
+  end)
+end)

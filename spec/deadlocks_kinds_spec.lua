@@ -1,0 +1,164 @@
+-- Deadlocks through fair locks, read/write locks and permits.
+
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+local PATIENCE = 20
+
+-- Holds what its first words say, and waits for the last one as soon as the file `go` is there.
+local PARTY = [[
+  local url, go, name = arg[1], arg[2], arg[3]
+  local client = require("holdfast").new { url = url, name = name }
+  local function acquire(what, wait)
+    local kind, key, count = what:match("^(%a+):(%a+):?(%d*)$")
+    if kind == "permit" then
+      return client:semaphore(key, { permits = 2 }):acquire(tonumber(count) or 1, wait)
+    elseif kind == "read" or kind == "write" then
+      local both = client:read_write_lock(key)
+      return both[kind](both):acquire(wait)
+    end
+    return client[kind == "fair" and "fair_lock" or kind](client, key):acquire(wait)
+  end
+  local held = {}
+  for i = 4, #arg - 1 do held[i] = assert(acquire(arg[i], 0)) end
+  print "holds"
+  io.stdout:flush()
+  repeat local file = io.open(go) until file
+  if arg[#arg] == "nothing" then require("spec.support.process").sleep(60) end
+  acquire(arg[#arg], 60)
+]]
+
+describe("a deadlock", function()
+  local client, go, count
+
+  before_each(function()
+    world.open()
+    client, go, count = world.client(), process.directory() .. "/go", 0
+    os.remove(go)
+  end)
+  after_each(function()
+    for _, child in ipairs(world.children) do child:stop() end
+    world.cli("FLUSHALL")
+    world.close()
+  end)
+
+  -- A process: what it holds, and what it waits for then.
+  local function party(name, ...)
+    local child = world.program { code = PARTY, args = { world.server:url(), go, name, ... } }
+    assert(child:wait_output("holds", PATIENCE), child:output())
+    count = count + (select(select("#", ...), ...) == "nothing" and 0 or 1)
+  end
+
+  local function all_wait() assert(io.open(go, "w")):close() end
+
+  -- Each of the circle as "NAME waits for KIND KEY, held by NAME", from the text that comes first.
+  local function told()
+    all_wait()
+    local cycles
+    assert(process.wait_until(function()
+      cycles = assert(client:deadlocks()).cycles
+      for _, wait in ipairs(cycles[1] or {}) do
+        if not wait.name or not wait.holder_name then return false end
+      end
+      return #cycles > 0
+    end, PATIENCE), "no deadlock found")
+    assert.equal(1, #cycles)
+    local list = {}
+    for i, wait in ipairs(cycles[1]) do
+      list[i] = ("%s waits for %s %s, held by %s"):format(wait.name, wait.kind, wait.key,
+        wait.holder_name)
+    end
+    table.sort(list)
+    return list
+  end
+
+  local function is_none()
+    all_wait()
+    local result
+    assert(process.wait_until(function()
+      result = assert(client:deadlocks())
+      local with_holds = 0
+      for _, wait in ipairs(result.waits) do
+        with_holds = with_holds + (wait.holds[1] and 1 or 0)
+      end
+      return with_holds == count
+    end, PATIENCE))
+    assert.same({}, result.cycles)
+    return result.waits
+  end
+
+  it("through fair locks is named", function()
+    party("ann", "fair:a", "fair:b")
+    party("bob", "fair:b", "lock:c")
+    party("cid", "lock:c", "fair:a")
+    assert.same({
+      "ann waits for fair b, held by bob", "bob waits for lock c, held by cid",
+      "cid waits for fair a, held by ann",
+    }, told())
+    local code, output = command.run(world.server, { "deadlocks", "--json" })
+    assert.equal(1, code)
+    assert.matches('"kind":"fair"', output)
+  end)
+
+  it("through a fair lock lists waiters that hold nothing", function()
+    party("ann", "fair:a", "nothing")
+    party("bob", "fair:a")
+    all_wait()
+    local waits
+    assert(process.wait_until(function()
+      waits = assert(client:deadlocks()).waits
+      return #waits == 1
+    end, PATIENCE))
+    assert.same({ "a", "fair" }, { waits[1].key, waits[1].kind })
+  end)
+
+  for _, place in ipairs { "first", "last" } do
+    it("through one of several readers is named, the " .. place .. " one", function()
+      if place == "last" then party("eve", "read:a", "nothing") end
+      party("ann", "read:a", "mutex:b")
+      if place == "first" then party("eve", "read:a", "nothing") end
+      party("bob", "mutex:b", "write:a")
+      assert.same({ "ann waits for mutex b, held by bob", "bob waits for write a, held by ann" },
+        told())
+    end)
+  end
+
+  it("through a writer is named", function()
+    party("ann", "write:a", "lock:b")
+    party("bob", "lock:b", "read:a")
+    assert.same({ "ann waits for lock b, held by bob", "bob waits for read a, held by ann" }, told())
+  end)
+
+  it("of those that have all permits and want more is named", function()
+    party("ann", "permit:pool", "permit:pool")
+    party("bob", "permit:pool", "permit:pool")
+    assert.same({ "ann waits for permit pool, held by bob", "bob waits for permit pool, held by ann" },
+      told())
+  end)
+
+  it("through permits is named", function()
+    party("ann", "permit:pool:2", "lock:a")
+    party("bob", "lock:a", "permit:pool")
+    assert.same({ "ann waits for lock a, held by bob", "bob waits for permit pool, held by ann" },
+      told())
+    local code, output = command.run(world.server, { "deadlocks" })
+    assert.equal(1, code)
+    assert.matches('waits for "pool", held by %S+ pid %d+ ann', output)
+  end)
+
+  it("through permits is none while another one may release enough", function()
+    party("ann", "permit:pool", "lock:a")
+    party("eve", "permit:pool", "nothing")
+    party("bob", "lock:a", "permit:pool")
+    is_none()
+  end)
+
+  it("through permits is one where what the others may release is not enough", function()
+    party("ann", "permit:pool", "lock:a")
+    party("eve", "permit:pool", "nothing")
+    party("bob", "lock:a", "permit:pool:2")
+    assert.same({ "ann waits for lock a, held by bob", "bob waits for permit pool, held by ann" },
+      told())
+  end)
+end)

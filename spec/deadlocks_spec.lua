@@ -1,0 +1,297 @@
+-- Callers that wait for each other: found from the keys on the servers, and dissolved by
+-- deadlock_check.
+
+local cluster = require "spec.support.cluster"
+local command = require "spec.support.command"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local sys = require "spec.support.sys"
+
+local PATIENCE = 20
+
+-- Takes its own lock, and waits for another one as soon as the file `go` is there.
+local PARTY = [[
+  local holdfast = require "holdfast"
+  local urls, go, own, other, check = arg[1], arg[2], arg[3], arg[4], tonumber(arg[5])
+  local servers = {}
+  for url in urls:gmatch("%S+") do servers[#servers + 1] = url end
+  local given = { url = urls, name = "party-" .. (own:gsub("%s", "_")) }
+  if #servers > 1 then given = { servers = servers, mode = "quorum", name = given.name } end
+  local client = holdfast.new(given)
+  local opts = check > 0 and { deadlock_check = check } or nil
+  local held = assert(client:lock(own):acquire(10))
+  print("holds " .. own)
+  io.stdout:flush()
+  repeat local file = io.open(go) until file
+  local got, message, code = client:lock(other, opts):acquire(60)
+  print(got and "got it" or "ended " .. code .. ": " .. message)
+  io.stdout:flush()
+  if got then got:release() end
+  held:release()
+  client:close()
+]]
+
+local function name_of(key) return "party-" .. (key:gsub("%s", "_")) end
+
+local KEYS = { "orders", " stock", "{mail}" }
+
+describe("deadlocks", function()
+  local parties, go, host
+
+  setup(function() host = require("holdfast.process").host() end)
+  before_each(function()
+    parties, go = {}, process.directory() .. "/go"
+  end)
+  local function stop_parties()
+    for _, party in ipairs(parties) do party:stop() end
+  end
+
+  after_each(stop_parties)
+
+  local function let_go(i) assert(io.open(go .. i, "w")):close() end
+
+  -- Each holds its own key, and waits for the next one's once it is let go.
+  local function prepare(urls, keys, check)
+    for i, key in ipairs(keys) do
+      parties[i] = process.lua {
+        code = PARTY, args = { urls, go .. i, key, keys[i % #keys + 1], check and check[i] or 0 },
+      }
+      assert(parties[i]:wait_output("holds", PATIENCE), parties[i]:output())
+    end
+  end
+
+  local function plant(urls, keys, check)
+    prepare(urls, keys, check)
+    for i = 1, #keys do let_go(i) end
+  end
+
+  -- → the first cycle that is found
+  local function found(client)
+    return assert(process.wait_until(function()
+      return assert(client:deadlocks()).cycles[1]
+    end, PATIENCE), "no deadlock found")
+  end
+
+  local function check_cycle(cycle, keys)
+    local order, next_of = {}, {}
+    for i, key in ipairs(keys) do next_of[key] = keys[i % #keys + 1] end
+    assert.equal(#keys, #cycle)
+    for i, wait in ipairs(cycle) do
+      local before = cycle[(i - 2) % #cycle + 1]
+      assert.equal(next_of[before.key], wait.key)
+      assert.equal(host, wait.host)
+      assert.equal(name_of(wait.key), wait.holder_name)
+      assert.equal(cycle[i % #cycle + 1].owner:sub(1, 36), wait.holder:sub(1, 36))
+      order[wait.pid] = true
+    end
+    for _, party in ipairs(parties) do assert.is_true(order[party.pid]) end
+  end
+
+  local function outputs()
+    local list = {}
+    for _, party in ipairs(parties) do list[#list + 1] = party:output() end
+    return table.concat(list, "\n")
+  end
+
+  local function all_end()
+    for _, party in ipairs(parties) do assert.equal("exit", party:wait(PATIENCE), outputs()) end
+  end
+
+  describe("on one server", function()
+    local server, client
+
+    setup(function() server = redis.start() end)
+    teardown(function() server:stop() end)
+    before_each(function()
+      server:cli("FLUSHALL")
+      client = holdfast.new(server:url())
+    end)
+    after_each(function()
+      stop_parties()
+      client:close()
+      server:cli("FLUSHALL")
+    end)
+
+    it("are named by key, owner, host, pid and name", function()
+      plant(server:url(), KEYS)
+      check_cycle(found(client), KEYS)
+    end)
+
+    it("are none where one of the callers waits for nothing", function()
+      plant(server:url(), { "one", "two" })
+      local cycle = found(client)
+      assert.equal(2, #cycle)
+      parties[1]:stop()
+      assert.truthy(process.wait_until(function()
+        return #client:deadlocks().cycles == 0
+      end, PATIENCE + 30))
+    end)
+
+    it("are none where two callers of each client hold and wait", function()
+      local other = holdfast.new(server:url())
+      local one, two = client:lock("a"), other:lock("b")
+      assert(one:acquire())
+      assert(two:acquire())
+      local function wait(key)
+        return process.lua { code = [[
+          local client = require("holdfast").new(arg[1])
+          client:lock(arg[2]):acquire(60)
+        ]], args = { server:url(), key } }
+      end
+      parties[1], parties[2] = wait("b"), wait("a")
+      local result
+      assert.truthy(process.wait_until(function()
+        result = assert(client:deadlocks())
+        return #result.waits == 2
+      end, PATIENCE))
+      assert.same({}, result.cycles)
+      assert.equal("a", result.waits[1].key)
+      assert.equal(one:owner(), result.waits[1].holder)
+      other:close()
+    end)
+
+    it("end for the youngest with deadlock_check, and for it alone", function()
+      plant(server:url(), KEYS, { 1, 1, 1 })
+      all_end()
+      local text = outputs()
+      assert.equal(1, select(2, text:gsub("ended deadlock: ", "")), text)
+      assert.equal(2, select(2, text:gsub("got it", "")), text)
+      assert.matches('it waits for itself: "[^"]+", held by %S+, which waits for "', text)
+    end)
+
+    it("end for the one that began to wait last, although the others look before it does", function()
+      prepare(server:url(), KEYS, { 5, 5, 7 })
+      for i = 1, #KEYS do
+        let_go(i)
+        assert(process.wait_until(function() -- it is told, and so older than the next one
+          return #server:cli("KEYS", "holdfast_wait:*") == i
+        end, PATIENCE))
+      end
+      all_end()
+      assert.matches("ended deadlock: ", parties[3]:output())
+      for i = 1, 2 do assert.matches("got it", parties[i]:output(), 1, outputs()) end
+    end)
+
+    it("are none for a caller that waits for one that does not", function()
+      local other = holdfast.new(server:url())
+      local far = assert(other:lock("far"):acquire())
+      local held = assert(client:lock("near"):acquire())
+      local _, _, code = client:lock("far", { deadlock_check = 0.5 }):acquire(1.2)
+      assert.equal("busy", code)
+      held:release()
+      far:release()
+      other:close()
+    end)
+
+    it("leave no key behind", function()
+      plant(server:url(), KEYS, { 1, 1, 1 })
+      all_end()
+      -- well before they would end by themselves
+      assert.truthy(process.wait_until(function()
+        return #server:cli("KEYS", "holdfast_wait:*") == 0
+      end, 8))
+    end)
+
+    it("are told by the command, with exit code 1", function()
+      assert.equal(0, (command.run(server, { "deadlocks" })))
+      plant(server:url(), KEYS)
+      found(client)
+      local code, output = command.run(server, { "deadlocks" })
+      assert.equal(1, code)
+      assert.matches("^deadlock 1, of 3\n", output)
+      for _, key in ipairs(KEYS) do
+        assert.truthy(output:find(('waits for "%s", held by '):format(key), 1, true), output)
+        assert.truthy(output:find(name_of(key) .. " (", 1, true), output)
+      end
+      code, output = command.run(server, { "deadlocks", "--json", "--all" })
+      assert.equal(1, code)
+      assert.matches('^{"deadlock":%[{"key":', output)
+      assert.equal(4, select(2, output:gsub("\n", "")))
+    end)
+  end)
+
+  describe("in a cluster", function()
+    local nodes, client
+
+    setup(function() nodes = cluster.start { masters = 3, replicas = 0 } end)
+    teardown(function() nodes:stop() end)
+    before_each(function()
+      client = holdfast.new(nodes:url())
+      assert(client:ping())
+    end)
+    after_each(function() client:close() end)
+
+    local function uproot()
+      stop_parties()
+      for i = 1, #KEYS do os.remove(go .. i) end
+      for _, node in ipairs(nodes:masters()) do node:cli("FLUSHALL") end
+    end
+
+    local function told()
+      return command.run({ url = function() return nodes:url() end }, { "deadlocks" })
+    end
+
+    -- From the moment at which the last of the callers may begin to wait: → seconds, what the
+    -- command says
+    local function named_after()
+      plant(nodes:url(), KEYS)
+      local from = sys.now()
+      local code, output
+      assert(process.wait_until(function()
+        code, output = told()
+        return code == 1
+      end, PATIENCE), output)
+      return sys.now() - from, output
+    end
+
+    -- A machine that is busy with others may need several tries; one that needs longer always has a
+    -- reason.
+    it("are named within a second by the command", function()
+      local best = math.huge
+      for _ = 1, 5 do
+        local seconds, output = named_after()
+        best = math.min(best, seconds)
+        assert.matches("^deadlock 1, of 3\n", output)
+        for _, party in ipairs(parties) do
+          assert.truthy(output:find(("%s pid %d "):format(host, party.pid), 1, true), output)
+        end
+        uproot()
+        if best < 1 then break end
+      end
+      assert.is_true(best < 1, best .. " s")
+    end)
+
+    it("are found, and dissolved", function()
+      plant(nodes:url(), KEYS)
+      check_cycle(found(client), KEYS)
+      uproot()
+      assert.equal(0, (told()))
+      plant(nodes:url(), KEYS, { 1, 1, 1 })
+      all_end()
+      assert.equal(1, select(2, outputs():gsub("ended deadlock: ", "")), outputs())
+      assert.equal(2, select(2, outputs():gsub("got it", "")), outputs())
+    end)
+  end)
+
+  it("are found in a quorum", function()
+    local servers = redis.several(3)
+    local urls = {}
+    for i, server in ipairs(servers) do urls[i] = server:url() end
+    local client = holdfast.new { servers = urls, mode = "quorum" }
+    plant(table.concat(urls, " "), KEYS)
+    check_cycle(found(client), KEYS)
+    local ok, message = pcall(function() client:lock("k", { deadlock_check = 1 }) end)
+    assert.is_false(ok)
+    assert.matches("^spec/deadlocks_spec.lua:%d+: client:lock: deadlock_check is not for a quorum",
+      message)
+    stop_parties()
+    client:close()
+    for _, server in ipairs(servers) do
+      assert.truthy(process.wait_until(function()
+        return #server:cli("CLIENT", "LIST", "TYPE", "NORMAL"):gsub("[^\n]", "") <= 1
+      end, PATIENCE))
+      server:stop()
+    end
+  end)
+end)

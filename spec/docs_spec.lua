@@ -1,0 +1,204 @@
+-- The code in the documents runs as it stands there: Lua, shell, crontabs, files of settings, and
+-- what a terminal shows. What nginx runs is in resty_spec.lua for docs/openresty.md;
+-- tools/check_docs.lua says for each other block who has it.
+
+local nginx = require "spec.support.nginx"
+local pages = require "spec.support.pages"
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+local world = require("spec.support.world").new()
+
+local ROOT = assert(require("lfs").currentdir())
+local LUA_PATH = process.lua_path:gsub("%./", ROOT .. "/")
+local LUA_CPATH = process.lua_cpath:gsub("^%./", ROOT .. "/")
+
+-- What a page's terminal has before it.
+local BEFORE = {
+  ["docs/command.md"] = [[
+    holdfast run --name nightly jobs:backup -- sleep 60 &
+    echo $! >>pids
+    until holdfast ls 'jobs:*' | grep -q nightly; do sleep 0.02; done
+    holdfast run -w 60 jobs:backup -- true &
+    echo $! >>pids
+    until test "$(holdfast show jobs:backup | grep -c ' pid ')" = 2; do sleep 0.02; done
+    holdfast run --idempotent 1h invoice:2025-11 -- true
+    holdfast run --permits 3 --name nightly payments -- sleep 60 &
+    echo $! >>pids
+    until holdfast show payments | grep -q nightly; do sleep 0.02; done
+    holdfast run --permits 3 payments -- sleep 60 &
+    echo $! >>pids
+    until test "$(holdfast show payments | grep -c ' pid ')" = 2; do sleep 0.02; done
+    holdfast latch set import:parts 2
+    holdfast latch wait import:parts &
+    echo $! >>pids
+    until holdfast ls 'import:*' | grep -q parts; do sleep 0.02; done
+  ]],
+}
+
+before_each(world.open)
+after_each(world.close)
+
+local function environment()
+  return {
+    HOLDFAST_URL = world.server:url(), HOLDFAST_SERVERS = false, HOLDFAST_CONFIG = "/dev/null",
+    LUA_INIT = false,
+    LUA_PATH = LUA_PATH, LUA_CPATH = LUA_CPATH,
+      LUA_CPATH_5_4 = LUA_CPATH:gsub(process.flavour .. "/", "lua5.4/"),
+  }
+end
+
+-- Its servers are those of the test.
+local function here(text)
+  if text:find("redis://b", 1, true) then
+    for _, name in ipairs { "a", "b", "c" } do
+      text = text:gsub("redis://" .. name .. "%f[^%w.]", world.another():url())
+    end
+  end
+  return (text:gsub("redis://127%.0%.0%.1:6379", world.server:url()))
+end
+
+-- ---- the directory of a reader: the sources, the command in PATH, and the scripts of their own
+-- ----
+
+local directory
+
+local function write(path, text)
+  local file = assert(io.open(path, "wb"))
+  file:write(text)
+  file:close()
+end
+
+local function write_program(path, text)
+  write(path, "#!/bin/sh\n" .. text)
+  assert(os.execute("chmod 755 " .. path))
+end
+
+local function shell(text, seconds)
+  write(directory .. "/block", text)
+  local env = environment()
+  env.PATH = directory .. "/bin:" .. os.getenv("PATH")
+  local child = process.start { "sh", "-c", "cd " .. directory .. " && exec sh -e ./block",
+    env = env }
+  world.children[#world.children + 1] = child
+  return child, child:wait(seconds or 20)
+end
+
+local function open_directory(text)
+  directory = process.directory()
+  os.execute(("mkdir %s/bin && ln -s %s/examples %s/tools %s/csrc %s/spec %s"):format(
+    directory, ROOT, ROOT, ROOT, ROOT, directory))
+  write_program(directory .. "/bin/holdfast",
+    ('exec %s %s/bin/holdfast "$@"\n'):format(sys.interpreter(), ROOT))
+  for name in text:gmatch("%f[%w./]%./([%w.-]+)") do
+    write_program(directory .. "/" .. name, ('echo "%s $*"\n'):format(name))
+  end
+end
+
+local function close_directory()
+  process.remove(directory)
+  world.cli("FLUSHALL") -- the record of a run that is done outlives it
+end
+
+local function runs(text, seconds)
+  open_directory(text)
+  local child, how, code = shell(here(text), seconds)
+  close_directory()
+  assert.same({ "exit", 0 }, { how, code }, child:output())
+end
+
+-- ---- blocks ----
+
+local RUN = {}
+
+-- -e takes no text that begins with a dash.
+local function lua(text) return world.program { code = "\n" .. here(text), env = environment() } end
+
+-- Debian has copas for LuaJIT, and not for Lua 5.4.
+local function is_missing(text)
+  return text:find('require "copas"', 1, true) and not pcall(require, "copas")
+end
+
+function RUN.lua(text)
+  if is_missing(text) then return pending("no copas here") end
+  local child = lua(text)
+  local how, code = child:wait(30)
+  assert.same({ "exit", 0 }, { how, code }, child:output())
+  world.cli("FLUSHALL")
+end
+
+function RUN.sh(text)
+  runs(text)
+end
+
+-- Minute, hour, day, month, weekday, user, command.
+function RUN.cron(text)
+  for line in text:gmatch("[^\n]+") do
+    if not line:find("^#") then runs(assert(line:match(("%S+%s+"):rep(6) .. "(.*)$")) .. "\n") end
+  end
+end
+
+function RUN.ini(text)
+  open_directory(text)
+  write(directory .. "/settings", text)
+  local child, how, code = shell("HOLDFAST_CONFIG=$PWD/settings holdfast ping")
+  close_directory()
+  assert.same({ "exit", 0 }, { how, code }, child:output())
+end
+
+-- What is another on each run looks alike.
+local function settled(text)
+  local host = pages.read("/proc/sys/kernel/hostname"):gsub("%s", "")
+  text = text:gsub(host:gsub("%p", "%%%0"), "db1")
+  return (text:gsub("%S*%d%S*", "#"):gsub("[ \t]+", " "):gsub("^%s+", ""):gsub("%s+$", ""))
+end
+
+-- Each line behind a $ is typed, and what it says is what stands below it.
+function RUN.console(text, path)
+  open_directory(text)
+  shell(BEFORE[path] or "true")
+  for command, shown in ("\n" .. text):gsub("\n%$ ", "\0"):gmatch("%z([^\n]*)\n([^%z]*)") do
+    local child, how = shell(here(command))
+    assert.equal("exit", how, command)
+    assert.equal(settled(shown), settled(child:output()), command)
+  end
+  shell("test ! -e pids || kill $(cat pids)")
+  close_directory()
+end
+
+-- A whole http block with a server: each location answers.
+function RUN.nginx(text)
+  local inner = text:match("^http {(.*)}%s*$")
+  local server = inner:match("server (%b{})")
+  local front = nginx.start { http = here(inner:gsub("server %b{}", "")),
+    server = server:sub(2, -2) }
+  for place in server:gmatch("location (%S+) {") do
+    local answer = front:get(place)
+    assert.equal(200, answer.status, place .. ": " .. tostring(answer.body))
+  end
+  local errors = front:errors()
+  front:stop("TERM")
+  assert.same({}, errors)
+  world.cli("FLUSHALL")
+end
+
+for _, path in ipairs(pages.all()) do
+  local count = {}
+  for _, block in ipairs(pages.blocks(path)) do
+    local language = block.language
+    if RUN[language] and not pages.runs_elsewhere(path, block) then
+      count[language] = (count[language] or 0) + 1
+      it(("%s, %s %d: runs as pasted"):format(path, language, count[language]), function()
+        RUN[language](block.text, path)
+      end)
+    end
+  end
+end
+
+describe("the README's first sample", function()
+  it("says what it has done", function()
+    local child = lua(pages.blocks_in("README.md", "lua")[1].text)
+    assert.same({ "exit", 0 }, { child:wait(20) })
+    assert.matches("^paid 990 with fencing token %d+\nholdfast.lock: order:42 %(held, 29%.%d s left%)\n$", child:output())
+    assert.truthy(process.wait_until(function() return world.cli("EXISTS", "order:42") == 0 end, 20))
+  end)
+end)

@@ -1,0 +1,477 @@
+-- The fair lock: the list of Redisson's RFairLock.
+
+local crowd = require "spec.support.crowd"
+local holdfast = require "holdfast"
+local java = require "spec.support.redisson_fair"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local world = require("spec.support.world").new()
+
+local LIST, TIMEOUTS = "redisson_lock_queue:{k}", "redisson_lock_timeout:{k}"
+local CHANNEL = "redisson_lock__channel:{k}"
+local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
+local GRANT = 0.5 -- seconds between two looks of a waiter
+local LONG = 20 -- the same, for a waiter that must not need them
+
+local function assert_fails(code, ...)
+  local result, message, got = ...
+  assert.is_nil(result)
+  assert.is_string(message)
+  assert.equal(code, got)
+  return message
+end
+
+describe("a fair lock", function()
+  local a, b
+
+  before_each(function()
+    world.open()
+    a, b = world.client():fair_lock("k"), world.client():fair_lock("k")
+  end)
+
+  after_each(world.close)
+
+  it("stands on the server as Redisson's", function()
+    assert(a:acquire(0)) assert(a:acquire(0))
+    assert.same({ [a:owner()] = "2" }, world.hash "k")
+    assert.is_true(world.cli("PTTL", "k") > 29000)
+    assert.matches("held by another owner", assert_fails("busy", b:acquire(0)))
+    assert(a:release())
+    assert.same({ [a:owner()] = "1" }, world.hash "k")
+    assert(a:release())
+    assert.equal(0, world.cli("EXISTS", "k"))
+    assert_fails("not_held", a:release())
+  end)
+
+  it("stands in Redisson's list while it waits, and not after that", function()
+    assert(a:acquire(0))
+    local waiter = world.program { file = "spec/support/crowd_worker.lua",
+      args = { world.server:url(), world.another().path, "k", "w", "kind=fair" } }
+    assert(process.wait_until(function() return world.cli("LLEN", LIST) == 1 end, 20))
+    local owner = world.cli("LINDEX", LIST, 0)
+    assert.matches("^%x+%-%x+%-8%x+%-%x+%-%x+:%d+$", owner)
+    local score, time = world.cli("ZSCORE", TIMEOUTS, owner), world.cli("TIME")
+    local left = score - time[1] * 1000 - time[2] / 1000
+    assert.is_true(left > 2000 and left <= 6001, left) -- a score is whole milliseconds
+    assert.equal(1, assert(process.wait_until(function()
+      local heard = world.cli("PUBSUB", "NUMSUB", CHANNEL .. ":" .. owner)[2]
+      return heard > 0 and heard
+    end, 20)))
+    local info = assert(b:info())
+    assert.same({ a:owner(), 1, 1 }, { info.owner, info.holds, info.waiters })
+    assert(a:release())
+    assert.same({ "exit", 0 }, { waiter:wait(20) })
+    assert.equal(0, world.cli("EXISTS", "k", LIST, TIMEOUTS))
+  end)
+
+  it("uses a key with braces as it is", function()
+    local key = "a{b}"
+    local lock, other = world.client():fair_lock(key), world.client():fair_lock(key)
+    assert(lock:acquire(0))
+    local gone = java.lock(world.server.path, "x")
+    gone.key, gone.list = key, "redisson_lock_queue:" .. key
+    gone.timeouts = "redisson_lock_timeout:" .. key
+    assert.is_true(gone:try() > 0)
+    assert_fails("busy", other:acquire(0.05))
+    assert.same({ gone.owner }, world.cli("LRANGE", gone.list, 0, -1))
+    gone:leave()
+    gone:close()
+    assert(lock:release())
+  end)
+
+  it("has tokens that grow", function()
+    assert(a:acquire(0))
+    local first = a:token()
+    assert(a:release())
+    assert(b:acquire(0))
+    assert.is_true(b:token() > first)
+    assert(b:release())
+  end)
+
+  it("is extended, checked and renewed as any lock", function()
+    local lock = world.client():fair_lock("k", { lease = 2, watchdog = true })
+    assert(lock:acquire(0))
+    world.wait_renewed("k")
+    assert(lock:check())
+    assert(lock:extend(60))
+    assert.is_true(world.cli("PTTL", "k") > 59000)
+    assert(lock:release())
+  end)
+
+  it("is told lost, by what is on the server", function()
+    local lock = world.client():fair_lock("k", { lease = 3, watchdog = true })
+    assert(lock:acquire(0))
+    world.hold_as(JAVA, "k", 20000)
+    world.cli("HDEL", "k", lock:owner())
+    assert.equal("taken", process.wait_until(function() return lock:lost() end, 20))
+    assert_fails("lost", lock:release())
+    world.cli("DEL", "k")
+  end)
+
+  it("takes it by force, and tells who is first", function()
+    world.hold_as(JAVA, "k", 20000)
+    local waiter = java.lock(world.server.path, "k")
+    assert.is_true(waiter:try() > 0)
+    waiter:listen()
+    assert.is_true(assert(a:force_release()))
+    assert.same({ "message", CHANNEL .. ":" .. waiter.owner, "0" }, waiter.events:receive(10))
+    assert_fails("busy", a:acquire(0))
+    assert.is_nil(waiter:try())
+    assert.is_true(waiter:release())
+    waiter:close()
+    assert.is_false((a:force_release()))
+    for _, make in ipairs {
+      function() world.cli("SET", "k", "v") end,
+      function() world.cli("HSET", "k", "field", "v") end,
+    } do
+      make()
+      assert_fails("conflict", a:force_release())
+      assert.equal(1, world.cli("DEL", "k"))
+    end
+  end)
+
+  it("refuses a key of another kind", function()
+    world.cli("SET", "k", "v")
+    assert_fails("conflict", a:acquire(0))
+    assert_fails("conflict", a:acquire(0.05))
+    world.cli("DEL", "k")
+    world.cli("HSET", "k", JAVA, 1)
+    assert_fails("conflict", a:acquire(0))
+    world.cli("DEL", "k")
+    world.cli("SET", LIST, "v")
+    assert_fails("conflict", a:acquire(0))
+    world.cli("DEL", LIST)
+  end)
+
+  it("is released though its list is none", function()
+    assert(a:acquire(0))
+    world.cli("SET", LIST, "v")
+    assert(a:release())
+    assert.equal(0, world.cli("EXISTS", "k"))
+    world.cli("DEL", LIST)
+  end)
+
+  it("leaves nothing behind when its wait ends", function()
+    assert(a:acquire(0))
+    assert_fails("busy", b:acquire(0.1))
+    assert.equal(0, world.cli("EXISTS", LIST, TIMEOUTS))
+    assert(a:release())
+  end)
+
+  it("finds that it waits for itself", function()
+    local client = world.client()
+    local one, two = client:fair_lock("k"), client:fair_lock("other", { deadlock_check = 0.5 })
+    assert(one:acquire(0))
+    local other = world.program { code = [[
+      io.stdout:setvbuf "line"
+      local client = require("holdfast").new(arg[1])
+      local mine = assert(client:fair_lock("other"):acquire(0))
+      print "ready"
+      local got = client:fair_lock("k"):acquire(20)
+      mine:release()
+      if got then got:release() end
+      client:close()
+    ]], args = { world.server:url() } }
+    assert(other:wait_output("ready", 20))
+    -- Its wait is told, and so older than the next one.
+    assert(process.wait_until(function() return #world.cli("KEYS", "holdfast_wait:*") == 1 end, 20))
+    assert.equal(1, #assert(client:deadlocks()).waits)
+    assert.matches('held by', assert_fails("deadlock", two:acquire(10)))
+    assert(one:release())
+    assert.same({ "exit", 0 }, { other:wait(20) })
+  end)
+
+  it("says what is wrong with how it is used", function()
+    local client = world.client()
+    local function raises(pattern, fn, ...)
+      local ok, message = pcall(fn, ...)
+      assert.is_false(ok)
+      assert.matches(pattern, message)
+    end
+    raises("client:fair_lock: key must be", client.fair_lock, client, "")
+    raises('client:fair_lock: "owner" is an option of client:lock', client.fair_lock, client, "k",
+      { owner = "me" })
+    raises("client:with_fair_lock: fn must be", client.with_fair_lock, client, "k", {})
+    raises("^spec/fair_spec", function() client:fair_lock() end)
+    raises("^spec/fair_spec", function() client:with_fair_lock("k", 5) end)
+  end)
+
+  it("is refused in a quorum, by name", function()
+    local client = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
+    for _, name in ipairs { "fair_lock", "with_fair_lock" } do
+      local ok, message = pcall(client[name], client, "k", function() end)
+      assert.is_false(ok)
+      assert.matches("client:" .. name .. ": a quorum has no fair locks", message)
+    end
+    client:close()
+  end)
+
+  it("has a template", function()
+    local client = world.client()
+    assert.same({ 1, 2 }, { client:with_fair_lock("k", { lease = 5 }, function(lock, ...)
+      assert.same({ [lock:owner()] = "1" }, world.hash "k")
+      return ...
+    end, 1, 2) })
+    assert.is_true(client:with_fair_lock("k", function(lock)
+      assert.is_true(lock:remaining() > 20)
+    end))
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+end)
+
+-- ---- waiting ----
+
+describe("the list of a fair lock", function()
+  local server, others, client, lock, javas
+
+  before_each(function()
+    server = redis.start()
+    others = crowd.new(server, "k")
+    client = holdfast.new { url = server:url(), grant_lease = GRANT }
+    lock = client:fair_lock("k")
+    javas = {}
+  end)
+
+  after_each(function()
+    client:close()
+    for _, each in ipairs(javas) do each:close() end
+    for _, worker in ipairs(others.workers) do worker:stop() end
+    local litter = crowd.litter(server)
+    others:stop()
+    server:stop()
+    assert.is_nil(litter)
+  end)
+
+  local function list() return server:cli("LRANGE", LIST, 0, -1) end
+
+  local function add(name, options)
+    options = options or {}
+    options.kind, options.grant_lease = "fair", options.grant_lease or GRANT
+    return others:add(name, options)
+  end
+
+  -- Processes in this order behind those that wait already.
+  local function line_up(names, options)
+    for _, name in ipairs(names) do
+      local before = #list()
+      add(name, options)
+      assert(process.wait_until(function() return #list() == before + 1 end, 20), name)
+    end
+  end
+
+  local function java_waits(options)
+    local waiter = java.lock(server.path, "k", options)
+    javas[#javas + 1] = waiter
+    assert.is_truthy(waiter:try())
+    if not (options and options.deaf) then waiter:listen() end
+    return waiter
+  end
+
+  local function timeout_of(owner)
+    local time = server:cli("TIME")
+    return server:cli("ZSCORE", TIMEOUTS, owner) - time[1] * 1000 - math.floor(time[2] / 1000)
+  end
+
+  local function assert_order(names)
+    assert.is_nil(others:finish(20))
+    local history = others:history()
+    assert.is_nil(history.overlap)
+    assert.same(names, history.names)
+    for i = 2, #history.tokens do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
+  end
+
+  it("is served in its order", function()
+    assert(lock:acquire(0))
+    line_up({ "w1", "w2", "w3", "w4", "w5" }, { grant_lease = LONG })
+    local start = process.now()
+    assert(lock:release())
+    assert_order { "w1", "w2", "w3", "w4", "w5" }
+    assert.is_true(process.now() - start < LONG / 2)
+  end)
+
+  it("is passed by nobody", function()
+    assert(lock:acquire(0))
+    line_up({ "w1", "w2" }, { inside = 0.02 })
+    assert(lock:release())
+    while not lock:try_acquire() do process.sleep(0.001) end
+    assert.same({ "w1", "w2" }, others:history().names)
+    assert(lock:release())
+    assert_order { "w1", "w2" }
+  end)
+
+  it("goes on without its dead", function()
+    assert(lock:acquire(0))
+    line_up({ "w1", "w2", "w3" }, { grant_lease = LONG })
+    others.workers[1]:kill("KILL")
+    others.workers[2]:kill("KILL")
+    assert(process.wait_until(function()
+      return #server:cli("PUBSUB", "CHANNELS", "holdfast_grant:*") == 1
+    end, 20))
+    local start = process.now()
+    assert(lock:release())
+    assert(others.workers[3]:wait_output("done", LONG))
+    assert.is_true(process.now() - start < LONG / 2)
+    assert.same({ "w3" }, others:history().names)
+    assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
+  end)
+
+  it("is served in one order across Redisson's waiters and ours", function()
+    assert(lock:acquire(0))
+    local first = java_waits()
+    line_up { "w1" }
+    local second = java_waits()
+    line_up { "w2" }
+    assert(lock:release())
+    assert.equal("0", first.events:receive(10)[3])
+    assert.is_nil(first:try())
+    assert.same({}, others:history().names)
+    assert.is_true(first:release())
+    assert.equal("0", second.events:receive(10)[3])
+    assert.same({ "w1" }, others:history().names)
+    assert.is_nil(second:try())
+    assert.is_true(second:release())
+    assert_order { "w1", "w2" }
+  end)
+
+  it("keeps a place of ours though Redisson takes its own timeout off", function()
+    assert(lock:acquire(0))
+    local first = java_waits { wait = 300 }
+    line_up({ "w1" }, { grant_lease = 2 })
+    local owner = list()[2]
+    assert.is_true(timeout_of(owner) > 300000)
+    assert(lock:release())
+    assert.is_nil(first:try())
+    assert.is_true(timeout_of(owner) > 2000)
+    assert.is_true(timeout_of(owner) < 40000)
+    assert(first:release())
+    assert_order { "w1" }
+  end)
+
+  it("is not held up by our dead for Redisson's waiters", function()
+    assert(lock:acquire(0))
+    line_up { "w1" }
+    local waiter = java_waits()
+    others.workers[1]:kill("KILL")
+    assert(process.wait_until(function()
+      return #server:cli("PUBSUB", "CHANNELS", "holdfast_grant:*") == 0
+    end, 20))
+    assert(lock:release())
+    assert.equal("0", waiter.events:receive(10)[3])
+    assert.is_nil(waiter:try())
+    assert.is_true(waiter:release())
+  end)
+
+  it("is not held up by our dead though only Redisson is left", function()
+    local holder = java.lock(server.path, "k")
+    javas[1] = holder
+    assert.is_nil(holder:try())
+    line_up { "w1" }
+    local waiter = java_waits()
+    others.workers[1]:kill("KILL")
+    assert.is_true(holder:release())
+    assert(process.wait_until(function() return not waiter:try() end, 20)) -- not after 300 s
+    assert.is_true(waiter:release())
+  end)
+
+  it("waits five seconds for a waiter of Redisson's that does not listen", function()
+    assert(lock:acquire(0))
+    local dead = java_waits { deaf = true, wait = 300 }
+    line_up { "w1" }
+    assert.is_true(timeout_of(dead.owner) > 300000)
+    local start = process.now()
+    assert(lock:release())
+    assert.is_true(timeout_of(dead.owner) <= 5000)
+    assert(others.workers[1]:wait_output("done", 20))
+    local seconds = process.now() - start
+    assert.is_true(seconds > 4.5 and seconds < 20, seconds)
+    assert_order { "w1" }
+  end)
+
+  it("skips an owner without a timeout", function()
+    server:cli("RPUSH", LIST, JAVA)
+    assert(lock:acquire(1)):release()
+    assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
+    server:cli("ZADD", TIMEOUTS, "99999999999999", JAVA)
+    server:cli("RPUSH", LIST, "x")
+    assert(lock:acquire(1)):release()
+    assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
+  end)
+
+  it("is asked rarely while it does not move", function()
+    assert(lock:acquire(0))
+    local dead = java_waits { wait = 300 }
+    line_up { "w1", "w2", "w3" }
+    assert(lock:release())
+    local sent, seconds = crowd.commands_in(server, 2)
+    assert.is_true(sent < 3 * seconds / GRANT * 2, sent)
+    dead:leave()
+    assert_order { "w1", "w2", "w3" }
+  end)
+
+  it("goes on when who is first gives up while the lock is free", function()
+    assert(lock:acquire(0))
+    local first = java_waits { wait = 300 }
+    line_up({ "w1" }, { wait = 5 })
+    line_up { "w2" }
+    assert(lock:release())
+    assert(others.workers[1]:wait_output("failed busy", 20))
+    assert.is_nil(first:try())
+    assert.is_true(first:release())
+    assert.is_nil(others:finish(20))
+    assert.same({ "w2" }, others:history().names)
+  end)
+
+  it("comes back into it after a reconnect", function()
+    assert(lock:acquire(0))
+    line_up { "w1", "w2" }
+    server:cli("CLIENT", "KILL", "TYPE", "pubsub")
+    process.sleep(GRANT)
+    assert(lock:release())
+    assert.is_nil(others:finish(20))
+    assert.equal(2, #others:history().names)
+  end)
+
+  it("gives everybody the same number of turns", function()
+    for i = 1, 6 do add("w" .. i, { seconds = 3, inside = 0.001, together = 1 }) end
+    for _, worker in ipairs(others.workers) do assert(worker:wait_output("ready", 20)) end
+    others.store:cli("SET", "crowd:start", 1)
+    assert.is_nil(others:finish(20))
+    local history, least, most = others:history(), math.huge, 0
+    assert.is_nil(history.overlap)
+    local turns = crowd.turns_together(history.names)
+    for i = 1, 6 do
+      local its = turns["w" .. i] or 0
+      least, most = math.min(least, its), math.max(most, its)
+    end
+    -- a process that the machine stops misses rounds; one that is passed by gets next to none
+    assert.is_true(least >= 2 and least >= most / 2, ("%d of %d"):format(least, most))
+  end)
+
+  it("is heard of by a message of Redisson's alone", function()
+    local holder = java.lock(server.path, "k")
+    javas[1] = holder
+    assert.is_nil(holder:try())
+    line_up({ "w1" }, { grant_lease = LONG })
+    local owner = list()[1]
+    assert(process.wait_until(function()
+      return server:cli("PUBSUB", "NUMSUB", CHANNEL .. ":" .. owner)[2] == 1
+    end, 20))
+    process.sleep(0.1)
+    local start = process.now()
+    assert.is_true(holder:release())
+    assert(others.workers[1]:wait_output("done", LONG))
+    assert.is_true(process.now() - start < LONG / 2)
+    assert_order { "w1" }
+  end)
+
+  it("tells a waiter of ours without its own channel, too", function()
+    assert(lock:acquire(0))
+    local silent = crowd.silent_client(server, 7)
+    server:cli("RPUSH", LIST, silent.uuid .. ":5")
+    server:cli("ZADD", TIMEOUTS, "99999999999999", silent.uuid .. ":5")
+    assert(lock:release())
+    assert.equal("1 recheck 5", silent.connection:receive(10)[3])
+    silent.connection:close()
+    server:cli("DEL", LIST, TIMEOUTS)
+  end)
+end)

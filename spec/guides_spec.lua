@@ -1,0 +1,116 @@
+-- What docs/from and docs/faq.md say of others on a key, with what those send.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local world = require("spec.support.world").new()
+
+before_each(world.open)
+after_each(world.close)
+
+-- As redis-py, python-redis-lock and node-redlock do it.
+local function set_nx(server, key, value)
+  return server:cli("SET", key, value, "NX", "PX", 30000) == "OK"
+end
+local DELETE_OWN = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0"
+local function delete_own(server, key, value)
+  return server:cli("EVAL", DELETE_OWN, 1, key, value) == 1
+end
+
+describe("a mutex", function()
+  it("excludes a lock of SET NX PX and is excluded by it", function()
+    local mutex = world.client():mutex("report")
+    assert(mutex:acquire(0))
+    assert.is_false(set_nx(world.server, "report", "python"))
+    assert.is_false(delete_own(world.server, "report", "python"))
+    assert(mutex:release())
+    assert.is_true(set_nx(world.server, "report", "python"))
+    assert.equal("busy", select(3, mutex:acquire(0)))
+    assert.equal("conflict", select(3, world.client():lock("report"):acquire(0)))
+    assert.is_true(delete_own(world.server, "report", "python"))
+  end)
+
+  it("of several keys is a multi lock of mutexes", function()
+    local client = world.client()
+    local both = holdfast.multi_lock { client:mutex("a"), client:mutex("b") }
+    assert.is_true(set_nx(world.server, "b", "node"))
+    assert.equal("busy", select(3, both:acquire(0)))
+    assert.equal(0, world.cli("EXISTS", "a"))
+    assert.is_true(delete_own(world.server, "b", "node"))
+    assert(both:acquire(0))
+    assert.same({ false, false }, { set_nx(world.server, "a", "node"),
+      set_nx(world.server, "b", "node") })
+    assert(both:release())
+  end)
+end)
+
+describe("a mutex in a quorum", function()
+  local servers, client
+
+  before_each(function()
+    servers = redis.several(3)
+    local urls = {}
+    for i, server in ipairs(servers) do urls[i] = server:url() end
+    client = holdfast.new { servers = urls, mode = "quorum" }
+  end)
+  after_each(function()
+    client:close()
+    for _, server in ipairs(servers) do server:stop() end
+  end)
+
+  -- → how many of the servers a Redlock gets
+  local function redlock()
+    local votes = 0
+    for _, server in ipairs(servers) do
+      votes = votes + (set_nx(server, "invoice", "redlock") and 1 or 0)
+    end
+    return votes
+  end
+
+  it("excludes a Redlock and is excluded by it", function()
+    local mutex = client:mutex("invoice")
+    assert(mutex:acquire(0))
+    assert.is_true(redlock() < 2)
+    for _, server in ipairs(servers) do delete_own(server, "invoice", "redlock") end
+    assert(mutex:release())
+    for _, server in ipairs(servers) do
+      assert.truthy(process.wait_until(function()
+        return server:cli("EXISTS", "invoice") == 0
+      end, 20))
+    end
+    assert.equal(3, redlock())
+    assert.is_nil((mutex:acquire(0)))
+    assert.equal("conflict", select(3, client:lock("invoice"):acquire(0)))
+    for _, server in ipairs(servers) do delete_own(server, "invoice", "redlock") end
+    assert.truthy(process.wait_until(function() return mutex:acquire(0) end, 20))
+    assert(mutex:release())
+  end)
+end)
+
+describe("the FAQ", function()
+  it("is right about another coroutine", function()
+    local client = world.client()
+    local lock = client:lock("k")
+    assert(lock:acquire(0))
+    local results = { coroutine.wrap(function()
+      return lock:is_held(), select(3, lock:acquire(0))
+    end)() }
+    assert.same({ false, "busy" }, results)
+    local shared = client:lock("s", { owner = "import-7" })
+    assert(shared:acquire(0))
+    assert.is_true(coroutine.wrap(function() return shared:is_held() end)())
+    assert(shared:release())
+    assert(lock:release())
+  end)
+
+  it("is right about a process that is killed", function()
+    local child = world.program {
+      code = ([[local client = require("holdfast").new { url = %q, lease = 2 }
+        assert(client:lock("k"):acquire()) print("in") io.stdout:flush() io.read()]]):format(world.server:url()),
+      env = {},
+    }
+    assert(child:wait_output("in", 20))
+    child:stop()
+    assert(world.client():lock("k"):acquire(20)):release()
+  end)
+end)

@@ -1,0 +1,181 @@
+-- What README.md and docs/install.md tell people to type, as it stands there. LuaRocks and make
+-- install write into a directory of the test instead of the system's.
+
+local pages = require "spec.support.pages"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local LUAS = {
+  ["5.1"] = { "lua5.1", "luajit" }, ["5.2"] = { "lua5.2" }, ["5.3"] = { "lua5.3" },
+  ["5.4"] = { "lua5.4" },
+  ["5.5"] = { "lua5.5" },
+}
+local OPENRESTY = "/usr/local/openresty"
+
+local function shell(text, env)
+  local child = process.start { "sh", "-c", text, env = env }
+  local how, code = child:wait(120)
+  return how == "exit" and code == 0, child:output()
+end
+
+local function has(program) return (shell("command -v " .. program)) end
+
+describe("make", function()
+  it("compiles and links with the environment's CC, CPPFLAGS, CFLAGS and LDFLAGS", function()
+    local directory = process.directory()
+    local ok, output = shell("make -n modules unit-programs BUILD=" .. directory, {
+      CC = "some-cc", CPPFLAGS = "-DGIVEN", CFLAGS = "-O7", LDFLAGS = "-Wl,-z,given",
+      MAKEFLAGS = false,
+    })
+    process.remove(directory)
+    assert(ok, output)
+    local compiled, linked = 0, 0
+    for line in output:gmatch("[^\n]+") do
+      if line:find(" %-o ") then
+        assert.matches("^some%-cc .*%-O7", line)
+        compiled = compiled + (line:find("-DGIVEN", 1, true) and 1 or 0)
+        linked = linked + (line:find("-Wl,-z,given", 1, true) and 1 or 0)
+      end
+    end
+    assert.is_true(compiled > 50, output)
+    assert.is_true(linked > 10, output)
+  end)
+
+  it("says so when there are no headers of Lua", function()
+    local ok, output = shell("make modules FLAVOURS=", { MAKEFLAGS = false })
+    assert.is_false(ok)
+    assert.matches("no headers of Lua", output)
+  end)
+end)
+
+describe("an installation #install", function()
+  local server, tree, env
+
+  setup(function() server = redis.start() end)
+  teardown(function() server:stop() end)
+
+  before_each(function()
+    tree = process.directory()
+    local config = assert(io.open(tree .. "/config.lua", "w"))
+    config:write(([[rocks_trees = { { name = "system", root = %q } }]]):format(tree))
+    config:close()
+    env = {
+      LUAROCKS_CONFIG = tree .. "/config.lua", HOME = tree, PREFIX = tree,
+      HOLDFAST_URL = server:url(), HOLDFAST_CONFIG = "/dev/null", LUA_PATH = false,
+        LUA_CPATH = false, LUA_INIT = false,
+    }
+  end)
+  after_each(function() process.remove(tree) end)
+
+  -- From another directory, so that nothing of the sources is found.
+  local function works_with(lua, version)
+    local hello = pages.read("examples/hello.lua")
+    local script = assert(io.open(tree .. "/hello.lua", "w"))
+    script:write(hello)
+    script:close()
+    local paths = {
+      LUA_PATH = ("%s/share/lua/%s/?.lua;%s/share/lua/%s/?/init.lua;;"):format(tree, version, tree,
+        version),
+      LUA_CPATH = ("%s/lib/lua/%s/?.so;;"):format(tree, version),
+    }
+    for name, value in pairs(env) do paths[name] = paths[name] or value end
+    local ok, output = shell(("cd / && %s %s/hello.lua"):format(lua, tree), paths)
+    assert(ok, ("%s: %s"):format(lua, output))
+    assert.matches("paid 990 with fencing token", output)
+  end
+
+  local function command_works()
+    local ok, output = shell(("cd / && %s/bin/holdfast run k -- echo held"):format(tree), env)
+    assert(ok, output)
+    assert.matches("held\n", output)
+  end
+
+  local function installed()
+    return (shell(("find %s -name core.so | grep -q ."):format(tree), {}))
+  end
+
+  local seen = {}
+  for _, page in ipairs { "README.md", "docs/install.md" } do
+    for _, line in ipairs(pages.shell_lines(page, "^luarocks ")) do
+      local version = line:match("%-%-lua%-version (%S+)")
+      if not seen[line] and not line:find(OPENRESTY, 1, true) then
+        seen[line] = true
+        it(("by `%s` works"):format(line), function()
+          local ok, output = shell(line, env)
+          assert(ok, output)
+          assert(shell("tools/check_symbols build/rock"))
+          for _, lua in ipairs(LUAS[version]) do
+            if has(lua) then works_with(lua, version) end
+          end
+          command_works()
+        end)
+      end
+    end
+  end
+
+  it("into OpenResty's directories works", function()
+    local line = pages.shell_lines("docs/install.md", "^luarocks %-%-lua%-dir ")[1]
+    local home = tree .. "/openresty"
+    assert(shell(([[mkdir -p %s/luajit/bin %s/luajit/include && ln -s "$(command -v luajit)" %s/luajit/bin/ &&
+      ln -s /usr/include/luajit-2.1 %s/luajit/include/]]):format(home, home, home, home)))
+    local ok, output = shell(line:gsub(OPENRESTY, home), env)
+    assert(ok, output)
+    tree = home .. "/luajit"
+    works_with(tree .. "/bin/luajit", "5.1")
+    command_works()
+    tree = tree:gsub("/openresty/luajit$", "")
+  end)
+
+  it("by make install works for each Lua, and make uninstall leaves nothing", function()
+    local ok, output = shell("make -s install", env)
+    assert(ok, output)
+    for version, interpreters in pairs(LUAS) do
+      for _, lua in ipairs(interpreters) do
+        if has(lua) then works_with(lua, version) end
+      end
+    end
+    command_works()
+    assert.is_true(shell(("test -e %s/share/man/man1/holdfast.1"):format(tree)))
+    assert(shell("make -s uninstall", env))
+    local _, left = shell(("cd %s && find bin lib share -type f"):format(tree))
+    assert.equal("", left)
+  end)
+
+  it("from the tarball and the rockspec of make dist works", function()
+    local ok, output = shell(("make -s dist BUILD=%s/build DIST_URL=file://%s/build/dist"):format(tree, tree), env)
+    assert(ok, output)
+    ok, output = shell(("luarocks --lua-version 5.4 install %s/build/dist/holdfast-*.rockspec"):format(tree), env)
+    assert(ok, output)
+    works_with("lua5.4", "5.4")
+    command_works()
+  end)
+
+  it("is not needed for the specs: the tarball builds and passes them without git", function()
+    local ok, output = shell(([[
+      set -e
+      make -s dist BUILD=%s/build
+      tar -xzf %s/build/dist/holdfast-*.tar.gz -C %s
+      cd %s/holdfast-*
+      make -s FLAVOURS=lua5.4 build
+      lua5.4 "$(command -v busted)" spec/lock_spec.lua spec/misuse_spec.lua
+      make -s dist
+    ]]):format(tree, tree, tree, tree), env)
+    assert(ok, output)
+    assert.matches(" 0 failures / 0 errors", output)
+  end)
+
+  for _, wrong in ipairs { { "5.4", "lua5.3" }, { "5.3", "lua5.4" }, { "5.1", "lua5.4" },
+      { "5.4", "luajit-2.1" } } do
+    it(("for Lua %s with the headers of %s fails and says why"):format(wrong[1], wrong[2]),
+      function()
+      local ok, output = shell(([[make -s rock LUA=lua%s LUA_INCDIR=/usr/include/%s]]):format(wrong[1], wrong[2]), env)
+      assert.is_false(ok)
+      assert.matches("cannot load the module that was built with the headers in /usr/include/"
+        .. wrong[2], output, 1, true)
+      ok = shell(("luarocks --lua-version %s make LUA_INCDIR=/usr/include/%s"):format(wrong[1],
+        wrong[2]), env)
+      assert.is_false(ok)
+      assert.is_false(installed())
+    end)
+  end
+end)

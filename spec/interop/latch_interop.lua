@@ -1,0 +1,149 @@
+-- One latch for holdfast and real Redisson clients.
+
+local cluster = require "spec.support.cluster"
+local holdfast = require "holdfast"
+local java_program = require "spec.support.java"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local START_UP = java_program.START_UP
+local LATE = 20 -- seconds between two looks of ours: only a message comes before
+
+local OURS = [[
+local holdfast, sys = require "holdfast", require "spec.support.sys"
+local client = holdfast.new { url = arg[1], grant_lease = tonumber(arg[3]) }
+print("done " .. tostring(client:latch(arg[2]):wait(60)))
+client:close()
+]]
+
+local port, url, client, latch, workers
+
+local function java(key, what, options)
+  local args = process.args({ tostring(port), key, what }, options)
+  workers[#workers + 1] = java_program.start("Latches", args)
+  return workers[#workers]
+end
+
+local function ours(key)
+  workers[#workers + 1] = process.lua { code = OURS, args = { url, key, LATE } }
+  return workers[#workers]
+end
+
+local function done(child, want, seconds)
+  assert(child:wait_output("done [^\n]+", seconds or START_UP), child:output())
+  assert.equal(want, child:output():match "done ([^\n]+)")
+end
+
+-- How many listen to the channel, on this server.
+local function heard_by(server, count, channel, sharded)
+  assert(process.wait_until(function()
+    return server:cli("PUBSUB", sharded and "SHARDNUMSUB" or "NUMSUB", channel)[2] == count
+  end, START_UP), "they do not listen")
+  process.sleep(0.2) -- what a client does behind its subscription
+end
+
+local function stop_workers()
+  for _, worker in ipairs(workers) do worker:stop() end
+end
+
+describe("a latch of holdfast and Redisson", function()
+  local server
+  local CHANNEL = "redisson_countdownlatch__channel__{job}"
+
+  before_each(function()
+    server = redis.start { tcp = true }
+    port, url, workers = server.port, server:tcp_url(), {}
+    client = holdfast.new(url)
+    latch = client:latch "job"
+  end)
+
+  after_each(function()
+    client:close()
+    stop_workers()
+    server:stop()
+  end)
+
+  it("has one count for both", function()
+    assert.is_true(latch:set(4))
+    done(java("job", "set", { count = 9 }), "false")
+    done(java("job", "down", { count = 3 }), "1")
+    assert.equal(1, latch:count())
+    assert.equal(0, latch:count_down())
+    done(java("job", "wait"), "true")
+    done(java("job", "set", { count = 2 }), "true")
+    assert.same({ false, 2 }, { latch:set(5), latch:count() })
+    assert.equal("timeout", (select(3, latch:wait(0))))
+    done(java("job", "down", { count = 2 }), "0")
+    assert.is_true(latch:wait(0))
+    assert.is_false(latch:count_down())
+  end)
+
+  it("is opened by ours for both", function()
+    assert.is_true(latch:set(2))
+    local theirs, mine = java("job", "wait"), ours "job"
+    heard_by(server, 2, CHANNEL)
+    assert.equal(1, latch:count_down())
+    process.sleep(0.3)
+    assert.is_nil(theirs:output():match "done")
+    assert.equal(0, latch:count_down())
+    done(theirs, "true", 2)
+    done(mine, "true", 2)
+  end)
+
+  it("is opened by theirs for both", function()
+    assert.is_true(latch:set(2))
+    local theirs, mine = java("job", "wait"), ours "job"
+    heard_by(server, 2, CHANNEL)
+    done(java("job", "down", { count = 2 }), "0")
+    done(theirs, "true", 2)
+    done(mine, "true", 2)
+  end)
+
+  it("is opened for those of Redisson that wait when ours deletes it", function()
+    assert.is_true(latch:set(2))
+    local theirs = java("job", "wait")
+    heard_by(server, 1, CHANNEL)
+    assert.is_true(latch:delete())
+    done(theirs, "true", 2)
+  end)
+
+  it("is opened for ours when theirs deletes it", function()
+    assert.is_true(latch:set(2))
+    local mine = ours "job"
+    heard_by(server, 1, CHANNEL)
+    done(java("job", "delete"), "true")
+    done(mine, "true", 2)
+  end)
+
+  it("may have a key with braces", function()
+    local braces = client:latch "a{b}"
+    assert.is_true(braces:set(1))
+    local theirs = java("a{b}", "wait")
+    heard_by(server, 1, "redisson_countdownlatch__channel__{a{b}}")
+    assert.equal(0, braces:count_down())
+    done(theirs, "true", 2)
+  end)
+end)
+
+describe("a latch of holdfast and Redisson in a cluster", function()
+  it("is opened by either for both", function()
+    local nodes = cluster.start { masters = 3, replicas = 0 }
+    local channel = "redisson_countdownlatch__channel__{job}"
+    local node, sharded = nodes:node_of "job", redis.major() >= 7
+    port, url, workers = nodes.nodes[1].port, nodes:url(), {}
+    client = holdfast.new(url)
+    latch = client:latch "job"
+    for _, opens in ipairs { "ours", "theirs" } do
+      assert.is_true(latch:set(1))
+      local theirs, mine = java("job", "wait", { cluster = 1 }), ours "job"
+      heard_by(node, 2, channel, sharded)
+      if opens == "ours" then assert.equal(0, latch:count_down())
+      else done(java("job", "down", { cluster = 1 }), "0") end
+      done(theirs, "true", 2)
+      done(mine, "true", 2)
+    end
+    client:close()
+    stop_workers()
+    nodes:stop()
+  end)
+end)

@@ -1,0 +1,196 @@
+-- One plain semaphore for holdfast and real Redisson clients.
+
+local cluster = require "spec.support.cluster"
+local holdfast = require "holdfast"
+local java_program = require "spec.support.java"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local KEY, CHANNEL = "pool", "redisson_sc:{pool}"
+local START_UP = java_program.START_UP
+local LATE = 20 -- seconds between two looks of ours: only a message comes before
+local FLOOR = 0.05 -- of all turns, for either side: there is no order between them
+
+local WAITS = [[
+local holdfast = require "holdfast"
+local client = holdfast.new { url = arg[1], grant_lease = tonumber(arg[3]) }
+print("done " .. tostring(client:plain_semaphore(arg[2]):acquire(tonumber(arg[4]), 60)))
+client:close()
+]]
+
+local WORKS = [[
+local holdfast, sys = require "holdfast", require "spec.support.sys"
+local resp = require "spec.support.resp"
+local port, count, seconds = tonumber(arg[1]), tonumber(arg[2]), tonumber(arg[3])
+local server = assert(resp.connect { port = port })
+local client = holdfast.new("redis://127.0.0.1:" .. port)
+local pool = client:plain_semaphore("pool")
+print "ready" io.flush()
+while server:call("EXISTS", "test:start") == 0 do sys.sleep(0.005) end
+local stop, taken = sys.now() + seconds, 0
+while sys.now() < stop do
+  assert(pool:acquire(count, 30))
+  server:call("RPUSH", "test:log", "ours " .. server:call("INCRBY", "test:out", count))
+  sys.sleep(0.002)
+  server:call("INCRBY", "test:out", -count)
+  assert(pool:release(count))
+  sys.sleep(0.002)
+  taken = taken + 1
+end
+client:close()
+print("done " .. taken)
+]]
+
+local port, url, client, pool, workers
+
+local function java(key, what, options)
+  local args = process.args({ tostring(port), key, what }, options)
+  workers[#workers + 1] = java_program.start("Semaphores", args)
+  return workers[#workers]
+end
+
+local function ours(key, count)
+  workers[#workers + 1] = process.lua { code = WAITS, args = { url, key, LATE, count or 1 } }
+  return workers[#workers]
+end
+
+local function done(child, want, seconds)
+  assert(child:wait_output("done [^\n]+", seconds or START_UP), child:output())
+  assert.equal(want, child:output():match "done ([^\n]+)")
+end
+
+-- How many listen to the channel, on this server.
+local function heard_by(server, count, channel, sharded)
+  assert(process.wait_until(function()
+    return server:cli("PUBSUB", sharded and "SHARDNUMSUB" or "NUMSUB", channel)[2] == count
+  end, START_UP), "they do not listen")
+  process.sleep(0.2) -- what a client does behind its subscription
+end
+
+local function stop_workers()
+  for _, worker in ipairs(workers) do worker:stop() end
+end
+
+describe("a plain semaphore of holdfast and Redisson", function()
+  local server
+
+  before_each(function()
+    server = redis.start { tcp = true }
+    port, url, workers = server.port, server:tcp_url(), {}
+    client = holdfast.new(url)
+    pool = client:plain_semaphore(KEY)
+  end)
+
+  after_each(function()
+    client:close()
+    stop_workers()
+    server:stop()
+  end)
+
+  it("has one number for both", function()
+    assert.is_true(pool:set(4))
+    done(java(KEY, "set", { count = 9 }), "false")
+    done(java(KEY, "acquire", { count = 3, wait = 1 }), "true")
+    assert.equal(1, pool:available())
+    assert.is_nil(pool:try_acquire(2))
+    assert.is_true(pool:try_acquire())
+    done(java(KEY, "acquire", { wait = 0 }), "false")
+    done(java(KEY, "release", { count = 2 }), "true")
+    assert.equal(2, pool:available())
+    done(java(KEY, "add", { count = 3 }), "true")
+    assert.equal(7, pool:add(2))
+    done(java(KEY, "drain"), "7")
+    assert.equal(-2, pool:add(-2))
+    done(java(KEY, "available"), "-2")
+    done(java(KEY, "delete"), "true")
+    assert.is_false(pool:delete())
+    done(java(KEY, "set", { count = 2 }), "true")
+    assert.same({ 2, 0 }, { pool:drain(), pool:available() })
+  end)
+
+  it("gives to both what ours releases", function()
+    local theirs, mine = java(KEY, "acquire"), ours(KEY, 2)
+    heard_by(server, 2, CHANNEL)
+    assert(pool:release(3))
+    done(theirs, "true", 2)
+    done(mine, "true", 2)
+    assert.equal(0, pool:available())
+  end)
+
+  it("gives to both what theirs releases", function()
+    local theirs, mine = java(KEY, "acquire", { count = 2 }), ours(KEY)
+    heard_by(server, 2, CHANNEL)
+    done(java(KEY, "release", { count = 3 }), "true")
+    done(theirs, "true", 2)
+    done(mine, "true", 2)
+    assert.equal(0, pool:available())
+  end)
+
+  it("gives to theirs what ours says and adds, and never a number that they do not know", function()
+    assert.is_true(pool:set(0))
+    local first = java(KEY, "acquire")
+    heard_by(server, 1, CHANNEL)
+    assert.equal(-1, pool:add(-1))
+    assert.equal(0, pool:add(1))
+    assert.equal(1, pool:add(1))
+    done(first, "true", 2)
+    assert.is_true(pool:delete())
+    local second = java(KEY, "acquire")
+    heard_by(server, 1, CHANNEL)
+    assert.is_true(pool:set(1))
+    done(second, "true", 2)
+  end)
+
+  it("may have a key with braces", function()
+    local theirs = java("a{b}", "acquire")
+    heard_by(server, 1, "redisson_sc:a{b}")
+    assert(client:plain_semaphore("a{b}"):release())
+    done(theirs, "true", 2)
+  end)
+
+  it("never lets more in than there are permits, and both get on", function()
+    assert.is_true(pool:set(3))
+    for i = 1, 2 do
+      java(KEY, "work", { seconds = 4, count = i, inside = 0.002, outside = 0.002 })
+      workers[#workers + 1] = process.lua { code = WORKS, args = { port, i, 4 } }
+    end
+    for _, worker in ipairs(workers) do
+      assert(worker:wait_output("ready", START_UP), worker:output())
+    end
+    server:cli("SET", "test:start", 1)
+    for _, worker in ipairs(workers) do
+      assert(worker:wait_output("done %d", START_UP), worker:output())
+    end
+    local turns, most, all = { java = 0, ours = 0 }, 0, 0
+    for _, line in ipairs(server:cli("LRANGE", "test:log", 0, -1)) do
+      local side, out = line:match "^(%a+) (%d+)$"
+      turns[side], most, all = turns[side] + 1, math.max(most, tonumber(out)), all + 1
+    end
+    print(("%d turns, %d of them Java's"):format(all, turns.java))
+    assert.equal(3, most)
+    for side, count in pairs(turns) do assert.is_true(count >= FLOOR * all, side) end
+    assert.equal(3, pool:available())
+  end)
+end)
+
+describe("a plain semaphore of holdfast and Redisson in a cluster", function()
+  it("gives to both what either releases", function()
+    local nodes = cluster.start { masters = 3, replicas = 0 }
+    local node, sharded = nodes:node_of(KEY), redis.major() >= 7
+    port, url, workers = nodes.nodes[1].port, nodes:url(), {}
+    client = holdfast.new(url)
+    pool = client:plain_semaphore(KEY)
+    for _, gives in ipairs { "ours", "theirs" } do
+      local theirs, mine = java(KEY, "acquire", { cluster = 1 }), ours(KEY)
+      heard_by(node, 2, CHANNEL, sharded)
+      if gives == "ours" then assert(pool:release(2))
+      else done(java(KEY, "release", { cluster = 1, count = 2 }), "true") end
+      done(theirs, "true", 2)
+      done(mine, "true", 2)
+    end
+    assert.equal(0, pool:available())
+    client:close()
+    stop_workers()
+    nodes:stop()
+  end)
+end)

@@ -1,0 +1,476 @@
+-- Locks that a client keeps for its callers after a release: keep = seconds.
+
+local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local world = require("spec.support.world").new()
+
+local KEEP = { keep = 30 }
+
+before_each(world.open)
+after_each(world.close)
+
+local function trips(client) return client:stats().round_trips end
+
+local function is_held(key) return world.cli("EXISTS", key) == 1 end
+
+describe("a kept lock", function()
+  it("is acquired again without the server, with a token of its own each time", function()
+    local client = world.client()
+    for _, make in ipairs { client.lock, client.mutex } do
+      local lock = make(client, "k", KEEP)
+      assert(lock:acquire())
+      local last, before = lock:token(), trips(client)
+      assert.is_true(lock:release())
+      for _ = 1, 300 do
+        assert(lock:acquire())
+        assert.is_true(lock:is_held())
+        assert.is_true(lock:token() > last)
+        last = lock:token()
+        assert.is_true(lock:release())
+        assert.is_false(lock:is_held())
+      end
+      assert.is_true(trips(client) - before <= 3, "confirmations and renewals alone")
+      assert.is_true(is_held("k"))
+      assert.is_true(lock:force_release() ~= nil)
+    end
+  end)
+
+  it("is refused to others, and given up as soon as they wait", function()
+    local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
+    assert(lock:acquire())
+    lock:release()
+    assert.same("busy", (select(3, other:try_acquire())))
+    local from = process.now()
+    assert(other:acquire(20))
+    assert.is_true(process.now() - from < 10, "long before it ends by itself")
+    assert.is_true(other:release())
+  end)
+
+  it("draws tokens above those of others, and others above them", function()
+    local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
+    local last = 0
+    for _ = 1, 5 do
+      for _, one in ipairs { lock, lock, other, lock } do
+        assert(one:acquire(10))
+        assert.is_true(one:token() > last)
+        last = one:token()
+        assert.is_true(one:release())
+      end
+    end
+  end)
+
+  it("goes to a waiter elsewhere when its hold ends", function()
+    local lock = world.client():lock("k", KEEP)
+    assert(lock:acquire())
+    local child = world.program { args = { world.server:url() }, code = [[
+      local client = require("holdfast").new { url = arg[1] }
+      print("waits")
+      io.stdout:flush()
+      local lock = assert(client:lock("k"):acquire(30))
+      print("has it")
+      lock:release()
+      client:close()
+    ]] }
+    assert.is_true(process.wait_until(function()
+      return world.cli("ZCARD", "holdfast_queue:{k}") == 1
+    end, 10))
+    for _ = 1, 3 do assert(lock:acquire()) lock:release() end -- entered again
+    assert.is_true(lock:release())
+    assert.equal("exit", (child:wait(10)))
+    assert.matches("has it", child:output())
+  end)
+
+  it("can be entered again by its caller", function()
+    local client = world.client()
+    local lock = client:lock("k", KEEP)
+    for _ = 1, 3 do
+      assert(lock:acquire())
+      assert(lock:acquire())
+      assert.equal(2, lock:holds())
+      assert.is_true(lock:release())
+      assert.equal(1, lock:holds())
+      assert.is_true(lock:release())
+      assert.equal(0, lock:holds())
+    end
+    local mutex = client:mutex("m", KEEP)
+    assert(mutex:acquire())
+    assert.equal("busy", (select(3, mutex:acquire(0))))
+    assert.is_true(mutex:release())
+  end)
+
+  it("is returned after its time, used or not", function()
+    local lock = world.client():lock("k", { keep = 0.2 })
+    assert(lock:acquire())
+    local owner = lock:owner()
+    lock:release()
+    assert.is_true(world.is_free("k"))
+    local till, owners = process.now() + 10, 0
+    repeat
+      assert(lock:acquire())
+      if lock:owner() ~= owner then owner, owners = lock:owner(), owners + 1 end
+      lock:release()
+    until owners == 3 or process.now() > till
+    assert.equal(3, owners)
+  end)
+
+  it("has a short lease while nobody uses it", function()
+    local lock = world.client():lock("k", KEEP)
+    assert(lock:acquire())
+    assert.is_true(world.cli("PTTL", "k") > 2000)
+    lock:release()
+    assert.is_true(process.wait_until(function()
+      return world.cli("PTTL", "k") <= 2000
+    end, 10))
+    world.wait_renewed("k")
+    assert(lock:acquire()) -- one that lasts has its full lease
+    assert.is_true(process.wait_until(function()
+      return world.cli("PTTL", "k") > 2000
+    end, 10))
+    assert.is_true(lock:remaining() > 2)
+    lock:release()
+  end)
+
+  it("ends by itself soon when its process is killed", function()
+    local child = world.program { args = { world.server:url() }, code = [[
+      local client = require("holdfast").new { url = arg[1], keep = 30, grant_lease = 0.5 }
+      local lock = assert(client:lock("k"):acquire())
+      lock:release()
+      require("spec.support.sys").sleep(60)
+    ]] }
+    assert.is_true(process.wait_until(function()
+      local left = world.cli("PTTL", "k")
+      return left > 0 and left <= 500
+    end, 10))
+    child:kill("KILL")
+    local from = process.now()
+    assert(world.client():lock("k"):acquire(20)):release()
+    assert.is_true(process.now() - from < 10)
+  end)
+
+  it("is returned when the client is closed, collected, or its process ends", function()
+    local client = world.client()
+    local lock = assert(client:lock("k", KEEP):acquire())
+    lock:release()
+    client:close()
+    assert.is_false(is_held("k"))
+    do
+      local short = holdfast.new { url = world.server:url() }
+      assert(short:lock("k", KEEP):acquire()):release()
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.is_true(world.is_free("k"))
+    local child = world.program { args = { world.server:url() }, code = [[
+      local client = require("holdfast").new { url = arg[1], keep = 30 }
+      assert(client:lock("k"):acquire()):release()
+    ]] }
+    assert.equal("exit", (child:wait(10)))
+    assert.is_false(is_held("k"))
+  end)
+
+  it("is free when the handle of its holder is collected", function()
+    local client = world.client()
+    do
+      local lock = assert(client:lock("k", KEEP):acquire())
+      lock:release()
+      assert(lock:acquire())
+    end
+    collectgarbage()
+    collectgarbage()
+    assert(world.client():lock("k"):acquire(10)):release()
+  end)
+
+  it("is lent no more once it was taken away", function()
+    local client = world.client { grant_lease = 0.3 }
+    local lock = client:lock("k", KEEP)
+    assert(lock:acquire())
+    lock:release()
+    world.cli("DEL", "k")
+    assert.is_true(process.wait_until(function()
+      return client:stats().holds == 0 -- a renewal tells
+    end, 10))
+    assert.equal(0, client:stats().losses)
+    assert(lock:acquire())
+    assert.is_true(is_held("k"))
+    lock:release()
+  end)
+
+  it("tells its holder of a loss", function()
+    local told
+    local client = world.client()
+    local lock = client:lock("k", { keep = 30, on_lost = function(_, reason) told = reason end })
+    assert(lock:acquire())
+    lock:release()
+    assert(lock:acquire())
+    world.cli("DEL", "k")
+    assert.equal("lost", (select(3, lock:check())))
+    assert.equal("deleted", lock:lost())
+    assert.equal("deleted", told)
+    lock:release()
+    assert(lock:acquire())
+    assert.is_true(lock:release())
+  end)
+
+  it("goes on over new connections", function()
+    local client, other = world.client(), world.client()
+    local lock = client:lock("k", KEEP)
+    assert(lock:acquire())
+    lock:release()
+    world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    world.cli("CLIENT", "KILL", "TYPE", "pubsub")
+    assert(lock:acquire())
+    assert.is_true(lock:release())
+    assert(other:lock("k"):acquire(20)):release() -- its wish is heard in the end
+  end)
+
+  it("does not believe in what a silent server may have ended", function()
+    local client = world.client { grant_lease = 0.3, command_timeout = 0.3 }
+    local lock = client:lock("k", KEEP)
+    assert(lock:acquire())
+    lock:release()
+    assert.is_true(process.wait_until(function() return world.cli("PTTL", "k") <= 300 end, 10))
+    world.server:kill("STOP")
+    local till = process.now() + 5
+    repeat -- as long as it is lent, it is within the last lease
+      local got, _, code = lock:acquire(0)
+      if got then
+        assert.is_true(lock:remaining() < 0.3)
+        lock:release()
+      end
+    until code == "unreachable" or process.now() > till
+    world.server:kill("CONT")
+    assert.is_true(process.now() < till, "it was lent without end")
+  end)
+
+  it("is free now and then for clients that cannot say that they wait", function()
+    local client = world.client { keep = 0.1 }
+    for _, lock in ipairs { client:lock("k"), client:mutex("m") } do
+      local till, got = process.now() + 90, 0
+      repeat
+        assert(lock:acquire(10))
+        lock:release()
+        local set = world.cli("SET", lock:key(), "someone", "NX", "PX", "50")
+        got = got + (set == "OK" and 1 or 0)
+        if set == "OK" then world.cli("DEL", lock:key()) end
+      until got == 3 or process.now() > till
+      assert.equal(3, got)
+    end
+  end)
+
+  it("gives a holder without renewal no more than its lease", function()
+    local client = world.client()
+    local lock, short = client:lock("k", KEEP), client:lock("k", { keep = 30, lease = 0.5 })
+    assert(lock:acquire())
+    lock:release()
+    assert(short:acquire())
+    assert.is_true(short:remaining() <= 0.5)
+    assert.is_true(process.wait_until(function() return short:lost() == "expired" end, 10))
+    short:release()
+    assert(lock:acquire())
+    lock:release()
+  end)
+
+  it("is not in the way of what cannot be lent", function()
+    local client = world.client()
+    local lock = client:lock("k", KEEP)
+    for _ = 1, 2 do
+      assert(lock:acquire())
+      lock:release()
+      local shared = assert(client:lock("k", { owner = "svc" }):try_acquire())
+      shared:release()
+      assert(lock:acquire())
+      lock:release()
+      local both = assert(client:multi_lock({ "k", "l" }):try_acquire())
+      both:release()
+      assert(client:lock("k"):try_acquire()):release() -- lent
+    end
+  end)
+
+  it("is a caller's who waits for itself at once", function()
+    local client = world.client()
+    local lock = client:lock("k", KEEP)
+    assert(lock:acquire())
+    lock:release()
+    assert(lock:acquire())
+    local code
+    coroutine.wrap(function()
+      assert.equal("busy", (select(3, client:lock("k", KEEP):try_acquire())))
+      code = select(3, client:lock("k", KEEP):acquire(5))
+    end)()
+    assert.equal("deadlock", code)
+    lock:release()
+    coroutine.wrap(function() assert(client:lock("k", KEEP):acquire(5)):release() end)()
+  end)
+
+  it("is nothing that a forked child has", function()
+    local child = world.program { args = { world.server:url() }, code = [[
+      local sys = require "spec.support.sys"
+      local client = require("holdfast").new { url = arg[1], keep = 30 }
+      local lock = assert(client:lock("k"):acquire())
+      lock:release()
+      local pid = sys.fork()
+      if pid == 0 then
+        local got, _, code = client:lock("k"):acquire(0)
+        os.exit(not got and code == "busy" and 0 or 1)
+      end
+      local how, status
+      repeat how, status = sys.wait(pid) until how
+      print(how, status)
+      assert(lock:acquire())
+      lock:release()
+    ]] }
+    assert.equal("exit", (child:wait(10)))
+    assert.matches("exit\t0", child:output())
+  end)
+
+  it("serves one_by_one and with_lock", function()
+    local client = world.client { keep = 30 }
+    local template, before = client:one_by_one()
+    for i = 1, 20 do
+      assert.equal(i, template:execute("t", 1, function() return i end))
+      assert.equal(i, client:with_lock("w", function() return i end))
+      before = before or trips(client)
+    end
+    assert.is_true(trips(client) - before <= 4)
+    assert.is_true(is_held("t_1"))
+    assert.is_true(is_held("w"))
+  end)
+end)
+
+describe("the option keep", function()
+  local function fails(pattern, fn, ...)
+    local fine, message = pcall(fn, ...)
+    assert.is_false(fine)
+    assert.matches(pattern, message)
+  end
+
+  it("is checked", function()
+    local client = world.client()
+    for _, wrong in ipairs { -1, 61, "1", 0 / 0 } do
+      fails("keep_spec.lua:%d+: client:lock: keep must be a number of seconds from 0 to 60",
+        function() client:lock("k", { keep = wrong }) end)
+    end
+    fails("client:one_by_one: keep must be", function() client:one_by_one { keep = true } end)
+    fails("holdfast.new: keep must be", function() holdfast.new { keep = 100 } end)
+    fails("keep_spec.lua:%d+: client:lock: keep and owner exclude each other", function()
+      client:lock("k", { keep = 1, owner = "svc" })
+    end)
+    fails("client:fair_lock: \"keep\" is an option of client:lock", function()
+      client:fair_lock("k", { keep = 1 })
+    end)
+    fails("client:read_write_lock: \"keep\" is an option", function()
+      client:read_write_lock("k", { keep = 1 })
+    end)
+    fails("client:multi_lock: \"keep\" is an option", function()
+      client:multi_lock({ "a", "b" }, { keep = 1 })
+    end)
+  end)
+
+  it("is not for a quorum", function()
+    local servers = { "redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3" }
+    fails("keep_spec.lua:%d+: holdfast.new: keep is not for a quorum", function()
+      holdfast.new { servers = servers, mode = "quorum", keep = 1 }
+    end)
+    local client = holdfast.new { servers = servers, mode = "quorum" }
+    fails("keep_spec.lua:%d+: client:mutex: keep is not for a quorum", function()
+      client:mutex("k", { keep = 1 })
+    end)
+    fails("client:one_by_one: keep is not for a quorum", function()
+      client:one_by_one { keep = 1 }
+    end)
+    client:close()
+  end)
+end)
+
+for _, loop in ipairs(loops) do
+  describe("a kept lock under " .. loop.name, function()
+    it("goes from coroutine to coroutine in order, without the server", function()
+      local server = redis.start { tcp = true }
+      local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 30 }
+      local asked, order, inside, last = {}, {}, 0, 0
+      loop.run(function()
+        local first = assert(client:lock("k"):acquire())
+        for i = 1, 50 do
+          loop.spawn(function()
+            asked[#asked + 1] = i
+            local lock = assert(client:lock("k"):acquire(30))
+            inside = inside + 1
+            assert(inside == 1)
+            assert(lock:token() > last)
+            last = lock:token()
+            order[#order + 1] = i
+            loop.sleep(0)
+            inside = inside - 1
+            assert(lock:release())
+          end)
+        end
+        loop.sleep(0.05)
+        local before = trips(client)
+        assert(first:release())
+        assert(loop.wait_until(function() return #order == 50 end, 20))
+        assert(trips(client) - before <= 4)
+        local other = holdfast.new { url = server:url(), driver = loop.driver }
+        assert(other:lock("k"):acquire(20)):release()
+        other:close()
+        client:close()
+      end)
+      assert.same(asked, order)
+      server:stop()
+    end)
+
+    it("leaves time for the loop's other work", function()
+      local server = redis.start { tcp = true }
+      local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 30 }
+      local till, ticks, ended = process.now() + 20, 0, 0
+      loop.run(function()
+        for _ = 1, 4 do
+          loop.spawn(function()
+            local lock = client:lock("k")
+            while ticks < 10 and process.now() < till do
+              assert(lock:acquire(30))
+              assert(lock:release())
+            end
+            ended = ended + 1
+          end)
+        end
+        while ticks < 10 and process.now() < till do
+          loop.sleep(0.001)
+          ticks = ticks + 1
+        end
+        assert(loop.wait_until(function() return ended == 4 end, 20))
+        client:close()
+      end)
+      assert.equal(10, ticks)
+      server:stop()
+    end)
+
+    it("leaves a mutex to clients that poll now and then", function()
+      local server = redis.start { tcp = true }
+      local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 0.1 }
+      local running, got = true, false
+      loop.run(function()
+        for _ = 1, 4 do
+          loop.spawn(function()
+            local lock = client:mutex("m")
+            while running do
+              if lock:acquire(30) then
+                loop.sleep(0)
+                lock:release()
+              end
+            end
+          end)
+        end
+        loop.wait_until(function()
+          got = got or server:cli("SET", "m", "someone", "NX", "PX", "50") == "OK"
+          return got
+        end, 20)
+        running = false
+      end)
+      client:close()
+      assert.is_true(got)
+      server:stop()
+    end)
+  end)
+end

@@ -1,0 +1,360 @@
+-- Count-down latches. channel_waits_spec.lua has what they share with plain semaphores.
+
+local fake = require "spec.support.fake"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
+local rights = require "spec.support.rights"
+
+local world = require("spec.support.world").new()
+
+local KEY = "job"
+local CHANNEL = "redisson_countdownlatch__channel__{job}"
+local LATE = 20 -- seconds: longer than any of these specs waits for a message
+
+-- arg = url, seconds between two looks, seconds to wait, key
+local WAITER = [[
+local holdfast, sys = require "holdfast", require "spec.support.sys"
+local client = holdfast.new { url = arg[1], grant_lease = tonumber(arg[2]) }
+local from = sys.now()
+local open, message, code = client:latch(arg[4] or "job"):wait(tonumber(arg[3]))
+print(("result %s %.3f %s"):format(tostring(code or open), sys.now() - from, message or ""))
+client:close()
+]]
+
+local function fails(want, got, message, code)
+  assert.is_nil(got)
+  assert.equal(want, code, message)
+  return message
+end
+
+-- A process that waits; it looks again after `often` seconds, which is late unless said.
+local function waiter(often, seconds, url, key)
+  return world.program { code = WAITER,
+    args = { url or world.server:url(), often or LATE, seconds or 30, key } }
+end
+
+local function listeners(count)
+  assert(process.wait_until(function()
+    return world.cli("PUBSUB", "NUMSUB", CHANNEL)[2] == (count or 1)
+  end, 20), "nobody listens")
+end
+
+-- → the result, the seconds that it took, the message
+local function result_of(child)
+  assert(child:wait(40), child:output())
+  local result, seconds, message = child:output():match "result (%S+) (%S+) ([^\n]*)"
+  assert(result, child:output())
+  return result, tonumber(seconds), message
+end
+
+-- So soon that no look of its own has brought it.
+local function opens(child)
+  local from = process.now()
+  assert.equal("true", (result_of(child)))
+  assert.is_true(process.now() - from < LATE / 2, child:output())
+end
+
+-- What Redisson's countDown does.
+local function java_counts_down()
+  if world.cli("DECR", KEY) > 0 then return end
+  world.cli("DEL", KEY)
+  world.cli("PUBLISH", CHANNEL, 0)
+end
+
+local function listen(channel)
+  local java = assert(resp.connect { path = world.server.path })
+  java:call("SUBSCRIBE", channel or CHANNEL)
+  return java
+end
+
+describe("a latch", function()
+  before_each(world.open)
+  after_each(function()
+    if world.server.process:status() == nil then world.cli("DEL", KEY) end
+    world.close()
+  end)
+
+  it("stands on the server as Redisson has it, and says so on its channel", function()
+    local latch, java = world.client():latch(KEY), listen()
+    assert.is_true(latch:set(3))
+    assert.same({ "message", CHANNEL, "1" }, java:receive())
+    assert.same({ "3", -1 }, { world.cli("GET", KEY), world.cli("PTTL", KEY) })
+    assert.equal(2, latch:count_down())
+    assert.equal("2", world.cli("GET", KEY))
+    assert.equal(0, latch:count_down(2))
+    assert.same({ "message", CHANNEL, "0" }, java:receive())
+    assert.equal(0, world.cli("EXISTS", KEY))
+    java:close()
+  end)
+
+  it("counts down to 0 and no further, and begins again", function()
+    local latch = world.client():latch(KEY)
+    assert.same({ 0, true, false }, { latch:count(), latch:wait(0), latch:count_down() })
+    assert.is_true(latch:set(2))
+    assert.is_false(latch:set(5))
+    assert.equal(2, latch:count())
+    assert.matches("2 still to come", fails("timeout", latch:wait(0)))
+    assert.equal(0, latch:count_down(7))
+    assert.same({ false, false }, { latch:count_down(), latch:delete() })
+    assert.is_true(latch:wait())
+    assert.is_true(latch:set(1))
+    assert.is_true(latch:delete())
+    assert.same({ 0, KEY }, { latch:count(), latch:key() })
+  end)
+
+  it("opens for all that wait, and not before", function()
+    local latch, children = world.client():latch(KEY), {}
+    assert(latch:set(2))
+    for i = 1, 5 do children[i] = waiter() end
+    listeners(5)
+    assert.equal(1, latch:count_down())
+    process.sleep(0.2)
+    for _, child in ipairs(children) do assert.is_nil(child:status()) end
+    assert.equal(0, latch:count_down())
+    for _, child in ipairs(children) do opens(child) end
+  end)
+
+  it("opens for those who wait when it is deleted", function()
+    local latch = world.client():latch(KEY)
+    assert(latch:set(2))
+    local child = waiter()
+    listeners()
+    assert.is_true(latch:delete())
+    opens(child)
+  end)
+
+  it("hears Redisson, and is not opened by its other messages", function()
+    assert(world.client():latch(KEY):set(2))
+    local child = waiter()
+    listeners()
+    java_counts_down()
+    for _, text in ipairs { "1", "0", "nonsense" } do world.cli("PUBLISH", CHANNEL, text) end
+    process.sleep(0.2)
+    assert.is_nil(child:status())
+    java_counts_down()
+    opens(child)
+  end)
+
+  it("is looked at as soon as its channel is heard", function()
+    assert(world.client():latch(KEY):set(1))
+    local monitor = world.server:monitor()
+    local child = waiter()
+    listeners()
+    assert(process.wait_until(function() return monitor:count "GET" >= 2 end, 20),
+      "no look behind the subscription")
+    monitor:close()
+    world.cli("DEL", KEY)
+    world.cli("PUBLISH", CHANNEL, 0)
+    opens(child)
+  end)
+
+  it("counts a command once that had to be sent twice", function()
+    local proxy = fake.proxy { path = world.server.path }
+    local client = world.client { url = proxy.url }
+    local function known(latch) -- the server knows the programs, so each is sent once
+      assert(latch:set(3))
+      assert.equal(2, latch:count_down())
+      assert.is_true(latch:delete())
+    end
+    known(client:latch "known")
+    local set, down, delete = client:latch "cut0:1:set", client:latch "cut0:2:down",
+      client:latch "cut0:2:delete"
+    assert.is_true(set:set(3))
+    assert(down:set(3))
+    assert.equal(2, down:count_down())
+    assert(delete:set(3))
+    assert.is_true(delete:delete())
+    assert.same({ 3, 2, 0 }, { set:count(), down:count(), delete:count() })
+    world.cli("DEL", set:key(), down:key())
+    client:close()
+    proxy:stop()
+  end)
+
+  it("tells when it is not known whether a call has counted", function()
+    local latch = world.client { command_timeout = 1 }:latch(KEY)
+    assert(latch:set(3))
+    world.server:kill("STOP")
+    assert.matches("it may have been done all the same", fails("unreachable", latch:count_down()))
+    fails("unreachable", latch:count())
+    fails("unreachable", latch:wait(0.3))
+    world.server:kill("CONT")
+  end)
+
+  it("is not taken for open while its server is away", function()
+    local proxy = fake.proxy { path = world.server.path, closes = "mute" }
+    local latch = world.client { url = proxy.url }:latch "mute"
+    fails("unreachable", latch:wait(0.3))
+    proxy:stop()
+  end)
+
+  it("counts what Java counts, also below 0 and in braces", function()
+    local client = world.client()
+    world.cli("SET", KEY, "9000000000000")
+    assert.equal(8999999999999, client:latch(KEY):count_down())
+    world.cli("SET", KEY, "9007199254740993")
+    assert(client:latch(KEY):count_down(2))
+    assert.equal("9007199254740991", world.cli("GET", KEY))
+    for _, text in ipairs { "0", "-3" } do
+      world.cli("SET", KEY, text)
+      local latch = client:latch(KEY)
+      assert.same({ 0, true, false }, { latch:count(), latch:wait(0), latch:count_down() })
+      assert.is_true(latch:set(2))
+      assert.equal(0, latch:count_down(2))
+    end
+    local java = listen "redisson_countdownlatch__channel__{a{b}}"
+    local latch = client:latch "a{b}"
+    assert(latch:set(1))
+    assert.equal("1", java:receive()[3])
+    assert.equal(0, latch:count_down())
+    assert.equal("0", java:receive()[3])
+    java:close()
+  end)
+
+  it("refuses a key with something else, and leaves it alone", function()
+    local latch = world.client():latch(KEY)
+    for _, words in ipairs { { "RPUSH", KEY, "x" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
+        { "HSET", KEY, "a", "b" } } do
+      world.cli("DEL", KEY)
+      world.cli((table.unpack or unpack)(words))
+      local before = world.cli("DUMP", KEY)
+      fails("conflict", latch:set(1))
+      fails("conflict", latch:count_down())
+      fails("conflict", latch:count())
+      fails("conflict", latch:wait(0.1))
+      fails("conflict", latch:delete())
+      assert.equal(before, world.cli("DUMP", KEY))
+    end
+  end)
+
+  it("names what is wrong with its arguments", function()
+    local client = world.client()
+    local latch = client:latch(KEY)
+    local function misuse(text, fn, ...)
+      local ok, message = pcall(fn, ...)
+      assert.is_false(ok)
+      assert.matches(text, message)
+    end
+    for _, count in ipairs { 0, -1, 1.5, 1e9 + 1, "2", 0 / 0, math.huge } do
+      misuse("latch:set: count must be a whole number from 1 to 1e9", latch.set, latch, count)
+      misuse("latch:count_down: amount must be a whole number from 1 to 1e9", latch.count_down,
+        latch, count)
+    end
+    misuse("latch:set: count must be a whole number from 1 to 1e9, not nothing", latch.set, latch)
+    misuse("latch:wait: wait must be a number of seconds", latch.wait, latch, -1)
+    misuse("latch:wait: call it with a colon on a holdfast.latch", latch.wait)
+    misuse("client:latch: key must be a string", client.latch, client, "")
+    misuse('unknown option "waits", did you mean "wait"', client.latch, client, "k", { waits = 3 })
+    misuse("^spec/latch_spec.lua:%d+: ", function() latch:set(0) end)
+    local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
+    misuse("client:latch: a quorum has no latches", quorum.latch, quorum, "k")
+    quorum:close()
+  end)
+
+  describe("with a user's rights", function()
+    local function allow(...)
+      world.cli("ACL", "SETUSER", "counts", "reset", "on", ">secret", ...)
+      return (world.server:url():gsub("^unix://", "unix://counts:secret@"))
+    end
+
+    it("works with those that are documented", function()
+      local url = allow((table.unpack or unpack)(rights.documented_with("latch.md")))
+      local latch = world.client { url = url }:latch "lock:job"
+      assert(latch:set(2))
+      local child = waiter(LATE, 10, url, "lock:job")
+      assert(process.wait_until(function()
+        return world.cli("PUBSUB", "NUMSUB", CHANNEL:gsub("job", "lock:job"), nil)[2] == 1
+      end, 20))
+      assert.equal(2, latch:count())
+      assert.equal(0, latch:count_down(2))
+      opens(child)
+      assert(latch:set(1))
+      assert(latch:delete())
+    end)
+
+  end)
+end)
+
+for _, loop in ipairs(require "spec.support.loops") do
+  it("a latch under " .. loop.name .. " lets the coroutines wait that it should", function()
+    local here = redis.start()
+    local client = holdfast.new { url = here:url(), driver = loop.driver, grant_lease = LATE }
+    local latch, done, early, woken = client:latch "job", 0, 0, 0
+    local from
+    loop.spawn(function()
+      assert(latch:set(10))
+      for _ = 1, 5 do
+        loop.spawn(function()
+          assert(latch:wait(20))
+          early, woken = early + (done < 10 and 1 or 0), woken + 1
+        end)
+      end
+      for i = 1, 10 do
+        loop.spawn(function()
+          loop.sleep(0.01 * i)
+          done = done + 1
+          if done == 10 then from = process.now() end
+          assert(latch:count_down())
+        end)
+      end
+    end)
+    loop.run()
+    assert.same({ 0, 5 }, { early, woken })
+    assert.is_true(process.now() - from < LATE / 2)
+    local code
+    loop.spawn(function()
+      assert(latch:set(1))
+      code = select(3, latch:wait(1))
+      assert.equal(1, latch:count())
+      assert.is_true(latch:delete())
+    end)
+    loop.run()
+    assert.equal("timeout", code)
+    client:close()
+    here:cli("FLUSHALL")
+    here:stop()
+  end)
+end
+
+if process.flavour ~= "luajit" or process.build ~= "./build" then return end
+
+describe("a latch under ngx_lua", function()
+  local nginx = require "spec.support.nginx"
+  local server, front
+
+  before_each(function() server = redis.start { tcp = true } end)
+  after_each(function()
+    if front then front:stop("TERM") end
+    server:cli("FLUSHALL")
+    server:stop()
+  end)
+
+  it("lets requests wait for others", function()
+    front = nginx.start {
+      workers = 2,
+      http = ([[
+        init_by_lua_block {
+          HOLDFAST = require "holdfast"
+          LATCH = HOLDFAST.new { url = "%s", grant_lease = 20 }:latch("job", { wait = 10 })
+        }
+      ]]):format(server:url()),
+      server = [[
+        location /set { content_by_lua_block { ngx.say(tostring(LATCH:set(2))) } }
+        location /down { content_by_lua_block { ngx.say(tostring(LATCH:count_down())) } }
+        location /wait { content_by_lua_block { ngx.say(tostring(LATCH:wait())) } }
+        location /now { content_by_lua_block { ngx.say((select(3, LATCH:wait(0)))) } }
+        location /together { content_by_lua_block {
+          local waits = ngx.thread.spawn(function() return LATCH:wait() end)
+          LATCH:count_down()
+          local _, open = ngx.thread.wait(waits)
+          ngx.say(tostring(open))
+        } }
+      ]],
+    }
+    local function say(path) return (front:get(path).body:gsub("\n$", "")) end
+    assert.same({ "true", "timeout", "1" }, { say "/set", say "/now", say "/down" })
+    assert.equal("true", say "/together")
+    assert.same({ "true", "false" }, { say "/wait", say "/down" })
+  end)
+end)

@@ -1,0 +1,489 @@
+-- client:lead: terms one after the other, each over before the next can begin.
+
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local proxy = require "spec.chaos.proxy"
+local redis = require "spec.support.redis"
+local world = require("spec.support.world").new()
+
+local PATIENCE = 20
+local LEASE = 3 -- seconds
+
+before_each(world.open)
+after_each(world.close)
+
+local function eventually(condition, ...)
+  return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
+end
+
+describe("client:lead", function()
+  it("runs the function with a term, again and again, until it resigns", function()
+    local client, terms, tokens = world.client(), {}, {}
+    local first, second, third = client:lead("chief", function(term, ...)
+      terms[#terms + 1], tokens[#tokens + 1] = term, term:token()
+      assert.is_true(term:is_leader())
+      assert.is_nil(term:lost())
+      assert.equal("chief", term:key())
+      assert.equal("holdfast.term: chief (leader)", tostring(term))
+      assert.same({ 1, nil, "x" }, { ... })
+      if #terms < 3 then return end
+      assert.is_true(term:resign())
+      assert.is_false(term:is_leader())
+      assert.equal(0, world.cli("EXISTS", "chief"))
+      return "done", nil, #terms
+    end, 1, nil, "x")
+    assert.same({ "done", nil, 3 }, { first, second, third })
+    assert.is_true(tokens[1] < tokens[2] and tokens[2] < tokens[3])
+    for i, term in ipairs(terms) do
+      assert.is_false(term:is_leader())
+      assert.is_nil(term:lost())
+      assert.equal(tokens[i], term:token())
+      assert.equal("holdfast.term: chief (over)", tostring(term))
+    end
+    assert.is_true(terms[1]:resign()) -- is over already
+  end)
+
+  it("once returns as with_lock", function()
+    local client = world.client { prefix = "app:" }
+    assert.is_true(client:lead("chief", { once = true }, function(term)
+      assert.equal("app:chief", term:key())
+    end))
+    assert.same({ 1, 2 }, { client:lead("chief", { once = true }, function() return 1, 2 end) })
+    local other
+    local _, message, code, results = client:lead("chief", { once = true }, function(term)
+      other = term
+      world.cli("DEL", "app:chief")
+      eventually(function()
+        client:lock("chief"):check()
+        return not term:is_leader()
+      end)
+      assert.equal("deleted", term:lost())
+      return "unprotected"
+    end)
+    assert.same({ "lost", "unprotected" }, { code, results[1] })
+    assert.matches('"app:chief"', message)
+    assert.same({ "deleted", false }, { other:lost(), other:is_leader() })
+    assert.equal("holdfast.term: app:chief (lost: deleted)", tostring(other))
+  end)
+
+  it("goes on after a lost term, of which the function is told", function()
+    local client, lost, count = world.client(), {}, 0
+    local lock = client:lock("chief")
+    client:lead("chief", { on_lost = function(term, reason)
+      lost[#lost + 1] = { term:token(), reason }
+    end }, function(term)
+      count = count + 1
+      if count == 2 then return term:resign() end
+      world.cli("DEL", "chief")
+      eventually(function() return lock:check() == nil and term:lost() end)
+      assert.same({ { term:token(), "deleted" } }, lost)
+    end)
+    assert.equal(2, count)
+    assert.equal(1, #lost)
+  end)
+
+  it("stops the function with abort_on_loss", function()
+    local client, count, last = world.client(), 0, nil
+    client:lead("chief", { abort_on_loss = true, lease = 1 }, function(term)
+      count = count + 1
+      if count == 2 then return term:resign() end
+      last = term
+      world.cli("DEL", "chief")
+      world.hold_as("b983c153-7421-469a-addb-44fb92259a1b:1", "chief", 300)
+      while true do count = count + 0 end
+    end)
+    assert.equal(2, count)
+    assert.truthy(last:lost())
+  end)
+
+  it("passes an error on, and the next leader is not kept waiting", function()
+    local client = world.client()
+    local fine, err = pcall(client.lead, client, "chief", function() error({ "mine" }) end)
+    assert.same({ false, { "mine" } }, { fine, err })
+    assert.equal(0, world.cli("EXISTS", "chief"))
+  end)
+
+  it("is known in other coroutines, which may resign", function()
+    local client = world.client()
+    local ended = client:lead("chief", function(term)
+      local seen
+      coroutine.wrap(function()
+        assert.is_true(term:is_leader())
+        assert.is_true(term:resign())
+        seen = term:is_leader()
+      end)()
+      assert.is_false(seen)
+      assert.is_true(world.is_free("chief"))
+      return "resigned"
+    end)
+    assert.equal("resigned", ended)
+  end)
+
+  it("ends when the client is closed", function()
+    local client = world.client()
+    local _, message, code = client:lead("chief", function() client:close() end)
+    assert.equal("closed", code)
+    assert.matches('^cannot acquire "chief"', message)
+    assert.equal("closed", select(3, client:lead("chief", function() end)))
+  end)
+
+  it("ends with what does not pass", function()
+    world.cli("SET", "chief", "no lock")
+    local _, message, code = world.client():lead("chief", function() end)
+    assert.equal("conflict", code)
+    assert.matches('"chief"', message)
+    world.cli("DEL", "chief")
+  end)
+
+  it("raises at the caller's line when it is misused", function()
+    local client = world.client()
+    local function says(pattern, call)
+      local fine, message = pcall(call)
+      assert.is_false(fine)
+      assert.matches("^spec/lead_spec.lua:%d+: " .. pattern, message)
+    end
+    says("client:lead: key must be", function() client:lead("", print) end)
+    says("client:lead: fn must be a function, not nothing", function() client:lead("k", {}) end)
+    says('client:lead: unknown option "onec", did you mean "once"', function()
+      client:lead("k", { onec = true }, print)
+    end)
+    says("client:lead: once must be a boolean", function()
+      client:lead("k", { once = 1 }, print)
+    end)
+    says("client:lead: unknown option \"wait\"", function()
+      client:lead("k", { wait = 1 }, print)
+    end)
+    client:lead("k", { once = true }, function(term)
+      says("term:token: call it with a colon", function() term.token() end)
+      says("term:resign: call it with a colon", function() term.resign({}) end)
+    end)
+  end)
+
+  it("counts and tells its terms by class", function()
+    local events = {}
+    local client = world.client()
+    client:lead("chief", { once = true, class = "leaders", on_event = function(event)
+      events[#events + 1] = event.event
+    end }, function() end)
+    assert.equal(1, client:stats().classes.leaders.outcomes.acquired)
+    assert.same({ "acquired", "released" }, events)
+  end)
+
+  it("waits for a server that is not there yet", function()
+    local server = world.another()
+    local url = server:url()
+    server:kill("TERM")
+    eventually(function() return not server:is_running() end)
+    local child = world.program { code = [[
+      print "waits" io.stdout:flush()
+      print(require("holdfast").new(arg[1]):lead("chief", { once = true }, function(term) return term:is_leader() end))
+    ]], args = { url } }
+    assert(child:wait_output("waits", PATIENCE))
+    process.sleep(0.3)
+    assert.is_nil(child:status())
+    server:restart(true)
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    assert.equal("waits\ntrue\n", child:output())
+  end)
+end)
+
+-- Writes "in" and "out" of each term to a file, with its name, its token and the time.
+local LEADER = [[
+  local sys = require "spec.support.sys"
+  local name, file, lease, urls = arg[1], arg[2], tonumber(arg[3]), {}
+  for url in arg[4]:gmatch("%S+") do urls[#urls + 1] = url end
+  local given = { url = urls[1], command_timeout = 1.5, name = name }
+  if urls[2] then given.url, given.servers, given.mode = nil, urls, "quorum" end
+  local client = require("holdfast").new(given)
+  local log = assert(io.open(file, "a"))
+  local function note(what, term)
+    log:write(("%s %s %d %.6f\n"):format(what, name, term:token(), sys.now()))
+    log:flush()
+  end
+  client:lead("chief", { lease = lease }, function(term)
+    note("in", term)
+    while term:is_leader() do sys.sleep(0.002) end
+    note("out", term)
+  end)
+]]
+
+describe("leaders of several processes", function()
+  local path, children
+
+  before_each(function()
+    local directory = process.directory()
+    path, children = directory .. "/terms", {}
+  end)
+
+  after_each(function() -- a killed waiter leaves its place
+    for _, child in pairs(children) do child:stop() end
+    world.cli("FLUSHALL")
+  end)
+
+  local function lead(name, urls)
+    children[name] = world.program { code = LEADER,
+      args = { name, path, LEASE, urls or world.server:url() } }
+  end
+
+  -- → a list of { what, name, token, at }
+  local function terms()
+    local list, file = {}, io.open(path)
+    for line in file and file:lines() or function() end do
+      local what, name, token, at = line:match("^(%S+) (%S+) (%S+) (%S+)$")
+      list[#list + 1] = { what = what, name = name, token = tonumber(token), at = tonumber(at) }
+    end
+    if file then file:close() end
+    return list
+  end
+
+  local function last()
+    local list = terms()
+    return list[#list] or {}
+  end
+
+  -- Each term is over before the next begins, and has a higher token than the one before. `killed`
+  -- has no end.
+  local function check(killed)
+    local inside, token = nil, 0
+    for _, each in ipairs(terms()) do
+      if each.what == "in" then
+        assert.is_true(inside == nil or inside == killed, "two leaders")
+        assert.is_true(each.token > token)
+        inside, token = each.name, each.token
+      else
+        assert.equal(inside, each.name)
+        inside = nil
+      end
+    end
+  end
+
+  it("take over from one that was killed", function()
+    lead("a")
+    eventually(function() return last().name == "a" end)
+    lead("b")
+    lead("c")
+    eventually(function() return world.cli("ZCARD", "holdfast_queue:{chief}") == 2 end)
+    children.a:kill("KILL")
+    eventually(function() return last().what == "in" and last().name ~= "a" end)
+    assert.equal(2, #terms())
+    check("a")
+  end)
+
+  for _, how in ipairs { "stopped", "cut off" } do
+    it("begin only after one that is " .. how .. " is told that its term is over", function()
+      local between = proxy.start(world.server.path)
+      lead("a", between.url)
+      eventually(function() return last().name == "a" end)
+      lead("b")
+      eventually(function() return world.cli("ZCARD", "holdfast_queue:{chief}") == 1 end)
+      if how == "stopped" then children.a:kill("STOP") else between:tell("stop", "up") end
+      eventually(function() return last().name == "b" end)
+      if how == "stopped" then
+        children.a:kill("CONT") -- its clock went on: it knows at once
+        eventually(function() return last().name == "a" end)
+        assert.equal("out", last().what)
+      else
+        check()
+        assert.equal("out", terms()[2].what)
+        between:tell("go")
+      end
+      children.a:stop()
+      between:stop()
+    end)
+  end
+
+  it("are one by the majority of several servers", function()
+    local servers, urls = redis.several(3), {}
+    for i, server in ipairs(servers) do urls[i] = server:url() end
+    lead("a", table.concat(urls, " "))
+    eventually(function() return last().name == "a" end)
+    lead("b", table.concat(urls, " "))
+    servers[1]:kill("KILL")
+    process.sleep(LEASE + 1)
+    assert.equal(1, #terms())
+    servers[2]:kill("KILL")
+    eventually(function() return last().what == "out" end)
+    servers[2]:restart(true)
+    eventually(function() return last().what == "in" end)
+    check()
+    for _, child in pairs(children) do child:stop() end
+    for _, server in ipairs(servers) do server:stop() end
+  end)
+end)
+
+for _, loop in ipairs(loops) do
+  describe("leaders under " .. loop.name, function()
+    local function client(options)
+      options = options or {}
+      options.driver = loop.driver
+      return world.client(options)
+    end
+
+    local function run(fn)
+      loop.spawn(fn)
+      loop.run()
+    end
+
+    local function wait_until(look, seconds)
+      local till = process.now() + (seconds or PATIENCE)
+      while not look() and process.now() < till do loop.sleep(0.005) end
+      return look()
+    end
+
+    it("take turns, and a closed client leads no more", function()
+      local one, inside, terms, codes, closed = client(), 0, { 0, 0, 0 }, {}, false
+      run(function()
+        for i = 1, 3 do
+          loop.spawn(function()
+            codes[i] = select(3, one:lead("chief", function(term)
+              inside = inside + 1
+              assert.equal(1, inside)
+              terms[i] = terms[i] + 1
+              loop.sleep(0.01)
+              assert.equal(not closed, term:is_leader())
+              inside = inside - 1
+            end))
+          end)
+        end
+        assert.is_true(wait_until(function()
+          return math.min(terms[1], terms[2], terms[3]) >= 2
+        end))
+        closed = true
+        one:close()
+        assert.is_true(wait_until(function() return #codes == 3 end))
+      end)
+      assert.same({ "closed", "closed", "closed" }, codes)
+    end)
+
+    it("are told of a loss without a call, and lead again", function()
+      local one, told, count = client(), nil, 0
+      run(function()
+        one:lead("chief", { lease = LEASE, on_lost = function(_, reason)
+          told = reason
+        end }, function(term)
+          count = count + 1
+          if count == 2 then return term:resign() end
+          world.cli("DEL", "chief")
+          assert.equal("deleted", wait_until(function() return told end))
+          assert.is_false(term:is_leader())
+        end)
+      end)
+      assert.same({ "deleted", 2 }, { told, count })
+    end)
+
+    it("wait for a server that is not there yet, and the loop goes on", function()
+      local server = world.another()
+      local url = server:url()
+      server:kill("TERM")
+      assert.truthy(process.wait_until(function() return not server:is_running() end, PATIENCE))
+      local one, began, ticks = client { url = url }, nil, 0
+      run(function()
+        loop.spawn(function() one:lead("chief", { once = true }, function() began = true end) end)
+        for _ = 1, 30 do
+          loop.sleep(0.01)
+          ticks = ticks + 1
+        end
+        assert.is_nil(began)
+        server:restart(true)
+        assert.is_true(wait_until(function() return began == true end))
+        one:close()
+      end)
+    end)
+
+    it("of one loop are one leader, whoever of its coroutines resigns", function()
+      local one, resigned = client(), nil
+      run(function()
+        local result = one:lead("chief", function(term)
+          loop.spawn(function()
+            resigned = term:is_leader() and term:resign()
+          end)
+          assert.is_true(wait_until(function() return not term:is_leader() end))
+          return "over"
+        end)
+        assert.equal("over", result)
+        one:close()
+      end)
+      assert.is_true(resigned)
+    end)
+  end)
+end
+
+if process.flavour ~= "luajit" or process.build ~= "./build" then return end
+
+local nginx = require "spec.support.nginx"
+
+describe("leaders under ngx_lua", function()
+  local front
+
+  local HTTP = [[
+    lua_shared_dict terms 1m;
+    init_by_lua_block { CLIENT = require("holdfast").new { url = "%s", lease = 3 } }
+    init_worker_by_lua_block {
+      local terms = ngx.shared.terms
+      local function run(term)
+        local number = terms:incr("inside", 1, 0)
+        terms:incr("terms", 1, 0)
+        if number > 1 then ngx.log(ngx.ERR, "two leaders") end
+        terms:set("leader", ngx.worker.pid())
+        while term:is_leader() do ngx.sleep(0.01) end
+        terms:incr("inside", -1)
+      end
+      local function lead()
+        local _, message, code = CLIENT:lead("chief", run)
+        ngx.log(ngx.NOTICE, "leads no more: ", message, " ", code)
+      end
+      assert(ngx.timer.at(0, lead))
+    }
+  ]]
+
+  before_each(function()
+    front = nginx.start { workers = 2, http = HTTP:format(world.server:url()), server = [[
+      location = / { content_by_lua_block {
+        local terms = ngx.shared.terms
+        ngx.print(terms:get("leader") or 0, " ", terms:get("inside") or 0, " ", terms:get("terms") or 0)
+      } }
+    ]] }
+  end)
+
+  after_each(function() -- workers that are told to end at once leave their places
+    front:stop("TERM")
+    world.cli("FLUSHALL")
+  end)
+
+  -- → the leader's process, how many lead now, how many terms there were
+  local function state()
+    local leader, inside, terms = front:get("/").body:match("^(%d+) (%d+) (%d+)$")
+    return tonumber(leader), tonumber(inside), tonumber(terms)
+  end
+
+  local function is_one_of(pid, list)
+    return pid == list[1] or pid == list[2]
+  end
+
+  it("are one among all workers, and hand over at a reload", function()
+    eventually(function() return is_one_of(state(), front:workers()) end)
+    eventually(function() return world.cli("ZCARD", "holdfast_queue:{chief}") == 1 end)
+    process.sleep(LEASE + 1) -- a lease is over: it is renewed
+    local _, inside, terms = state()
+    assert.same({ 1, 1 }, { inside, terms })
+    local before = front:workers()
+    front:reload()
+    eventually(function()
+      local workers = front:workers()
+      return #workers == 2 and not is_one_of(workers[1], before)
+        and not is_one_of(workers[2], before)
+    end, "the old workers stay")
+    eventually(function()
+      local leader, now = state()
+      return is_one_of(leader, front:workers()) and now == 1
+    end)
+    assert.same({}, front:errors())
+  end)
+
+  it("are replaced when the leader's worker is killed", function()
+    eventually(function() return is_one_of(state(), front:workers()) end)
+    local leader, _, terms = state()
+    process.signal(leader, "KILL")
+    eventually(function() return select(3, state()) == terms + 1 end)
+  end)
+end)

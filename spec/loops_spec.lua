@@ -1,0 +1,765 @@
+-- The API in event loops: callers wait in coroutines, the loop goes on.
+
+local certificates = require "spec.support.certificates"
+local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local TICK = 0.01
+
+local function median(values)
+  table.sort(values)
+  return values[math.ceil(#values / 2)]
+end
+
+describe("an event loop", function()
+  it("of a user is checked", function()
+    local function new(driver)
+      return select(2, pcall(function() local _ = holdfast.new { driver = driver } end))
+    end
+    assert.matches("loops_spec.lua:%d+: .*driver must be a loop .*check is missing", new {})
+    local function nothing() end
+    assert.matches("watch is missing", new { check = nothing, spawn = nothing, signal = nothing })
+    assert.matches('driver must be one of "posix".*"luv", or a loop of yours', new "carrier pigeon")
+    assert.matches("driver must be one of", new(7))
+  end)
+
+  it("that is not installed is named", function()
+    local child = process.lua { code = [[
+      package.preload.cqueues = function() error("no cqueues here", 0) end
+      package.preload["cqueues.condition"] = package.preload.cqueues
+      print(pcall(require("holdfast").new, { driver = "cqueues" }))
+    ]] }
+    assert.equal("exit", (child:wait(20)))
+    assert.matches("^false\tholdfast.new: driver: .*no cqueues here",
+      (child:output():gsub("^(false\t)[^%s]+:%d+: ", "%1")))
+  end)
+
+  it("of luv is not loaded in a coroutine, in which luv would call back", function()
+    local child = process.lua { code = [[
+      coroutine.wrap(function()
+        print(pcall(require("holdfast").new, { driver = "luv" }))
+      end)()
+      print(package.loaded.luv, require("luv"))
+      coroutine.wrap(function()
+        print(require("holdfast").new { driver = "luv" })
+      end)()
+    ]] }
+    assert.equal("exit", (child:wait(20)))
+    local told, loaded, made = child:output():match("^(.-)\n(.-)\n(.-)\n")
+    assert.matches('^false\t.*holdfast.new: driver: luv calls back .* write require "luv"', told)
+    assert.matches("^nil\ttable: ", loaded)
+    assert.matches("^holdfast.client: ", made)
+  end)
+end)
+
+for _, loop in ipairs(loops) do
+  describe("under " .. loop.name, function()
+    local server, client, clients
+
+    local function new(options)
+      options = options or {}
+      options.url, options.driver = options.url or not options.servers and server:url() or nil,
+        loop.driver
+      local made = holdfast.new(options)
+      clients[#clients + 1] = made
+      return made
+    end
+
+    local run, wait_until = loop.run, loop.wait_until
+
+    local function is_free(key)
+      return server:cli("EXISTS", key) == 0
+    end
+
+    local function waiters(key)
+      return server:cli("ZCARD", "holdfast_queue:{" .. key .. "}")
+    end
+
+    -- Ticks until is_over(): how late each tick was, in seconds.
+    local function tick(is_over)
+      local late = {}
+      while not is_over() do
+        local due = process.now() + TICK
+        loop.sleep(TICK)
+        late[#late + 1] = process.now() - due
+      end
+      return late
+    end
+
+    -- How late a tick may be: a busy machine delays those of an idle loop too.
+    local function allowed()
+      local count, late = 0, nil
+      run(function()
+        late = tick(function()
+          count = count + 1
+          return count > 20
+        end)
+      end)
+      return 0.005 + 3 * median(late)
+    end
+
+    -- attempt() → how late the ticks were. The loop is never on time if the library blocks it.
+    local function assert_on_time(attempt)
+      local most, late
+      for _ = 1, 3 do
+        most = allowed()
+        late = attempt()
+        if #late >= 5 and median(late) <= most then return end
+      end
+      error(("%d ticks, late by %.1f ms, allowed are %.1f"):format(#late, median(late) * 1000,
+        most * 1000))
+    end
+
+    before_each(function()
+      server = redis.start { tcp = true }
+      clients = {}
+      client = new()
+    end)
+
+    after_each(function()
+      for _, each in ipairs(clients) do each:close() end
+      server:stop()
+    end)
+
+    it("has the same API and the same codes", function()
+      run(function()
+        local lock = client:lock("a")
+        assert.equal(lock, lock:acquire(1))
+        assert.equal(lock, lock:acquire())
+        assert.same({ 2, true, true }, { lock:holds(), lock:is_held(), lock:check() })
+        assert.equal(lock:owner(), lock:info().owner)
+        assert.is_true(lock:ttl() > 20 and lock:is_locked())
+        assert.is_true(lock:extend(10) and lock:remaining() < 10)
+        assert.is_true(lock:release() and lock:release())
+        assert.equal("not_held", (select(3, lock:release())))
+        local mine, other = client:lock("b", { owner = "one" }), client:lock("b", { owner = "two" })
+        assert(mine:acquire())
+        local from = process.now()
+        assert.equal("busy", (select(3, other:acquire(0))))
+        assert.is_true(process.now() - from < 5)
+        assert.equal("busy", (select(3, other:acquire(1))))
+        assert.is_true(other:force_release())
+        assert.equal("lost", (select(3, mine:release())))
+        assert.same({ true, 2 }, { client:with_lock("c", function(held, x)
+          return held:is_held(), x
+        end, 2) })
+        assert.same({ false, "bad" }, { pcall(client.with_lock, client, "c", function()
+          error("bad", 0)
+        end) })
+        assert.equal("one", client:one_by_one():execute("order", 7, function() return "one" end))
+        assert.equal("first", client:idempotent("d", function() return "first" end))
+        assert.equal("duplicate", (select(3, client:idempotent("d", function()
+          return "second"
+        end))))
+        local pages = client:read_write_lock("h")
+        assert(pages:read():acquire())
+        assert.equal("deadlock", (select(3, pages:write():acquire())))
+        assert.is_true(pages:read():release())
+        assert.same({ "w" }, { client:with_write_lock("h", function() return "w" end) })
+        local both = client:multi_lock { "e", "f" }
+        assert.equal(both, both:acquire())
+        assert.is_true(both:is_held() and both:release())
+        local mutex = assert(client:mutex("g"):acquire())
+        assert.is_true(mutex:release())
+        assert.is_true(client:ping() < 3)
+      end)
+      server:cli("FLUSHALL")
+      assert.is_true(client:stats().connections <= 2)
+    end)
+
+    it("200 coroutines on one key take turns in order, and a ticker beside them is on time",
+      function()
+      assert_on_time(function()
+        local count, order, late, left = 0, {}, nil, 200
+        for i = 1, 200 do
+          loop.spawn(function()
+            assert(client:with_lock("a", { wait = 60 }, function()
+              local seen = count
+              loop.sleep(0.001)
+              count = seen + 1
+              order[#order + 1] = i
+            end))
+            left = left - 1
+          end)
+        end
+        loop.spawn(function() late = tick(function() return left == 0 end) end)
+        loop.run()
+        assert.equal(200, count)
+        for i = 1, 200 do assert.equal(i, order[i]) end
+        return late
+      end)
+      assert.is_true(client:stats().connections <= 2)
+    end)
+
+    it("coroutines stand in the list of a fair lock", function()
+      local order, most, left = {}, 0, 20
+      for i = 1, 20 do
+        loop.spawn(function()
+          assert(client:with_fair_lock("a", { wait = 60 }, function(lock)
+            most = math.max(most, assert(lock:info()).waiters)
+            loop.sleep(0.005)
+            order[#order + 1] = i
+          end))
+          left = left - 1
+        end)
+      end
+      loop.run()
+      assert.equal(0, left)
+      for i = 1, 20 do assert.equal(i, order[i]) end
+      assert.is_true(most >= 10, most .. " in the list")
+      assert.equal(0, server:cli("EXISTS", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"))
+    end)
+
+    it("coroutines read together and write alone", function()
+      local readers, writer, most, left = 0, false, 0, 60
+      for i = 1, 60 do
+        local half = i % 10 == 0 and "with_write_lock" or "with_read_lock"
+        loop.spawn(function()
+          assert(client[half](client, "a", { wait = 60 }, function()
+            assert(not writer)
+            if half == "with_write_lock" then writer = assert(readers == 0) else readers = readers
+              + 1 end
+            most = math.max(most, readers)
+            loop.sleep(0.002)
+            if half == "with_write_lock" then writer = false else readers = readers - 1 end
+          end))
+          left = left - 1
+        end)
+      end
+      loop.run()
+      assert.equal(0, left)
+      assert.is_true(most >= 9, most .. " readers at once")
+      assert.is_true(client:stats().connections <= 2)
+    end)
+
+    it("the loop goes on while a server is silent", function()
+      local slow = new { command_timeout = 2 }
+      assert_on_time(function()
+        local over, late, got, message, code = false, nil, nil, nil, nil
+        run(function()
+          assert(slow:ping())
+          server:kill("STOP")
+          loop.spawn(function() late = tick(function() return over end) end)
+          local from = process.now()
+          got, message, code = slow:lock("a"):acquire(5)
+          over = true
+          assert.is_true(process.now() - from >= 1.9, process.now() - from)
+          server:kill("CONT")
+          assert(slow:with_lock("a", function() return true end))
+        end)
+        assert.is_nil(got)
+        assert.equal("unreachable", code)
+        assert.matches('^cannot acquire "a" on unix:', message)
+        return late
+      end)
+    end)
+
+    it("what different coroutines hold and wait for is no deadlock", function()
+      local one, two, reader, codes = new(), new(), new(), {}
+      run(function()
+        local near, far = assert(one:lock("near"):acquire()), assert(two:lock("far"):acquire())
+        loop.spawn(function() codes[1] = select(3, one:lock("far"):acquire(30)) or "got it" end)
+        loop.spawn(function() codes[2] = select(3, two:lock("near"):acquire(30)) or "got it" end)
+        assert.is_true(wait_until(function()
+          return waiters("near") == 1 and waiters("far") == 1
+        end))
+        loop.sleep(0.5) -- by then callers that hold and wait have told so
+        assert.same({}, server:cli("KEYS", "holdfast_wait:*"))
+        assert.same({}, reader:deadlocks().cycles)
+        near:release()
+        far:release()
+        assert.is_true(wait_until(function() return codes[1] ~= nil and codes[2] ~= nil end))
+        one:close()
+        two:close()
+      end)
+      assert.same({ "got it", "got it" }, codes)
+    end)
+
+    it("a call that has ended does not keep its lock", function()
+      local alive = setmetatable({}, { __mode = "k" })
+      local function use()
+        local lock = client:lock("a")
+        alive[lock] = true
+        assert(lock:acquire())
+        assert(lock:release())
+      end
+      run(function()
+        for _ = 1, 3 do use() end
+      end)
+      assert.is_true(process.wait_until(function()
+        collectgarbage()
+        return next(alive) == nil
+      end))
+    end)
+
+    it("a closed client takes back that one of its callers waits", function()
+      local other, code = new(), nil
+      run(function()
+        local far = assert(other:lock("far"):acquire())
+        loop.spawn(function()
+          local near = assert(client:lock("near"):acquire())
+          code = select(3, client:lock("far"):acquire(30))
+          near:release()
+        end)
+        assert.is_true(wait_until(function()
+          return #server:cli("KEYS", "holdfast_wait:*") == 1
+        end))
+        client:close()
+        assert.same({}, server:cli("KEYS", "holdfast_wait:*"))
+        assert.is_true(wait_until(function() return code == "closed" end))
+        far:release()
+      end)
+    end)
+
+    it("a call outside is an error at its line", function()
+      local fine, message = pcall(function()
+        local lock = client:lock("a")
+        local _ = lock:acquire(0)
+      end)
+      assert.is_false(fine)
+      assert.matches("loops_spec.lua:%d+: holdfast: acquire has to wait for the server, which is impossible outside ", message)
+      fine, message = pcall(function() local _ = client:ping() end)
+      assert.is_false(fine)
+      assert.matches("loops_spec.lua:%d+: holdfast: ping has to wait", message)
+      assert.is_false(client:lock("a"):is_held())
+    end)
+
+    it("a held lock is renewed, and the loop ends once nothing is held", function()
+      local short = new { lease = 1.5 }
+      local from
+      run(function()
+        assert(short:with_lock("a", function(lock)
+          loop.sleep(2)
+          assert.is_true(lock:is_held())
+          assert.is_true(lock:check())
+        end))
+        from = process.now()
+      end)
+      assert.is_true(process.now() - from < 5, process.now() - from)
+      assert.is_true(short:stats().renewals >= 2)
+    end)
+
+    it("a loss is told", function()
+      local told
+      run(function()
+        local lock = assert(client:lock("a", { lease = 1, on_lost = function(_, reason)
+          told = reason
+        end }):acquire())
+        wait_until(function() return lock:lost() end)
+        assert.equal("expired", told)
+        assert.equal("lost", (select(3, lock:release())))
+      end)
+    end)
+
+    it("a loss is told by on_lost and on_event without a further call", function()
+      local reason, lost
+      local listening = new { on_event = function(event)
+        lost = event.event == "lost" and event or lost
+      end }
+      run(function()
+        local lock = listening:lock("a", { lease = 3, watchdog = true, on_lost = function(_, why)
+          reason = why
+        end })
+        assert(lock:acquire())
+        server:cli("DEL", "a")
+        assert.is_true(wait_until(function() return reason ~= nil and lost ~= nil end))
+      end)
+      assert.same({ "deleted", "a", "deleted" }, { reason, lost.key, lost.code })
+    end)
+
+    it("abort_on_loss works, or is refused under LuaJIT", function()
+      run(function()
+        local lock_lost = { abort_on_loss = true, lease = 1 }
+        if rawget(_G, "jit") then
+          local fine, message = pcall(function()
+            local _ = client:with_lock("a", lock_lost, print)
+          end)
+          assert.is_false(fine)
+          assert.matches("loops_spec.lua:%d+: holdfast: abort_on_loss", message)
+          return
+        end
+        local other
+        loop.spawn(function()
+          other = client:with_lock("b", { abort_on_loss = true }, function()
+            loop.sleep(2)
+            return "whole"
+          end)
+        end)
+        local _, _, code = client:with_lock("a", lock_lost, function()
+          loop.sleep(0.1)
+          local till = process.now() + 20
+          while process.now() < till do end
+        end)
+        assert.equal("lost", code)
+        assert.is_true(wait_until(function() return other == "whole" end))
+      end)
+    end)
+
+    it("a multi-lock is taken and given back in one step each", function()
+      run(function()
+        local both = client:multi_lock { "e", "f", "g" }
+        assert(both:acquire() and both:release()) -- the server has the programs from here on
+        local monitor = server:monitor()
+        assert(both:acquire())
+        assert.is_true(both:is_held() and both:release())
+        assert.equal(2, monitor:count("EVALSHA"))
+        monitor:close()
+        local other = assert(client:lock("f", { owner = "other" }):acquire())
+        assert.equal("busy", (select(3, both:acquire(0))))
+        assert.is_true(is_free("e") and is_free("g"))
+        loop.spawn(function()
+          loop.sleep(0.1)
+          assert(other:release())
+        end)
+        assert(both:acquire(5))
+        both = nil -- luacheck: ignore 311
+        assert.is_true(wait_until(function()
+          collectgarbage()
+          return is_free("e") and is_free("f") and is_free("g")
+        end))
+      end)
+    end)
+
+    it("an error frees the lock for the next", function()
+      local entered
+      run(function()
+        loop.spawn(function()
+          loop.sleep(0.01)
+          assert(client:with_lock("a", { wait = 20 }, function() entered = true end))
+        end)
+        local fine = pcall(client.with_lock, client, "a", function()
+          loop.sleep(0.1)
+          error("on purpose")
+        end)
+        assert.is_false(fine)
+      end)
+      assert.is_true(entered)
+    end)
+
+    it("close ends what waits, frees what is held, and leaves nothing behind", function()
+      local codes = {}
+      run(function()
+        local other = new()
+        local held = assert(client:lock("a"):acquire())
+        for i = 1, 3 do
+          loop.spawn(function() codes[i] = select(3, other:lock("a"):acquire(30)) or "none" end)
+        end
+        assert.is_true(wait_until(function() return waiters("a") == 3 end))
+        other:close()
+        assert.is_true(wait_until(function() return #codes == 3 end))
+        assert.equal(0, waiters("a"))
+        client:close()
+        assert.is_true(is_free("a"))
+        assert.is_false(held:is_held())
+        assert.equal("closed", (select(3, held:acquire())))
+        assert.is_true(wait_until(function() return server:leaks().clients == 0 end))
+      end)
+      assert.same({ "closed", "closed", "closed" }, codes)
+    end)
+
+    it("close does not wait for a server that is gone, and neither does the loop", function()
+      local from, returned
+      run(function()
+        local hasty = new { command_timeout = 1, lease = 30 }
+        assert(hasty:lock("a"):acquire())
+        server:kill()
+        from = process.now()
+        hasty:close()
+        returned = process.now()
+      end)
+      assert.is_true(returned - from < 10, returned - from)
+      assert.is_true(process.now() - returned < 10, process.now() - returned)
+    end)
+
+    it("a release after the close does not keep the loop", function()
+      local from
+      run(function()
+        local lock = assert(client:lock("a"):acquire())
+        client:close()
+        assert.is_nil(lock:release())
+        from = process.now()
+      end)
+      assert.is_true(process.now() - from < 5)
+    end)
+
+    it("close works outside the loop too", function()
+      run(function() assert(client:with_lock("a", function() end)) end)
+      client:close()
+      assert.equal(0, server:leaks().clients)
+      new():close()
+    end)
+
+    it("close outside a loop that has stopped frees what is held", function()
+      if loop.name ~= "copas" then return end -- the others run while a lock is held
+      local held
+      run(function() held = assert(client:lock("a", { owner = "me" }):acquire()) end)
+      assert.is_true(held:is_held())
+      client:close()
+      assert.is_true(is_free("a"))
+      assert.is_false(held:is_held())
+      assert.equal(0, server:leaks().clients)
+      run(function() end) -- the client's task ends when the loop goes on
+    end)
+
+    it("a lock that is collected while held is free at once", function()
+      run(function()
+        local function leave() assert(client:lock("a"):acquire()) end
+        leave()
+        assert.is_false(is_free("a"))
+        assert.is_true(wait_until(function()
+          collectgarbage()
+          return is_free("a")
+        end, 0.5))
+      end)
+    end)
+
+    it("a coroutine that is closed leaves neither its place in the queue nor its lock", function()
+      local close = coroutine.close -- Lua 5.4
+      if not close or loop.name == "cqueues" then return end
+      run(function()
+        local held, waiting, holding = assert(client:lock("a"):acquire()), nil, nil
+        loop.spawn(function()
+          waiting = coroutine.running()
+          client:lock("a"):acquire(60)
+        end)
+        loop.spawn(function()
+          client:with_lock("b", function()
+            holding = coroutine.running()
+            coroutine.yield(loop.driver)
+          end)
+        end)
+        assert.is_true(wait_until(function() return waiters("a") == 1 and holding ~= nil end))
+        assert.is_true(close(waiting))
+        assert.is_true(close(holding))
+        assert.is_true(wait_until(function() return is_free("b") end))
+        assert.is_true(wait_until(function() return waiters("a") == 0 end))
+        assert.is_true(held:release())
+      end)
+    end)
+
+    it("a client that is collected leaves no connection and no lock", function()
+      local before
+      run(function()
+        before = server:leaks().clients
+        local function leave()
+          local lost = holdfast.new { url = server:url(), driver = loop.driver }
+          assert.is_true(assert(lost:lock("a"):acquire()):is_held())
+        end
+        leave()
+        assert.is_true(wait_until(function()
+          collectgarbage()
+          return is_free("a") and server:leaks().clients == before
+        end))
+      end)
+    end)
+
+    it("works over TLS, and checks the certificate", function()
+      local made = certificates.make()
+      local guarded = redis.start { tls = { cert = made.server.cert, key = made.server.key,
+        ca = made.ca.cert } }
+      run(function()
+        local trusting = new { url = guarded:tls_url(), tls = { ca_file = made.ca.cert } }
+        assert(trusting:with_lock("a", function(lock) assert.is_true(lock:check()) end))
+        local entered
+        loop.spawn(function()
+          loop.sleep(0.01)
+          entered = trusting:with_lock("a", { wait = 20 }, function() return true end)
+        end)
+        assert(trusting:with_lock("a", function() loop.sleep(0.1) end))
+        assert.is_true(wait_until(function() return entered end))
+        local strict = new { url = guarded:tls_url(), connect_timeout = 5, command_timeout = 5 }
+        local _, message, code = strict:lock("a"):acquire(5)
+        assert.equal("unreachable", code)
+        assert.matches("certificate verify failed", message)
+        trusting:close()
+        strict:close()
+      end)
+      guarded:stop()
+    end)
+
+    it("a quorum loses a server and goes on", function()
+      local others = redis.several(2, { tcp = true })
+      run(function()
+        local urls = { server:tcp_url(), others[1]:tcp_url(), others[2]:tcp_url() }
+        local quorum = new { servers = urls, mode = "quorum", lease = 3, command_timeout = 3 }
+        assert(quorum:with_lock("a", { wait = 20 }, function(lock)
+          others[1]:kill()
+          loop.sleep(4)
+          assert.is_true(lock:is_held())
+        end))
+        quorum:close()
+      end)
+      for _, each in ipairs(others) do each:stop() end
+    end)
+
+    it("a server that comes back is used again", function()
+      run(function()
+        assert(client:with_lock("a", function() end))
+        server:kill()
+        assert.equal("unreachable", (select(3, client:lock("a"):acquire(0))))
+        server:restart()
+        assert.is_true(wait_until(function() return client:with_lock("a", function() end) end))
+      end)
+    end)
+  end)
+end
+
+for _, loop in ipairs(loops) do
+  if loop.name == "cqueues" then
+    describe("under cqueues", function()
+      local cqueues = require "cqueues"
+      local server, client
+
+      before_each(function()
+        server = redis.start()
+        client = holdfast.new { url = server:url(), driver = "cqueues" }
+      end)
+
+      after_each(function()
+        client:close()
+        server:stop()
+      end)
+
+      local function is_waited_for()
+        return server:cli("ZCARD", "holdfast_queue:{a}") == 1
+      end
+
+      local run, wait_until = loop.run, loop.wait_until
+
+      local function drop_controller(fn, when)
+        local inner = cqueues.new()
+        inner:wrap(fn)
+        assert.is_true(wait_until(function()
+          assert(inner:step(0))
+          return when()
+        end, 20))
+        inner:close()
+      end
+
+      it("a waiter whose controller is closed leaves the queue", function()
+        run(function()
+          local held = assert(client:lock("a"):acquire())
+          drop_controller(function() client:lock("a"):acquire(60) end, is_waited_for)
+          assert.is_true(wait_until(function()
+            collectgarbage()
+            return not is_waited_for()
+          end, 20))
+          assert.is_true(held:release())
+        end)
+      end)
+
+      it("a client goes on in another controller when the one that served it is closed", function()
+        run(function()
+          local entered
+          drop_controller(function()
+            client:with_lock("a", function()
+              entered = true
+              cqueues.sleep(60)
+            end)
+          end, function() return entered end)
+          collectgarbage()
+          assert.is_true(client:with_lock("b", { wait = 20 }, function(lock)
+            return lock:check()
+          end))
+          assert.is_true(wait_until(function()
+            collectgarbage()
+            return server:cli("EXISTS", "a") == 0
+          end, 20))
+        end)
+      end)
+    end)
+  end
+end
+
+describe("the blocking driver", function()
+  local server, client
+
+  before_each(function()
+    server = redis.start()
+    client = holdfast.new(server:url())
+  end)
+
+  after_each(function()
+    client:close()
+    server:stop()
+  end)
+
+  -- Takes the lock in a coroutine, which then stands still.
+  local function held_by_coroutine(lock)
+    local thread = coroutine.wrap(function()
+      assert(lock:acquire(0))
+      coroutine.yield()
+      assert(lock:release())
+    end)
+    thread()
+    return thread
+  end
+
+  -- What a wait for it says, and how long it took.
+  local function wait_for(lock, seconds)
+    local from = process.now()
+    local got, message, code = lock:acquire(seconds)
+    return got and "got" or code, message, process.now() - from
+  end
+
+  it("does not wait for a lock that another coroutine of the client holds", function()
+    for _, kind in ipairs { "lock", "mutex" } do
+      local release = held_by_coroutine(client[kind](client, "a"))
+      local code, message, took = wait_for(client[kind](client, "a"), 20)
+      assert.equal("deadlock", code)
+      assert.matches('cannot acquire "a" on .*another coroutine of this client holds it', message)
+      assert.is_true(took < 10, took)
+      assert.equal("busy", (wait_for(client[kind](client, "a"), 0)))
+      release()
+      assert.equal("got", (wait_for(client[kind](client, "a"), 20)))
+      server:cli("FLUSHALL")
+    end
+    assert.equal(0, server:cli("EXISTS", "holdfast_queue:{a}"))
+    assert.equal(2, client:stats().failures.deadlock)
+  end)
+
+  it("does not wait for it in a quorum either", function()
+    local servers = redis.several(3)
+    local urls = { servers[1]:url(), servers[2]:url(), servers[3]:url() }
+    local quorum = holdfast.new { servers = urls, mode = "quorum", command_timeout = 10 }
+    for key, kind in pairs { a = "lock", m = "mutex" } do
+      local function handle() return quorum[kind](quorum, key) end
+      local release = held_by_coroutine(handle())
+      local code, message, took = wait_for(handle(), 20)
+      assert.equal("deadlock", code)
+      assert.matches('cannot acquire "' .. key .. '" on a quorum of 3 servers: another coroutine of this client holds it', message)
+      assert.is_true(took < 10, took)
+      assert.equal("busy", (wait_for(handle(), 0)))
+      servers[1]:kill("STOP") -- a majority still tells that it is held
+      assert.equal("deadlock", (wait_for(handle(), 20)))
+      servers[1]:kill("CONT")
+      release()
+      assert.equal("got", (wait_for(handle(), 20)))
+    end
+    held_by_coroutine(quorum:lock("b", { lease = 1 })) -- it ends by itself
+    assert.equal("got", (wait_for(quorum:lock("b"), 20)))
+    held_by_coroutine(quorum:lock("c", { owner = "shared" })) -- another process may release it
+    assert.equal("busy", (wait_for(quorum:lock("c"), 1)))
+    local other = holdfast.new { servers = urls, mode = "quorum" }
+    held_by_coroutine(other:lock("d"))
+    assert.equal("busy", (wait_for(quorum:lock("d"), 1)))
+    other:close()
+    quorum:close()
+    for _, each in ipairs(servers) do each:stop() end
+  end)
+
+  it("waits where the lock can still come", function()
+    held_by_coroutine(client:lock("a", { lease = 1 })) -- it ends by itself
+    assert.equal("got", (wait_for(client:lock("a"), 20)))
+    held_by_coroutine(client:lock("b", { owner = "shared" })) -- another process may release it
+    assert.equal("busy", (wait_for(client:lock("b"), 1)))
+    local other = holdfast.new(server:url()) -- not this client's
+    held_by_coroutine(other:lock("c"))
+    assert.equal("busy", (wait_for(client:lock("c"), 1)))
+    other:close()
+    held_by_coroutine(client:lock("d", { lease = 60, watchdog = false })) -- but not within the wait
+    assert.equal("deadlock", (wait_for(client:lock("d"), 5)))
+  end)
+end)

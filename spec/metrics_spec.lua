@@ -1,0 +1,336 @@
+-- What a client tells of its work: counters and histograms by class, OpenMetrics text, events, and
+-- how long it waited.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local PATIENCE = 10
+
+-- Prometheus's own parser of OpenMetrics, which refuses what is not; prints each sample.
+local PARSER = [[
+import sys
+from prometheus_client.openmetrics.parser import text_fd_to_metric_families
+for family in text_fd_to_metric_families(open(sys.argv[1])):
+    for sample in family.samples:
+        labels = ",".join("%s=%s" % item for item in sorted(sample.labels.items()))
+        print("%s{%s} %s" % (sample.name, labels, sample.value))
+]]
+
+local function parsed(text)
+  local path = process.directory() .. "/metrics"
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+  local parser = process.start { "/usr/bin/python3", "-c", PARSER, path,
+    env = { LD_PRELOAD = false } }
+  local how, code = parser:wait(30)
+  assert.same({ "exit", 0 }, { how, code }, parser:output())
+  local samples = {}
+  for name, value in parser:output():gmatch("(%S+{.-}) (%S+)\n") do
+    samples[name] = tonumber(value)
+  end
+  return samples
+end
+
+describe("a client's work", function()
+  local server, client, other
+
+  setup(function() server = redis.start() end)
+  teardown(function() server:stop() end)
+  before_each(function()
+    server:cli("FLUSHALL")
+    client, other = holdfast.new { url = server:url(), class = "jobs" }, holdfast.new(server:url())
+  end)
+  after_each(function()
+    client:close()
+    other:close()
+  end)
+
+  local function class_of(name) return client:stats().classes[name] end
+
+  describe("in counters", function()
+    it("is counted by class and outcome", function()
+      for _ = 1, 3 do assert(client:lock("a"):acquire()):release() end
+      local held = assert(other:lock("b"):acquire())
+      assert.is_nil(client:lock("b", { class = "orders" }):acquire(0))
+      held:release()
+      client:with_lock("b", { class = "orders" }, function(lock)
+        assert(lock:acquire())
+        lock:release()
+      end)
+      local jobs, orders = class_of("jobs"), class_of("orders")
+      assert.equal(3, jobs.outcomes.acquired)
+      assert.equal(3, jobs.releases)
+      assert.equal(3, jobs.held.count)
+      assert.equal(0, jobs.outcomes.busy)
+      assert.equal(1, orders.outcomes.busy)
+      assert.equal(1, orders.outcomes.acquired)
+      assert.equal(1, orders.reentries)
+      assert.equal(1, orders.releases)
+    end)
+
+    it("knows other layouts and several keys", function()
+      client:mutex("m"):acquire():release()
+      client:one_by_one { class = "pay" }:execute("t", 1, function() end)
+      client:idempotent("i", function() end)
+      local all = client:multi_lock { "x", "y" }
+      assert(all:acquire())
+      all:release()
+      assert.equal(4, class_of("jobs").outcomes.acquired)
+      assert.equal(4, class_of("jobs").releases)
+      assert.equal(1, class_of("pay").releases)
+    end)
+
+    it("has waits, hand-offs and times", function()
+      local helper = process.lua { code = [[
+        local client = require("holdfast").new(arg[1])
+        local lock = assert(client:lock("k2"):acquire())
+        print("ready") io.stdout:flush()
+        repeat until lock:info().waiters == 1
+        local at = os.time() + 2
+        repeat until os.time() >= at
+        lock:release()
+        client:close()
+      ]], args = { server:url() } }
+      assert(helper:wait_output("ready", PATIENCE))
+      local lock = assert(client:lock("k2"):acquire(PATIENCE))
+      assert.is_true(lock:waited() > 0.9, tostring(lock:waited()))
+      process.sleep(0.05)
+      lock:release()
+      local jobs = class_of("jobs")
+      assert.equal(1, jobs.hand_offs)
+      assert.equal(1, jobs.waited.count)
+      assert.is_true(jobs.waited.sum > 0.9 and jobs.waited.sum < PATIENCE)
+      assert.equal(0, jobs.waited[1])
+      assert.is_true(jobs.held.sum >= 0.05 and jobs.held.sum < jobs.waited.sum)
+      assert.equal("exit", helper:wait(PATIENCE))
+    end)
+
+    it("counts losses by reason", function()
+      local lock = assert(client:lock("gone"):acquire())
+      server:cli("DEL", "gone")
+      assert.is_nil(lock:check())
+      assert.equal(1, class_of("jobs").lost.deleted)
+      assert.equal(1, class_of("jobs").held.count)
+      lock = assert(client:lock("short", { lease = 1 }):acquire())
+      assert.truthy(process.wait_until(function() return lock:lost() == "expired" end, PATIENCE))
+      assert.equal(1, class_of("jobs").lost.expired)
+    end)
+
+    it("counts what the collector releases", function()
+      assert(client:lock("collected"):acquire())
+      collectgarbage()
+      collectgarbage()
+      assert.equal(1, class_of("jobs").releases)
+    end)
+
+    it("counts round trips and connections made again", function()
+      assert(client:lock("a"):acquire()):release()
+      local before = client:stats()
+      assert(client:lock("a"):acquire()):release()
+      assert.equal(before.round_trips + 2, client:stats().round_trips)
+      assert.equal(0, before.reconnects)
+      server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+      assert(client:lock("a"):acquire()):release()
+      assert.is_true(client:stats().reconnects >= 1)
+    end)
+
+    it("measures round trips by class, renewals for the client's own", function()
+      local lock = client:lock("a", { class = "orders", lease = 3, watchdog = true })
+      assert(lock:acquire())
+      local orders = class_of("orders").round_trips
+      assert.equal(1, orders.count)
+      assert.is_true(orders.sum > 0 and orders.sum < PATIENCE)
+      assert.equal(orders.sum <= 0.0001, orders[1] == 1)
+      assert.equal(1, orders[16])
+      local before = class_of("jobs").round_trips.count
+      assert.truthy(process.wait_until(function()
+        return class_of("jobs").round_trips.count > before
+      end, PATIENCE))
+      assert.is_true(lock:check())
+      assert.is_true(lock:release())
+      assert.equal(3, class_of("orders").round_trips.count)
+      -- and errors
+      assert.is_true(client:stats().round_trips >= 3 + class_of("jobs").round_trips.count)
+    end)
+
+    it("measures how long a server took, not how long a caller waited", function()
+      assert(client:ping())
+      server:cli("CLIENT", "PAUSE", 1500)
+      assert(client:lock("a"):acquire()):release()
+      local jobs = class_of("jobs").round_trips
+      assert.is_true(jobs.sum > 0.3, jobs.sum)
+      assert.is_true(jobs[11] < jobs.count) -- up to 0.25 s
+    end)
+
+    it("counts renewals and late ones", function()
+      local lock = assert(client:lock("kept", { lease = 3, watchdog = true }):acquire())
+      assert.truthy(process.wait_until(function()
+        return class_of("jobs").renewals >= 1
+      end, PATIENCE))
+      assert.equal(0, class_of("jobs").renewed_late)
+      lock:release()
+    end)
+  end)
+
+  describe("as OpenMetrics", function()
+    it("is read by Prometheus's parser, and equals the counters", function()
+      assert(client:lock("a", { class = 'odd "class" \\ {x=1}' }):acquire()):release()
+      for _ = 1, 5 do assert(client:lock("a"):acquire()):release() end
+      local samples = parsed(client:metrics())
+      assert.equal(5, samples["holdfast_acquires_total{class=jobs,outcome=acquired}"])
+      assert.equal(0, samples["holdfast_acquires_total{class=jobs,outcome=busy}"])
+      assert.equal(5, samples["holdfast_releases_total{class=jobs}"])
+      assert.equal(5, samples["holdfast_wait_seconds_count{class=jobs}"])
+      assert.equal(5, samples["holdfast_wait_seconds_bucket{class=jobs,le=+Inf}"])
+      assert.equal(0, samples["holdfast_losses_total{class=jobs,reason=expired}"])
+      assert.equal(0, samples["holdfast_holds{}"])
+      assert.equal(client:stats().round_trips, samples["holdfast_round_trips_total{}"])
+      assert.equal(10, samples["holdfast_round_trip_seconds_count{class=jobs}"])
+      assert.equal(class_of("jobs").round_trips.sum,
+        samples["holdfast_round_trip_seconds_sum{class=jobs}"], 1e-6)
+    end)
+
+    it("is said by with_lock's function how long it waited", function()
+      assert.is_true(client:with_lock("a", function(lock) return lock:waited() < PATIENCE end))
+      assert.is_nil(client:lock("a"):waited())
+    end)
+
+    it("never names a key", function()
+      assert(client:lock("secret-key"):acquire()):release()
+      assert.is_nil(client:metrics():find("secret-key", 1, true))
+    end)
+  end)
+
+  describe("in events", function()
+    local function listen(of)
+      local list = {}
+      local listening = holdfast.new { url = server:url(), class = "seen",
+        on_event = function(event)
+        if of == nil or of[event.event] then list[#list + 1] = event end
+      end }
+      return listening, list
+    end
+
+    local LOCKS = { acquired = true, busy = true, released = true, lost = true }
+
+    it("tells acquired, busy, released and lost, with what there is to know", function()
+      local seen, list = listen(LOCKS)
+      local lock = assert(seen:lock("k"):acquire())
+      local owner, token = lock:owner(), lock:token()
+      assert.same({ "acquired", "k", owner, token, "seen" },
+        { list[1].event, list[1].key, list[1].owner, list[1].token, list[1].class })
+      assert.is_true(list[1].seconds >= 0)
+      lock:release()
+      assert.same({ "released", "k", owner, token },
+        { list[2].event, list[2].key, list[2].owner, list[2].token })
+      local held = assert(other:lock("k"):acquire())
+      assert.is_nil(seen:lock("k"):acquire(0))
+      assert.same({ "busy", "k", "busy" }, { list[3].event, list[3].key, list[3].code })
+      held:release()
+      lock = assert(seen:lock("k"):acquire())
+      server:cli("DEL", "k")
+      lock:check()
+      assert.same({ "lost", "k", "deleted" }, { list[5].event, list[5].key, list[5].code })
+      assert.equal(5, #list)
+      seen:close()
+    end)
+
+    it("tells opened and closed", function()
+      local seen, list = listen { opened = true, closed = true }
+      assert(seen:ping())
+      assert(seen:lock("a"):acquire()):release()
+      assert.equal("opened", list[1].event)
+      assert.matches("redis", list[1].server)
+      server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+      assert(seen:ping())
+      assert.truthy(process.wait_until(function()
+        seen:ping()
+        return list[#list].event == "opened" and #list >= 3
+      end, PATIENCE))
+      local closed = {}
+      for _, event in ipairs(list) do
+        if event.event == "closed" then closed[#closed + 1] = event end
+      end
+      assert.truthy(closed[1])
+      for _, event in ipairs(closed) do
+        assert.same({ list[1].server, "unreachable" }, { event.server, event.code })
+        assert.is_nil(event.key)
+      end
+      local before = #list
+      seen:close()
+      assert.is_true(#list > before)
+      assert.same({ "closed", "closed" }, { list[#list].event, list[#list].code })
+    end)
+
+    it("tells what a close releases", function()
+      local seen, list = listen(LOCKS)
+      assert(seen:lock("k"):acquire())
+      seen:close()
+      assert.same({ "acquired", "released" }, { list[1].event, list[2].event })
+    end)
+
+    it("tells a lock's own", function()
+      local list = {}
+      local lock = client:lock("own", { on_event = function(event)
+        list[#list + 1] = event.event
+      end })
+      assert(lock:acquire())
+      assert(client:lock("another"):acquire()):release()
+      lock:release()
+      assert.same({ "acquired", "released" }, list)
+    end)
+
+    it("tells that a renewal failed, and that a later one worked", function()
+      local seen, list = listen { at_risk = true, renewed_late = true, lost = true }
+      local lock = assert(seen:lock("kept", { lease = 2, watchdog = true }):acquire())
+      assert.truthy(process.wait_until(function() return seen:stats().renewals > 0 end, PATIENCE))
+      server:kill("STOP")
+      assert.truthy(process.wait_until(function()
+        lock:is_held()
+        return list[1]
+      end, PATIENCE))
+      server:kill("CONT")
+      assert.equal("at_risk", list[1].event)
+      assert.is_true(list[1].seconds > 0)
+      assert.truthy(process.wait_until(function()
+        lock:is_held()
+        return list[2]
+      end, PATIENCE))
+      assert.equal("renewed_late", list[2].event)
+      assert.is_true(seen:stats().classes.seen.renewed_late >= 1)
+      lock:release()
+      seen:close()
+    end)
+
+    it("a listener's error is caught and told once", function()
+      local program = process.lua { code = [[
+        local holdfast = require "holdfast"
+        local client = holdfast.new { url = arg[1], on_event = function() error "broken listener" end }
+        for _ = 1, 3 do assert(client:lock("a"):acquire()):release() end
+        client:close()
+        print "went on"
+      ]], args = { server:url() } }
+      assert.equal("exit", program:wait(PATIENCE))
+      local _, count = program:output():gsub("broken listener", "")
+      assert.equal(1, count, program:output())
+      assert.matches("went on", program:output())
+    end)
+
+    it("a listener may use locks", function()
+      local count = 0
+      local seen
+      seen = holdfast.new { url = server:url(), on_event = function(event)
+        count = count + 1
+        if event.event == "released" and event.key == "first" then
+          assert(seen:lock("second"):acquire()):release()
+        end
+      end }
+      assert(seen:lock("first"):acquire()):release()
+      seen:lock("first"):is_held()
+      assert.is_true(count >= 4)
+      seen:close()
+    end)
+  end)
+end)

@@ -1,0 +1,154 @@
+-- Who a client is: told to the servers while it holds or waits, and shown by lock:info.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local sys = require "spec.support.sys"
+
+local PATIENCE = 20
+local HOST = require("holdfast.process").host()
+
+local function told(lock)
+  return assert(process.wait_until(function()
+    local info = assert(lock:info())
+    return info.host and info
+  end, PATIENCE), "nobody has told who it is")
+end
+
+describe("a client's name", function()
+  local server, client, reader
+
+  setup(function() server = redis.start() end)
+  teardown(function() server:stop() end)
+  before_each(function()
+    server:cli("FLUSHALL")
+    client, reader = holdfast.new { url = server:url(), name = "billing" },
+      holdfast.new(server:url())
+  end)
+  after_each(function()
+    client:close()
+    reader:close()
+  end)
+
+  local function names() return #server:cli("KEYS", "holdfast_client:*") end
+
+  it("is told with host and pid while it holds", function()
+    local lock = assert(client:lock("k"):acquire())
+    local info = told(reader:lock("k"))
+    assert.same({ HOST, sys.getpid(), "billing" }, { info.host, info.pid, info.name })
+    local ttl = server:cli("TTL", server:cli("KEYS", "holdfast_client:*")[1])
+    assert.is_true(ttl > 200 and ttl <= 300)
+    lock:release()
+    client:close()
+    assert.equal(0, names())
+  end)
+
+  it("is absent without a name, host and pid are not", function()
+    local lock = assert(reader:lock("k"):acquire())
+    local info = told(client:lock("k"))
+    assert.same({ HOST, sys.getpid() }, { info.host, info.pid })
+    assert.is_nil(info.name)
+    lock:release()
+  end)
+
+  it("outlasts a lease that is longer", function()
+    local lock = assert(client:lock("k", { lease = 5000 }):acquire())
+    told(reader:lock("k"))
+    assert.is_true(server:cli("TTL", server:cli("KEYS", "holdfast_client:*")[1]) > 4000)
+    lock:release()
+  end)
+
+  -- The server has closed the connection over which the name was told, and the client knows.
+  local function disconnect()
+    server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, PATIENCE))
+    process.sleep(0.05)
+  end
+
+  it("is taken back by a client that has lost its connection", function()
+    local lock = assert(client:lock("k"):acquire())
+    told(reader:lock("k"))
+    reader:close()
+    lock:release()
+    disconnect()
+    client:close()
+    assert.equal(0, names())
+  end)
+
+  it("is taken back by a client that still holds when it has lost its connection", function()
+    local held = assert(client:lock("k"):acquire())
+    told(reader:lock("k"))
+    reader:close()
+    disconnect()
+    assert.is_true(held:is_held())
+    client:close()
+    assert.equal(0, names())
+  end)
+
+  it("is not waited for where nobody answers any more", function()
+    local away = redis.start()
+    local far = holdfast.new(away:url())
+    local lock = assert(far:lock("k"):acquire())
+    assert.truthy(process.wait_until(function()
+      return #away:cli("KEYS", "holdfast_client:*") == 1
+    end, PATIENCE))
+    lock:release()
+    away:stop()
+    local from = sys.now()
+    far:close()
+    assert.is_true(sys.now() - from < 3) -- a command would be waited for that long
+  end)
+
+  it("costs a free cycle no command", function()
+    local lock = client:lock("k")
+    assert(lock:acquire()):release()
+    local monitor = server:monitor()
+    for _ = 1, 20 do assert(lock:acquire()):release() end
+    assert.equal(40, monitor:count("EVALSHA"))
+    assert.equal(0, monitor:count("SET"))
+    monitor:close()
+  end)
+
+  it("is told of a child as of its parent, with its own pid", function()
+    local child = process.lua { code = [[
+      local sys, holdfast = require "spec.support.sys", require "holdfast"
+      local client = holdfast.new { url = arg[1], name = "family" }
+      client:ping()
+      local pid = sys.fork()
+      if pid == 0 then
+        local lock = assert(client:lock("child"):acquire())
+        repeat local info = lock:info() until info.host
+        print(lock:info().pid == sys.getpid(), lock:info().name)
+        io.stdout:flush()
+        lock:release()
+        client:close()
+        sys._exit(0)
+      end
+      client:close()
+    ]], args = { server:url() } }
+    assert.truthy(child:wait_output("true\tfamily", PATIENCE), child:output())
+    child:wait(PATIENCE)
+  end)
+
+  it("is told to each server of a quorum", function()
+    local servers = redis.several(3)
+    local urls = {}
+    for i, each in ipairs(servers) do urls[i] = each:url() end
+    local one = holdfast.new { servers = urls, mode = "quorum", name = "five" }
+    local lock = assert(one:lock("k"):acquire())
+    local info = told(lock)
+    assert.same({ HOST, sys.getpid(), "five" }, { info.host, info.pid, info.name })
+    assert.truthy(process.wait_until(function()
+      for _, each in ipairs(servers) do
+        if #each:cli("KEYS", "holdfast_client:*") ~= 1 then return false end
+      end
+      return true
+    end, PATIENCE))
+    lock:release()
+    one:close()
+    for _, each in ipairs(servers) do
+      assert.equal(0, #each:cli("KEYS", "holdfast_client:*"))
+      each:stop()
+    end
+  end)
+end)

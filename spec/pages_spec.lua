@@ -1,0 +1,223 @@
+-- The tables of the documents have what the code has, and nothing else: options, error codes,
+-- counters, exit codes, environment variables. The code is asked itself.
+
+local compat = require "holdfast.compat"
+local exits = require "holdfast.command.exits"
+local holdfast = require "holdfast"
+local options = require "holdfast.options"
+local pages = require "spec.support.pages"
+
+-- → the rows of the tables below a heading, each a list of its cells
+local function rows_below(path, heading)
+  local page = "\n" .. pages.read(path):gsub("\n```.-\n```", "\n")
+  local rest = page:match("\n#+ " .. heading:gsub("%p", "%%%0") .. "\n(.*)$")
+  assert(rest, path .. " has no heading " .. heading)
+  local section, rows = (rest .. "\n# "):match("^(.-)\n#+ "), {}
+  for line in section:gmatch("[^\n]+") do
+    local cells = {}
+    for cell in line:gsub("\\|", "/"):gmatch("|([^|]+)%f[|]") do cells[#cells + 1] = cell end
+    if line:find("^|[-|]+$") then
+      rows[#rows] = nil -- the head of the table
+    elseif #cells > 0 then
+      rows[#rows + 1] = cells
+    end
+  end
+  assert(#rows > 0, path .. " has no table below " .. heading)
+  return rows
+end
+
+-- The names in the first cells, as `name`.
+local function documented(path, heading)
+  local names = {}
+  for _, cells in ipairs(rows_below(path, heading)) do
+    for name in cells[1]:gmatch("`([%w_]+)`") do names[#names + 1] = name end
+  end
+  table.sort(names)
+  return names
+end
+
+local function sorted(set, but)
+  local names = {}
+  for name in pairs(set) do
+    if not (but and but[name]) then names[#names + 1] = name end
+  end
+  table.sort(names)
+  return names
+end
+
+-- → the options that a call knows, by the function that its messages name
+local function known_by(call)
+  local known, original = {}, options.table
+  options.table = function(given, names, what, level) -- luacheck: ignore 122
+    known[what] = names
+    return original(given, names, what, level)
+  end
+  pcall(call)
+  options.table = original -- luacheck: ignore 122
+  return known
+end
+
+describe("the tables of the documents", function()
+  local client
+
+  setup(function() client = holdfast.new() end)
+  teardown(function() client:close() end)
+
+  local cases = {
+    { "docs/api.md", "Client options", "holdfast.new", function() holdfast.new {}:close() end },
+    { "docs/api.md", "TLS", "holdfast.new: tls", function()
+      holdfast.new { url = "rediss://h", tls = {} }:close()
+    end },
+    { "docs/api.md", "Lock options", "client:lock", function() client:lock("k", {}) end },
+    { "docs/api.md", "Lock options", "client:mutex", function() client:mutex("k", {}) end },
+    { "docs/api.md", "Lock options", "client:multi_lock", function()
+      client:multi_lock({ "k" }, {})
+    end, {}, { "keep" } },
+    { "docs/api.md", "Lock options", "client:with_lock", function()
+      client:with_lock("k", {}, 1)
+    end,
+      { abort_on_loss = true } },
+    { "docs/api.md", "`client:one_by_one([options])`", "client:one_by_one", function()
+      client:one_by_one {}
+    end },
+    { "docs/api.md", "`client:lead(key, [options,] fn, ...)`", "client:lead", function()
+      client:lead("k", {}, 1)
+    end },
+    { "docs/api.md", "`client:idempotent(key, [options,] fn, ...)`", "client:idempotent",
+      function() client:idempotent("k", {}, 1) end },
+    { "docs/api.md", "`client:semaphore(key, [options])`", "client:semaphore",
+      function() client:semaphore("k", {}) end },
+    { "docs/openresty.md", "The status page", "holdfast.status",
+      function() holdfast.status {} end },
+  }
+  for _, case in ipairs(cases) do
+    local path, heading, what, call, told_elsewhere, refused = compat.unpack(case, 1, 6)
+    it(("have the options of %s, and no others"):format(what), function()
+      local known = assert(known_by(call)[what], what .. " checks no options")
+      local all = sorted(known, told_elsewhere)
+      for _, name in ipairs(refused or {}) do
+        assert.is_nil(known[name])
+        all[#all + 1] = name
+      end
+      table.sort(all)
+      assert.same(all, documented(path, heading))
+    end)
+  end
+
+  it("have the options of a read/write lock, which are those of a lock without owner and keep", function()
+    local known = known_by(function() client:read_write_lock("k", {}) end)["client:read_write_lock"]
+    assert.is_nil(known.owner)
+    local all = sorted(known)
+    assert.is_nil(known.keep)
+    all[#all + 1] = "owner"
+    all[#all + 1] = "keep"
+    table.sort(all)
+    assert.same(all, documented("docs/api.md", "Lock options"))
+    local with = known_by(function() client:with_read_lock("k", {}, 1) end)["client:with_read_lock"]
+    assert.same(sorted(known), sorted(with, { abort_on_loss = true }))
+    assert.is_truthy(with.abort_on_loss)
+  end)
+
+  -- Those of a few words have no table.
+  local in_prose = {
+    { "docs/api.md", "`semaphore:with_permit([options,] fn, ...)`", "semaphore:with_permit",
+      function() client:semaphore("k"):with_permit({}, 1) end },
+    { "docs/api.md", "`one_by_one:execute(type, id, [options,] fn, ...)`", "one_by_one:execute",
+      function() client:one_by_one():execute("a", "b", {}, 1) end },
+    { "docs/api.md", "`holdfast.multi_lock(locks, [options])`", "holdfast.multi_lock",
+      function() holdfast.multi_lock({ client:lock("k") }, {}) end },
+    { "docs/servers.md", "Sync", "holdfast.new: sync",
+      function() holdfast.new { sync = { replicas = 1 } }:close() end },
+  }
+  for _, case in ipairs(in_prose) do
+    local path, heading, what, call = compat.unpack(case, 1, 4)
+    it(("stand beside the options of %s"):format(what), function()
+      local known = assert(known_by(call)[what], what .. " checks no options")
+      local section = ("\n" .. pages.read(path)):match("\n#+ " .. heading:gsub("%p", "%%%0")
+        .. "\n(.-)\n#")
+      for name in pairs(known) do
+        assert.truthy(section:find("`" .. name .. "[`%s]") or section:find("%f[%w]" .. name .. " ="),
+          name)
+      end
+    end)
+  end
+
+  it("have the options of idempotent_request, and no others", function()
+    local known = require("holdfast.idempotent_request").options
+    assert.same(sorted(known), documented("docs/openresty.md", "Idempotent requests"))
+  end)
+
+  it("have each error code, and no others", function()
+    local codes = {}
+    for code in pages.read("csrc/core/base/failure.c"):match("NAMES%[%] = (%b{})"):gmatch('"([%w_]+)"') do
+      codes[code] = true
+    end
+    assert.same(sorted(codes, { ok = true, no_memory = true }),
+      documented("docs/api.md", "Error codes"))
+  end)
+
+  it("have each setting of the command's file, and no others", function()
+    assert.same(sorted(require("holdfast.command.settings").known),
+      documented("docs/command.md", "Where the server is"))
+  end)
+
+  -- → the names in a list of texts in C
+  local function names_in(path, list)
+    local names = {}
+    for name in pages.read(path):match(list .. "%[%] = (%b{})"):gmatch('"([%w_]+)"') do
+      names[name] = true
+    end
+    return sorted(names)
+  end
+
+  it("have each event of on_event, and no others", function()
+    assert.same(names_in("csrc/core/op/observe.c", "names"),
+      documented("docs/api.md", "Classes and events"))
+  end)
+
+  it("have each reason of a loss, and no others", function()
+    assert.same(names_in("csrc/core/lock/holds.c", "REASONS"),
+      documented("docs/api.md", "Losing a lock"))
+  end)
+
+  it("have each event that the command tells with --json, and no others", function()
+    local told, pipe = {}, assert(io.popen("cat lua/holdfast/command/*.lua"))
+    for text in pipe:read("*a"):gmatch("[:.](%l+%(\"%l+\")") do
+      local name = text:match("^event%(\"(%l+)\"") or text:match("^problem%(\"(%l+)\"")
+      if name then told[name] = true end
+    end
+    pipe:close()
+    assert.same(sorted(told), documented("docs/command.md", "Events"))
+  end)
+
+  it("have each counter, and no others", function()
+    local counters = {}
+    for name in pairs(client:stats()) do counters[name] = true end
+    assert.same(sorted(counters), documented("docs/api.md", "`client:stats()`"))
+  end)
+
+  it("have each exit code, and no others", function()
+    local codes, listed = {}, {}
+    for name, code in pairs(exits) do
+      if type(code) == "number" and name ~= "OK" then codes[code] = true end
+    end
+    for _, cells in ipairs(rows_below("docs/command.md", "Exit codes")) do
+      for code in cells[1]:gsub("128 %+ n", ""):gsub("0–255", ""):gmatch("%d+") do
+        listed[tonumber(code)] = true
+      end
+    end
+    assert.same(sorted(codes), sorted(listed))
+  end)
+
+  it("name the environment variables that the code reads, and no others", function()
+    local function variables(command)
+      local set, pipe = {}, assert(io.popen(command))
+      for name in pipe:read("*a"):gmatch("HOLDFAST_%u+") do set[name] = true end
+      pipe:close()
+      return sorted(set)
+    end
+    local read = variables("grep -rhoE 'HOLDFAST_[A-Z]+' lua bin csrc/process csrc/posix")
+    assert.same(read, variables("grep -hoE 'HOLDFAST_[A-Z]+' docs/api.md docs/command.md"))
+    assert.same(read, variables("grep -hoE 'HOLDFAST_[A-Z]+' docs/holdfast.1"))
+  end)
+end)

@@ -1,0 +1,595 @@
+-- Semaphores whose permits have no lease. channel_waits_spec.lua has what they share with latches.
+
+local fake = require "spec.support.fake"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
+local rights = require "spec.support.rights"
+
+local world = require("spec.support.world").new()
+
+local KEY = "pool"
+local CHANNEL = "redisson_sc:{pool}"
+local LATE = 20 -- seconds: longer than any of these specs waits for a message
+
+-- arg = url, seconds between two looks, seconds to wait, count, key
+local WAITER = [[
+local holdfast, sys = require "holdfast", require "spec.support.sys"
+local client = holdfast.new { url = arg[1], grant_lease = tonumber(arg[2]) }
+local plain_semaphore = client:plain_semaphore(arg[5] or "pool")
+local from = sys.now()
+local taken, message, code = plain_semaphore:acquire(tonumber(arg[4] or 1), tonumber(arg[3]))
+print(("result %s %.3f %s"):format(tostring(code or taken), sys.now() - from, message or ""))
+client:close()
+]]
+
+local function fails(want, got, message, code)
+  assert.is_nil(got)
+  assert.equal(want, code, message)
+  return message
+end
+
+-- A process that waits; it looks again after `often` seconds, which is late unless said.
+local function waiter(often, seconds, url, count, key)
+  return world.program { code = WAITER,
+    args = { url or world.server:url(), often or LATE, seconds or 30, count or 1, key } }
+end
+
+local function listeners(count, channel)
+  assert(process.wait_until(function()
+    return world.cli("PUBSUB", "NUMSUB", channel or CHANNEL)[2] == (count or 1)
+  end, 10), "nobody listens")
+  process.sleep(0.05) -- the look behind the subscription
+end
+
+local function result_of(child)
+  assert(child:wait(40), child:output())
+  local result, seconds, message = child:output():match "result (%S+) (%S+) ([^\n]*)"
+  assert(result, child:output())
+  return result, tonumber(seconds), message
+end
+
+-- Within a second from now, which no look of its own would bring.
+local function gets_it(child)
+  local from = process.now()
+  assert.equal("true", (result_of(child)))
+  assert.is_true(process.now() - from < 1, child:output())
+end
+
+local function listen(channel)
+  local java = assert(resp.connect { path = world.server.path })
+  java:call("SUBSCRIBE", channel or CHANNEL)
+  return java
+end
+
+local function free() return tonumber(world.cli("GET", KEY)) end
+
+local function comes_to(count)
+  assert(process.wait_until(function() return free() == count end, 10),
+    ("%s permits are free"):format(free()))
+end
+
+describe("a plain semaphore", function()
+  before_each(world.open)
+  after_each(function()
+    if world.server.process:status() == nil then world.cli("DEL", KEY) end
+    world.close()
+  end)
+
+  it("stands on the server as Redisson has it, and says how many are free", function()
+    local plain_semaphore, java = world.client():plain_semaphore(KEY), listen()
+    assert.is_true(plain_semaphore:set(3))
+    assert.same({ "message", CHANNEL, "3" }, java:receive())
+    assert.same({ "3", -1 }, { world.cli("GET", KEY), world.cli("PTTL", KEY) })
+    assert.is_true(plain_semaphore:acquire())
+    assert.is_true(plain_semaphore:acquire(2))
+    assert.equal("0", world.cli("GET", KEY))
+    assert.is_true(plain_semaphore:release(2))
+    assert.same({ "message", CHANNEL, "2" }, java:receive())
+    assert.equal(-1, plain_semaphore:add(-3))
+    assert.equal(0, plain_semaphore:add(1))
+    assert.is_true(plain_semaphore:release())
+    assert.same({ "message", CHANNEL, "1" }, java:receive()) -- never a number below 1
+    java:close()
+  end)
+
+  it("gives so many permits and no more, all or none", function()
+    local plain_semaphore = world.client():plain_semaphore(KEY)
+    assert.same({ 0, 0, false }, { plain_semaphore:available(), plain_semaphore:drain(),
+      plain_semaphore:delete() })
+    fails("busy", plain_semaphore:try_acquire())
+    assert.is_true(plain_semaphore:set(3))
+    assert.is_false(plain_semaphore:set(5))
+    assert.is_true(plain_semaphore:try_acquire(2))
+    assert.matches("1 of its permits are free, 2 are asked for",
+      fails("busy", plain_semaphore:acquire(2, 0)))
+    assert.equal(1, plain_semaphore:available())
+    assert.equal(1, plain_semaphore:drain())
+    assert.same({ 0, true, 5 }, { plain_semaphore:available(), plain_semaphore:release(5),
+      plain_semaphore:available() })
+    assert.same({ 7, 5 }, { plain_semaphore:add(2), plain_semaphore:add(-2) })
+    assert.same({ true, 0, KEY }, { plain_semaphore:delete(), plain_semaphore:available(),
+      plain_semaphore:key() })
+    assert.is_true(plain_semaphore:set(0))
+    assert.is_false(plain_semaphore:set(1))
+  end)
+
+  it("wakes those that wait by each way in which permits come", function()
+    local plain_semaphore = world.client():plain_semaphore(KEY)
+    local ways = {
+      { "release", 1 }, { "add", 1 }, { "set", 1 },
+    }
+    for _, way in ipairs(ways) do
+      if way[1] == "set" then world.cli("DEL", KEY) end
+      local child = waiter()
+      listeners()
+      assert.is_nil(child:status())
+      assert(plain_semaphore[way[1]](plain_semaphore, way[2]))
+      gets_it(child)
+      assert.equal(0, free())
+    end
+  end)
+
+  it("gives a large request its permits together", function()
+    local plain_semaphore = world.client():plain_semaphore(KEY)
+    local child = waiter(nil, nil, nil, 3)
+    listeners()
+    assert(plain_semaphore:release(2))
+    process.sleep(0.2)
+    assert.is_nil(child:status())
+    assert.equal(2, free())
+    assert(plain_semaphore:release(2))
+    gets_it(child)
+    assert.equal(1, free())
+  end)
+
+  it("hears Redisson's release, and is not taken in by other messages", function()
+    local child = waiter()
+    listeners()
+    for _, text in ipairs { "1", "0", "-1", "nonsense" } do world.cli("PUBLISH", CHANNEL, text) end
+    process.sleep(0.2)
+    assert.is_nil(child:status())
+    world.cli("PUBLISH", CHANNEL, world.cli("INCRBY", KEY, 1))
+    gets_it(child)
+  end)
+
+  it("takes and gives back once what had to be sent twice", function()
+    local proxy = fake.proxy { path = world.server.path }
+    local client = world.client { url = proxy.url }
+    local function known(plain_semaphore) -- the server knows the programs, so each is sent once
+      assert(plain_semaphore:set(9))
+      assert(plain_semaphore:acquire())
+      assert(plain_semaphore:release())
+      assert(plain_semaphore:drain())
+      assert(plain_semaphore:delete())
+    end
+    known(client:plain_semaphore "known")
+    local take, give, drain = client:plain_semaphore "cut0:2:take",
+      client:plain_semaphore "cut0:2:give", client:plain_semaphore "cut0:2:drain"
+    assert(take:set(9))
+    assert.is_true(take:acquire(2))
+    assert(give:set(9))
+    assert.is_true(give:release(2))
+    assert(drain:set(9))
+    assert.equal(9, drain:drain())
+    assert.same({ 7, 11, 0 }, { take:available(), give:available(), drain:available() })
+    world.cli("DEL", take:key(), give:key(), drain:key())
+    client:close()
+    proxy:stop()
+  end)
+
+  it("undoes an acquire whose reply never came, and carries out such a release", function()
+    local client = world.client { command_timeout = 0.2 }
+    local plain_semaphore = client:plain_semaphore(KEY)
+    assert(plain_semaphore:set(3))
+    for _ = 1, 3 do
+      world.server:kill("STOP")
+      fails("unreachable", plain_semaphore:acquire(2, 0.3))
+      fails("unreachable", plain_semaphore:drain())
+      world.server:kill("CONT")
+      comes_to(3)
+      process.wait_until(function() return client:stats().holds == 0 end, 10)
+      assert.equal(3, free())
+      world.server:kill("STOP")
+      assert.matches("goes on in the background", fails("unreachable", plain_semaphore:release()))
+      world.server:kill("CONT")
+      comes_to(4)
+      assert.equal(3, plain_semaphore:add(-1))
+    end
+    assert.is_true(client:stats().undone >= 3) -- what was never sent is not undone
+  end)
+
+  it("undoes what is under way when its client is closed", function()
+    local proxy = fake.proxy { path = world.server.path, closes = "mute" }
+    world.cli("SET", KEY, 2)
+    local client = world.client { url = proxy.url, command_timeout = 0.3 }
+    fails("unreachable", client:plain_semaphore("mute"):acquire(1, 0.3))
+    client:close(1)
+    proxy:stop()
+    assert.equal(2, free())
+  end)
+
+  it("leaves nothing behind but the notes of its last calls", function()
+    local client = world.client()
+    local plain_semaphore = client:plain_semaphore(KEY)
+    assert(plain_semaphore:set(3))
+    for _ = 1, 50 do
+      assert(plain_semaphore:acquire(2))
+      fails("busy", plain_semaphore:try_acquire(2))
+      assert(plain_semaphore:release(2))
+    end
+    local notes = world.cli("KEYS", "holdfast_call:*")
+    assert.is_true(#notes <= 2, #notes)
+    for _, note in ipairs(notes) do assert.is_true(world.cli("PTTL", note) > 0) end
+    assert.equal(3, free())
+    client:close()
+    assert(process.wait_until(function()
+      return #world.cli("KEYS", "holdfast_call:*") == 1 -- that of set
+    end, 5))
+  end)
+
+  it("serves the coroutines of a client as far as there are permits", function()
+    local cqueues = require "spec.support.loops"[1]
+    local client = holdfast.new { url = world.server:url(), driver = cqueues.driver,
+      grant_lease = LATE }
+    local plain_semaphore, served = client:plain_semaphore(KEY), {}
+    cqueues.spawn(function()
+      for i, count in ipairs { 3, 1, 1, 2, 1 } do
+        cqueues.spawn(function()
+          assert(plain_semaphore:acquire(count, 20))
+          served[#served + 1] = i
+        end)
+        cqueues.sleep(0.05)
+      end
+      for _, count in ipairs { 2, 2, 1, 3 } do
+        assert(plain_semaphore:release(count))
+        cqueues.sleep(0.1)
+      end
+    end)
+    cqueues.run()
+    assert.same({ 2, 3, 4, 5, 1 }, served)
+    assert.equal(0, free())
+    client:close()
+  end)
+
+  it("keeps the permits of a process that dies, and those of a client that closes", function()
+    assert(world.client():plain_semaphore(KEY):set(3))
+    local child = world.program { args = { world.server:url() }, code = [[
+      local client = require("holdfast").new(arg[1])
+      assert(client:plain_semaphore("pool"):acquire())
+      client:close()
+      assert(require("holdfast").new(arg[1]):plain_semaphore("pool"):acquire())
+      print "taken"
+      io.flush()
+      require("spec.support.sys").sleep(30) ]] }
+    assert(child:wait_output("taken", 10), child:output())
+    child:kill("KILL")
+    assert(child:wait(5))
+    assert.equal(1, free())
+  end)
+
+  it("fails as closed with a closed client", function()
+    local client = world.client()
+    local plain_semaphore = client:plain_semaphore(KEY)
+    client:close()
+    fails("closed", plain_semaphore:add(1))
+    fails("closed", plain_semaphore:with_permit(error))
+  end)
+
+  it("counts what Java counts, also below 0, with a TTL and in braces", function()
+    local client = world.client()
+    local plain_semaphore = client:plain_semaphore(KEY)
+    world.cli("SET", KEY, "9007199254740000")
+    assert.is_true(plain_semaphore:acquire(1000000000))
+    assert.equal(9007198254740000, plain_semaphore:available())
+    world.cli("SET", KEY, "-3")
+    fails("busy", plain_semaphore:try_acquire())
+    assert.same({ -3, 0, false }, { plain_semaphore:available(), plain_semaphore:drain(),
+      plain_semaphore:set(2) })
+    assert.is_true(plain_semaphore:release(4))
+    world.cli("SET", KEY, "2", "PX", 50000)
+    assert(plain_semaphore:acquire())
+    assert(plain_semaphore:release())
+    assert(plain_semaphore:drain())
+    assert.is_true(world.cli("PTTL", KEY) > 0)
+    local java = listen "redisson_sc:a{b}"
+    local braces = client:plain_semaphore "a{b}"
+    assert(braces:set(1))
+    assert.equal("1", java:receive()[3])
+    assert(braces:delete())
+    java:close()
+  end)
+
+  it("refuses a key with something else, and leaves it alone", function()
+    local plain_semaphore = world.client():plain_semaphore(KEY)
+    for _, words in ipairs { { "RPUSH", KEY, "x" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
+        { "SET", KEY, "1.5" }, { "SET", KEY, "0x10" }, { "HSET", KEY, "a", "b" } } do
+      world.cli("DEL", KEY)
+      world.cli((table.unpack or unpack)(words))
+      local before = world.cli("DUMP", KEY)
+      fails("conflict", plain_semaphore:set(1))
+      fails("conflict", plain_semaphore:acquire(1, 0.1))
+      fails("conflict", plain_semaphore:release())
+      fails("conflict", plain_semaphore:add(-1))
+      fails("conflict", plain_semaphore:drain())
+      fails("conflict", plain_semaphore:available())
+      fails("conflict", plain_semaphore:delete())
+      assert.equal(before, world.cli("DUMP", KEY))
+    end
+  end)
+
+  it("names what is wrong with its arguments", function()
+    local client = world.client()
+    local plain_semaphore = client:plain_semaphore(KEY)
+    local function misuse(text, fn, ...)
+      local ok, message = pcall(fn, ...)
+      assert.is_false(ok)
+      assert.is_truthy(message:find(text, 1, true), message)
+    end
+    for _, count in ipairs { 0, -1, 1.5, 1e9 + 1, "2", 0 / 0, math.huge } do
+      for _, method in ipairs { "acquire", "try_acquire", "release" } do
+        misuse(("plain_semaphore:%s: count must be a whole number from 1 to 1e9"):format(method),
+          plain_semaphore[method], plain_semaphore, count)
+      end
+      misuse("plain_semaphore:with_permit: count must be a whole number from 1 to 1e9",
+        plain_semaphore.with_permit, plain_semaphore, { count = count }, print)
+    end
+    misuse("plain_semaphore:set: permits must be a whole number from 0 to 1e9, not -1",
+      plain_semaphore.set, plain_semaphore, -1)
+    misuse("plain_semaphore:set: permits must be a whole number from 0 to 1e9, not nothing",
+      plain_semaphore.set, plain_semaphore)
+    misuse("plain_semaphore:add: change must be a whole number from -1e9 to 1e9",
+      plain_semaphore.add, plain_semaphore, -1e9 - 1)
+    misuse("plain_semaphore:acquire: wait must be a number of seconds", plain_semaphore.acquire,
+      plain_semaphore, 1, -1)
+    misuse("plain_semaphore:with_permit: fn must be a function", plain_semaphore.with_permit,
+      plain_semaphore, {}, 7)
+    misuse("plain_semaphore:drain: call it with a colon on a holdfast.plain_semaphore",
+      plain_semaphore.drain)
+    misuse("client:plain_semaphore: key must be a string", client.plain_semaphore, client, "")
+    misuse('unknown option "waits", did you mean "wait"', client.plain_semaphore, client, "k",
+      { waits = 3 })
+    misuse("spec/plain_semaphore_spec.lua:", function() plain_semaphore:acquire(0) end)
+    local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
+    misuse("client:plain_semaphore: a quorum has no plain semaphores", quorum.plain_semaphore,
+      quorum, "k")
+    quorum:close()
+  end)
+
+  describe("as a template", function()
+    it("gives back after fn, whatever fn does", function()
+      local plain_semaphore = world.client():plain_semaphore(KEY)
+      assert(plain_semaphore:set(3))
+      assert.same({ 2, 7, nil, 8, n = 4 }, (function(...)
+        return { n = select("#", ...), ... }
+      end)(plain_semaphore:with_permit(function(...) return plain_semaphore:available(), ... end,
+        7, nil, 8)))
+      assert.is_true(plain_semaphore:with_permit({ count = 3 }, function()
+        assert.equal(0, plain_semaphore:available())
+        assert.equal("busy", (select(3, plain_semaphore:with_permit({ wait = 0 }, error))))
+      end))
+      local ok, err = pcall(plain_semaphore.with_permit, plain_semaphore, { count = 2 },
+        function() error({ "mine" }) end)
+      assert.same({ false, { "mine" } }, { ok, err })
+      assert.equal(3, free())
+    end)
+
+    it("gives back what a coroutine has that is closed", function()
+      if not coroutine.close then return end
+      local plain_semaphore = world.client():plain_semaphore(KEY)
+      assert(plain_semaphore:set(3))
+      local thread = coroutine.create(function()
+        plain_semaphore:with_permit({ count = 2 }, coroutine.yield)
+      end)
+      assert(coroutine.resume(thread))
+      assert.equal(1, free())
+      assert(coroutine.close(thread))
+      comes_to(3)
+    end)
+  end)
+
+  describe("with a user's rights", function()
+    local function allow(...)
+      world.cli("ACL", "SETUSER", "counts", "reset", "on", ">secret", ...)
+      return (world.server:url():gsub("^unix://", "unix://counts:secret@"))
+    end
+
+    it("works with those that are documented", function()
+      local url = allow((table.unpack or unpack)(rights.documented_with("plain_semaphore.md")))
+      local plain_semaphore = world.client { url = url }:plain_semaphore "lock:pool"
+      assert(plain_semaphore:set(1))
+      assert.equal(1, plain_semaphore:drain())
+      local child = waiter(LATE, 10, url, 2, "lock:pool")
+      listeners(1, "redisson_sc:{lock:pool}")
+      assert.equal(0, plain_semaphore:available())
+      assert(plain_semaphore:release(3))
+      gets_it(child)
+      assert(plain_semaphore:acquire())
+      assert.equal(2, plain_semaphore:add(2))
+      local notes = world.cli("KEYS", "holdfast_call:*")
+      assert.is_true(#notes <= 4, #notes)
+      assert(plain_semaphore:delete())
+    end)
+
+  end)
+end)
+
+describe("a plain semaphore of several processes", function()
+  it("never lets more in than there are permits, and loses none", function()
+    local server = redis.start()
+    local client = holdfast.new(server:url())
+    local plain_semaphore, children = client:plain_semaphore(KEY), {}
+    assert(plain_semaphore:set(3))
+    for i = 1, 4 do
+      children[i] = process.lua { args = { server:url(), server.path }, code = [[
+        local client = require("holdfast").new(arg[1])
+        local cli = assert(require("spec.support.resp").connect { path = arg[2] })
+        local plain_semaphore, most = client:plain_semaphore "pool", 0
+        for round = 1, 60 do
+          local count = round % 3 + 1
+          assert(plain_semaphore:with_permit({ count = count, wait = 30 }, function()
+            most = math.max(most, cli:call("INCRBY", "inside", count))
+            cli:call("DECRBY", "inside", count)
+          end))
+        end
+        print("most " .. most)
+        client:close() ]] }
+    end
+    for _, child in ipairs(children) do
+      assert(child:wait(40), child:output())
+      assert.is_true(tonumber(child:output():match "most (%d+)") <= 3, child:output())
+    end
+    assert.equal(3, plain_semaphore:available())
+    client:close()
+    server:cli("FLUSHALL")
+    server:stop()
+  end)
+end)
+
+describe("a plain semaphore on a server that comes again", function()
+  it("gets a release that began while it was gone, for which close waits", function()
+    local server = redis.start { persist = true }
+    local client = holdfast.new(server:url())
+    assert(client:plain_semaphore(KEY):set(1))
+    local child = process.lua { args = { server:url(), server.path }, code = [[
+      local client = require("holdfast").new { url = arg[1], command_timeout = 30 }
+      local plain_semaphore, process = client:plain_semaphore "pool", require "spec.support.process"
+      local sys = require "spec.support.sys"
+      io.stdout:setvbuf "line"
+      assert(plain_semaphore:acquire())
+      print "acquired"
+      process.wait_until(function()
+        local fd = sys.connect_unix(arg[2])
+        return not fd or not sys.close(fd)
+      end, 10)
+      print("release", select(3, plain_semaphore:release()))
+      local began = process.now()
+      client:close()
+      print(process.now() - began < 15 and "closed" or "late") ]] }
+    assert(process.wait_until(function() return child:output():find "acquired" end, 10), child:output())
+    server:kill("KILL")
+    assert(process.wait_until(function() return child:output():find "release%s+unreachable" end, 10),
+      child:output())
+    assert.is_nil(child:status())
+    server:restart(true)
+    assert(child:wait(20), child:output())
+    assert.matches("closed", child:output())
+    assert.equal(1, client:plain_semaphore(KEY):available())
+    client:close()
+    server:stop()
+  end)
+
+end)
+
+for _, loop in ipairs(require "spec.support.loops") do
+  it("a plain semaphore under " .. loop.name .. " lets so many coroutines in as it should",
+    function()
+      local here = redis.start()
+      local client = holdfast.new { url = here:url(), driver = loop.driver, grant_lease = LATE }
+      local plain_semaphore, inside, most, done = client:plain_semaphore(KEY), 0, 0, 0
+      local from = process.now()
+      loop.spawn(function()
+        assert(plain_semaphore:set(3))
+        for i = 1, 12 do
+          loop.spawn(function()
+            local count = i % 3 + 1
+            assert(plain_semaphore:with_permit({ count = count, wait = 20 }, function()
+              inside = inside + count
+              most = math.max(most, inside)
+              loop.sleep(0.01)
+              inside, done = inside - count, done + 1
+              return true
+            end))
+          end)
+        end
+      end)
+      loop.run()
+      assert.same({ 12, 3 }, { done, most })
+      assert.is_true(process.now() - from < 5)
+      local code
+      loop.spawn(function()
+        assert.equal(3, plain_semaphore:available())
+        code = select(3, plain_semaphore:acquire(4, 0.2))
+      end)
+      loop.run()
+      assert.equal("busy", code)
+      assert.equal("3", here:cli("GET", KEY))
+      client:close()
+      here:cli("FLUSHALL")
+      here:stop()
+    end)
+end
+
+if process.flavour ~= "luajit" or process.build ~= "./build" then return end
+
+describe("a plain semaphore under ngx_lua", function()
+  local nginx = require "spec.support.nginx"
+  local server, front
+
+  before_each(function() server = redis.start { tcp = true } end)
+  after_each(function()
+    if front then front:stop("TERM") end
+    server:cli("FLUSHALL")
+    server:stop()
+  end)
+
+  it("lets so many requests in as it should", function()
+    front = nginx.start {
+      workers = 2,
+      http = ([[
+        init_by_lua_block {
+          HOLDFAST = require "holdfast"
+          POOL = HOLDFAST.new { url = "%s" }:plain_semaphore("pool", { wait = 10 })
+        }
+      ]]):format(server:url()),
+      server = [[
+        location /set { content_by_lua_block { ngx.say(tostring(POOL:set(1))) } }
+        location /take { content_by_lua_block { ngx.say(tostring(POOL:acquire())) } }
+        location /now { content_by_lua_block { ngx.say((select(3, POOL:try_acquire()))) } }
+        location /give { content_by_lua_block { ngx.say(tostring(POOL:release())) } }
+        location /together { content_by_lua_block {
+          local waits = ngx.thread.spawn(function() return POOL:acquire() end)
+          POOL:release()
+          local _, taken = ngx.thread.wait(waits)
+          ngx.say(tostring(taken))
+        } }
+        location /with { content_by_lua_block {
+          ngx.say(POOL:with_permit(function() return POOL:available() end))
+        } }
+      ]],
+    }
+    local function say(path) return (front:get(path).body:gsub("\n$", "")) end
+    assert.same({ "true", "true", "busy" }, { say "/set", say "/take", say "/now" })
+    local from = process.now()
+    assert.equal("true", say "/together")
+    assert.same({ "true", "0" }, { say "/give", say "/with" })
+    assert.is_true(process.now() - from < 1.5)
+    assert.equal("1", server:cli("GET", "pool"))
+  end)
+
+  it("gives back what a request gets that has ended", function()
+    front = nginx.start {
+      workers = 1,
+      http = ([[
+        init_by_lua_block {
+          POOL = require("holdfast").new { url = "%s" }:plain_semaphore("pool", { wait = 30 })
+        }
+      ]]):format(server:url()),
+      server = [[
+        location /dies { content_by_lua_block {
+          ngx.thread.spawn(function() POOL:acquire(2) end)
+          ngx.sleep(0.1)
+          ngx.exit(204)
+        } }
+        location /give { content_by_lua_block { ngx.say(tostring(POOL:release(2))) } }
+      ]],
+    }
+    assert.equal(204, front:get("/dies").status)
+    assert.equal("true\n", front:get("/give").body)
+    process.sleep(0.3)
+    assert(process.wait_until(function() return server:cli("GET", "pool") == "2" end, 10))
+    process.sleep(1.5)
+    assert.equal("2", server:cli("GET", "pool"))
+  end)
+end)

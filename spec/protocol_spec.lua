@@ -1,0 +1,614 @@
+-- What the programs promise whatever arrives when: commands that come late, grants that are old,
+-- keys whose names are alike, queues of the dead. Each is called here as docs/protocol.md tells, on
+-- a real server.
+
+local crowd = require "spec.support.crowd"
+local process = require "spec.support.process"
+
+local world = require("spec.support.world").new()
+
+local KEY = "order"
+local TTL, LEASE, GRANT = 600000, 30000, 500
+local OURS = "11111111-0000-8000-8000-%012x"
+
+local texts = {}
+
+-- Calls the program about the key: names of the key, owner and grant lease come first.
+local function call(program, key, owner, ...)
+  texts[program] = texts[program] or crowd.program(program)
+  local reply, message = world.cli("EVAL", texts[program], 4, key, "redisson_lock_token:{" .. key
+    .. "}",
+    crowd.queue_of(key), "redisson_lock__channel:{" .. key .. "}", owner, GRANT, ...)
+  return assert(reply, message)
+end
+
+local function acquire(owner, member, from, shared)
+  return call("acquire", KEY, owner, from or 0, shared and 1 or 0, LEASE, TTL, member or "")
+end
+
+local function release(owner, to, own)
+  return call("release", KEY, owner, to or 0, LEASE, own or "")
+end
+
+local function member_of(uuid, number, shared_owner)
+  return ("1l%s:%d:%d"):format(uuid, number, TTL) .. (shared_owner and " " .. shared_owner or "")
+end
+
+-- A client that listens for its grants and believes none; it is closed with the spec.
+local function listener(number)
+  local silent = crowd.silent_client(world.server, number)
+  local uuid = silent.uuid
+  return {
+    uuid = uuid,
+    heard = function() return assert(silent.connection:receive(1), "nothing heard")[3] end,
+    member = function(wait, shared_owner) return member_of(uuid, wait, shared_owner) end,
+    owner = function(wait) return ("%s:%d"):format(uuid, wait) end,
+    close = function() silent.connection:close() end,
+  }
+end
+
+-- Of several locks, with a key alone.
+local function acquire_all(owner, from)
+  return call("acquire_all", KEY, "", LEASE, TTL, owner, from)
+end
+
+local function place_of(member)
+  return tonumber(world.cli("ZSCORE", crowd.queue_of(KEY), member) or nil)
+end
+
+-- A client that waits for releases as Redisson does.
+local function redisson()
+  local connection = assert(require("spec.support.resp").connect { path = world.server.path })
+  connection:call("SUBSCRIBE", "redisson_lock__channel:{" .. KEY .. "}")
+  return connection
+end
+
+local function clean()
+  world.cli("DEL", KEY, crowd.queue_of(KEY))
+end
+
+describe("a command that arrives late", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  it("frees, renews, shortens or leaves no newer hold of its caller", function()
+    local lock = world.client():lock(KEY)
+    assert(lock:acquire(0))
+    local old = lock:owner()
+    assert(lock:release())
+    assert(lock:acquire(0))
+    local owner = lock:owner()
+    assert.is_true(owner ~= old)
+    assert.equal(-2, release(old))
+    assert.equal(0, call("leave", KEY, old, 0, "", ""))
+    assert.equal(-2, world.cli("EVAL", crowd.program("extend"), 2, KEY, crowd.queue_of(KEY), old,
+      10, "", ""))
+    assert.same({ -2 }, world.cli("EVAL", crowd.program("renew"), 1, KEY, old, 60000))
+    assert.same({ [owner] = "1" }, world.hash(KEY))
+    assert.is_true(lock:check())
+    assert(lock:release())
+  end)
+
+  it("has nothing to do with a mutex or a run that was begun since", function()
+    local client = world.client()
+    local mutex = client:mutex "m"
+    assert(mutex:acquire(0))
+    local old = mutex:owner()
+    assert(mutex:release())
+    assert(mutex:acquire(0))
+    assert.is_true(mutex:owner() ~= old)
+    assert.equal(-2, call("mutex_release", "m", old, 0, LEASE, ""))
+    assert.is_true(mutex:check())
+    assert(mutex:release())
+  end)
+
+  it("of several locks neither", function()
+    local client = world.client()
+    local both = client:multi_lock { "a", "b" }
+    assert(both:acquire(0))
+    local old = { a = world.cli("HKEYS", "a")[1], b = world.cli("HKEYS", "b")[1] }
+    assert.is_true(old.a ~= old.b)
+    assert(both:release())
+    assert(both:acquire(0))
+    for key, owner in pairs(old) do assert.equal(-2, call("release", key, owner, 0, LEASE, "")) end
+    assert.is_true(both:is_held())
+    assert.is_true(both:check())
+    assert(both:release())
+  end)
+end)
+
+describe("a grant", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  it("names its key, and a place that its waiter never has again", function()
+    local waiter = listener(1)
+    assert.equal(1, acquire("A:1")[1])
+    local first = acquire(waiter.owner(1), waiter.member(1))
+    assert.equal(0, first[1])
+    assert.equal(1, release("A:1"))
+    assert.matches("^1 grant l 1 " .. first[5] .. " %d+ " .. GRANT .. " " .. KEY .. "$",
+      waiter.heard())
+    world.cli("DEL", KEY) -- the grant runs out
+    world.hold_as("B:1", KEY)
+    local second = acquire(waiter.owner(1), waiter.member(1))
+    assert.equal(0, second[1])
+    assert.is_true(second[5] ~= first[5])
+    assert.equal(second[5], acquire(waiter.owner(1), waiter.member(1))[5])
+    clean()
+    waiter.close()
+  end)
+
+  it("of a lock goes to the waiters of this lock, whose key may be like another's", function()
+    local client = world.client()
+    local plain, braces = client:lock("order"), client:lock("{order}")
+    assert(plain:acquire(0))
+    assert(braces:acquire(0))
+    local child = world.program {
+      code = [[
+        local lock = require("holdfast").new(arg[1]):lock("{order}")
+        print("result", select(3, lock:acquire(1)))
+      ]],
+      args = { world.server:url() },
+    }
+    assert.is_truthy(process.wait_until(function() return braces:info().waiters == 1 end, 20))
+    assert.equal(0, plain:info().waiters)
+    assert(plain:release())
+    assert.same({ "exit", 0 }, { child:wait(20) })
+    assert.matches("result\tbusy", child:output())
+    assert.is_true(braces:check())
+    assert(braces:release())
+  end)
+
+  it("is confirmed whatever its holder does meanwhile", function()
+    local other = world.client():lock(KEY)
+    assert(other:acquire(0))
+    local child = world.program {
+      code = [[
+        local client = require("holdfast").new { url = arg[1], grant_lease = 0.5 }
+        local lock = client:lock("order")
+        assert(lock:acquire(10))
+        local now = require("holdfast.core").now
+        local by = now() + 1.5 -- three grant leases
+        while now() < by do assert(lock:check()) end
+        print("held", lock:is_held(), client:stats().grants)
+        lock:release()
+      ]],
+      args = { world.server:url() },
+    }
+    assert.is_truthy(process.wait_until(function() return other:info().waiters == 1 end, 20))
+    assert(other:release())
+    assert.same({ "exit", 0 }, { child:wait(20) })
+    assert.matches("held\ttrue\t1", child:output())
+  end)
+end)
+
+describe("a shared owner", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  -- One of its processes waits and is granted the lock, without hearing of it; another one joins.
+  local function granted_and_joined()
+    local waiter = listener(1)
+    local member = waiter.member(1, "svc")
+    assert.equal(1, acquire("A:1")[1])
+    assert.equal(0, acquire("svc", member, 0, true)[1])
+    assert.equal(1, release("A:1"))
+    assert.same({ svc = "1" }, world.hash(KEY))
+    assert.same({ 2, 1 }, acquire("svc", "", 0, true))
+    assert.equal(1, acquire("svc", "", 1, true)[1])
+    assert.same({ svc = "2" }, world.hash(KEY))
+    return waiter, member
+  end
+
+  it("keeps the grant of one process when another one joins: it takes it", function()
+    local waiter, member = granted_and_joined()
+    local taken = acquire("svc", member, 0, true)
+    assert.same({ 1, 1 }, { taken[1], taken[3] })
+    assert.same({ svc = "2" }, world.hash(KEY))
+    assert.equal(2, release("svc", 0, 1))
+    assert.equal(1, release("svc", 0, 1))
+    assert.equal(0, world.cli("EXISTS", KEY))
+    waiter.close()
+  end)
+
+  it("that joins its own grant has one hold", function()
+    local waiter = listener(1)
+    local member = waiter.member(1, "svc")
+    world.hold_as("svc", KEY)
+    assert.same({ 2, 1 }, acquire("svc", member, 0, true))
+    world.cli("ZADD", crowd.queue_of(KEY), 5, member)
+    assert.equal(1, release("svc", 0, 1)) -- another process had it, and this one is granted it
+    local taken = acquire("svc", member, 1, true)
+    assert.same({ 1, -1 }, { taken[1], taken[3] })
+    assert.same({ svc = "1" }, world.hash(KEY))
+    assert.equal(1, release("svc", 0, 1))
+    waiter.close()
+  end)
+
+  it("…or lets go of it", function()
+    local waiter, member = granted_and_joined()
+    assert.equal(1, call("leave", KEY, "svc", 0, member, 0))
+    assert.same({ svc = "1" }, world.hash(KEY))
+    assert.equal(1, release("svc", 0, 1))
+    waiter.close()
+  end)
+end)
+
+describe("what a replica confirms", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  -- WAIT waits for the last write of its connection; a command that writes nothing is confirmed
+  -- without any replica.
+  it("was written after it was asked for", function()
+    world.hold_as("A:1", KEY, 60000)
+    world.cli("CONFIG", "SET", "notify-keyspace-events", "Eg")
+    local resp = require "spec.support.resp"
+    local events = assert(resp.connect { path = world.server.path })
+    events:call("SUBSCRIBE", "__keyevent@0__:expire")
+    local function wrote() return events:receive(1) ~= nil end
+    assert.same({ 1 }, world.cli("EVAL", crowd.program("renew"), 1, KEY, "A:1", 1000))
+    assert.is_true(wrote())
+    assert.equal(1, world.cli("EVAL", crowd.program("extend"), 2, KEY, crowd.queue_of(KEY), "A:1",
+      1000, 100, ""))
+    assert.is_true(wrote())
+    assert.is_true(world.cli("PTTL", KEY) > 50000)
+    events:close()
+    clean()
+  end)
+end)
+
+describe("a queue", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  local function fill(count, first)
+    world.cli("EVAL", [[
+      for i = 1, tonumber(ARGV[1]) do
+        redis.call('ZADD', KEYS[1], ARGV[2] + i, ('1l%08x-0000-8000-8000-000000000000:1:0'):format(i))
+      end]], 1, crowd.queue_of(KEY), count, first or 0)
+  end
+
+  it("of any number of dead clients costs each script a bounded amount of work", function()
+    assert.equal(1, acquire("A:1")[1])
+    fill(10000)
+    assert.equal(3, release("A:1"))
+    local left = world.cli("ZCARD", crowd.queue_of(KEY))
+    assert.is_true(left >= 8900 and left < 10000, left)
+    assert.equal(3, call("leave", KEY, "A:1", 0, "", ""))
+    assert.is_true(world.cli("ZCARD", crowd.queue_of(KEY)) < left - 900)
+    clean()
+  end)
+
+  it("of the dead is passed on to the living by whoever releases, in the background", function()
+    local lock = world.client():lock(KEY)
+    assert(lock:acquire(0))
+    fill(10000)
+    local waiter = listener(0xfffff)
+    world.cli("ZADD", crowd.queue_of(KEY), 20000, waiter.member(7))
+    assert(lock:release())
+    assert.matches("^1 grant l 7 20000 ", waiter.heard())
+    assert.same({ [waiter.owner(7)] = "1" }, world.hash(KEY))
+    waiter.close()
+    clean()
+  end)
+
+  it("of a mutex costs a release one look, behind its record and the grant that ends", function()
+    local waiters = {}
+    local function mutex(program, owner, ...) return call("mutex_" .. program, KEY, owner, ...) end
+    assert.equal(1, mutex("acquire", OURS:format(1) .. ":1", 0, 0, LEASE, TTL, "")[1])
+    for i = 1, 4 do
+      waiters[i] = listener(i)
+      local member = waiters[i].member(1):gsub("^1l", "1m")
+      assert.equal(0, mutex("acquire", waiters[i].owner(1), 0, 0, LEASE, TTL, member)[1])
+    end
+    assert.equal(1, mutex("release", OURS:format(1) .. ":1", 0, 0, ""))
+    local before = crowd.calls(world.server)
+    assert.equal(1, mutex("release", waiters[1].owner(1), 0, 0, ""))
+    local calls = crowd.calls_since(world.server, before)
+    assert.matches("^1 grant m 1 ", waiters[2].heard())
+    assert.same({ 1, 1, 1, 1 },
+      { calls.zrange, calls["pubsub|numsub"] or calls.pubsub, calls.zrem, calls.zadd })
+    for _, waiter in ipairs(waiters) do waiter.close() end
+    clean()
+  end)
+
+  it("that was written by a newer version stays as it is, and says so", function()
+    local newer = "2l" .. OURS:format(1) .. ":1:0"
+    local lock = world.client():lock(KEY)
+    assert(lock:acquire(0))
+    world.cli("ZADD", crowd.queue_of(KEY), 5, newer)
+    assert(lock:release())
+    local acquired, message, code = lock:acquire(0)
+    assert.is_nil(acquired)
+    assert.equal("conflict", code)
+    assert.matches("newer version", message)
+    assert.equal(1, world.cli("ZCARD", crowd.queue_of(KEY)))
+    assert.is_true(world.cli("PTTL", crowd.queue_of(KEY)) == -1)
+    clean()
+  end)
+
+  it("has no place for waiters that want another type of key", function()
+    local waiter = listener(1)
+    local mutex = waiter.member(1):gsub("^1l", "1m")
+    assert.equal(1, acquire("A:1")[1])
+    world.cli("ZADD", crowd.queue_of(KEY), 5, mutex)
+    assert.equal(1, release("A:1"))
+    assert.equal("1 recheck 1", waiter.heard())
+    assert.equal(0, world.cli("EXISTS", KEY, crowd.queue_of(KEY)))
+    waiter.close()
+  end)
+
+  it("goes on when its head leaves during a turn of Redisson's", function()
+    local head, second = listener(1), listener(2)
+    local java = redisson()
+    assert.equal(1, acquire("A:1")[1])
+    assert.equal(0, acquire(head.owner(1), head.member(1))[1])
+    assert.equal(0, acquire(second.owner(1), second.member(1))[1])
+    assert.equal(1, release("A:1"))
+    assert.equal("1 turn 1 50", head.heard())
+    assert.equal(0, call("leave", KEY, head.owner(1), 0, head.member(1), ""))
+    assert.matches("^1 %a+ 1 ", second.heard())
+    for _, each in ipairs { head, second } do each.close() end
+    java:close()
+    clean()
+  end)
+end)
+
+describe("a grant that nobody confirmed", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  -- Two waiters of one client and one of another; the first one was granted the lock, and its lease
+  -- ended.
+  local function missed()
+    local client, other = listener(1), listener(2)
+    assert.equal(1, acquire("A:1")[1])
+    for _, wait in ipairs { { client, 1 }, { client, 2 }, { other, 1 } } do
+      assert.equal(0, acquire(wait[1].owner(wait[2]), wait[1].member(wait[2]))[1])
+    end
+    assert.equal(1, release("A:1"))
+    assert.matches("^1 grant l 1 ", client.heard())
+    world.cli("DEL", KEY)
+    return client, other
+  end
+
+  local function finish(...)
+    for _, each in ipairs { ... } do each.close() end
+    clean()
+  end
+
+  it("costs its client its place in front only where the client does not ask", function()
+    local client, other = missed()
+    assert.equal(0, acquire(client.owner(2), client.member(2))[1])
+    assert.same({ [client.owner(1)] = "1" }, world.hash(KEY))
+    assert.equal(0, place_of(client.member(1)))
+    assert.is_true(place_of(client.member(2)) > 0)
+    finish(client, other)
+  end)
+
+  it("costs a client that does not ask all its places", function()
+    local client, other = missed()
+    assert.equal(1, acquire(other.owner(1), other.member(1))[1])
+    assert.is_nil(place_of(client.member(1)))
+    assert.is_nil(place_of(client.member(2)))
+    assert.equal(0, world.cli("EXISTS", crowd.queue_of(KEY)))
+    finish(client, other)
+  end)
+end)
+
+describe("a waiter", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  it("keeps the queue by each look for longer than the longest time between two", function()
+    local waiter = listener(1)
+    world.hold_as("B:1", KEY)
+    for _ = 1, 2 do
+      assert.equal(0, acquire(waiter.owner(1), waiter.member(1))[1])
+      assert.is_true(world.cli("PTTL", crowd.queue_of(KEY)) > 90000)
+      world.cli("PEXPIRE", crowd.queue_of(KEY), 1000)
+    end
+    waiter.close()
+    clean()
+  end)
+
+  it("leaves the queue when it takes the lock", function()
+    local waiter = listener(1)
+    world.hold_as("B:1", KEY)
+    assert.equal(0, acquire(waiter.owner(1), waiter.member(1))[1])
+    world.cli("DEL", KEY)
+    assert.equal(1, acquire(waiter.owner(1), waiter.member(1))[1])
+    assert.equal(0, world.cli("EXISTS", crowd.queue_of(KEY)))
+    waiter.close()
+    clean()
+  end)
+
+  it("leaves the queue when it confirms its grant", function()
+    local waiter, extend = listener(1), crowd.program("extend")
+    assert.equal(1, acquire("A:1")[1])
+    assert.equal(0, acquire(waiter.owner(1), waiter.member(1))[1])
+    assert.equal(1, release("A:1"))
+    assert.equal(0, place_of(waiter.member(1)))
+    assert.equal(1, world.cli("EVAL", extend, 2, KEY, crowd.queue_of(KEY), waiter.owner(1), LEASE,
+      GRANT, waiter.member(1)))
+    assert.equal(0, world.cli("EXISTS", crowd.queue_of(KEY)))
+    waiter.close()
+    clean()
+  end)
+
+  it("leaves the queue when it hears that it was done", function()
+    local waiter = listener(1)
+    local member = waiter.member(1):gsub("^1l", "1g")
+    assert.equal(1, call("begin", KEY, "A:1", 0, 0, LEASE, TTL, "", "print")[1])
+    assert.equal(0, call("begin", KEY, waiter.owner(1), 0, 0, LEASE, TTL, member, "print")[1])
+    world.cli("DEL", KEY)
+    world.cli("HSET", KEY, "done", "result", "print", "print", "by", "A:1")
+    assert.same({ 3, "result" }, call("begin", KEY, waiter.owner(1), 0, 0, LEASE, TTL, member,
+      "print"))
+    assert.equal(0, world.cli("EXISTS", crowd.queue_of(KEY)))
+    waiter.close()
+    clean()
+  end)
+
+  it("that becomes the first one behind a foreign holder looks again", function()
+    local first, second = listener(1), listener(2)
+    world.hold_as("c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1", KEY)
+    for _, each in ipairs { first, second } do
+      local reply = acquire(each.owner(1), each.member(1))
+      assert.same({ 0, 1 }, { reply[1], reply[4] })
+    end
+    assert.equal(0, call("leave", KEY, first.owner(1), 0, first.member(1), ""))
+    assert.equal("1 recheck 1", second.heard())
+    first.close()
+    second.close()
+    clean()
+  end)
+end)
+
+describe("a turn of Redisson's", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  local function now_ms()
+    local time = world.cli("TIME")
+    return math.floor(time[1] * 1000 + time[2] / 1000)
+  end
+
+  local function mark(from_now_ms)
+    world.cli("ZADD", crowd.queue_of(KEY), ("%d"):format(-(now_ms() + from_now_ms)), "1f 0 0 1 0")
+  end
+
+  -- For how many ms the free lock is still left to Redisson's clients.
+  local function left()
+    local head = world.cli("ZRANGE", crowd.queue_of(KEY), 0, 0, "WITHSCORES")
+    assert.matches("^1f ", head[1])
+    return -tonumber(head[2]) - now_ms()
+  end
+
+  it("ends when the server's clock goes back", function()
+    local java = redisson()
+    mark(3600000)
+    assert.equal(1, acquire("A:1")[1])
+    java:close()
+    clean()
+  end)
+
+  it("ends when it is taken", function()
+    local java, waiter = redisson(), listener(1)
+    mark(60000)
+    assert.is_true(left() > 0)
+    world.hold_as("c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1", KEY)
+    assert.equal(0, acquire(waiter.owner(1), waiter.member(1))[1])
+    assert.is_true(left() <= 0)
+    java:close()
+    waiter.close()
+    clean()
+  end)
+end)
+
+describe("a hold that is gone", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  it("is not entered again, and the reply tells why", function()
+    assert.same({ -1 }, acquire("A:1", "", 1))
+    assert.same({ -1, 1 }, acquire_all("A:1", 1))
+    assert.equal(0, world.cli("EXISTS", KEY))
+    world.hold_as("B:1", KEY)
+    assert.same({ -2 }, acquire("A:1", "", 1))
+    assert.same({ -2, 1 }, acquire_all("A:1", 1))
+    assert.same({ ["B:1"] = "1" }, world.hash(KEY))
+    clean()
+  end)
+end)
+
+describe("a token", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  it("stays with the hold that is entered again", function()
+    local counter = "redisson_lock_token:{" .. KEY .. "}"
+    local taken, last = acquire_all("A:1", 0), world.cli("GET", counter)
+    assert.equal(last, ("%.0f"):format(taken[2]))
+    assert.same({ 1, 0 }, acquire_all("A:1", 1))
+    assert.equal(last, world.cli("GET", counter))
+    clean()
+  end)
+
+  it("is above the last one, also where the counter is ahead of the server's clock", function()
+    local ahead = 8e15
+    world.cli("SET", "redisson_lock_token:{" .. KEY .. "}", ("%.0f"):format(ahead))
+    -- a multiple of 8: one that Java draws in between is known by that
+    assert.equal(ahead + 8, acquire("A:1")[2])
+    assert.equal(1, release("A:1"))
+    assert.equal(ahead + 16, acquire_all("A:2", 0)[2])
+    clean()
+  end)
+
+  it("is never above the next one, whatever is raised late", function()
+    local counter = "redisson_lock_token:{" .. KEY .. "}"
+    local function raise(token)
+      assert.equal(1, world.cli("EVAL", crowd.program("raise"), 1, counter, token, TTL))
+      return world.cli("GET", counter)
+    end
+    assert.equal("20", raise(20))
+    assert.equal("20", raise(10))
+    assert.equal("21", raise(21))
+  end)
+end)
+
+describe("a partial release", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  it("renews what stays, and never shortens it", function()
+    assert.equal(1, acquire("A:1")[1])
+    assert.equal(1, acquire("A:1", "", 1)[1])
+    world.cli("PEXPIRE", KEY, 1000)
+    assert.equal(2, release("A:1", 1))
+    assert.is_true(world.cli("PTTL", KEY) > LEASE - 10000)
+    world.cli("PEXPIRE", KEY, 60000)
+    assert.equal(2, release("A:1", 1))
+    assert.is_true(world.cli("PTTL", KEY) > 50000)
+    clean()
+  end)
+end)
+
+describe("a key that is no lock", function()
+  before_each(world.open)
+  after_each(world.close)
+
+  it("is not broken", function()
+    local lock = world.client():lock("user:1")
+    local others = {
+      { "HSET", "user:1", "name", "bob", "age", "5" },
+      { "HSET", "user:1", "name", "bob" },
+      { "HSET", "user:1", "hits", "5" },
+    }
+    for _, command in ipairs(others) do
+      for _, ttl in ipairs { false, 30000 } do
+        world.cli((table.unpack or unpack)(command)) -- luacheck: ignore
+        if ttl then world.cli("PEXPIRE", "user:1", ttl) end
+        local broken, message, code = lock:force_release()
+        assert.is_nil(broken)
+        assert.equal("conflict", code, message)
+        assert.equal(1, world.cli("DEL", "user:1"))
+      end
+    end
+  end)
+
+  it("is, when it is a lock of Redisson's, of a named owner, or a record", function()
+    local client = world.client()
+    local lock = client:lock(KEY)
+    world.hold_as("c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1", KEY)
+    assert.is_true(lock:force_release())
+    local named = client:lock(KEY, { owner = "job:7" })
+    assert(named:acquire(0))
+    assert.is_true(lock:force_release())
+    local unfenced = client:lock("unfenced", { owner = "job:7", fencing = false })
+    assert(unfenced:acquire(0))
+    assert.is_true(unfenced:force_release())
+  end)
+end)

@@ -1,0 +1,610 @@
+-- The read/write lock.
+
+local crowd = require "spec.support.crowd"
+local fake = require "spec.support.fake"
+local features = require "spec.support.features"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
+local world = require("spec.support.world").new()
+
+local CHANNEL = "redisson_rwlock:{k}"
+local QUEUE = crowd.queue_of "k"
+local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
+local GRANT = 10 -- seconds; what is missed costs so long
+
+local function assert_fails(code, ...)
+  local result, message, got = ...
+  assert.is_nil(result)
+  assert.is_string(message)
+  assert.equal(code, got)
+  return message
+end
+
+local function fields(key)
+  local flat, map = world.cli("HGETALL", key or "k"), {}
+  for i = 1, #flat, 2 do map[flat[i]] = flat[i + 1] end
+  return map
+end
+
+local function hold_key(lock, number, key)
+  return ("%s:%s:rwlock_timeout:%d"):format(key or "{k}", lock:owner(), number)
+end
+
+local function pttl(key) return world.cli("PTTL", key) end
+
+-- What is published on the channel while fn runs.
+local function announced(fn)
+  local listener = assert(resp.connect { path = world.server.path })
+  listener:call("PSUBSCRIBE", (CHANNEL:gsub("[{}]", "?")))
+  fn()
+  world.cli("PUBLISH", CHANNEL, "end")
+  local texts = {}
+  repeat
+    texts[#texts + 1] = listener:receive()[4]
+  until texts[#texts] == "end"
+  listener:close()
+  texts[#texts] = nil
+  return texts
+end
+
+describe("a read/write lock", function()
+  local a, b
+
+  before_each(function()
+    world.open()
+    a, b = world.client():read_write_lock("k"), world.client():read_write_lock("k")
+  end)
+
+  after_each(world.close)
+
+  it("stands on the server as Redisson's", function()
+    local read, other, write = a:read(), b:read(), a:write()
+    assert(read:acquire(0)) assert(read:acquire(0)) assert(other:acquire(0))
+    assert.same({ mode = "read", [read:owner()] = "2", [other:owner()] = "1" }, fields())
+    for _, key in ipairs { "k", hold_key(read, 1), hold_key(read, 2), hold_key(other, 1) } do
+      assert.is_true(pttl(key) > 29000 and pttl(key) <= 30000, key)
+    end
+    assert(read:release())
+    assert.equal(-2, pttl(hold_key(read, 2)))
+    assert(read:release()) assert(other:release())
+    assert(write:acquire(0)) assert(write:acquire(0))
+    assert.matches("^%x+%-%x+%-8%x+%-%x+%-%x+:%d+:write$", write:owner())
+    assert.same({ mode = "write", [write:owner()] = "2" }, fields())
+    assert.is_true(pttl "k" > 29000)
+    assert(write:release()) assert(write:release())
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+
+  it("uses a key with braces as it is", function()
+    local read = world.client():read_write_lock("a{b}"):read()
+    assert(read:acquire(0))
+    assert.is_true(pttl(hold_key(read, 1, "a{b}")) > 0)
+    assert(read:release())
+    assert.equal(0, world.cli("EXISTS", "a{b}"))
+  end)
+
+  it("is for many readers or one writer", function()
+    assert(a:read():acquire(0)) assert(b:read():acquire(0))
+    local c = world.client():read_write_lock("k")
+    assert.matches("held by another owner", assert_fails("busy", c:write():acquire(0)))
+    assert(a:read():release()) assert(b:read():release())
+    assert(c:write():acquire(0))
+    assert_fails("busy", a:read():acquire(0))
+    assert_fails("busy", a:write():acquire(0.05))
+    assert_fails("not_held", a:read():release())
+    assert(c:write():release())
+  end)
+
+  it("lets a writer read, and go on as a reader", function()
+    assert(a:write():acquire(0)) assert(a:read():acquire(0))
+    assert_fails("busy", b:read():acquire(0))
+    assert.equal(a:write():token(), a:read():token())
+    assert.same({ "1" }, announced(function() assert(a:write():release()) end))
+    assert.equal("read", fields().mode)
+    assert.is_true(a:read():is_held())
+    assert.is_false(a:write():is_held())
+    assert(b:read():acquire(0))
+    assert(a:read():release()) assert(b:read():release())
+  end)
+
+  it("lets a writer let go of its read lock first", function()
+    assert(a:write():acquire(0)) assert(a:read():acquire(0))
+    assert(a:read():release())
+    assert.same({ mode = "write", [a:write():owner()] = "1" }, fields())
+    assert(a:write():release())
+  end)
+
+  it("refuses to turn a reader into a writer, at once", function()
+    assert(a:read():acquire(0))
+    local start = process.now()
+    local message = assert_fails("deadlock", a:write():acquire(20))
+    assert.is_true(process.now() - start < 10)
+    assert.matches("take the write lock first", message)
+    assert_fails("deadlock", a:write():try_acquire())
+    assert.is_true(a:read():is_held())
+    assert(a:read():release())
+    assert(a:write():acquire(0)):release()
+  end)
+
+  it("tells a wait for another coroutine of a program that blocks", function()
+    local thread = coroutine.create(function()
+      assert(a:read():acquire(0))
+      coroutine.yield()
+      assert(a:read():release())
+    end)
+    assert(coroutine.resume(thread))
+    assert_fails("deadlock", a:write():acquire(5))
+    assert(a:read():acquire(0)):release()
+    assert(coroutine.resume(thread))
+  end)
+
+  it("has tokens that grow with each writer, and readers that carry the last one", function()
+    assert(a:write():acquire(0))
+    local first = a:write():token()
+    assert(a:write():release())
+    assert(b:read():acquire(0)) assert(a:read():acquire(0))
+    assert.equal(first, b:read():token())
+    assert.equal(first, a:read():token())
+    assert(b:read():release()) assert(a:read():release())
+    assert(b:write():acquire(0))
+    assert.is_true(b:write():token() > first)
+    assert(b:write():release())
+    local unfenced = world.client():read_write_lock("k", { fencing = false })
+    assert(unfenced:read():acquire(0))
+    assert.is_nil(unfenced:read():token())
+    assert(unfenced:read():release())
+  end)
+
+  it("tells what it is", function()
+    assert.equal("k", a:key())
+    assert.equal("holdfast.read_write_lock: k", tostring(a))
+    assert(a:read():acquire(0)) assert(b:read():acquire(0))
+    local info = assert(a:write():info())
+    assert.equal(2, info.readers)
+    assert.equal(1, info.holds)
+    assert.is_true(info.ttl > 29)
+    assert.is_true(assert(a:write():is_locked()))
+    assert(a:read():release()) assert(b:read():release())
+    assert.is_nil(assert(a:read():info()).owner)
+    assert(a:write():acquire(0))
+    info = assert(b:read():info())
+    assert.equal(a:write():owner(), info.owner)
+    assert.equal(0, info.readers)
+    assert.is_nil(assert(world.client():lock("other"):info()).readers)
+    assert(a:write():release())
+  end)
+
+  it("announces its releases to Redisson", function()
+    assert(a:read():acquire(0)) assert(b:read():acquire(0))
+    assert.same({}, announced(function() assert(a:read():release()) end))
+    assert.same({ "0" }, announced(function() assert(b:read():release()) end))
+    assert(a:write():acquire(0))
+    assert.same({ "1" }, announced(function() assert(a:write():release()) end))
+    assert(a:write():acquire(0)) assert(a:read():acquire(0))
+    assert.same({ "1" }, announced(function() assert(a:write():release()) end))
+    assert.same({ "1" }, announced(function() assert(b:read():force_release()) end))
+    assert_fails("lost", a:read():release())
+  end)
+
+  it("is extended hold by hold", function()
+    assert(a:read():acquire(0)) assert(b:read():acquire(0))
+    assert(a:read():extend(60))
+    assert.is_true(pttl(hold_key(a:read(), 1)) > 59000)
+    assert.is_true(pttl(hold_key(b:read(), 1)) <= 30000)
+    assert.is_true(pttl "k" > 59000)
+    assert(b:read():extend(5))
+    assert.is_true(pttl(hold_key(b:read(), 1)) <= 5000)
+    assert.is_true(pttl "k" > 59000)
+    assert(a:read():release())
+    assert(b:read():extend(5))
+    assert.is_true(pttl "k" <= 5000)
+    assert(b:read():check())
+    assert(b:read():release())
+  end)
+
+  it("is renewed by the watchdog in batches", function()
+    local client, locks = world.client(), {}
+    for i = 1, 150 do
+      locks[i] = client:read_write_lock("many" .. i, { lease = 3, watchdog = true })
+      assert(locks[i]:read():acquire(0))
+    end
+    local write = client:read_write_lock("w", { lease = 3, watchdog = true }):write()
+    assert(write:acquire(0))
+    local stats
+    assert(process.wait_until(function()
+      stats = client:stats()
+      return stats.renewals > 300
+    end, 20))
+    for i = 1, 150 do assert.is_true(locks[i]:read():is_held()) end
+    assert.equal(0, stats.losses)
+    assert.is_true(stats.renew_batches < stats.renewals / 10, stats.renew_batches .. " batches")
+    for i = 1, 150 do
+      assert.is_true(pttl(hold_key(locks[i]:read(), 1, "{many" .. i .. "}")) > 0)
+      assert(locks[i]:read():release())
+    end
+    assert(write:release())
+  end)
+
+  it("is told lost, by what is on the server", function()
+    local told = {}
+    local lock = world.client():read_write_lock("k", {
+      lease = 3, watchdog = true, on_lost = function(_, reason) told[#told + 1] = reason end,
+    })
+    assert(lock:read():acquire(0))
+    world.cli("DEL", "k")
+    assert.equal("deleted", process.wait_until(function() return lock:read():lost() end, 20))
+    assert.same({ "deleted" }, told)
+    assert_fails("lost", lock:read():release())
+    assert(lock:write():acquire(0))
+    -- at no time is the key away: a renewal would find it deleted
+    world.cli("HSET", "k", JAVA .. ":write", 1)
+    world.cli("HDEL", "k", lock:write():owner())
+    world.cli("PEXPIRE", "k", 20000)
+    assert.equal("taken", process.wait_until(function() return lock:write():lost() end, 20))
+    assert_fails("lost", lock:write():release())
+    world.cli("DEL", "k")
+  end)
+
+  it("is let go of by the collector", function()
+    do
+      local lock = world.client():read_write_lock("k")
+      assert(lock:write():acquire(0)) assert(lock:read():acquire(0))
+    end
+    collectgarbage() collectgarbage()
+    assert.is_truthy(process.wait_until(function() return world.cli("EXISTS", "k") == 0 end, 20))
+  end)
+
+  if features.close then
+    it("is closed with its variable", function()
+      local run = assert(load [[
+        local lock, held = ...
+        local read <close> = assert(lock:read():acquire(0))
+        held(read)
+      ]])
+      run(a, function(read) assert.is_true(read:is_held()) end)
+      assert.equal(0, world.cli("EXISTS", "k"))
+    end)
+  end
+
+  it("refuses a key of another kind", function()
+    for _, make in ipairs {
+      function() world.cli("SET", "k", "v") end,
+      function() world.cli("RPUSH", "k", "v") end,
+      function() world.cli("HSET", "k", JAVA, 1) world.cli("PEXPIRE", "k", 20000) end,
+    } do
+      make()
+      for _, half in ipairs { a:read(), a:write() } do
+        assert_fails("conflict", half:acquire(0))
+        assert_fails("conflict", half:acquire(0.05))
+        assert_fails("conflict", half:force_release())
+        assert.is_false(half:is_held())
+      end
+      world.cli("DEL", "k")
+    end
+    world.cli("RPUSH", "redisson_lock_token:{k}", "v")
+    assert_fails("conflict", a:write():acquire(0))
+    assert_fails("conflict", a:read():acquire(0))
+    assert.equal(0, world.cli("EXISTS", "k"))
+    world.cli("DEL", "redisson_lock_token:{k}")
+  end)
+
+  it("without a TTL is no lock", function()
+    world.cli("HSET", "k", "mode", "write", JAVA .. ":write", 1)
+    assert_fails("conflict", a:read():acquire(0))
+    world.cli("DEL", "k")
+  end)
+
+  it("is released though its queue is none", function()
+    for _, half in ipairs { "read", "write" } do
+      assert(a[half](a):acquire(0))
+      world.cli("SET", QUEUE, "v")
+      assert(a[half](a):release())
+      assert.equal(0, world.cli("EXISTS", "k"))
+      world.cli("DEL", QUEUE)
+    end
+  end)
+
+  it("says what is wrong with how it is used", function()
+    local client = world.client()
+    local function raises(pattern, fn, ...)
+      local ok, message = pcall(fn, ...)
+      assert.is_false(ok)
+      assert.matches(pattern, message)
+    end
+    raises("client:read_write_lock: key must be", client.read_write_lock, client, "")
+    raises('client:read_write_lock: "owner" is an option of client:lock', client.read_write_lock,
+      client, "k",
+      { owner = "me" })
+    raises("client:with_read_lock: fn must be", client.with_read_lock, client, "k", {})
+    raises("client:with_write_lock: key must be", client.with_write_lock, client, 5, function() end)
+    raises("read_write_lock:read: call it with a colon", a.read)
+    raises("read_write_lock:write: call it with a colon", a.write, {})
+    raises("read_write_lock:key: call it with a colon", a.key)
+    raises("^spec/read_write_spec", function() client:read_write_lock() end)
+    raises("^spec/read_write_spec", function() client:with_read_lock("k", 5) end)
+  end)
+
+  it("is refused in a quorum, by name", function()
+    local client = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
+    for _, name in ipairs { "read_write_lock", "with_read_lock", "with_write_lock" } do
+      local ok, message = pcall(client[name], client, "k", function() end)
+      assert.is_false(ok)
+      assert.matches("client:" .. name .. ": a quorum has no read/write locks", message)
+    end
+    client:close()
+  end)
+
+  it("has templates", function()
+    local client = world.client()
+    assert.same({ 1, 2, 3 }, { client:with_write_lock("k", { lease = 5 }, function(lock, ...)
+      assert.equal("write", fields().mode)
+      assert.equal(true, lock:is_held())
+      assert.is_true(lock:remaining() < 5)
+      return ...
+    end, 1, 2, 3) })
+    assert.is_true(client:with_read_lock("k", function(lock)
+      assert.equal("read", fields().mode)
+      assert.is_true(lock:remaining() > 20)
+      assert_fails("deadlock", client:with_write_lock("k", { wait = 5 }, error))
+    end))
+    assert(a:read():acquire(0))
+    assert_fails("busy", client:with_write_lock("k", { wait = 0 }, error))
+    assert(client:with_read_lock("k", { wait = 0 }, function() end))
+    assert(a:read():release())
+    assert.has_error(function() client:with_read_lock("k", function() error "it" end) end)
+    assert.equal(0, world.cli("EXISTS", "k"))
+  end)
+end)
+
+describe("a reply about a read/write lock that is lost", function()
+  local faking, proxied = {}, nil
+
+  before_each(function()
+    world.open()
+    local proxy = fake.proxy { path = world.server.path }
+    faking[1] = proxy
+    proxied = world.client { url = proxy.url }
+    for _, half in ipairs { "read", "write" } do
+      local lock = proxied:read_write_lock("first")
+      assert(lock[half](lock):acquire()) assert(lock[half](lock):acquire())
+      assert(lock[half](lock):release())
+      assert(lock[half](lock):extend(20))
+      assert(lock[half](lock):release())
+    end
+  end)
+
+  after_each(function()
+    proxied:close()
+    faking[1]:stop()
+    world.close()
+  end)
+
+  for _, half in ipairs { "read", "write" } do
+    it(("of an acquire to %s, cut at every byte, leaves one hold"):format(half), function()
+      for n = 0, 28, 4 do
+        local key = ("cut%d:1:acquire"):format(n)
+        local rw = proxied:read_write_lock(key)
+        local lock = rw[half](rw)
+        assert(lock:acquire(2))
+        assert.same({ mode = half, [lock:owner()] = "1" }, fields(key))
+        assert(lock:release())
+        assert.equal(0, world.cli("EXISTS", key))
+      end
+    end)
+
+    it(("of a re-entry to %s counts it once"):format(half), function()
+      for n = 0, 12, 4 do
+        local key = ("cut%d:2:again"):format(n)
+        local rw = proxied:read_write_lock(key)
+        local lock = rw[half](rw)
+        assert(lock:acquire(2)) assert(lock:acquire(2))
+        assert.same({ mode = half, [lock:owner()] = "2" }, fields(key))
+        assert(lock:release()) assert(lock:release())
+        assert.equal(0, world.cli("EXISTS", key))
+      end
+    end)
+
+    it(("of a release of what %ss is a release"):format(half), function()
+      for n = 0, 4 do
+        local key = ("cut%d:2:release"):format(n)
+        local rw = proxied:read_write_lock(key)
+        local lock = rw[half](rw)
+        assert(lock:acquire(2)) assert.is_true(lock:release())
+        assert.equal(0, world.cli("EXISTS", key))
+      end
+    end)
+  end
+end)
+
+-- ---- many ----
+
+local server, others, lock, client
+
+local function add(name, options)
+  local args = process.args({ server:url(), others.store.path, others.key, name }, options)
+  return others:join(name, process.lua { file = "spec/support/read_write_worker.lua", args = args })
+end
+
+-- The processes stand in the queue in this order: names that begin with w write, the others read.
+local function line_up(names, options)
+  for _, name in ipairs(names) do
+    local before = others:queued()
+    local own = { role = name:sub(1, 1) == "w" and "write" or "read", grant_lease = GRANT }
+    for option, value in pairs(options or {}) do own[option] = value end
+    add(name, own)
+    assert(others:wait_queued(before + 1), name .. " does not come into the queue")
+  end
+end
+
+-- → the names in the order in which they came in, the most readers at once
+local function history()
+  local order, readers, writer, most, last = {}, 0, nil, 0, 0
+  for i, line in ipairs(others.store:cli("LRANGE", "crowd:history", 0, -1)) do
+    local what, name, token = line:match("^(%S+) (%S+) ?(%S*)$")
+    if what == "r+" then
+      assert.is_nil(writer, ("%d: %s reads while %s writes"):format(i, name, tostring(writer)))
+      readers = readers + 1
+      most = math.max(most, readers)
+    elseif what == "r-" then
+      readers = readers - 1
+    elseif what == "w+" then
+      assert.is_nil(writer, ("%d: %s and %s write"):format(i, name, tostring(writer)))
+      assert.equal(0, readers, ("%d: %s writes while others read"):format(i, name))
+      assert.is_true(tonumber(token) > last)
+      writer, last = name, tonumber(token)
+    else
+      assert.equal(name, writer)
+      writer = nil
+    end
+    if what:sub(2) == "+" then order[#order + 1] = name end
+  end
+  assert.is_nil(others.store:cli("GET", "pair:torn") or nil)
+  return order, most
+end
+
+local function came_in(name, seconds)
+  return process.wait_until(function()
+    for _, each in ipairs((history())) do
+      if each == name then return true end
+    end
+    return false
+  end, seconds)
+end
+
+local function sorted(list, from, to)
+  local part = {}
+  for i = from, to do part[#part + 1] = list[i] end
+  table.sort(part)
+  return part
+end
+
+describe("the queue of a read/write lock", function()
+  before_each(function()
+    server = redis.start()
+    others = crowd.new(server, "k")
+    client = holdfast.new { url = server:url(), grant_lease = GRANT }
+    lock = client:read_write_lock("k")
+  end)
+
+  after_each(function()
+    client:close()
+    for _, worker in ipairs(others.workers) do worker:stop() end
+    local litter = crowd.litter(server)
+    others:stop()
+    server:stop()
+    assert.is_nil(litter)
+  end)
+
+  it("is served in the order of arrival, readers together", function()
+    assert(lock:write():acquire(0))
+    line_up({ "r1", "r2", "r3", "w1", "r4", "r5", "w2" }, { inside = 0.5 })
+    assert(lock:write():release())
+    assert.is_nil(others:finish(30))
+    local order, most = history()
+    assert.same({ "r1", "r2", "r3" }, sorted(order, 1, 3))
+    assert.equal("w1", order[4])
+    assert.same({ "r4", "r5" }, sorted(order, 5, 6))
+    assert.equal("w2", order[7])
+    assert.equal(3, most)
+  end)
+
+  it("lets no newcomer pass a writer that waits, but who reads enter again", function()
+    assert(lock:read():acquire(0))
+    line_up { "w1" }
+    local late = holdfast.new(server:url())
+    assert_fails("busy", late:read_write_lock("k"):read():acquire(0))
+    late:close()
+    assert(lock:read():acquire(0)) assert(lock:read():release())
+    assert.same({}, (history()))
+    assert(lock:read():release())
+    assert.is_nil(others:finish(30))
+    assert.same({ "w1" }, (history()))
+  end)
+
+  it("tells the readers of one client with one message", function()
+    assert(lock:write():acquire(0))
+    local uuid = ("00000000-0000-8000-8000-%012x"):format(7)
+    local reader = assert(resp.connect { path = server.path })
+    reader:call("SUBSCRIBE", "holdfast_grant:" .. uuid)
+    for i = 1, 3 do server:cli("ZADD", QUEUE, 1000000 + i, ("1r%s:%d:1000"):format(uuid, i)) end
+    local token = ("%.0f"):format(lock:write():token())
+    assert(lock:write():release())
+    assert.equal(("1 grants r %s 10000 3 1 1000001 2 1000002 3 1000003 k"):format(token),
+      reader:receive()[3])
+    assert.equal(4, server:cli("HLEN", "k"))
+    assert.equal(3, server:cli("ZCOUNT", QUEUE, 0, 0))
+    reader:close()
+    server:cli("FLUSHALL")
+  end)
+
+  it("goes on when the writer at its head gives up", function()
+    assert(lock:read():acquire(0))
+    line_up({ "w1" }, { wait = 5 })
+    line_up { "r1", "r2" }
+    assert.is_nil(others:finish(30))
+    assert.matches("failed busy", others.workers[1]:output())
+    assert.same({ "r1", "r2" }, sorted((history()), 1, 2))
+    assert(lock:read():release())
+  end)
+
+  it("lets readers in when a writer goes on as one", function()
+    assert(lock:write():acquire(0)) assert(lock:read():acquire(0))
+    line_up { "r1", "r2", "w1" }
+    assert(lock:write():release())
+    assert.is_truthy(came_in("r1", 10) and came_in("r2", 10))
+    assert.equal(2, #history())
+    assert(lock:read():release())
+    assert.is_nil(others:finish(30))
+  end)
+
+  it("skips the dead", function()
+    assert(lock:write():acquire(0))
+    line_up { "r1", "w1", "w2", "r2" }
+    others.workers[1]:kill("KILL")
+    others.workers[2]:kill("KILL")
+    assert(process.wait_until(function()
+      return #server:cli("PUBSUB", "CHANNELS", "holdfast_grant:*") == 2
+    end, 20))
+    local start = process.now()
+    assert(lock:write():release())
+    assert.is_truthy(came_in("r2", GRANT))
+    assert.is_true(process.now() - start < GRANT / 2)
+    assert.same({ "w2", "r2" }, (history()))
+    assert.same({ "exit", 0 }, { others.workers[4]:wait(20) })
+  end)
+
+  it("forgets dead readers at the end of their own leases", function()
+    local dead = add("r1", { lease = 2, inside = 60 })
+    assert(dead:wait_output("in", 20))
+    local other = holdfast.new(server:url())
+    local long = other:read_write_lock("k", { lease = 100 })
+    assert(long:read():acquire(0))
+    dead:kill("KILL")
+    line_up { "w1" }
+    assert(long:read():release())
+    local start = process.now()
+    assert.is_truthy(others.workers[2]:wait_output("in", 20)) -- not after 100 s
+    assert.is_true(process.now() - start < 10)
+    assert.same({ "exit", 0 }, { others.workers[2]:wait(20) })
+    other:close()
+  end)
+
+  it("serves readers and writers alike", function()
+    for i = 1, 6 do add("r" .. i, { seconds = 3, inside = 0.003, together = 1 }) end
+    for i = 1, 2 do add("w" .. i, { role = "write", seconds = 3, inside = 0.003, together = 1 }) end
+    add("b1", { role = "both", seconds = 3, inside = 0.003, together = 1 })
+    for _, worker in ipairs(others.workers) do assert(worker:wait_output("ready", 20)) end
+    others.store:cli("SET", "crowd:start", 1)
+    assert.is_nil(others:finish(30))
+    local least, most = math.huge, 0
+    local order, together = history()
+    local turns = crowd.turns_together(order)
+    turns.b1 = turns.b1 / 2
+    for _, count in pairs(turns) do least, most = math.min(least, count), math.max(most, count) end
+    assert.is_true(together > 2)
+    assert.is_true(least > 0.5 * most, ("%d of %d"):format(least, most))
+    for _, worker in ipairs(others.workers) do assert.not_matches("failed", worker:output()) end
+  end)
+end)

@@ -1,0 +1,246 @@
+-- A rolling upgrade: clients of the protocol as spec/fixtures keeps it, and those of today, on one
+-- lock. A program that writes keys, members or messages in another way without taking the next
+-- format digit fails here.
+
+local crowd = require "spec.support.crowd"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local scenarios = require "spec.support.scenarios"
+
+local KEY = "crowd"
+local QUEUE = crowd.queue_of(KEY)
+local GRANT, LEASE = 0.5, 20
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+local number = read("docs/protocol.md"):match("^# Protocol (%d+)\n")
+local kept = "spec/fixtures/protocol" .. number
+local kept_client = ("spec.fixtures.protocol%s.client"):format(number)
+local protocol = require(kept_client)
+local today -- a directory with the programs of today
+
+local function program(directory, name) return read(("%s/%s.lua"):format(directory, name)) end
+
+-- Which version runs the i-th step.
+local TURNS = {
+  { "by today's programs", function() return today end },
+  { "by the kept programs and today's in turns", function(i)
+    return i % 2 == 1 and kept .. "/programs" or today
+  end },
+  { "by today's programs and the kept ones in turns", function(i)
+    return i % 2 == 0 and kept .. "/programs" or today
+  end },
+}
+
+local function transcript(server, directory_of)
+  local parts = {}
+  for i, scenario in ipairs(scenarios.list) do
+    parts[i] = scenarios.run(server, scenario, function(step, name)
+      return program(directory_of(step), name)
+    end)
+  end
+  return parts
+end
+
+describe("protocol " .. number, function()
+  local server
+
+  setup(function()
+    today = process.directory()
+    assert(os.execute("lua5.4 tools/embed.lua --sent " .. today))
+  end)
+  teardown(function() process.remove(today) end)
+  before_each(function() server = redis.start() end)
+  after_each(function() server:stop() end)
+
+  it("is kept: tools/keep_protocol writes it once for each number", function()
+    local child = process.start { "sh", "-c", ("cd %s && sha1sum --quiet -c SHA1"):format(kept) }
+    assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
+  end)
+
+  it("gives the transcript that is the one that is kept", function()
+    local parts = transcript(server, function() return kept .. "/programs" end)
+    local path = os.getenv("HOLDFAST_KEEP")
+    if path then
+      local file = assert(io.open(path, "wb"))
+      file:write(table.concat(parts, "\n"))
+      file:close()
+    end
+    assert.equal(read(kept .. "/transcript.txt"), table.concat(parts, "\n"))
+  end)
+
+  for _, turn in ipairs(TURNS) do
+    it("looks the same " .. turn[1], function()
+      local expected, parts = read(kept .. "/transcript.txt"), transcript(server, turn[2])
+      for i, part in ipairs(parts) do
+        local title = scenarios.list[i][1]
+        local from = assert(expected:find(title .. "\n", 1, true), "not kept: " .. title)
+        assert.equal(expected:sub(from, from + #part - 1), part)
+      end
+      assert.equal(#expected, #table.concat(parts, "\n"))
+    end)
+  end
+end)
+
+describe("a client of the kept protocol and today's", function()
+  local server, others, client, lock, old
+
+  before_each(function()
+    server = redis.start()
+    others = crowd.new(server, KEY)
+    client = holdfast.new { url = server:url(), grant_lease = GRANT }
+    lock = client:lock(KEY, { lease = LEASE })
+    old = protocol.new(server:url(), {
+      programs = kept .. "/programs", grant_lease = GRANT * 1000, lease = LEASE * 1000,
+    })
+  end)
+
+  after_each(function()
+    client:close()
+    old:close()
+    for _, worker in ipairs(others.workers) do worker:stop() end
+    local litter = crowd.litter(server)
+    others:stop()
+    server:stop()
+    assert.is_nil(litter)
+  end)
+
+  -- k1 is of the kept protocol, t1 of today
+  local function options_of(name, more)
+    local options = { kind = "holdfast", grant_lease = GRANT, lease = LEASE, wait = 30 }
+    if name:find("^k") then
+      options.kind, options.module, options.programs = "protocol", kept_client, kept .. "/programs"
+    end
+    for option, value in pairs(more or {}) do options[option] = value end
+    return options
+  end
+
+  local function line_up(names, more)
+    for _, name in ipairs(names) do others:line_up({ name }, options_of(name, more)) end
+  end
+
+  local function assert_turns(turns)
+    assert.is_nil(others:finish(20))
+    local history = others:history()
+    assert.is_nil(history.overlap)
+    assert.equal(0, history.lost)
+    assert.equal(turns, history.turns)
+    for i = 2, #history.tokens do
+      assert.is_true(history.tokens[i - 1] < history.tokens[i], "token " .. i)
+    end
+    return history
+  end
+
+  it("exclude each other and lose no update", function()
+    for i = 1, 3 do
+      others:add("k" .. i, options_of("k", { turns = 30 }))
+      others:add("t" .. i, options_of("t", { turns = 30 }))
+    end
+    assert_turns(180)
+  end)
+
+  for _, names in ipairs { { "k1", "t1", "t2", "k2", "k3", "t3" },
+      { "t1", "k1", "k2", "t2", "t3", "k3" } } do
+    it("are served in the order of arrival: " .. table.concat(names, " "), function()
+      local held = names[1] == "k1" and assert(old:acquire(KEY)) or assert(lock:acquire(0))
+      line_up(names)
+      assert(held:release())
+      assert.same(names, assert_turns(6).names)
+    end)
+  end
+
+  it("pass each other's dead waiters", function()
+    assert(lock:acquire(0))
+    line_up { "k1", "t1", "k2" }
+    others.workers[1]:stop()
+    assert(lock:release())
+    table.remove(others.workers, 1)
+    assert.same({ "t1", "k2" }, assert_turns(2).names)
+    local held = assert(old:acquire(KEY))
+    others.workers = {}
+    line_up { "t3", "k3" }
+    others.workers[1]:stop()
+    assert.is_true(held:release())
+    assert.truthy(process.wait_until(function() return others:turns_of("k3") == 1 end, 20))
+    others.workers = { others.workers[2] }
+    assert.is_nil(others:finish(20))
+  end)
+
+  -- A waiter of the kept protocol for what the small client does not know, and what it hears.
+  local function call(name, ...)
+    local words = { "EVAL", program(kept .. "/programs", name), 4, KEY, "redisson_lock_token:{"
+      .. KEY .. "}", QUEUE,
+      "redisson_lock__channel:{" .. KEY .. "}", ... }
+    return server:cli(words)
+  end
+
+  local function waiter(kind)
+    local silent = crowd.silent_client(server, 7)
+    return {
+      owner = silent.uuid .. ":1", member = ("1%s%s:1:0"):format(kind, silent.uuid),
+      hears = function() return assert(silent.connection:receive(2))[3] end,
+      close = function() silent.connection:close() end,
+    }
+  end
+
+  it("hand a mutex over to each other", function()
+    local mutex, kept_one = client:mutex(KEY, { lease = LEASE, fencing = false }), waiter "m"
+    assert(mutex:acquire(0))
+    assert.equal(0, call("mutex_acquire", kept_one.owner, 500, 0, 0, 20000, 0, kept_one.member)[1])
+    assert(mutex:release())
+    assert.matches("^1 grant m 1 %d+ 0 %d+ " .. KEY .. "$", kept_one.hears())
+    assert.equal(1, server:cli("EVAL", program(kept .. "/programs", "mutex_extend"), 2, KEY, QUEUE,
+      kept_one.owner, 20000, "",
+      kept_one.member))
+    local next_one = process.lua {
+      code = ([[local client = require("holdfast").new(%q)
+        print(client:mutex(%q, { lease = 20 }):acquire(10) and "in")
+        client:close()]]):format(server:url(), KEY),
+    }
+    assert.truthy(process.wait_until(function()
+      return server:cli("ZCOUNT", QUEUE, "(0", "+inf") == 1
+    end, 20))
+    assert.equal(1, call("mutex_release", kept_one.owner, 500, 0, 0, ""))
+    assert.truthy(next_one:wait_output("in\n", 20), next_one:output())
+    assert.same({ "exit", 0 }, { next_one:wait(20) })
+    kept_one.close()
+  end)
+
+  it("read each other's records", function()
+    local record = "RD7;S2:ab{S1:kT}"
+    local kept_one, runs = waiter "g", 0
+    local function run() runs = runs + 1 return 7, "ab", { k = true } end
+    assert.equal(1, call("begin", kept_one.owner, 500, 0, 0, 20000, 0, "", "print")[1])
+    local options = { replay = true, fingerprint = "print", expire = 20 }
+    assert.equal("duplicate", select(3, client:idempotent(KEY, options, run)))
+    assert.equal(1, call("complete", kept_one.owner, 500, 20000, "print", record))
+    assert.same({ 7, "ab", { k = true } }, { client:idempotent(KEY, options, run) })
+    assert.equal("mismatch", select(3, client:idempotent(KEY, { fingerprint = "other" }, run)))
+    server:cli("DEL", KEY)
+    assert.same({ 7, "ab", { k = true } }, { client:idempotent(KEY, options, run) })
+    assert.equal(1, runs)
+    assert.same({ 3, record }, call("begin", kept_one.owner, 500, 0, 0, 20000, 0, "", "print"))
+    server:cli("DEL", KEY)
+    kept_one.close()
+  end)
+
+  it("exclude each other from several locks", function()
+    local both, kept_one = client:multi_lock({ KEY, "second" }, { lease = LEASE, fencing = false }),
+      waiter "l"
+    assert(both:acquire(0))
+    assert.equal(0, call("acquire", kept_one.owner, 500, 0, 0, 20000, 0, kept_one.member)[1])
+    assert(both:release())
+    assert.matches("^1 grant l 1 %d+ 0 %d+ " .. KEY .. "$", kept_one.hears())
+    assert.equal("busy", select(3, both:acquire(0)))
+    assert.equal(1, call("release", kept_one.owner, 500, 0, 0, ""))
+    assert(both:acquire(0))
+    assert(both:release())
+    kept_one.close()
+  end)
+end)

@@ -1,0 +1,727 @@
+-- Semaphores with leased permits.
+
+local crowd = require "spec.support.crowd"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local resp = require "spec.support.resp"
+
+local KEY = "pool"
+local LEASES = "{pool}:timeout"
+local QUEUE = "holdfast_queue:{pool}"
+local CHANNEL = "redisson_sc:{pool}"
+-- Seconds. A grant that is in use does not end by itself on a busy machine; where a test waits for
+-- the end of one, it is SHORT.
+local GRANT, SHORT = 10, 2
+
+-- A worker: arg = url, name, rounds, count, wait, inside, permits, lease, grant lease. For each
+-- round a line "name in" and "name out" in the list "log", and the number of permits that are out
+-- between them,
+-- in "most".
+local WORKER = [[
+local holdfast, sys = require "holdfast", require "spec.support.sys"
+local resp = require "spec.support.resp"
+local url, name, rounds, count = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4])
+local wait, inside, permits, lease = tonumber(arg[5]), tonumber(arg[6]), tonumber(arg[7]), tonumber(arg[8])
+local server = assert(resp.connect { path = url:match("^unix://(.*)$") })
+local client = holdfast.new { url = url, grant_lease = tonumber(arg[9]) }
+local pool = client:semaphore("pool", { permits = permits, wait = wait, lease = lease, watchdog = true })
+for _ = 1, rounds do
+  local permit = assert(pool:acquire(count))
+  local out = server:call("INCRBY", "test:out", count)
+  server:call("RPUSH", "test:log", ("%s %d %.0f"):format(name, out, permit:token()))
+  sys.sleep(inside)
+  server:call("DECRBY", "test:out", count)
+  assert(permit:release())
+end
+client:close()
+]]
+
+local server, clients, workers
+
+local function new(options)
+  options = options or {}
+  options.url, options.grant_lease = server:url(), options.grant_lease or GRANT
+  local client = holdfast.new(options)
+  clients[#clients + 1] = client
+  return client
+end
+
+local function work(options)
+  local worker = process.lua { code = WORKER, args = {
+    server:url(), options.name or "w", options.rounds or 1, options.count or 1, options.wait or 30,
+    options.inside or 0,
+    options.permits or 3, options.lease or 30, options.grant_lease or GRANT,
+  } }
+  workers[#workers + 1] = worker
+  return worker
+end
+
+local function waiters()
+  return server:cli("ZCOUNT", QUEUE, "(0", "+inf")
+end
+
+local function wait_queued(count)
+  assert(process.wait_until(function() return waiters() == count end, 20), "they do not queue")
+end
+
+local function finish(worker)
+  local how, code = worker:wait(40)
+  assert.same({ "exit", 0 }, { how, code }, worker:output())
+end
+
+-- → names in order, the most permits that were out at once, tokens
+local function history()
+  local names, most, tokens = {}, 0, {}
+  for i, line in ipairs(server:cli("LRANGE", "test:log", 0, -1)) do
+    local name, out, token = line:match("^(%S+) (%S+) (%S+)$")
+    names[i], tokens[i] = name, tonumber(token)
+    most = math.max(most, tonumber(out))
+  end
+  return names, most, tokens
+end
+
+local function fails(want, got, message, code)
+  assert.is_nil(got)
+  assert.equal(want, code, message)
+  return message
+end
+
+-- What Redisson does with permits, over a plain connection.
+local function java_takes(count, seconds)
+  local ids = {}
+  local time = server:cli("TIME")
+  local till = ("%.0f"):format((time[1] + (seconds or 30)) * 1000)
+  server:cli("DECRBY", KEY, count)
+  for i = 1, count do
+    ids[i] = ("java%08d%04d"):format(math.random(99999999), i)
+    server:cli("ZADD", LEASES, till, ids[i])
+  end
+  return ids
+end
+
+local function java_gives_back(id)
+  assert.equal(1, server:cli("ZREM", LEASES, id))
+  server:cli("PUBLISH", CHANNEL, server:cli("INCRBY", KEY, 1))
+end
+
+describe("a semaphore", function()
+  before_each(function()
+    server = redis.start()
+    clients, workers = {}, {}
+  end)
+
+  after_each(function()
+    for _, worker in ipairs(workers) do worker:stop() end
+    for _, client in ipairs(clients) do client:close() end
+    for _, key in ipairs(server:cli("KEYS", "*")) do
+      if key:find("^test:") or key == KEY then server:cli("DEL", key) end
+    end
+    local litter = crowd.litter(server)
+    server:stop()
+    assert.is_nil(litter)
+  end)
+
+  it("stands on the server as Redisson has it", function()
+    local pool = new():semaphore(KEY, { permits = 4, lease = 20 })
+    local one = assert(pool:acquire())
+    local two = assert(pool:acquire(2))
+    assert.equal("1", server:cli("GET", KEY))
+    assert.equal(-1, server:cli("PTTL", KEY))
+    local leases, now = server:cli("ZRANGE", LEASES, 0, -1, "WITHSCORES"),
+      server:cli("TIME")[1] * 1000
+    assert.equal(6, #leases)
+    for i = 1, 5, 2 do
+      assert.equal(16, #leases[i])
+      local left = leases[i + 1] - now
+      assert.is_true(left > 18000 and left < 22000, leases[i + 1])
+    end
+    assert.is_true(two:token() > one:token())
+    assert.same({ 1, 2 }, { one:count(), two:count() })
+    assert.is_true(one:release())
+    assert.is_true(two:release())
+    assert.equal("4", server:cli("GET", KEY))
+    assert.equal(0, server:cli("EXISTS", LEASES))
+  end)
+
+  it("tells what it knows", function()
+    local pool = new():semaphore(KEY, { permits = 4, lease = 20 })
+    assert.same({ permits = 0, available = 0, held = 0, waiters = 0 }, pool:info())
+    local permit = assert(pool:acquire(3))
+    local info = pool:info()
+    assert.is_true(info.ttl > 18 and info.ttl <= 20)
+    info.ttl = nil
+    assert.same({ permits = 4, available = 1, held = 3, waiters = 0, token = permit:token() }, info)
+    assert.same({ 4, 1 }, { pool:permits(), pool:available() })
+    assert.is_true(permit:is_held() and permit:remaining() > 10)
+    assert.equal(KEY, permit:key())
+    assert.matches("^holdfast.permit: pool %(held, ", tostring(permit))
+    permit:release()
+    assert.is_false(permit:is_held())
+    assert.same({ 0, nil, nil }, { permit:remaining(), permit:token(), permit:lost() })
+    assert.matches("not_held", select(3, permit:release()))
+  end)
+
+  it("does not give more permits than there are", function()
+    local pool, other = new():semaphore(KEY, { permits = 2 }), new():semaphore(KEY)
+    local a, b = assert(pool:acquire()), assert(pool:acquire())
+    assert.matches("its permits are taken, for up to [%d.]+ s", fails("busy", other:acquire(1, 0)))
+    assert.matches("its permits are taken", fails("busy", other:try_acquire()))
+    fails("busy", other:acquire(1, 0.2))
+    assert(a:release())
+    fails("busy", other:acquire(2, 0))
+    local c = assert(other:acquire(1, 0))
+    assert(b:release() and c:release())
+  end)
+
+  it("that was never set has none, and wakes who waits for them", function()
+    local pool = new():semaphore(KEY)
+    fails("busy", pool:acquire(1, 0))
+    local worker = process.lua { args = { server:url() }, code = [[
+      local client = require("holdfast").new(arg[1])
+      assert(client:semaphore("pool"):acquire(1, 10)):release()
+      client:close() ]] }
+    workers[1] = worker
+    wait_queued(1)
+    assert(pool:set_permits(1))
+    finish(worker)
+  end)
+
+  it("keeps the number it was given first", function()
+    assert(new():semaphore(KEY, { permits = 2 }):acquire()):release()
+    local pool = new():semaphore(KEY, { permits = 9 })
+    assert(pool:acquire()):release()
+    assert.equal(2, pool:permits())
+    fails("conflict", pool:acquire(3))
+  end)
+
+  it("serves in the order of arrival, and a large request is not passed by", function()
+    local pool = new():semaphore(KEY, { permits = 3 })
+    local a, b, c = assert(pool:acquire()), assert(pool:acquire()), assert(pool:acquire())
+    local big = work { name = "big", count = 3, inside = 0.05 }
+    wait_queued(1)
+    local small = {}
+    for i = 1, 3 do
+      small[i] = work { name = "small" .. i, inside = 0.02 }
+      wait_queued(1 + i)
+    end
+    fails("busy", pool:try_acquire())
+    assert(a:release())
+    fails("busy", pool:try_acquire())
+    assert(b:release())
+    assert.equal(4, waiters())
+    assert(c:release())
+    finish(big)
+    for i = 1, 3 do finish(small[i]) end
+    local names, most, tokens = history()
+    assert.equal("big", names[1])
+    assert.equal(3, most)
+    local token = {}
+    for i, name in ipairs(names) do token[name] = tokens[i] end
+    assert.is_true(token.big < token.small1 and token.small1 < token.small2
+      and token.small2 < token.small3)
+  end)
+
+  it("is never overdrawn, and everybody gets turns", function()
+    for i = 1, 8 do work { name = "w" .. i, rounds = 40, count = i % 3 + 1, inside = 0.0005 } end
+    for _, worker in ipairs(workers) do finish(worker) end
+    local names, most, tokens = history()
+    assert.equal(320, #names)
+    assert.is_true(most <= 3, "most: " .. most)
+    local seen = {}
+    for _, token in ipairs(tokens) do
+      assert.is_nil(seen[token])
+      seen[token] = true
+    end
+    assert.equal("3", server:cli("GET", KEY))
+    assert.equal(0, server:cli("EXISTS", LEASES, QUEUE))
+  end)
+
+  it("gets the permits of a killed process back at their lease, for the first that waits",
+    function()
+    local victim = work { count = 3, inside = 60, lease = 4 }
+    assert(process.wait_until(function() return server:cli("LLEN", "test:log") == 1 end, 20))
+    process.sleep(4.5) -- it is renewed
+    assert.equal(3, server:cli("ZCARD", LEASES))
+    local first = work { name = "first", inside = 0.05 }
+    wait_queued(1)
+    local second = work { name = "second", count = 2, inside = 0.05 }
+    wait_queued(2)
+    local from = process.now()
+    victim:kill("KILL")
+    finish(first)
+    local took = process.now() - from
+    finish(second)
+    local names, _, tokens = history()
+    local token = {}
+    for i, name in ipairs(names) do token[name] = tokens[i] end
+    -- both have theirs by one script
+    assert.is_true(token.w < token.first and token.first < token.second,
+      ("%.0f %.0f %.0f"):format(token.w, token.first, token.second))
+    assert.is_true(took < 4 + GRANT / 2, took)
+  end)
+
+  it("does not wait for a dead waiter", function()
+    local pool = new():semaphore(KEY, { permits = 1 })
+    local permit = assert(pool:acquire())
+    local dead = work { name = "dead" }
+    wait_queued(1)
+    local alive = work { name = "alive" }
+    wait_queued(2)
+    dead:kill("KILL")
+    dead:wait(20)
+    local from = process.now()
+    assert(permit:release())
+    finish(alive)
+    assert.is_true(process.now() - from < GRANT / 2)
+    assert.same({ "alive" }, (history()))
+  end)
+
+  it("takes the places of a client that let a grant run out", function()
+    local pool = new({ grant_lease = SHORT }):semaphore(KEY, { permits = 1 })
+    local permit = assert(pool:acquire())
+    local silent = crowd.silent_client(server, 7)
+    for i = 1, 3 do server:cli("ZADD", QUEUE, i + 2e14, ("1p%s:%d:0"):format(silent.uuid, i)) end
+    local alive = work { name = "alive", grant_lease = SHORT }
+    wait_queued(4)
+    local from = process.now()
+    assert(permit:release())
+    finish(alive)
+    local took = process.now() - from
+    assert.is_true(took > SHORT * 0.9 and took < 3 * SHORT * 0.9, took)
+    silent.connection:close()
+  end)
+
+  it("is resized while it is used", function()
+    local pool = new():semaphore(KEY, { permits = 2 })
+    local a, b = assert(pool:acquire()), assert(pool:acquire())
+    local worker = work { name = "more", count = 2 }
+    wait_queued(1)
+    assert(pool:set_permits(3))
+    assert.equal(1, waiters())
+    assert(pool:set_permits(4))
+    finish(worker)
+    assert(pool:set_permits(1))
+    assert.same({ 1, -1 }, { pool:permits(), pool:available() })
+    fails("busy", pool:try_acquire())
+    assert(a:release())
+    fails("busy", pool:try_acquire())
+    assert(b:release())
+    local c = assert(pool:try_acquire())
+    assert(pool:set_permits(0))
+    assert(c:release())
+    fails("busy", pool:try_acquire())
+    assert.equal(0, pool:available())
+  end)
+
+  it("tells who asks for more than there are, also while it waits", function()
+    local pool = new():semaphore(KEY, { permits = 3 })
+    local permit = assert(pool:acquire())
+    local message = fails("conflict", new():semaphore(KEY):acquire(4, 5))
+    assert.matches("it has 3 permits in all, fewer than the 4 asked for", message)
+    local worker = process.lua { args = { server:url() }, code = [[
+      local client = require("holdfast").new(arg[1])
+      print(select(3, client:semaphore("pool"):acquire(3, 20)))
+      client:close() ]] }
+    workers[1] = worker
+    wait_queued(1)
+    local small = work { name = "small" }
+    wait_queued(2)
+    assert(pool:set_permits(2))
+    finish(small)
+    finish(worker)
+    assert.equal("conflict\n", worker:output())
+    assert(permit:release())
+  end)
+
+  it("renews permits in batches, and not beyond their release", function()
+    local client = new { lease = 2 }
+    local pool, permits = client:semaphore(KEY, { permits = 60 }), {}
+    for i = 1, 30 do permits[i] = assert(pool:acquire(i % 2 + 1)) end
+    local stats
+    assert(process.wait_until(function()
+      stats = client:stats()
+      return stats.renewals >= 60
+    end, 20))
+    for _, permit in ipairs(permits) do assert.is_true(permit:is_held()) end
+    assert.is_true(stats.renew_batches <= stats.renewals / 5, stats.renew_batches)
+    for _, permit in ipairs(permits) do assert.is_true(permit:release()) end
+    local renewals = client:stats().renewals
+    process.sleep(1)
+    assert.equal(renewals, client:stats().renewals)
+    assert.equal("60", server:cli("GET", KEY))
+  end)
+
+  it("ends a permit with an explicit lease, and tells", function()
+    local told
+    local pool = new():semaphore(KEY, {
+      permits = 1, lease = 1, on_lost = function(permit, reason)
+        told = { permit:count(), reason }
+      end,
+    })
+    local permit, other = assert(pool:acquire()), new():semaphore(KEY)
+    local next_permit = assert(other:acquire(1, 20))
+    assert.is_false(permit:is_held())
+    assert.equal("expired", permit:lost())
+    assert.same({ 1, "expired" }, told)
+    fails("lost", permit:release())
+    assert.is_true(next_permit:is_held() and next_permit:release())
+    assert.equal("1", server:cli("GET", KEY))
+  end)
+
+  it("extends a permit, also to less", function()
+    local pool = new():semaphore(KEY, { permits = 1, lease = 5 })
+    local permit = assert(pool:acquire())
+    assert(permit:extend(20))
+    assert.is_true(permit:remaining() > 18)
+    assert(permit:extend(1))
+    local other = assert(new():semaphore(KEY):acquire(1, 20))
+    assert.equal("expired", permit:lost())
+    assert(other:release())
+  end)
+
+  it("notices that its data is gone", function()
+    local client = new { lease = 3 }
+    local pool = client:semaphore(KEY, { permits = 2 })
+    local permit = assert(pool:acquire())
+    server:cli("FLUSHALL")
+    assert(process.wait_until(function() return permit:lost() end, 20))
+    assert.equal("deleted", permit:lost())
+    local again = assert(pool:acquire(2, 20))
+    fails("lost", permit:release())
+    assert.is_true(again:is_held() and again:release())
+    assert.equal("2", server:cli("GET", KEY))
+  end)
+
+  it("gives a collected permit back", function()
+    local pool = new():semaphore(KEY, { permits = 1 })
+    do local _ = assert(pool:acquire()) end
+    collectgarbage() collectgarbage()
+    assert(assert(pool:acquire(1, 20)):release())
+    if _VERSION < "Lua 5.4" then return end
+    local compiled = load [[
+      local pool = ...
+      do local permit <close> = assert(pool:acquire(1, 0)) end
+      return pool:acquire(1, 0)]]
+    assert(assert(compiled(pool)):release())
+  end)
+
+  it("is used by any coroutine of its holder", function()
+    local pool = new():semaphore(KEY, { permits = 2 })
+    local permit
+    coroutine.wrap(function() permit = assert(pool:acquire()) end)()
+    assert.is_true(permit:is_held())
+    local second = assert(pool:acquire(1, 0))
+    coroutine.wrap(function() assert(second:release()) end)()
+    assert(permit:release())
+  end)
+
+  it("runs functions with a permit", function()
+    local pool = new():semaphore(KEY, { permits = 3 })
+    assert.same({ 2, "x" }, { pool:with_permit({ count = 2 }, function(permit, x)
+      return permit:count(), x
+    end, "x") })
+    assert.is_true(pool:with_permit(function() assert.equal(2, pool:available()) end))
+    assert.equal(3, pool:available())
+    assert.has_error(function() pool:with_permit(function() error("oops", 0) end) end, "oops")
+    assert.equal(3, pool:available())
+    local permit = assert(pool:acquire(3))
+    fails("busy", pool:with_permit({ wait = 0 }, function() error("ran") end))
+    assert(permit:release())
+    local results = { pool:with_permit(function() server:cli("FLUSHALL") return 7 end) }
+    assert.same({ "lost", 7 }, { results[3], results[4][1] })
+  end)
+
+  it("is closed with its client", function()
+    local client = new()
+    local pool = client:semaphore(KEY, { permits = 1 })
+    assert(pool:acquire())
+    client:close()
+    fails("closed", pool:acquire())
+    fails("closed", pool:info())
+    assert.equal("1", server:cli("GET", KEY))
+  end)
+
+  it("has a prefix", function()
+    local pool = new { prefix = "test:" }:semaphore(KEY, { permits = 1 })
+    local permit = assert(pool:acquire())
+    assert.equal("test:pool", permit:key())
+    assert.equal(1, server:cli("ZCARD", "{test:pool}:timeout"))
+    assert(permit:release())
+  end)
+
+  describe("beside Redisson", function()
+    it("counts its permits", function()
+      local pool = new():semaphore(KEY, { permits = 2 })
+      assert(pool:acquire()):release()
+      local ids = java_takes(2)
+      fails("busy", pool:acquire(1, 0))
+      assert.same({ 2, 0, 2 }, { pool:permits(), pool:available(), pool:info().held })
+      java_gives_back(ids[1])
+      local permit = assert(pool:acquire(1, 0))
+      java_gives_back(ids[2])
+      assert(permit:release())
+      assert.equal("2", server:cli("GET", KEY))
+    end)
+
+    it("hears of its releases at once", function()
+      local pool = new():semaphore(KEY, { permits = 1 })
+      assert(pool:acquire()):release()
+      local ids = java_takes(1)
+      local worker = work { name = "waits" }
+      wait_queued(1)
+      assert(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") == 1 end, 20))
+      process.sleep(0.05)
+      local from = process.now()
+      java_gives_back(ids[1])
+      assert(process.wait_until(function() return server:cli("LLEN", "test:log") == 1 end, 20))
+      assert.is_true(process.now() - from < GRANT / 2)
+      finish(worker)
+    end)
+
+    it("takes back what it left, at its lease, without a call of its own", function()
+      local pool = new():semaphore(KEY, { permits = 3 })
+      assert(pool:acquire()):release()
+      java_takes(3, 1)
+      local permit = assert(pool:acquire(3, 20))
+      assert(permit:release())
+      assert.equal("3", server:cli("GET", KEY))
+    end)
+
+    it("announces what is free, and leaves it to them for a while, in turns", function()
+      local pool = new():semaphore(KEY, { permits = 1 })
+      local permit = assert(pool:acquire())
+      local java = assert(resp.connect { path = server.path })
+      java:call("SUBSCRIBE", CHANNEL)
+      local worker = work { name = "waits", rounds = 2 }
+      wait_queued(1)
+      worker:kill("STOP") -- it would take what is left for too long
+      assert(permit:release())
+      assert.equal("1", server:cli("GET", KEY)) -- left to it
+      local ids = java_takes(1)
+      assert.same({ "message", CHANNEL, "1" }, java:receive())
+      worker:kill("CONT")
+      java_gives_back(ids[1])
+      java:close()
+      finish(worker)
+    end)
+  end)
+
+  it("refuses keys of another type", function()
+    local pool = new():semaphore(KEY, { permits = 2 })
+    for _, words in ipairs { { "RPUSH", KEY, "x" }, { "SET", KEY, "x" }, { "HSET", KEY, "a", "b" },
+        { "SADD", LEASES, "x" } } do
+      server:cli("DEL", KEY, LEASES)
+      server:cli((table.unpack or unpack)(words))
+      fails("conflict", pool:acquire(1, 0.1))
+      fails("conflict", pool:set_permits(3))
+      assert.equal(0, server:cli("EXISTS", QUEUE))
+    end
+    server:cli("DEL", KEY, LEASES)
+    local permit = assert(pool:acquire())
+    server:cli("DEL", LEASES)
+    server:cli("SET", LEASES, "x")
+    fails("conflict", permit:release())
+    server:cli("DEL", LEASES)
+  end)
+
+  it("names what is wrong with its arguments", function()
+    local client = new()
+    local pool = client:semaphore(KEY, { permits = 3 })
+    local function misuse(text, fn, ...)
+      local ok, message = pcall(fn, ...)
+      assert.is_false(ok)
+      assert.matches(text, message)
+    end
+    misuse("client:semaphore: permits must be a whole number from 1 to 1e9, not 0",
+      client.semaphore, client, "k", { permits = 0 })
+    misuse('unknown option "permit", did you mean "permits"', client.semaphore, client, "k",
+      { permit = 3 })
+    misuse("key must be a string", client.semaphore, client, "")
+    for _, count in ipairs { 0, -1, 1.5, 1001, "2" } do
+      misuse("semaphore:acquire: count must be a whole number from 1 to 1000", pool.acquire, pool,
+        count)
+    end
+    misuse("count must be at most 3, the semaphore's permits, not 4", pool.acquire, pool, 4)
+    misuse("count must be at most 3", pool.with_permit, pool, { count = 4 }, print)
+    misuse("wait must be a number of seconds", pool.acquire, pool, 1, -1)
+    misuse("set_permits: permits must be a whole number from 0 to 1e9, not nothing",
+      pool.set_permits, pool)
+    misuse("semaphore:acquire: call it with a colon on a holdfast.semaphore", pool.acquire)
+    local permit = assert(pool:acquire())
+    misuse("permit:release: call it with a colon on a holdfast.permit", permit.release)
+    misuse("seconds must be a number", permit.extend, permit, 0)
+    assert(permit:release())
+    local quorum = holdfast.new { servers = { server:url() }, mode = "quorum" }
+    misuse("client:semaphore: a quorum has no semaphores", quorum.semaphore, quorum, "k")
+    quorum:close()
+  end)
+end)
+
+-- ---- where ----
+
+describe("a semaphore in a cluster", function()
+  local nodes, client
+
+  before_each(function()
+    nodes = require("spec.support.cluster").start { masters = 3, replicas = 0 }
+    client = holdfast.new(nodes:url())
+  end)
+
+  after_each(function()
+    client:close()
+    nodes:stop()
+  end)
+
+  it("lives on the node of its key, is renewed there, and follows its slot", function()
+    local pool = client:semaphore("far", { permits = 2, lease = 1.5, watchdog = true })
+    local permit = assert(pool:acquire(2))
+    local node = nodes:node_of("far")
+    assert.equal(2, node:cli("ZCARD", "{far}:timeout"))
+    local other
+    for _, master in ipairs(nodes:masters()) do other = master ~= node and master or other end
+    nodes:move(nodes:slot("far"), other)
+    process.sleep(2)
+    assert.is_nil(permit:lost())
+    assert.equal(2, other:cli("ZCARD", "{far}:timeout"))
+    local second = holdfast.new(nodes:url())
+    local waits = process.lua { args = { nodes:url() }, code = [[
+      local client = require("holdfast").new(arg[1])
+      assert(client:semaphore("far"):acquire(1, 20)):release()
+      client:close() ]] }
+    assert(process.wait_until(function() return pool:info().waiters == 1 end, 20))
+    assert(permit:release())
+    assert.same({ "exit", 0 }, { waits:wait(20) }, waits:output())
+    assert.equal(2, second:semaphore("far"):available())
+    second:close()
+  end)
+
+  it("is heard by Redisson on the sharded channel", function()
+    if redis.major() < 7 then return end
+    local pool = client:semaphore("far", { permits = 1 })
+    local permit = assert(pool:acquire())
+    local java = assert(resp.connect { port = nodes:node_of("far").port })
+    java:call("SSUBSCRIBE", "redisson_sc:{far}")
+    assert(permit:release())
+    assert.same({ "smessage", "redisson_sc:{far}", "1" }, java:receive())
+    java:close()
+  end)
+
+  it("refuses a key whose braces are no hash tag", function()
+    fails("conflict", client:semaphore("a{}b", { permits = 1 }):acquire(1, 0))
+  end)
+end)
+
+it("a semaphore outlives a failover by Sentinels", function()
+  local set = require("spec.support.sentinel").start {}
+  local client = holdfast.new(set:url())
+  local pool = client:semaphore("far", { permits = 2, lease = 6, watchdog = true })
+  local permit = assert(pool:acquire())
+  assert(set:wait_key("far") ~= false)
+  set:fail_over()
+  assert(process.wait_until(function() return pool:info() end, 30))
+  assert.is_nil(permit:lost())
+  assert(permit:release())
+  assert.equal(2, pool:available())
+  client:close()
+  set:stop()
+end)
+
+it("semaphores of shards live where their keys do", function()
+  local servers = redis.several(3)
+  local urls = {}
+  for i, one in ipairs(servers) do urls[i] = one:url() end
+  local client = holdfast.new { servers = urls, mode = "shards" }
+  local found = 0
+  for i = 1, 12 do
+    local permit = assert(client:semaphore("pool" .. i, { permits = 3 }):acquire(2))
+    for _, one in ipairs(servers) do
+      found = found + one:cli("ZCARD", ("{pool%d}:timeout"):format(i))
+    end
+    assert(permit:release())
+  end
+  assert.equal(24, found)
+  client:close()
+  for _, one in ipairs(servers) do
+    one:cli("FLUSHALL")
+    one:stop()
+  end
+end)
+
+for _, loop in ipairs(require "spec.support.loops") do
+  it("a semaphore under " .. loop.name .. " lets so many coroutines in, in order", function()
+    local here = redis.start()
+    local client = holdfast.new { url = here:url(), driver = loop.driver }
+    local pool, inside, most, order = client:semaphore("pool", { permits = 3, wait = 20 }), 0, 0, {}
+    for i = 1, 40 do
+      loop.spawn(function()
+        local count = i % 5 == 0 and 2 or 1
+        assert(pool:with_permit({ count = count }, function(permit)
+          inside, order[#order + 1] = inside + count, permit:token()
+          most = math.max(most, inside)
+          loop.sleep(0.002)
+          inside = inside - count
+          return true
+        end))
+      end)
+    end
+    loop.run()
+    assert.equal(3, most)
+    assert.equal(40, #order)
+    local permit
+    loop.spawn(function()
+      permit = assert(pool:acquire())
+      assert.same({ 3, 2 }, { pool:permits(), pool:available() })
+      assert(pool:set_permits(4))
+      assert(permit:extend(10) and permit:release())
+      assert.equal(4, pool:available())
+    end)
+    loop.run()
+    client:close()
+    here:cli("FLUSHALL")
+    here:stop()
+  end)
+end
+
+if process.flavour ~= "luajit" or process.build ~= "./build" then return end
+
+describe("a semaphore under ngx_lua", function()
+  local nginx = require "spec.support.nginx"
+  local front
+
+  before_each(function() server = redis.start { tcp = true } end)
+  after_each(function()
+    if front then front:stop("TERM") end
+    server:cli("FLUSHALL")
+    server:stop()
+  end)
+
+  it("admits so many requests at once, and takes back what a request forgets", function()
+    front = nginx.start {
+      workers = 2,
+      http = ([[
+        init_by_lua_block {
+          HOLDFAST = require "holdfast"
+          POOL = HOLDFAST.new { url = "%s" }:semaphore("pool", { permits = 2, wait = 10 })
+        }
+      ]]):format(server:url()),
+      server = [[
+        location /work { content_by_lua_block {
+          ngx.say(tostring(POOL:with_permit(function(permit)
+            ngx.sleep(0.05)
+            return permit:count()
+          end)))
+        } }
+        location /forget {
+          content_by_lua_block { ngx.say(tostring((POOL:acquire(2)):is_held())) }
+          log_by_lua_block { HOLDFAST.finish() }
+        }
+        location /info { content_by_lua_block { local info = POOL:info() ngx.say(info.held, " of ", info.permits) } }
+      ]],
+    }
+    local function say(path) return (front:get(path).body:gsub("\n$", "")) end
+    for _ = 1, 5 do assert.equal("1", say "/work") end
+    assert.equal("true", say "/forget")
+    assert(process.wait_until(function() return say "/info" == "0 of 2" end, 20), say "/info")
+  end)
+end)

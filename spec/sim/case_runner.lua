@@ -1,0 +1,91 @@
+-- Runs the cases of cases.lua on the small Redis.
+
+local Redis = require "spec.sim.redis"
+local programs = require "spec.sim.programs"
+local resp = require "spec.sim.resp"
+
+local START = 1700000000000000
+
+local case_runner = {}
+
+local function in_words(value)
+  if type(value) == "number" then return ("%.17g"):format(value) end
+  if type(value) == "string" then return ("%q"):format(value) end
+  if type(value) ~= "table" then return tostring(value) end
+  if value.err then return "error " .. value.err end
+  local parts = {}
+  for i = 1, #value do parts[i] = in_words(value[i]) end
+  return "{ " .. table.concat(parts, ", ") .. " }"
+end
+
+local function is_same(one, other)
+  if type(one) ~= "table" or type(other) ~= "table" then return one == other end
+  if #one ~= #other then return false end
+  for i = 1, #one do
+    if not is_same(one[i], other[i]) then return false end
+  end
+  return one.err == other.err
+end
+
+-- A subscriber. heard(): the texts of all messages since the last time.
+local function listener(server, channel, sharded)
+  local replies, heard = resp.replies(), {}
+  local client = server:connect(function(bytes) replies:feed(bytes) end)
+  client:call { sharded and "SSUBSCRIBE" or "SUBSCRIBE", channel }
+  return {
+    heard = function()
+      heard = {}
+      for message in function() return replies:next() end do heard[#heard + 1] = message[3] end
+      return heard
+    end,
+    close = function() client:close() end,
+  }
+end
+
+-- texts: the programs by name. → nil | what is wrong
+function case_runner.run(case, texts)
+  local now = START
+  local server = Redis.new { now = function() return now end }
+  local client = server:connect(function() end)
+  local function cmd(...)
+    local args = { ... }
+    for i, word in ipairs(args) do
+      args[i] = type(word) == "number" and ("%.0f"):format(word) or word
+    end
+    return client:call(args)
+  end
+  local c = { cmd = cmd }
+  function c.run(name, keys, ...)
+    local args = { "EVAL", (texts or programs)[name], #keys }
+    for _, words in ipairs { keys, { ... } } do
+      for _, word in ipairs(words) do args[#args + 1] = word end
+    end
+    return cmd((table.unpack or unpack)(args))
+  end
+  function c.listen(channel, sharded) return listener(server, channel, sharded) end
+  function c.pass(ms) now = now + ms * 1000 end
+  function c.clock(us) now = us end
+  function c.refuse(...)
+    server.faults = { deny = {} }
+    for _, name in ipairs { ... } do server.faults.deny[name] = true end
+  end
+  function c.same(expected, found, what)
+    if is_same(expected, found) then return end
+    error(("%sexpected %s, found %s"):format(what and what .. ": " or "", in_words(expected),
+      in_words(found)), 2)
+  end
+  local ok, message = pcall(case[2], c)
+  return not ok and tostring(message) or nil
+end
+
+-- → list of { name, what is wrong }, how many cases
+function case_runner.run_all(texts)
+  local failed, cases = {}, require "spec.sim.cases"
+  for _, case in ipairs(cases) do
+    local message = case_runner.run(case, texts)
+    if message then failed[#failed + 1] = { case[1], message } end
+  end
+  return failed, #cases
+end
+
+return case_runner

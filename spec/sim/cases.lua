@@ -1,0 +1,1549 @@
+-- What each program does, called alone: states of the keys, arguments, replies, what is left,
+-- messages. Also those that no schedule brings about, as they take a client of another make, a
+-- damaged key or a very long time.
+--
+-- Each case is { name, run }; run(c) uses
+--
+--   c.run(program, keys, ...)  calls a program. → reply, an error as { err = text }
+--   c.cmd(...)                 → reply of a command
+--   c.listen(channel)          → a subscriber; its heard() gives all messages since the last time
+--   c.pass(ms)                 moves the server's clock on
+--   c.same(expected, found, what)
+--
+-- They run on the small Redis, whose clock stands still; see case_runner.lua.
+
+local LEASE, GRANT, TTL = 30000, 500, 600000
+local T0 = 1700000000000000 -- the server's clock, a multiple of the token grain
+local T0_MS = T0 / 1000
+local ENDLESS = "9007199254740991"
+local LOCK, COUNTER, QUEUE, CHANNEL = "k", "redisson_lock_token:{k}", "holdfast_queue:{k}",
+  "redisson_lock__channel:{k}"
+local FOUR = { LOCK, COUNTER, QUEUE, CHANNEL }
+local SECOND = { "j", "redisson_lock_token:{j}", "holdfast_queue:{j}",
+  "redisson_lock__channel:{j}" }
+local UUID = "1111111%d-0000-8000-8000-000000000000"
+local A, B, C = UUID:format(1), UUID:format(2), UUID:format(3)
+local OWNER, OTHER = A .. ":1", B .. ":2"
+local JAVA = "6f1c2b7a-1111-4222-8333-000000000001:7"
+local SHARED = "svc"
+
+local unpack = table.unpack or unpack
+
+local cases = {}
+
+local function case(name, run) cases[#cases + 1] = { name, run } end
+
+-- ---- calls ----
+
+-- more: from, shared, lease, ttl, member, print, floor, program, owner
+local function acquire(c, more)
+  more = more or {}
+  local args = {
+    more.owner or OWNER, GRANT, more.from or 0, more.shared and 1 or 0, more.lease or LEASE,
+    more.ttl or TTL,
+    more.member or "", more.print, more.floor,
+  }
+  if more.floor then args[8] = more.print or "" end
+  return c.run(more.program or "acquire", FOUR, unpack(args))
+end
+
+local function release(c, owner, to, own, lease, program)
+  return c.run(program or "release", FOUR, owner or OWNER, GRANT, to or 0, lease or LEASE, own
+    or "")
+end
+
+local function leave(c, member, to, own, owner, program)
+  return c.run(program or "leave", FOUR, owner or OWNER, GRANT, to or 0, member or "", own or "")
+end
+
+-- ---- states ----
+
+local function member(client, number, kind, owner, ttl)
+  return ("1%s%s:%s:%s"):format(kind or "l", client, number, ttl or TTL)
+    .. (owner and " " .. owner or "")
+end
+
+local function held(c, owner, count, ms)
+  c.cmd("HSET", LOCK, owner or OWNER, count or 1)
+  if ms ~= false then c.cmd("PEXPIRE", LOCK, ms or LEASE) end
+end
+
+local function mutex_held(c, owner, ms)
+  if ms == false then c.cmd("SET", LOCK, owner) else c.cmd("SET", LOCK, owner or OWNER, "PX", ms
+    or LEASE) end
+end
+
+local function queued(c, score, name)
+  c.cmd("ZADD", QUEUE, ("%.0f"):format(score), name)
+end
+
+local function record(c, turns, unused, heard, run, till_ms)
+  queued(c, -till_ms, ("1f %d %d %d %d"):format(turns, unused, heard, run))
+end
+
+local function grants_of(c, client) return c.listen("holdfast_grant:" .. client) end
+
+local function text(number) return ("%.0f"):format(number) end
+
+local function grant_text(kind, number, place, token, key)
+  return ("1 grant %s %d %s %s %d %s"):format(kind, number, place, token, GRANT, key or LOCK)
+end
+
+-- The queue as a list of member, score, …
+local function queue(c) return c.cmd("ZRANGE", QUEUE, 0, -1, "WITHSCORES") end
+
+local function dead(c, count)
+  c.cmd("EVAL", [[
+    for i = 1, tonumber(ARGV[1]) do redis.call('ZADD', KEYS[1], i, '1l' .. ARGV[2] .. ':' .. i .. ':0') end
+  ]], 1, QUEUE, count, C)
+end
+
+-- ---- tokens ----
+
+local SET_TTL = TTL + TTL / 64
+
+local function token_after(name, before, expected, ttl)
+  case("a token " .. name, function(c)
+    before(c)
+    c.same({ 1, expected, 0 }, acquire(c), "reply")
+    c.same(text(expected), c.cmd("GET", COUNTER), "counter")
+    c.same(ttl or SET_TTL, c.cmd("PTTL", COUNTER), "ttl of the counter")
+    c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK), "lock")
+    c.same(LEASE, c.cmd("PTTL", LOCK), "ttl of the lock")
+  end)
+end
+
+token_after("is the clock's", function() end, T0)
+token_after("is a multiple of eight", function(c) c.clock(T0 + 1) end, T0 + 8)
+token_after("follows the last one", function(c)
+  c.cmd("SET", COUNTER, text(T0), "PX", 1000)
+end, T0 + 8)
+token_after("follows one that is far ahead",
+  function(c) c.cmd("SET", COUNTER, "9007199254740976", "PX", 1000) end, 9007199254740984)
+token_after("does not follow one that leaves no room",
+  function(c) c.cmd("SET", COUNTER, "9007199254740983", "PX", 1000) end, T0)
+token_after("does not follow one below zero", function(c)
+  c.cmd("SET", COUNTER, "-8", "PX", 1000)
+end, T0)
+token_after("follows zero", function(c)
+  c.clock(0)
+  c.cmd("SET", COUNTER, "0", "PX", 1000)
+end, 8)
+token_after("keeps a TTL that is long enough", function(c)
+  c.cmd("SET", COUNTER, text(T0), "PX", TTL)
+end, T0 + 8, TTL)
+token_after("keeps a TTL that was just set", function(c)
+  c.cmd("SET", COUNTER, text(T0 - 80), "PX", SET_TTL)
+end, T0, SET_TTL)
+token_after("makes a TTL longer that is too short", function(c)
+  c.cmd("SET", COUNTER, text(T0), "PX", TTL - 1)
+end, T0 + 8)
+token_after("makes a TTL shorter that is too long", function(c)
+  c.cmd("SET", COUNTER, text(T0), "PX", SET_TTL + 1)
+end, T0 + 8)
+token_after("does not count on from one that leaves no room, whatever its TTL", function(c)
+  c.cmd("SET", COUNTER, "9007199254740983", "PX", TTL)
+end, T0)
+token_after("keeps a counter without a TTL so", function(c)
+  c.cmd("SET", COUNTER, text(T0))
+end, T0 + 8, -1)
+token_after("keeps the counter that Java has drawn from for ever",
+  function(c) c.cmd("SET", COUNTER, text(T0 + 3), "PX", 1000) end, T0 + 8, -1)
+
+case("no token is drawn where there is no fencing", function(c)
+  c.same({ 1, 0, 0 }, acquire(c, { ttl = 0 }))
+  c.same(0, c.cmd("EXISTS", COUNTER))
+end)
+
+case("a token TTL of 2^53 - 1 is none", function(c)
+  c.same({ 1, T0, 0 }, acquire(c, { ttl = ENDLESS }))
+  c.same(-1, c.cmd("PTTL", COUNTER))
+end)
+
+case("a quorum's token is its own, and the reply tells the clock", function(c)
+  c.clock(T0 + 3)
+  c.same({ 1, T0 + 3, 0, T0 + 3 }, acquire(c, { floor = 5 }))
+  c.same(SET_TTL, c.cmd("PTTL", COUNTER))
+  c.cmd("DEL", LOCK)
+  c.same({ 1, T0 + 4, 0, T0 + 3 }, acquire(c, { floor = 5 }))
+  c.same(SET_TTL, c.cmd("PTTL", COUNTER), "its TTL stays, whatever was drawn")
+  c.cmd("DEL", LOCK)
+  c.same({ 1, T0 + 1000, 0, T0 + 3 }, acquire(c, { floor = T0 + 1000 }))
+  held(c)
+  c.same({ 1, 0, 0, T0 + 3 }, acquire(c, { from = 1, floor = 5 }))
+end)
+
+local KEEPS = member(A, "01") -- a client that keeps the lock when it has it
+
+case("an owner that takes what it keeps hears of those who wait", function(c)
+  local own = grants_of(c, A)
+  grants_of(c, B)
+  queued(c, T0, KEEPS)
+  c.same(1, acquire(c, { owner = A .. ":01", member = KEEPS })[1])
+  c.same({}, own.heard(), "nobody waits")
+  c.cmd("DEL", LOCK)
+  queued(c, T0, KEEPS)
+  queued(c, T0 + 1, member(B, 1))
+  c.same(1, acquire(c, { owner = A .. ":01", member = KEEPS })[1])
+  c.same({ "1 wish 01" }, own.heard())
+end)
+
+case("an owner that is granted what it keeps hears of those who wait", function(c)
+  local own = grants_of(c, A)
+  held(c, OTHER)
+  queued(c, T0, KEEPS)
+  c.same(1, release(c, OTHER))
+  c.same(1, #own.heard(), "nobody waits")
+  c.cmd("DEL", LOCK, QUEUE)
+  held(c, OTHER)
+  queued(c, T0, KEEPS)
+  queued(c, T0 + 1, member(B, 1))
+  c.same(1, release(c, OTHER))
+  c.same("1 wish 01", own.heard()[2])
+end)
+
+case("an owner that keeps the lock draws a range of tokens", function(c)
+  c.same({ 1, T0, 0, 0, T0 + 250000 }, acquire(c, { owner = A .. ":01" }))
+  c.same(text(T0 + 250000), c.cmd("GET", COUNTER))
+end)
+
+case("the first token of all is 1", function(c)
+  c.clock(0)
+  c.same({ 1, 1, 0, 0 }, acquire(c, { floor = 1 }))
+end)
+
+-- ---- acquire ----
+
+case("an acquire enters again, and shortens no TTL", function(c)
+  acquire(c)
+  c.same({ 1, 0, 0 }, acquire(c, { from = 1, lease = 100 }))
+  c.same({ OWNER, "2" }, c.cmd("HGETALL", LOCK))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+  c.same({ 1, 0, 0 }, acquire(c, { from = 2, lease = LEASE + 1 }))
+  c.same(LEASE + 1, c.cmd("PTTL", LOCK))
+end)
+
+case("an acquire that is sent twice counts once", function(c)
+  acquire(c)
+  c.same({ 1, T0 + 8, 0 }, acquire(c))
+  c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("an acquire enters no hold that is gone", function(c)
+  c.same({ -1 }, acquire(c, { from = 1 }))
+  held(c, OTHER)
+  c.same({ -2 }, acquire(c, { from = 1 }))
+end)
+
+case("a shared owner hears of the others' count", function(c)
+  held(c, SHARED, 2)
+  c.same({ 2, 2 }, acquire(c, { owner = SHARED, shared = true }))
+  c.same({ 2, 2 }, acquire(c, { owner = SHARED, shared = true, from = 1 }))
+  c.same({ 1, T0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 2 }),
+    "a lost counter is drawn from")
+  c.same({ 1, T0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 3 }),
+    "else the token stays")
+  c.same({ 1, 0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 4, ttl = 0 }))
+  c.same({ SHARED, "5" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a shared owner enters again with the count it knows", function(c)
+  held(c, SHARED, 1)
+  c.same({ 1, 0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 1, ttl = 0 }))
+  c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a shared owner's grant is counted already", function(c)
+  local me = member(A, 7, "l", SHARED)
+  held(c, SHARED, 3)
+  queued(c, 0, me)
+  c.same({ 1, T0, 2 }, acquire(c, { owner = SHARED, shared = true, member = me }))
+  c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
+  c.same({}, queue(c))
+  queued(c, 0, me)
+  c.same({ 1, T0, -1 }, acquire(c, { owner = SHARED, shared = true, from = 3, member = me }))
+  c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a shared owner's other wait is no grant", function(c)
+  local me = member(A, 7, "l", SHARED)
+  held(c, SHARED, 3)
+  queued(c, 5, me)
+  c.same({ 2, 3 }, acquire(c, { owner = SHARED, shared = true, member = me }))
+  c.same({ me, "5" }, queue(c))
+end)
+
+case("a hash without a TTL is no lock", function(c)
+  held(c, OTHER, 1, false)
+  c.same({ -3 }, acquire(c))
+  c.same({ -3 }, acquire(c, { member = member(A, 1) }))
+  c.same({}, queue(c))
+end)
+
+case("a lock that is taken tells for how long", function(c)
+  held(c, OTHER, 1, 1234)
+  c.same({ 0, 1234, 0, 0, "" }, acquire(c))
+  c.same({}, queue(c))
+end)
+
+case("a holder that does not hand over is told", function(c)
+  held(c, SHARED)
+  c.same({ 0, LEASE, 0, 1, "" }, acquire(c))
+  c.same({ 0, LEASE, 0, 1, text(T0) }, acquire(c, { member = member(A, 1) }))
+  c.same({ member(A, 1), text(T0) }, queue(c), "it is no Redisson client: nothing is noted")
+end)
+
+case("Redisson that holds the lock is noted, and its counter kept", function(c)
+  held(c, JAVA)
+  c.cmd("SET", COUNTER, "8", "PX", 1000)
+  c.same({ 0, LEASE, 0, 1, "" }, acquire(c, { floor = 1 }))
+  c.same(1000, c.cmd("PTTL", COUNTER), "in a quorum Java draws nothing")
+  c.same({ 0, LEASE, 0, 1, "" }, acquire(c))
+  c.same({ "8", -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
+  c.same({}, queue(c), "who does not wait notes nothing")
+  c.same({ 0, LEASE, 0, 1, text(T0) }, acquire(c, { member = member(A, 1) }))
+  c.same({ "1f 0 0 0 0", "-" .. text(T0_MS), member(A, 1), text(T0) }, queue(c))
+end)
+
+case("a counter without a TTL stays as it is, and what is no counter, too", function(c)
+  held(c, JAVA)
+  c.cmd("SET", COUNTER, "8")
+  acquire(c)
+  c.same({ "8", -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
+  c.cmd("DEL", COUNTER)
+  acquire(c)
+  c.same(0, c.cmd("EXISTS", COUNTER))
+  c.cmd("HSET", COUNTER, "a", "b")
+  c.cmd("PEXPIRE", COUNTER, 1000)
+  c.same({ 0, LEASE, 0, 1, "" }, acquire(c))
+  c.same(1000, c.cmd("PTTL", COUNTER))
+end)
+
+case("a counter in its last millisecond is kept", function(c)
+  held(c, JAVA)
+  c.cmd("SET", COUNTER, "8", "PX", 1000)
+  c.pass(1000)
+  acquire(c)
+  c.same({ "8", -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
+end)
+
+local function noted(name, turns, unused, till, expected)
+  case("a record is written again " .. name, function(c)
+    held(c, JAVA)
+    record(c, turns, unused, 1, 9, T0_MS + till)
+    acquire(c, { member = member(A, 1) })
+    local score = c.cmd("ZRANGE", QUEUE, 0, 0, "WITHSCORES")
+    c.same(expected and { "1f 0 0 0 0", "-" .. text(T0_MS) }
+      or { ("1f %d %d 1 9"):format(turns, unused), "-" .. text(T0_MS + till) }, score)
+  end)
+end
+noted("never while it says the same", 0, 0, 0, false)
+noted("never while it says the same, from earlier", 0, 0, -100, false)
+noted("when their turn has been taken", 0, 0, 1, true)
+noted("when ours had turns", 1, 0, 0, true)
+noted("when none came", 0, 1, 0, true)
+
+case("a waiter stands behind the last one, and keeps its place and the queue", function(c)
+  held(c, OTHER)
+  local one, two, three = member(A, 1), member(A, 2), member(C, 3)
+  c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = one }))
+  c.same(120000, c.cmd("PTTL", QUEUE))
+  c.pass(1000)
+  c.same({ 0, LEASE - 1000, 1, 0, text(T0 + 1) }, acquire(c, { member = two }))
+  c.same(119000, c.cmd("PTTL", QUEUE), "a newcomer behind others does not keep it")
+  c.same({ 0, LEASE - 1000, 2, 0, text(T0 + 2) }, acquire(c, { member = three, owner = C .. ":3" }))
+  c.same({ 0, LEASE - 1000, 1, 0, text(T0 + 1) }, acquire(c, { member = two }))
+  c.same(120000, c.cmd("PTTL", QUEUE))
+end)
+
+for _, score in ipairs { "inf", "1e300", "9007199254740992" } do
+  case("what stands at no place is no waiter: " .. score, function(c)
+    held(c, OTHER)
+    c.cmd("ZADD", QUEUE, score, "nobody")
+    local one, two = member(A, 1), member(A, 2)
+    c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = one }))
+    c.cmd("ZADD", QUEUE, score, "nobody")
+    c.same({ 0, LEASE, 1, 0, text(T0 + 1) }, acquire(c, { member = two }))
+    c.same({ one, two }, c.cmd("ZRANGE", QUEUE, 0, -1))
+    c.cmd("ZADD", QUEUE, score, one)
+    c.same({ 0, LEASE, 1, 0, text(T0 + 2) }, acquire(c, { member = one }), "a waiter that stood there")
+  end)
+end
+
+case("what comes first counts for a newcomer behind others", function(c)
+  held(c, OTHER)
+  record(c, 3, 0, 0, 0, T0_MS - 9)
+  queued(c, 0, member(B, 1))
+  queued(c, T0, member(B, 2))
+  local before = queue(c)
+  c.same({ 0, LEASE, 3, 0, text(T0 + 1) }, acquire(c, { member = member(A, 1) }))
+  c.cmd("ZREM", QUEUE, member(A, 1))
+  c.same(before, queue(c))
+end)
+
+case("a newcomer behind others notes a foreign holder, which ends the time that was left to it", function(c)
+  held(c, JAVA)
+  record(c, 3, 0, 0, 0, T0_MS + 50)
+  queued(c, T0, member(B, 2))
+  c.same({ 0, LEASE, 1, 1, text(T0 + 1) }, acquire(c, { member = member(A, 1) }))
+  c.same({ "1f 0 0 0 0", text(-T0_MS), member(B, 2), text(T0), member(A, 1), text(T0 + 1) }, queue(c))
+end)
+
+case("an owner that holds the lock already does not go behind others", function(c)
+  held(c, OTHER)
+  queued(c, T0, member(A, 1))
+  c.same({ 1, T0, 0 }, acquire(c, { owner = OTHER, member = member(B, 2) }))
+  c.same({ member(A, 1), text(T0) }, queue(c))
+end)
+
+case("who does not wait, or enters again, does not go behind others", function(c)
+  held(c, OTHER)
+  queued(c, T0, member(B, 1))
+  c.same({ 0, LEASE, 0, 0, "" }, acquire(c))
+  c.same({ -2 }, acquire(c, { from = 1, member = member(A, 2) }))
+  c.same({ member(B, 1), text(T0) }, queue(c))
+end)
+
+case("a lock without a TTL is no lock to go behind others for", function(c)
+  held(c, OTHER, 1, false)
+  queued(c, T0, member(A, 1))
+  c.same({ -3 }, acquire(c, { member = member(A, 2) }))
+  c.same({ member(A, 1), text(T0) }, queue(c))
+end)
+
+case("a place in an empty queue is the clock's, also behind those in front", function(c)
+  held(c, OTHER)
+  record(c, 0, 0, 0, 0, T0_MS - 9)
+  c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
+  c.same(120000, c.cmd("PTTL", QUEUE))
+  c.cmd("DEL", QUEUE)
+  queued(c, 5, member(B, 5))
+  c.same({ 0, LEASE, 1, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
+  c.cmd("DEL", QUEUE)
+  queued(c, 1e14, member(B, 5))
+  c.same({ 0, LEASE, 1, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
+  c.cmd("DEL", QUEUE)
+  queued(c, 1e14 + 1, member(B, 5))
+  c.same({ 0, LEASE, 1, 0, text(1e14 + 2) }, acquire(c, { member = member(A, 1) }))
+  c.cmd("DEL", QUEUE)
+  queued(c, 0, member(B, 5))
+  c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
+  c.same(-1, c.cmd("PTTL", QUEUE), "behind a grant it is no new queue")
+end)
+
+case("a waiter whose grant ran out while somebody else took the lock goes to the front", function(c)
+  held(c, OTHER)
+  queued(c, 0, member(A, 1))
+  queued(c, T0, member(C, 1))
+  c.same({ 0, LEASE, 0, 0, text(T0 / 1024) }, acquire(c, { member = member(A, 1) }))
+  c.same({ member(A, 1), text(T0 / 1024), member(C, 1), text(T0) }, queue(c))
+end)
+
+case("a grant that ran out is taken while the lock is free", function(c)
+  queued(c, 0, member(A, 1))
+  c.same({ 1, T0, 0 }, acquire(c, { member = member(A, 1) }))
+  c.same({}, queue(c))
+end)
+
+case("a missed grant costs its client its places, if it does not ask", function(c)
+  queued(c, 0, member(C, 1))
+  queued(c, T0, member(C, 2))
+  queued(c, T0 + 1, member(A, 1))
+  c.same({ 1, T0, 0 }, acquire(c, { member = member(A, 1) }))
+  c.same({}, queue(c))
+end)
+
+case("…and its place in front, if it does, with another owner", function(c)
+  local ears = grants_of(c, A)
+  queued(c, 0, member(A, 1))
+  queued(c, T0, member(A, 2))
+  c.same({ 0, GRANT, 0, 0, "" }, acquire(c, { owner = A .. ":9" }))
+  c.same({ grant_text("l", 1, text(T0 / 1024), text(T0)) }, ears.heard())
+  c.same({ member(A, 1), "0", member(A, 2), text(T0) }, queue(c))
+  c.same({ A .. ":1", "1" }, c.cmd("HGETALL", LOCK))
+  c.same(GRANT, c.cmd("PTTL", LOCK))
+end)
+
+case("a missed grant costs a client that does not ask all its places, though it listens",
+  function(c)
+  for _, recorded in ipairs { false, true } do
+    c.cmd("DEL", LOCK, QUEUE, COUNTER)
+    local ears = grants_of(c, C)
+    if recorded then record(c, 0, 1, 0, 0, T0_MS - 1) end
+    queued(c, 0, member(C, 1))
+    queued(c, 5, member(C, 2))
+    c.same({ 1, T0, 0 }, acquire(c))
+    c.same({}, ears.heard())
+    c.same(0, c.cmd("EXISTS", QUEUE))
+    ears.close()
+  end
+end)
+
+case("…and nobody else any", function(c)
+  local ears = grants_of(c, B)
+  queued(c, 0, member(C, 1))
+  queued(c, 5, member(B, 7))
+  c.same({ 0, GRANT, 0, 0, "" }, acquire(c))
+  c.same({ grant_text("l", 7, "5", text(T0)) }, ears.heard())
+end)
+
+case("…also while the free lock is left to others", function(c)
+  record(c, 0, 1, 0, 0, T0_MS + 50)
+  queued(c, 0, member(C, 1))
+  c.same({ 0, 50, 0, 1, "" }, acquire(c))
+  c.same({ "1f 0 1 0 0", "-" .. text(T0_MS + 50) }, queue(c))
+end)
+
+case("…a thousand of them at a time", function(c)
+  local ears = grants_of(c, C)
+  queued(c, 0, member(C, 9999))
+  dead(c, 1001)
+  c.same({ 0, GRANT, 0, 0, "" }, acquire(c))
+  c.same(1, #ears.heard())
+  c.same(1, c.cmd("ZCOUNT", QUEUE, 1, 5000))
+end)
+
+case("a holder that frees the lock it was granted is not its next owner", function(c)
+  local ears = grants_of(c, B)
+  held(c, B .. ":7")
+  queued(c, 0, member(B, 7))
+  c.same(1, release(c, B .. ":7"))
+  c.same({}, ears.heard())
+  c.same(0, c.cmd("EXISTS", LOCK, QUEUE))
+end)
+
+case("the least place is a place", function(c)
+  local ears = grants_of(c, B)
+  queued(c, 1, member(B, 7))
+  c.same({ 0, GRANT, 0, 0, "" }, acquire(c))
+  c.same({ grant_text("l", 7, "1", text(T0)) }, ears.heard())
+end)
+
+case("the free lock goes to the first that listens, and the caller waits", function(c)
+  local ears = grants_of(c, B)
+  queued(c, 3, member(C, 1))
+  queued(c, 5, member(B, 7))
+  c.same({ 0, GRANT, 0, 0, "" }, acquire(c))
+  c.same({ grant_text("l", 7, "5", text(T0)) }, ears.heard())
+  c.same({ member(B, 7), "0" }, queue(c))
+  c.same({ B .. ":7", "1" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a grant carries the token that its waiter wants", function(c)
+  local ears = grants_of(c, B)
+  queued(c, 5, member(B, 7, "l", "team one", 0))
+  acquire(c)
+  c.same({ grant_text("l", 7, "5", "0") }, ears.heard())
+  c.same({ "team one", "1" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a grant without a token is one that has yet to be asked for", function(c)
+  local ears = grants_of(c, B)
+  c.cmd("HSET", COUNTER, "no", "counter")
+  queued(c, 5, member(B, 7))
+  held(c)
+  c.same(1, release(c))
+  c.same({ grant_text("l", 7, "5", "0") }, ears.heard())
+end)
+
+case("the first waiter takes the free lock itself", function(c)
+  queued(c, 5, member(A, 1))
+  queued(c, 6, member(B, 7))
+  grants_of(c, B)
+  c.same({ 1, T0, 0 }, acquire(c, { member = member(A, 1) }))
+  c.same({ member(B, 7), "6" }, queue(c))
+end)
+
+case("a waiter of a newer format is left alone, and the caller told", function(c)
+  queued(c, 5, "2x" .. C .. ":1")
+  c.same({ -4 }, acquire(c))
+  c.same({ "2x" .. C .. ":1", "5" }, queue(c))
+end)
+
+case("what is no waiter is removed", function(c)
+  queued(c, 5, "nonsense")
+  queued(c, 6, "1l")
+  c.same({ 1, T0, 0 }, acquire(c))
+  c.same({}, queue(c))
+end)
+
+case("a waiter for another type of key is told to look again", function(c)
+  local ears = grants_of(c, B)
+  queued(c, 5, member(B, 7, "m"))
+  c.same({ 1, T0, 0 }, acquire(c))
+  c.same({ "1 recheck 7" }, ears.heard())
+  c.same({}, queue(c))
+  queued(c, 5, member(B, 8, "g"))
+  c.cmd("DEL", LOCK)
+  c.same({ 0, GRANT, 0, 0, "" }, acquire(c))
+  c.same({ grant_text("g", 8, "5", text(T0 + 8)) }, ears.heard())
+end)
+
+case("a script removes a thousand dead waiters at most", function(c)
+  dead(c, 1007)
+  c.same({ 0, 1, 0, 0, "" }, acquire(c))
+  c.same(1, c.cmd("ZCARD", QUEUE))
+  c.same({ 1, T0, 0 }, acquire(c))
+  c.same(0, c.cmd("ZCARD", QUEUE))
+end)
+
+-- ---- the free lock that is left to others ----
+
+local function left_free(name, ms, heard, listens, reply)
+  case("a free lock " .. name, function(c)
+    record(c, 0, 1, heard, 0, T0_MS + ms)
+    if listens then c.listen(CHANNEL) end
+    c.same(reply, acquire(c))
+  end)
+end
+left_free("is left to those that poll for a while", 100, 0, false, { 0, 100, 0, 1, "" })
+left_free("…to the last millisecond", 1, 0, false, { 0, 1, 0, 1, "" })
+left_free("…for no longer than a turn", 250, 0, false, { 0, 250, 0, 1, "" })
+left_free("…which ends when the clock went back", 251, 0, false, { 1, T0, 0 })
+left_free("…and is over in time", 0, 0, false, { 1, T0, 0 })
+left_free("…and was over before", -1, 0, false, { 1, T0, 0 })
+left_free("is left to those that listen", 50, 1, true, { 0, 50, 0, 1, "" })
+left_free("…while they do", 50, 1, false, { 1, T0, 0 })
+
+case("a record without waiters ends with the turn", function(c)
+  record(c, 0, 1, 0, 0, T0_MS - 1)
+  c.same({ 1, T0, 0 }, acquire(c))
+  c.same(0, c.cmd("EXISTS", QUEUE))
+end)
+
+case("what is below zero and no record is no record", function(c)
+  queued(c, -T0_MS - 100, "1f 1 2 3")
+  c.same({ 1, T0, 0 }, acquire(c))
+  c.same({}, queue(c))
+end)
+
+-- ---- mutexes ----
+
+case("a mutex is a string with a TTL", function(c)
+  c.same({ 1, T0, 0 }, acquire(c, { program = "mutex_acquire" }))
+  c.same({ OWNER, LEASE }, { c.cmd("GET", LOCK), c.cmd("PTTL", LOCK) })
+  c.same({ 0, LEASE, 0, 0, "" }, acquire(c, { program = "mutex_acquire", owner = OTHER }))
+  c.same(-2, release(c, OTHER, 0, "", LEASE, "mutex_release"))
+  c.same(1, release(c, OWNER, 0, "", LEASE, "mutex_release"))
+  c.same(-1, release(c, OWNER, 0, "", LEASE, "mutex_release"))
+  c.same(0, c.cmd("EXISTS", LOCK, QUEUE))
+end)
+
+case("an acquire of a mutex that comes a second time does not shorten its TTL", function(c)
+  c.same({ 1, T0, 0 }, acquire(c, { program = "mutex_acquire" }))
+  c.same({ 1, T0 + 8, 0 }, acquire(c, { program = "mutex_acquire", lease = 10 }))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+  c.same({ 1, T0 + 16, 0 }, acquire(c, { program = "mutex_acquire", lease = 2 * LEASE }))
+  c.same(2 * LEASE, c.cmd("PTTL", LOCK))
+end)
+
+case("a mutex without a TTL has a holder that will not hand over", function(c)
+  mutex_held(c, "them", false)
+  c.same({ 0, -1, 0, 1, "" }, acquire(c, { program = "mutex_acquire" }))
+  c.same({}, queue(c))
+  c.same({ 0, -1, 0, 1, text(T0) }, acquire(c,
+    { program = "mutex_acquire", member = member(A, 1, "m") }))
+  c.same({ "1f 0 0 0 0", "-" .. text(T0_MS), member(A, 1, "m"), text(T0) }, queue(c))
+end)
+
+case("a shared owner's mutex has one hold", function(c)
+  mutex_held(c, SHARED)
+  c.same({ 2, 1 }, acquire(c, { program = "mutex_acquire", owner = SHARED, shared = true }))
+end)
+
+case("nobody listens to a mutex", function(c)
+  record(c, 0, 1, 1, 0, T0_MS + 50)
+  c.listen(CHANNEL)
+  c.same({ 1, T0, 0 }, acquire(c, { program = "mutex_acquire" }))
+end)
+
+-- before: turns, unused, run, ms since its time; after: what the release writes, and whether it
+-- grants
+local function poller(name, before, after, granted, owner)
+  case("of a mutex, " .. name, function(c)
+    local ears = grants_of(c, B)
+    mutex_held(c, owner)
+    if before then record(c, before[1], before[2], 0, before[3], T0_MS - before[4]) end
+    queued(c, T0, member(B, 7, "m"))
+    c.same(1, release(c, owner, 0, "", LEASE, "mutex_release"))
+    c.same({ granted and grant_text("m", 7, text(T0), text(T0)) or "1 turn 7 20" }, ears.heard())
+    c.same({ after[1], "-" .. text(T0_MS + after[2]), member(B, 7, "m"), granted and "0"
+      or text(T0) }, queue(c))
+    c.same(granted and B .. ":7", c.cmd("GET", LOCK))
+  end)
+end
+poller("the first hand-over is noted", nil, { "1f 0 1 0 0", 0 }, true)
+poller("the free lock is left to those that poll after a second", { 0, 1, 0, 1000 },
+  { "1f 0 2 0 0", 250 }, false)
+poller("…not before", { 0, 1, 0, 999 }, { "1f 0 1 0 0", -999 }, true)
+poller("…then after four", { 0, 3, 0, 4000 }, { "1f 0 4 0 0", 250 }, false)
+poller("…not before", { 0, 3, 0, 3999 }, { "1f 0 3 0 0", -3999 }, true)
+poller("…at last after sixty-four", { 0, 9, 0, 64000 }, { "1f 0 10 0 0", 250 }, false)
+poller("…not before", { 0, 9, 0, 63999 }, { "1f 0 9 0 0", -63999 }, true)
+poller("theirs is noted when ours comes", { 0, 0, 0, 30 }, { "1f 1 0 0 30", -30 }, true)
+poller("…up to two seconds", { 0, 0, 0, 2001 }, { "1f 1 0 0 2000", -2001 }, true)
+poller("…or nothing", { 0, 0, 0, -5 }, { "1f 1 0 0 0", 5 }, true)
+poller("ours are counted", { 4, 0, 10, 20 }, { "1f 5 0 0 10", -20 }, true)
+poller("theirs is due after six of ours", { 6, 0, 10, 20 }, { "1f 0 1 0 0", 250 }, false)
+poller("…not after five", { 5, 0, 10, 20 }, { "1f 6 0 0 10", -20 }, true)
+poller("…and not before ours had twice as long", { 6, 0, 10, 19 }, { "1f 7 0 0 10", -19 }, true)
+poller("a shared owner's hold was none of theirs", { 0, 0, 0, 30 }, { "1f 0 1 0 0", 0 }, true,
+  SHARED)
+poller("…nor its later ones", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
+
+case("the turn of those that poll is no longer than they may be away", function(c)
+  mutex_held(c)
+  record(c, 0, 1, 0, 0, T0_MS - 1000)
+  queued(c, T0, member(C, 1, "m"))
+  c.same(1, release(c, OWNER, 0, "", LEASE, "mutex_release"))
+  c.same({}, queue(c), "no waiter lives, and nobody is thought of")
+end)
+
+case("a lock thinks of those that poll once they were seen", function(c)
+  grants_of(c, B)
+  held(c)
+  queued(c, T0, member(B, 7))
+  release(c)
+  c.same({ member(B, 7), "0" }, queue(c))
+  c.cmd("DEL", LOCK, QUEUE)
+  held(c)
+  record(c, 5, 0, 0, 10, T0_MS - 20)
+  queued(c, T0, member(B, 7))
+  release(c)
+  c.same({ "1f 6 0 0 10", "-" .. text(T0_MS - 20), member(B, 7), "0" }, queue(c))
+end)
+
+-- ---- release ----
+
+case("a release finds what it may free", function(c)
+  c.same(-1, release(c))
+  held(c, OTHER)
+  c.same(-2, release(c))
+  c.same({ OTHER, "1" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a partial release renews what stays, and shortens no TTL", function(c)
+  held(c, OWNER, 3, 1000)
+  c.same(2, release(c, OWNER, 2))
+  c.same({ OWNER, "2" }, c.cmd("HGETALL", LOCK))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+  c.same(2, release(c, OWNER, 1, "", 10))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+  c.same(2, release(c, OWNER, 1, "", LEASE + 1), "also when sent twice")
+  c.same(LEASE + 1, c.cmd("PTTL", LOCK))
+  c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a shared owner releases what is its own", function(c)
+  held(c, SHARED, 3)
+  c.same(2, release(c, SHARED, 0, 1))
+  c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
+  c.same(1, release(c, SHARED, 5, 2))
+  c.same(0, c.cmd("EXISTS", LOCK))
+end)
+
+case("a release is announced, though nobody waits", function(c)
+  held(c)
+  local java = c.listen(CHANNEL)
+  c.cmd("SET", COUNTER, "8", "PX", 1000)
+  c.same(1, release(c))
+  c.same({ "0" }, java.heard())
+  c.same({ "1f 0 0 1 0", "-" .. text(T0_MS + 50) }, queue(c))
+  c.same(50, c.cmd("PTTL", QUEUE))
+  c.same(-1, c.cmd("PTTL", COUNTER))
+end)
+
+case("a release leaves no trace where nobody listens", function(c)
+  held(c)
+  c.same(1, release(c))
+  c.same({}, c.cmd("KEYS", "*"))
+end)
+
+case("a release does not mind what is no queue", function(c)
+  held(c)
+  c.cmd("SET", QUEUE, "text")
+  c.listen(CHANNEL)
+  c.same(1, release(c))
+  c.same({ 0, "text" }, { c.cmd("EXISTS", LOCK), c.cmd("GET", QUEUE) })
+end)
+
+case("Redisson's waiters get a turn between two of ours", function(c)
+  local ears, java = grants_of(c, B), c.listen(CHANNEL)
+  held(c)
+  c.cmd("SET", COUNTER, "8", "PX", 1000)
+  queued(c, T0, member(B, 7))
+  c.same(1, release(c))
+  c.same({ "1 turn 7 50" }, ears.heard())
+  c.same({ "0" }, java.heard())
+  c.same({ "1f 0 0 1 0", "-" .. text(T0_MS + 50), member(B, 7), text(T0) }, queue(c))
+  c.same(-1, c.cmd("PTTL", QUEUE), "it is the waiters', who keep it")
+  c.same(-1, c.cmd("PTTL", COUNTER))
+  c.same(0, c.cmd("EXISTS", LOCK))
+end)
+
+case("…which keeps what is known of those that poll", function(c)
+  c.listen(CHANNEL)
+  held(c)
+  record(c, 4, 3, 0, 9, T0_MS - 5)
+  queued(c, T0, member(C, 7))
+  c.same(1, release(c))
+  c.same({ "1f 0 3 1 0", "-" .. text(T0_MS + 50) }, queue(c))
+  c.same(50, c.cmd("PTTL", QUEUE))
+end)
+
+case("a release of a grant that was not confirmed takes its mark away", function(c)
+  local ears = grants_of(c, B)
+  held(c)
+  queued(c, 0, member(A, 1))
+  queued(c, T0, member(B, 7))
+  c.same(1, release(c))
+  c.same(1, #ears.heard())
+  c.same({ member(B, 7), "0" }, queue(c))
+end)
+
+case("a release leaves the queue to a newer waiter", function(c)
+  local java = c.listen(CHANNEL)
+  java.close()
+  held(c)
+  queued(c, 5, "2x" .. C .. ":1")
+  c.same(1, release(c))
+  c.same({ "2x" .. C .. ":1", "5" }, queue(c))
+  c.same(0, c.cmd("EXISTS", LOCK))
+end)
+
+case("a release tells when dead waiters are left", function(c)
+  held(c)
+  dead(c, 1006)
+  c.same(3, release(c))
+  c.same(1, c.cmd("ZCARD", QUEUE))
+  c.same(0, leave(c))
+  c.same(0, c.cmd("ZCARD", QUEUE))
+end)
+
+case("…and when Redisson has its turn meanwhile", function(c)
+  c.listen(CHANNEL)
+  held(c)
+  dead(c, 1003)
+  c.same(1, release(c))
+  c.same("1f 0 0 1 0", c.cmd("ZRANGE", QUEUE, 0, 0)[1])
+  c.same(-1, c.cmd("PTTL", QUEUE), "the dead may be followed by the living")
+end)
+
+-- ---- leave ----
+
+case("a wait that ends leaves the queue, and nothing behind", function(c)
+  held(c, OTHER)
+  queued(c, T0, member(A, 1))
+  c.same(0, leave(c, member(A, 1)))
+  c.same(0, c.cmd("EXISTS", QUEUE))
+  c.same({ OTHER, "1" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("…not even a record", function(c)
+  held(c, OTHER)
+  record(c, 0, 0, 0, 0, T0_MS)
+  queued(c, T0, member(A, 1))
+  c.same(0, leave(c, member(A, 1)))
+  c.same(0, c.cmd("EXISTS", QUEUE))
+end)
+
+case("a wait that ends minds nothing that is no queue", function(c)
+  held(c)
+  c.cmd("SET", QUEUE, "text")
+  c.same(1, leave(c, member(A, 1)))
+  c.same("text", c.cmd("GET", QUEUE))
+  c.same(0, leave(c, member(A, 1)))
+end)
+
+case("a wait that ends when it was granted the lock passes it on", function(c)
+  local ears = grants_of(c, B)
+  held(c)
+  queued(c, 0, member(A, 1))
+  queued(c, T0, member(B, 7))
+  c.same(1, leave(c, member(A, 1)))
+  c.same({ grant_text("l", 7, text(T0), text(T0)) }, ears.heard())
+  c.same({ B .. ":7", "1" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("…also behind the record", function(c)
+  local ears = grants_of(c, B)
+  held(c)
+  record(c, 1, 0, 0, 10, T0_MS - 5)
+  queued(c, T0, member(B, 7))
+  c.same(1, leave(c))
+  c.same({ grant_text("l", 7, text(T0), text(T0)) }, ears.heard())
+  c.same({ "1f 2 0 0 10", "-" .. text(T0_MS - 5), member(B, 7), "0" }, queue(c))
+end)
+
+case("an acquire that is undone keeps what was there before", function(c)
+  held(c, OWNER, 3, 1000)
+  c.same(1, leave(c, "", 2))
+  c.same({ OWNER, "2" }, c.cmd("HGETALL", LOCK))
+  c.same(1000, c.cmd("PTTL", LOCK))
+  c.same(0, leave(c, "", 2))
+  c.same({ OWNER, "2" }, c.cmd("HGETALL", LOCK))
+  c.pass(1000)
+  c.same(1, leave(c, "", 1))
+  c.same(0, c.cmd("PTTL", LOCK), "not even in its last millisecond")
+end)
+
+case("a shared owner lets go of what it was granted, and no more", function(c)
+  local me = member(A, 1, "l", SHARED)
+  held(c, SHARED, 3)
+  queued(c, 0, me)
+  c.same(1, leave(c, me, 0, 0, SHARED))
+  c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
+  queued(c, 5, me)
+  c.same(0, leave(c, me, 0, 0, SHARED))
+  c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
+  c.same(0, c.cmd("EXISTS", QUEUE))
+  c.same(1, leave(c, "", 0, 1, SHARED))
+  c.same({ SHARED, "1" }, c.cmd("HGETALL", LOCK))
+  c.same(1, leave(c, "", 0, 1, SHARED))
+  c.same(0, c.cmd("EXISTS", LOCK))
+  c.same(0, leave(c, "", 0, 1, SHARED))
+end)
+
+case("a leave that knows the number alone lets go of what a shared owner was granted", function(c)
+  held(c, SHARED, 3)
+  queued(c, 0, member(A, 12, "l", SHARED))
+  c.same(0, leave(c, member(A, 1, "l", nil, 0), 0, "", A .. ":1"))
+  c.same(1, c.cmd("ZCARD", QUEUE), "another number")
+  c.same(0, leave(c, member(B, 12, "l", nil, 0), 0, "", B .. ":12"))
+  c.same(1, c.cmd("ZCARD", QUEUE), "another client")
+  c.same(1, leave(c, member(A, 12, "l", nil, 0), 0, "", A .. ":12"))
+  c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
+  c.same(0, c.cmd("EXISTS", QUEUE))
+  c.same(0, leave(c, member(A, 12, "l", nil, 0), 0, "", A .. ":12"))
+  c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a leave that knows the number alone lets go of nothing for a shared owner that waits", function(c)
+  held(c, SHARED, 3)
+  queued(c, 5, member(A, 12, "l", SHARED))
+  c.same(0, leave(c, member(A, 12, "l", nil, 0), 0, "", A .. ":12"))
+  c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a shared owner that was granted nothing lets go of nothing", function(c)
+  held(c, SHARED, 3)
+  c.same(0, leave(c, "", 0, 0, SHARED))
+  c.same(0, leave(c, member(A, 1, "l", SHARED), 0, 0, SHARED))
+  c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("the first one behind a foreign holder looks again", function(c)
+  local ears = grants_of(c, B)
+  held(c, JAVA)
+  queued(c, 5, member(A, 1))
+  queued(c, 6, member(B, 7))
+  c.same(0, leave(c, member(A, 1)))
+  c.same({ "1 recheck 7" }, ears.heard())
+  c.cmd("DEL", LOCK)
+  held(c, OTHER)
+  queued(c, 5, member(A, 1))
+  c.same(0, leave(c, member(A, 1)))
+  c.same({}, ears.heard(), "one of ours will hand over")
+  c.cmd("DEL", QUEUE, LOCK)
+  held(c, JAVA)
+  queued(c, 5, member(A, 1))
+  c.same(0, leave(c, member(A, 1)), "there is none")
+  queued(c, 5, "2x" .. C)
+  c.same(0, leave(c, member(A, 1)))
+end)
+
+case("a hash without an owner is none to leave", function(c)
+  c.cmd("HSET", LOCK, "done", "x", "print", "", "by", OTHER)
+  c.cmd("PEXPIRE", LOCK, 1000)
+  queued(c, 5, member(A, 1))
+  queued(c, 6, member(B, 7))
+  c.same(0, leave(c, member(A, 1)))
+  c.same({ member(B, 7), "6" }, queue(c))
+end)
+
+case("a free lock goes to the next one when the first leaves", function(c)
+  local ears = grants_of(c, B)
+  queued(c, 5, member(A, 1))
+  queued(c, 6, member(B, 7))
+  c.same(0, leave(c, member(A, 1)))
+  c.same({ grant_text("l", 7, "6", text(T0)) }, ears.heard())
+end)
+
+case("…or to the next one after the turn of others", function(c)
+  local ears = grants_of(c, B)
+  record(c, 0, 1, 0, 0, T0_MS + 30)
+  queued(c, 5, member(A, 1))
+  queued(c, 6, member(B, 7))
+  c.same(0, leave(c, member(A, 1)))
+  c.same({ "1 turn 7 30" }, ears.heard())
+  c.same(0, c.cmd("EXISTS", LOCK))
+end)
+
+case("…also in the last millisecond of it", function(c)
+  local ears = grants_of(c, B)
+  record(c, 0, 1, 0, 0, T0_MS + 1)
+  queued(c, 6, member(B, 7))
+  c.same(0, leave(c))
+  c.same({ "1 turn 7 1" }, ears.heard())
+end)
+
+case("a missed grant of the one that leaves is forgiven", function(c)
+  local ears = grants_of(c, A)
+  queued(c, 0, member(A, 2))
+  queued(c, 5, member(A, 1))
+  c.same(0, leave(c, member(A, 1)))
+  c.same({ grant_text("l", 2, text(T0 / 1024), text(T0)) }, ears.heard())
+end)
+
+case("a leave tells when dead waiters are left", function(c)
+  dead(c, 1007)
+  c.same(3, leave(c))
+  c.same(1, c.cmd("ZCARD", QUEUE))
+end)
+
+-- ---- extend, renew ----
+
+local function extend(c, lease, least, name, owner, program)
+  return c.run(program or "extend", { LOCK, QUEUE }, owner or OWNER, lease, least or "", name or "")
+end
+
+case("an extension sets the lease of who has it", function(c)
+  c.same(-1, extend(c, 100))
+  held(c, OTHER, 1, 1000)
+  c.same(-2, extend(c, 100))
+  c.same(1000, c.cmd("PTTL", LOCK))
+  c.same(1, extend(c, 0, "", "", OTHER))
+  c.same(1000, c.cmd("PTTL", LOCK))
+  c.same(1, extend(c, 2000, "", "", OTHER))
+  c.same(2000, c.cmd("PTTL", LOCK))
+end)
+
+case("an extension leaves a TTL above the least that is no shorter", function(c)
+  held(c, OWNER, 1, 1000)
+  c.same(1, extend(c, 900, 999))
+  c.same(1000, c.cmd("PTTL", LOCK))
+  c.same(1, extend(c, 1000, 999))
+  c.same(1000, c.cmd("PTTL", LOCK))
+  c.same(1, extend(c, 900, 1000))
+  c.same(900, c.cmd("PTTL", LOCK))
+  c.same(1, extend(c, 901, 1))
+  c.same(901, c.cmd("PTTL", LOCK))
+end)
+
+case("a confirmation takes the waiter out of the queue, a look does not", function(c)
+  held(c, OWNER, 1, 400)
+  queued(c, 0, member(A, 1))
+  queued(c, 5, member(B, 7))
+  c.same(1, extend(c, 0, "", member(A, 1)))
+  c.same(4, #queue(c))
+  c.same(1, extend(c, LEASE, 0, member(A, 1)))
+  c.same({ member(B, 7), "5" }, queue(c))
+  c.same(1, extend(c, LEASE, "", ""))
+  c.same({ member(B, 7), "5" }, queue(c))
+end)
+
+case("the first waiter hears of an end that comes earlier", function(c)
+  local ears = grants_of(c, B)
+  held(c, OWNER, 1, 1000)
+  record(c, 0, 0, 0, 0, T0_MS)
+  queued(c, 0, member(C, 1))
+  queued(c, 5, member(B, 7))
+  queued(c, 6, member(B, 8))
+  c.same(1, extend(c, 1000))
+  c.same(1, extend(c, 1001))
+  c.same({}, ears.heard())
+  c.same(1, extend(c, 1000))
+  c.same({ "1 recheck 7 1000" }, ears.heard())
+  c.same(1, extend(c, 900, 10))
+  c.same({}, ears.heard(), "the TTL stayed")
+  c.cmd("DEL", QUEUE)
+  c.same(1, extend(c, 900))
+  c.cmd("SET", QUEUE, "no queue")
+  c.same(1, extend(c, 800, "", member(A, 1)))
+  c.same(800, c.cmd("PTTL", LOCK))
+end)
+
+case("a mutex is extended by its owner alone", function(c)
+  c.same(-1, extend(c, 10, "", "", OWNER, "mutex_extend"))
+  mutex_held(c, OTHER)
+  c.same(-2, extend(c, 10, "", "", OWNER, "mutex_extend"))
+  c.same(1, extend(c, 10, "", "", OTHER, "mutex_extend"))
+  c.same(10, c.cmd("PTTL", LOCK))
+end)
+
+case("a renewal tells of each lock, and shortens none", function(c)
+  held(c, OWNER, 2, 1000)
+  c.cmd("HSET", "other", OTHER, 1)
+  c.cmd("SET", "text", OWNER)
+  local keys = { LOCK, "gone", "other", "text" }
+  c.same({ 1, -1, -2, -2 }, c.run("renew", keys, OWNER, 2000, OWNER, 2000, OWNER, 2000, OWNER,
+    2000))
+  c.same({ 2000, 0, -1, -1 }, {
+    c.cmd("PTTL", LOCK), c.cmd("EXISTS", "gone"), c.cmd("PTTL", "other"), c.cmd("PTTL", "text"),
+  })
+  c.same({ 1 }, c.run("renew", { LOCK }, OWNER, 500))
+  c.same(2000, c.cmd("PTTL", LOCK))
+  c.same({ OWNER, "2" }, c.cmd("HGETALL", LOCK))
+  c.same({ -2, 1 }, c.run("mutex_renew", { LOCK, "text" }, OWNER, 2000, OWNER, 2000))
+  c.same(2000, c.cmd("PTTL", "text"))
+end)
+
+-- ---- guards ----
+
+local function begin(c, more)
+  more = more or {}
+  more.program, more.ttl, more.print = "begin", 0, more.print or ""
+  return acquire(c, more)
+end
+
+local function complete(c, keep, print, result, owner)
+  return c.run("complete", FOUR, owner or OWNER, GRANT, keep, print, result)
+end
+
+case("a run keeps its fingerprint", function(c)
+  c.same({ 1, 0, 0 }, begin(c, { print = "P" }))
+  c.same("P", c.cmd("HGET", LOCK, "print"))
+  c.same({ 4 }, begin(c, { print = "Q", owner = OTHER }))
+  c.same({ 0, LEASE, 0, 0, "" }, begin(c, { print = "P", owner = OTHER }))
+  c.same({ 0, LEASE, 0, 0, "" }, begin(c, { owner = OTHER }), "who has none may be any")
+  c.same({ 1, 0, 0 }, begin(c, { print = "P" }), "sent twice")
+end)
+
+case("a run without a fingerprint has none", function(c)
+  begin(c)
+  c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
+  c.same({ 0, LEASE, 0, 0, "" }, begin(c, { print = "P", owner = OTHER }))
+  c.cmd("DEL", LOCK)
+  queued(c, 5, member(A, 1, "g"))
+  c.same({ 1, 0, 0 }, begin(c, { print = "P", member = member(A, 1, "g") }))
+  c.same("P", c.cmd("HGET", LOCK, "print"), "also where others wait")
+end)
+
+case("a run that is done tells its result, and whoever waits leaves the queue", function(c)
+  local ears = grants_of(c, B)
+  begin(c, { print = "P" })
+  queued(c, 5, member(B, 7, "g"))
+  c.cmd("ZADD", QUEUE, 6, "2x")
+  queued(c, 7, member(B, 8, "g"))
+  c.same(1, complete(c, 5000, "P", "result"))
+  c.same({ "1 recheck 7", "1 recheck 8" }, ears.heard())
+  c.same(0, c.cmd("EXISTS", QUEUE))
+  c.same(5000, c.cmd("PTTL", LOCK))
+  c.same({ "result", "P", OWNER }, c.cmd("HMGET", LOCK, "done", "print", "by"))
+  c.same(3, c.cmd("HLEN", LOCK))
+  c.same({ 3, "result" }, begin(c, { print = "P", owner = OTHER }))
+  c.same({ 4 }, begin(c, { print = "Q", owner = OTHER }))
+  queued(c, 5, member(B, 7, "g"))
+  c.same({ 3, "result" }, begin(c, { owner = OTHER, member = member(B, 7, "g") }))
+  c.same({}, queue(c))
+  c.same(1, complete(c, 5000, "P", "result"), "sent twice")
+  c.same(-2, complete(c, 5000, "P", "another", OTHER))
+  c.same("result", c.cmd("HGET", LOCK, "done"))
+end)
+
+case("a run that is not this owner's is not ended", function(c)
+  c.same(-1, complete(c, 5000, "", "x"))
+  held(c, OTHER)
+  c.same(-2, complete(c, 5000, "", "x"))
+  c.same(-2, complete(c, 0, "", "x"))
+  c.same({ OTHER, "1" }, c.cmd("HGETALL", LOCK))
+end)
+
+case("a run that is ended minds nothing that is no queue", function(c)
+  held(c)
+  c.cmd("SET", QUEUE, "text")
+  c.same(1, complete(c, 5000, "", "x"))
+  c.same("text", c.cmd("GET", QUEUE))
+end)
+
+case("a run that keeps nothing passes the key on", function(c)
+  local ears = grants_of(c, B)
+  held(c)
+  queued(c, 5, member(B, 7, "g", nil, 0))
+  c.same(1, complete(c, 0, "", ""))
+  c.same({ grant_text("g", 7, "5", "0") }, ears.heard())
+  c.same({ B .. ":7", "1" }, c.cmd("HGETALL", LOCK))
+  c.cmd("DEL", QUEUE, LOCK)
+  held(c)
+  dead(c, 1002)
+  c.same(3, complete(c, 0, "", ""))
+end)
+
+-- ---- force ----
+
+local function force(c, program) return c.run(program or "force", FOUR, OWNER, GRANT) end
+
+local function forced(name, before, reply)
+  case("force " .. name, function(c)
+    before(c)
+    local existed = c.cmd("EXISTS", LOCK)
+    local found = force(c)
+    c.same(reply, type(found) == "table" and found.err or found)
+    c.same(type(reply) == "number" and 0 or existed, c.cmd("EXISTS", LOCK))
+  end)
+end
+local NO_LOCK = "WRONGTYPE the key is not a lock"
+local function fields(...)
+  local all = { ... }
+  return function(c)
+    c.cmd("HSET", LOCK, unpack(all))
+    c.cmd("PEXPIRE", LOCK, LEASE)
+  end
+end
+forced("finds nothing", function() end, 0)
+forced("frees a lock", fields(OTHER, 1), 1)
+forced("frees Redisson's", fields(JAVA, 1), 1)
+forced("frees a run", fields(OTHER, 1, "print", "P"), 1)
+forced("frees a record", fields("done", "x", "print", "P", "by", OTHER), 1)
+forced("frees its own text's lock", fields(OWNER, 2), 1)
+forced("frees the lock of an owner called print", function(c)
+  fields("print", 1)(c)
+  c.cmd("SET", COUNTER, 1)
+end, 1)
+forced("frees a shared owner's lock that has a counter", function(c)
+  fields(SHARED, 1)(c)
+  c.cmd("SET", COUNTER, 1)
+end, 1)
+forced("frees a shared owner's lock that has a queue", function(c)
+  fields(SHARED, 1)(c)
+  queued(c, 5, member(C, 1))
+end, 1)
+forced("leaves a hash of one field", fields(SHARED, 1), NO_LOCK)
+forced("leaves a hash whose field is no count", fields(OTHER, "x"), NO_LOCK)
+forced("leaves a hash of two owners", fields(OTHER, 1, OWNER, 1), NO_LOCK)
+forced("leaves a hash without a TTL", function(c) held(c, OTHER, 1, false) end, NO_LOCK)
+forced("leaves a record that nobody made", fields("done", "x", "print", "P"), NO_LOCK)
+forced("frees a lock in its last millisecond", function(c)
+  fields(OTHER, 1)(c)
+  c.pass(LEASE)
+end, 1)
+forced("leaves a string", function(c)
+  c.cmd("SET", LOCK, "x")
+end, "WRONGTYPE the key holds a string")
+forced("tells when dead waiters are left", function(c)
+  held(c, OTHER)
+  dead(c, 1002)
+end, 3)
+
+case("force passes the lock on, and a mutex is any string", function(c)
+  local ears = grants_of(c, B)
+  held(c, OTHER)
+  queued(c, 5, member(B, 7))
+  c.same(1, force(c))
+  c.same({ grant_text("l", 7, "5", text(T0)) }, ears.heard())
+  c.same("WRONGTYPE the key holds a hash", force(c, "mutex_force").err)
+  c.cmd("DEL", LOCK, QUEUE)
+  mutex_held(c, "them", false)
+  c.same(1, force(c, "mutex_force"))
+  c.same(0, force(c, "mutex_force"))
+end)
+
+-- ---- wait ----
+
+case("wait keeps the time at which a wait began", function(c)
+  local keys = { "holdfast_wait:" .. OWNER }
+  local began = ("%.0f"):format(T0_MS - 300)
+  c.same(1, c.run("wait", keys, A .. ":2 l k", 300, 5000))
+  c.same(began .. " " .. A .. ":2 l k", c.cmd("GET", keys[1]))
+  c.same(1, c.run("wait", keys, A .. ":2 l k", 900, 5000))
+  c.same(began .. " " .. A .. ":2 l k", c.cmd("GET", keys[1]), "the same wait goes on")
+  c.same(1, c.run("wait", keys, A .. ":3 l other", 100, 5000))
+  c.same(("%.0f"):format(T0_MS - 100) .. " " .. A .. ":3 l other", c.cmd("GET", keys[1]),
+    "another wait")
+  c.same(5000, c.cmd("PTTL", keys[1]))
+end)
+
+-- ---- info, raise ----
+
+case("info reads it all at one moment", function(c)
+  local keys = { LOCK, COUNTER, QUEUE }
+  c.same({ "", 0, -2, "0", 0, -1 }, c.run("info", keys, A))
+  held(c, OTHER, 3, 1000)
+  c.cmd("SET", COUNTER, "17")
+  record(c, 0, 0, 0, 0, T0_MS)
+  queued(c, 0, member(A, 1))
+  queued(c, 5, member(B, 7))
+  queued(c, 6, member(A, 2))
+  c.same({ OTHER, 3, 1000, "17", 2, 1 }, c.run("info", keys, A))
+  c.same({ OTHER, 3, 1000, "17", 2, 0 }, c.run("info", keys, B))
+  c.same({ OTHER, 3, 1000, "17", 2, -1 }, c.run("info", keys, C))
+  c.cmd("DEL", LOCK)
+  c.same({ "", 0, -2, "17", 2, 0 }, c.run("mutex_info", keys, B))
+  mutex_held(c, "them", 900)
+  c.same({ "them", 1, 900, "17", 2, 0 }, c.run("mutex_info", keys, B))
+end)
+
+case("info of a run and of its record", function(c)
+  local keys = { LOCK, COUNTER, QUEUE }
+  fields(OTHER, 1, "print", "P")(c)
+  c.same({ OTHER, 1, LEASE, "0", 0, -1 }, c.run("info", keys, A))
+  c.cmd("DEL", LOCK)
+  fields("done", "x", "print", "P", "by", OTHER)(c)
+  c.same({ "", 0, LEASE, "0", 0, -1 }, c.run("info", keys, A))
+end)
+
+case("raise lifts a counter", function(c)
+  local function raise(token, ttl) return c.run("raise", { COUNTER }, token, ttl) end
+  c.same(1, raise(10, 1000))
+  c.same({ "10", 1000 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
+  c.same(1, raise(10, 500))
+  c.same({ "10", 1000 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
+  c.same(1, raise(9, 500))
+  c.same("10", c.cmd("GET", COUNTER))
+  c.same(1, raise(11, 500))
+  c.same({ "11", 500 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
+  c.same(1, raise(12, ENDLESS))
+  c.same({ "12", -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
+  c.same(1, raise(13, 500))
+  c.same({ "13", -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
+end)
+
+-- ---- several ----
+
+local EIGHT = {}
+for i = 1, 4 do EIGHT[i], EIGHT[4 + i] = FOUR[i], SECOND[i] end
+
+local function acquire_all(c, from_one, from_two, ttl)
+  return c.run("acquire_all", EIGHT, "", GRANT, LEASE, ttl or TTL, OWNER, from_one or 0, OWNER,
+    from_two or 0)
+end
+
+case("several are taken all or none", function(c)
+  c.same({ 1, T0, T0 }, acquire_all(c))
+  c.same({ "1", "1" }, { c.cmd("HGET", LOCK, OWNER), c.cmd("HGET", "j", OWNER) })
+  c.same({ LEASE, LEASE, SET_TTL }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", "j"),
+    c.cmd("PTTL", SECOND[2]) })
+  c.same({ 1, 0, 0 }, acquire_all(c, 1, 1))
+  c.same({ "2", "2" }, { c.cmd("HGET", LOCK, OWNER), c.cmd("HGET", "j", OWNER) })
+  c.cmd("DEL", "j")
+  c.same({ -1, 2 }, acquire_all(c, 2, 2))
+  c.cmd("HSET", "j", OTHER, 1)
+  c.cmd("PEXPIRE", "j", 1000)
+  c.same({ -2, 2 }, acquire_all(c, 2, 2))
+  c.same({ 0, 2, 1000 }, acquire_all(c, 2, 0))
+  c.same("2", c.cmd("HGET", LOCK, OWNER))
+  c.cmd("DEL", LOCK)
+  c.same({ 0, 2, 1000 }, acquire_all(c))
+  c.same(0, c.cmd("EXISTS", LOCK))
+  c.cmd("DEL", "j")
+  c.same({ 1, 0, 0 }, acquire_all(c, 0, 0, 0))
+end)
+
+case("several overtake no waiter", function(c)
+  local ears = grants_of(c, B)
+  queued(c, 5, member(B, 7))
+  c.same({ 0, 1, GRANT }, acquire_all(c))
+  c.same({ grant_text("l", 7, "5", text(T0)) }, ears.heard())
+  c.same({ 0, 1, GRANT }, acquire_all(c))
+  c.cmd("DEL", LOCK, QUEUE)
+  queued(c, 5, "2x" .. C)
+  c.same({ 0, 1, -2 }, acquire_all(c))
+  c.cmd("DEL", QUEUE)
+  record(c, 0, 1, 0, 0, T0_MS + 10)
+  c.same({ 0, 1, -2 }, acquire_all(c))
+  c.cmd("DEL", QUEUE)
+  record(c, 0, 1, 0, 0, T0_MS - 10)
+  c.same({ 1, T0 + 8, T0 }, acquire_all(c))
+end)
+
+case("several look at each lock's own queue and channel", function(c)
+  local ears = grants_of(c, B)
+  c.cmd("ZADD", SECOND[3], 5, member(B, 7))
+  c.same({ 0, 2, GRANT }, acquire_all(c))
+  c.same({ grant_text("l", 7, "5", text(T0), "j") }, ears.heard())
+  c.cmd("DEL", "j", SECOND[3])
+  c.cmd("ZADD", SECOND[3], -T0_MS - 50, "1f 0 1 1 0")
+  local first = c.listen(CHANNEL)
+  c.same({ 1, T0, T0 + 8 }, acquire_all(c))
+  first.close()
+  c.cmd("DEL", LOCK, "j")
+  c.cmd("ZADD", SECOND[3], -T0_MS - 50, "1f 0 1 1 0")
+  c.listen(SECOND[4])
+  c.same({ 0, 2, -2 }, acquire_all(c))
+end)
+
+case("several find missed grants as one does", function(c)
+  local ears = grants_of(c, A)
+  queued(c, 0, member(A, 7))
+  c.same({ 0, 1, GRANT }, acquire_all(c))
+  c.same({ grant_text("l", 7, text(T0 / 1024), text(T0)) }, ears.heard())
+  c.cmd("DEL", LOCK, QUEUE, COUNTER)
+  ears = grants_of(c, C)
+  queued(c, 0, member(C, 1))
+  queued(c, 5, member(C, 2))
+  c.same({ 1, T0, T0 }, acquire_all(c))
+  c.same({}, ears.heard())
+end)
+
+case("several do not mind the dead", function(c)
+  queued(c, 0, member(C, 1))
+  queued(c, 5, member(C, 2))
+  c.same({ 1, T0, T0 }, acquire_all(c))
+  c.same(0, c.cmd("EXISTS", QUEUE))
+  c.cmd("DEL", LOCK, "j")
+  dead(c, 1002)
+  c.same({ 0, 1, -2 }, acquire_all(c))
+end)
+
+local function release_all(c, to_one, to_two)
+  return c.run("release_all", EIGHT, "", GRANT, OWNER, to_one or 0, LEASE, OWNER, to_two or 0,
+    LEASE)
+end
+
+case("several are released to each lock's own waiters", function(c)
+  local ears, java = grants_of(c, B), c.listen(SECOND[4])
+  acquire_all(c)
+  c.cmd("ZADD", SECOND[3], 5, member(B, 7))
+  c.same({ 1, 1 }, release_all(c))
+  c.same({ "1 turn 7 50" }, ears.heard())
+  c.same({ "0" }, java.heard())
+  c.same(-1, c.cmd("PTTL", SECOND[2]), "the counter is Java's, too")
+end)
+
+case("several that stay get each its own lease", function(c)
+  held(c, OWNER, 2, 1000)
+  c.cmd("HSET", "j", OTHER, 3)
+  c.cmd("PEXPIRE", "j", 1000)
+  c.same({ 2, 2 }, c.run("release_all", EIGHT, "", GRANT, OWNER, 1, 2000, OTHER, 2, 3000))
+  c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
+  c.same({ OTHER, "2" }, c.cmd("HGETALL", "j"))
+  c.same({ 2000, 3000 }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", "j") })
+end)
+
+case("several are released one by one", function(c)
+  local ears = grants_of(c, B)
+  c.same({ -1, -1 }, release_all(c))
+  acquire_all(c)
+  queued(c, 5, member(B, 7))
+  c.same({ 1, 1 }, release_all(c))
+  c.same({ grant_text("l", 7, "5", text(T0 + 8)) }, ears.heard())
+  c.same(0, c.cmd("EXISTS", "j"))
+  c.cmd("SET", "j", "text")
+  c.same({ -2, -2 }, release_all(c))
+  c.cmd("DEL", LOCK, "j", QUEUE)
+  held(c, OWNER, 3, 1000)
+  c.same({ 2, -1 }, release_all(c, 2))
+  c.same({ "2", LEASE }, { c.cmd("HGET", LOCK, OWNER), c.cmd("PTTL", LOCK) })
+  c.same({ 2, -1 }, release_all(c, 1))
+  c.same("1", c.cmd("HGET", LOCK, OWNER))
+  dead(c, 1002)
+  c.same({ 3, -1 }, release_all(c))
+end)
+
+-- ---- in a cluster with sharded channels ----
+
+local LISTENING = "holdfast_listening:{k}"
+
+case("Redisson's waiters are found on either channel of a cluster", function(c)
+  local ears = grants_of(c, B)
+  local function round(...)
+    c.cmd("DEL", LOCK, QUEUE)
+    held(c)
+    queued(c, T0, member(B, 7))
+    local channels, heard = {}, {}
+    for i, channel in ipairs { ... } do channels[i] = c.listen(channel[2], channel[1]) end
+    c.same(1, release(c, OWNER, 0, "", LEASE, "sharded_release"))
+    for i, channel in ipairs(channels) do
+      heard[i] = channel.heard()
+      channel.close()
+    end
+    return ears.heard()[1]:match("^1 (%a+)"), heard
+  end
+  c.same({ "grant", {} }, { round() })
+  c.same({ "turn", { { "0" } } }, { round({ true, CHANNEL }) })
+  c.same({ "turn", { { "0" } } }, { round({ false, CHANNEL }) })
+  c.same({ "grant", { {}, {} } }, { round({ true, CHANNEL }, { true, LISTENING }) })
+  c.same({ "turn", { { "0" }, { "0" }, {} } },
+    { round({ true, CHANNEL }, { true, CHANNEL }, { true, LISTENING }) })
+end)
+
+case("a release in a cluster is announced on either channel", function(c)
+  local function round(...)
+    c.cmd("DEL", LOCK, QUEUE)
+    held(c)
+    local channels, heard = {}, {}
+    for i, sharded in ipairs { ... } do channels[i] = c.listen(CHANNEL, sharded) end
+    c.same(1, release(c, OWNER, 0, "", LEASE, "sharded_release"))
+    for i, channel in ipairs(channels) do
+      heard[i] = channel.heard()
+      channel.close()
+    end
+    return heard, queue(c)[1] or "nothing"
+  end
+  c.same({ {}, "nothing" }, { round() })
+  c.same({ { { "0" } }, "1f 0 0 1 0" }, { round(true) })
+  c.same({ { { "0" } }, "1f 0 0 1 0" }, { round(false) })
+  c.same({ { { "0" }, { "0" } }, "1f 0 0 1 0" }, { round(true, false) })
+end)
+
+case("a free lock in a cluster is left to those that listen on either channel", function(c)
+  local function round(...)
+    c.cmd("DEL", LOCK, QUEUE)
+    record(c, 0, 1, 1, 0, T0_MS + 50)
+    local channels = {}
+    for i, channel in ipairs { ... } do channels[i] = c.listen(channel[2], channel[1]) end
+    local reply = acquire(c, { program = "sharded_acquire", ttl = 0 })
+    for _, channel in ipairs(channels) do channel.close() end
+    return reply
+  end
+  c.same({ 1, 0, 0 }, round())
+  c.same({ 0, 50, 0, 1, "" }, round({ true, CHANNEL }))
+  c.same({ 0, 50, 0, 1, "" }, round({ false, CHANNEL }))
+  c.same({ 1, 0, 0 }, round({ true, CHANNEL }, { true, LISTENING }))
+  c.same({ 0, 50, 0, 1, "" }, round({ true, CHANNEL }, { true, LISTENING }, { false, CHANNEL }))
+  c.same({ 0, 50, 0, 1, "" }, round({ true, CHANNEL }, { false, CHANNEL }))
+end)
+
+-- ---- servers that forbid channels ----
+
+case("a server without channels leaves waiters to their clocks", function(c)
+  held(c)
+  queued(c, T0, member(B, 7))
+  c.refuse("pubsub|numsub", "publish")
+  c.same(1, release(c))
+  c.same(0, c.cmd("EXISTS", LOCK))
+  c.same({}, queue(c))
+  record(c, 0, 1, 1, 0, T0_MS + 50)
+  c.same({ 1, T0, 0 }, acquire(c))
+  c.cmd("DEL", QUEUE, COUNTER)
+  c.same(1, release(c))
+  c.same({}, c.cmd("KEYS", "*"), "who cannot be told is nobody")
+end)
+
+case("who cannot be told of a release gets no turn", function(c)
+  c.listen(CHANNEL)
+  c.refuse("publish")
+  held(c)
+  c.same(1, release(c, OWNER, 0, "", LEASE, "sharded_release"))
+  c.same({}, c.cmd("KEYS", "*"))
+end)
+
+case("…in a cluster, too", function(c)
+  c.refuse("pubsub|numsub", "pubsub|shardnumsub", "publish", "spublish")
+  for round = 1, 2 do
+    c.cmd("DEL", LOCK, QUEUE)
+    held(c)
+    c.same(1, release(c, OWNER, 0, "", LEASE, "sharded_release"))
+    c.same(round - 1, c.cmd("EXISTS", QUEUE))
+    if round == 1 then
+      record(c, 0, 1, 1, 0, T0_MS + 50)
+      c.same({ 1, 0, 0 }, acquire(c, { program = "sharded_acquire", ttl = 0 }))
+    end
+    c.cmd("DEL", LOCK, QUEUE)
+    held(c)
+    queued(c, T0, member(B, 7))
+    c.same(1, release(c, OWNER, 0, "", LEASE, "sharded_release"))
+    c.same({ 0, round - 1 }, { c.cmd("EXISTS", LOCK), c.cmd("EXISTS", QUEUE) })
+    c.refuse("publish")
+    c.listen(CHANNEL, true)
+    c.listen(CHANNEL)
+  end
+end)
+
+for _, each in ipairs(require "spec.sim.permit_cases") do cases[#cases + 1] = each end
+for _, each in ipairs(require "spec.sim.latch_cases") do cases[#cases + 1] = each end
+for _, each in ipairs(require "spec.sim.plain_cases") do cases[#cases + 1] = each end
+for _, each in ipairs(require "spec.sim.read_write_cases") do cases[#cases + 1] = each end
+for _, each in ipairs(require "spec.sim.fair_cases") do cases[#cases + 1] = each end
+
+return cases

@@ -1,0 +1,246 @@
+-- What schedules reach: branches of the programs, states of operations and holds, messages, and
+-- pairs of them.
+--
+-- The programs that the server runs get probes, on their lines and with their meaning kept: at each
+-- function, each loop, both ways of each condition, and each right side of an `and` or `or`. What a
+-- place is called:
+--
+--   program <name>:<line> <what>     state <state of an operation or a hold>
+--   reply <program> <first number>   message <kind> in <state>: heard
+--   fault <kind> in <state>          step <program> <program>: one behind the other, of a process
+--   change <state> <state>           of a hold
+--
+-- States need the build of make sim-mutants.
+
+local core = require "holdfast.core"
+local lua51 = require "spec.sim.redis.lua51"
+local programs = require "spec.sim.programs"
+local scripting = require "spec.sim.redis.scripting"
+local wire = require "spec.sim.wire"
+
+local coverage = { on = false }
+
+local seen = {}           -- of the running schedule
+local total, count = {}, 0 -- of all
+local sites = {}          -- number → "program <name>:<line> <what>"
+
+-- ---- probes ----
+
+local function site(name, line, what)
+  sites[#sites + 1] = ("program %s:%d %s"):format(name, line, what)
+  return #sites
+end
+
+local probes = {}
+
+function probes.reached(number)
+  seen[number] = true
+  return true
+end
+
+function probes.tried(number)
+  seen[number] = true
+  return false
+end
+
+function probes.whether(number, value)
+  seen[value and number or number + 1] = true
+  return value
+end
+
+local function both(name, line, text)
+  local number = site(name, line, text .. ": true")
+  site(name, line, text .. ": false")
+  return number
+end
+
+local OPENS = { ["if"] = "if", ["elseif"] = "if", ["while"] = "while", ["for"] = "for" }
+local CLOSES = { ["then"] = "if", ["do"] = "while" }
+
+-- Rewrites one program, token by token.
+local function probe(name, text)
+  local lines = {}
+  for line in (text .. "\n"):gmatch("([^\n]*)\n") do lines[#lines + 1] = line end
+  local out, at, line, open, header = {}, 1, 1, {}, nil
+  local function put(template, ...) out[#out + 1] = template:format(...) end
+  while at <= #text do
+    local token = lua51.token_at(text, at)
+    at = at + #token
+    local about = lines[line]
+    local top = open[#open]
+    if OPENS[token] then
+      open[#open + 1] = OPENS[token]
+      out[#out + 1] = token
+      if token ~= "for" then put(" whether(%d, ", both(name, line, token .. " of " .. about)) end
+    elseif CLOSES[token] and (top == CLOSES[token] or top == "for") then
+      open[#open] = nil
+      put("%s%s", top == "for" and "" or ") ", token)
+      if top == "for" then put(" reached(%d) ", site(name, line, "loop of " .. about)) end
+    elseif token == "and" then
+      put("and reached(%d) and", site(name, line, "and of " .. about))
+    elseif token == "or" then
+      put("or tried(%d) or", site(name, line, "or of " .. about))
+    else
+      out[#out + 1] = token
+      if token == "function" then header = about end
+      if header and token == ")" then
+        put(" reached(%d) ", site(name, line, header))
+        header = nil
+      end
+    end
+    for _ in token:gmatch("\n") do line = line + 1 end
+  end
+  return table.concat(out)
+end
+
+local names = {}
+for name, text in pairs(programs) do names[text] = name end
+
+local function instrument(text)
+  return names[text] and probe(names[text], text) or text
+end
+
+-- From now on. Before the first schedule.
+function coverage.turn_on()
+  coverage.on = true
+  scripting.instrument(instrument, probes)
+end
+
+-- ---- states ----
+
+local states_of = core.engine.states
+local list = {}
+
+-- What the client's operations and holds are in now.
+local function states(process)
+  if not states_of then return list, 0 end
+  return list, states_of(process.client, list)
+end
+
+local function mark(name)
+  seen[name] = true
+end
+
+local legal, taken = {}, {}
+
+-- The steps of holds since the last look, whosever they are.
+local function mark_changes()
+  if not core.engine.steps then return end
+  core.engine.steps(legal, taken)
+  for _, step in ipairs(taken) do mark("change " .. step) end
+end
+
+function coverage.look(process)
+  local now, size = states(process)
+  for i = 1, size do mark("state " .. now[i]) end
+end
+
+local function with_states(process, what)
+  local now, size = states(process)
+  for i = 1, size do mark(what .. " in " .. now[i]) end
+  if size == 0 then mark(what .. " in nothing") end
+end
+
+function coverage.fault(process, kind)
+  if not process.dead then with_states(process, "fault " .. kind) end
+end
+
+function coverage.fed(process, bytes)
+  for kind in bytes:gmatch("%l+") do
+    if wire.MESSAGES[kind] then with_states(process, "message " .. kind) end
+  end
+end
+
+function coverage.program(process, name, reply)
+  local first = reply
+  if type(reply) == "table" then first = reply.err and reply.err:match("^%S+") or reply[1] end
+  mark(("reply %s %s"):format(name, tostring(first)))
+  if process then
+    mark(("step %s %s"):format(process.last_program or "-", name))
+    process.last_program = name
+  end
+end
+
+-- ---- the sum ----
+
+function coverage.begin()
+  mark_changes()
+  seen = {}
+end
+
+-- → how many places nothing had reached before the schedule that has ended, and a list of the
+-- states among them
+function coverage.finish()
+  local new, states_of_it = 0, {}
+  mark_changes()
+  for name in pairs(seen) do
+    if not total[name] then
+      total[name] = true
+      new = new + 1
+      states_of_it[#states_of_it + 1] = type(name) == "string" and name:match("^state (.*)$") or nil
+    end
+  end
+  count = count + new
+  table.sort(states_of_it)
+  return new, states_of_it
+end
+
+-- Whether a schedule has reached this place.
+function coverage.knows(name)
+  return total[name] or false
+end
+
+-- → the steps of a hold that are legal: those that were taken, those that were not
+function coverage.steps()
+  local reached, missing = {}, {}
+  for _, step in ipairs(legal) do
+    table.insert(total["change " .. step] and reached or missing, step)
+  end
+  return reached, missing
+end
+
+function coverage.count()
+  return count
+end
+
+-- The programs share fragments. → how many branches were reached in some program, how many there
+-- are, those that were not: a list in order; and for each program { name =, reached =, all = }
+function coverage.programs()
+  local reached_in_any, order, by_name, by_program = {}, {}, {}, {}
+  for number, name in ipairs(sites) do
+    local program, what = name:match("^program ([%l_]+):%d+ (.*)$")
+    if not by_name[program] then
+      by_name[program] = { name = program, reached = 0, all = 0 }
+      by_program[#by_program + 1] = by_name[program]
+    end
+    if reached_in_any[what] == nil then
+      reached_in_any[what] = false
+      order[#order + 1] = what
+    end
+    reached_in_any[what] = reached_in_any[what] or total[number] or false
+    by_name[program].all = by_name[program].all + 1
+    by_name[program].reached = by_name[program].reached + (total[number] and 1 or 0)
+  end
+  local missing = {}
+  for _, what in ipairs(order) do
+    if not reached_in_any[what] then missing[#missing + 1] = what end
+  end
+  table.sort(by_program, function(one, other) return one.name < other.name end)
+  return #order - #missing, #order, missing, by_program
+end
+
+-- → the other places that were reached: kind → a sorted list
+function coverage.others()
+  local kinds = {}
+  for name in pairs(total) do
+    if type(name) == "string" then
+      local kind, rest = name:match("^(%l+) (.*)$")
+      kinds[kind] = kinds[kind] or {}
+      table.insert(kinds[kind], rest)
+    end
+  end
+  for _, names_of_kind in pairs(kinds) do table.sort(names_of_kind) end
+  return kinds
+end
+
+return coverage

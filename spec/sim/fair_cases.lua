@@ -1,0 +1,313 @@
+-- The programs of a fair lock called alone; as cases.lua.
+
+local LEASE, GRANT, TTL = 30000, 500, 600000
+local T0 = 1700000000000000
+local T0_MS = T0 / 1000
+local LOCK, COUNTER, LIST, CHANNEL, TIMEOUTS = "k", "redisson_lock_token:{k}",
+  "redisson_lock_queue:{k}", "redisson_lock__channel:{k}", "redisson_lock_timeout:{k}"
+local FIVE = { LOCK, COUNTER, LIST, CHANNEL, TIMEOUTS }
+local UUID = "1111111%d-0000-8000-8000-000000000000"
+local A, B, C = UUID:format(1), UUID:format(2), UUID:format(3)
+local OWNER, OTHER, THIRD = A .. ":1", B .. ":1", C .. ":1"
+local JAVA, JAVA2 = "6f1c2b7a-1111-4222-8333-000000000001:7",
+  "6f1c2b7a-1111-4222-8333-000000000002:7"
+local OURS_MS, JAVA_MS, UNHEARD_MS = 5000, 300000, 5000
+
+local cases = {}
+
+local function case(name, run) cases[#cases + 1] = { "fair: " .. name, run } end
+
+local function acquire(c, owner, more)
+  more = more or {}
+  return c.run(more.program or "fair_acquire", FIVE, owner, more.grant or GRANT, more.from or 0, 0,
+    more.lease or LEASE, TTL, more.waits and "waits" or "")
+end
+
+local function waits(c, owner, more)
+  more = more or {}
+  more.waits = true
+  return acquire(c, owner, more)
+end
+
+local function release(c, owner, to, program)
+  return c.run(program or "fair_release", FIVE, owner, GRANT, to or 0, LEASE, "")
+end
+
+local function leave(c, owner, to, waiter)
+  return c.run("fair_leave", FIVE, owner, GRANT, to or 0, waiter or "", "")
+end
+
+local function force(c) return c.run("fair_force", FIVE, OWNER, GRANT) end
+
+local function holds(c, owner, count)
+  c.cmd("HSET", LOCK, owner, count or 1)
+  c.cmd("PEXPIRE", LOCK, LEASE)
+end
+
+-- { owner, its timeout from now } …
+local function listed(c, waiters)
+  for _, waiter in ipairs(waiters) do
+    c.cmd("RPUSH", LIST, waiter[1])
+    if waiter[2] then c.cmd("ZADD", TIMEOUTS, T0_MS + waiter[2], waiter[1]) end
+  end
+end
+
+local function list(c) return c.cmd("LRANGE", LIST, 0, -1) end
+
+local function timeout(c, owner)
+  local score = tonumber(c.cmd("ZSCORE", TIMEOUTS, owner) or nil)
+  return score and score - T0_MS
+end
+
+local function hears(c, owner) return c.listen("holdfast_grant:" .. owner:sub(1, 36)) end
+
+-- ---- acquire ----
+
+case("a free lock is taken, and again when that is sent twice", function(c)
+  for _ = 1, 2 do
+    local reply = acquire(c, OWNER)
+    c.same({ 1, 0 }, { reply[1], reply[3] })
+  end
+  c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+end)
+
+case("a re-entry shortens nothing, and of what is gone it is told how", function(c)
+  holds(c, OWNER)
+  for _ = 1, 2 do c.same({ 1, 0, 0 }, acquire(c, OWNER, { from = 1, lease = 100 })) end
+  c.same({ "2", LEASE }, { c.cmd("HGET", LOCK, OWNER), c.cmd("PTTL", LOCK) })
+  c.same({ -2 }, acquire(c, OTHER, { from = 1 }))
+  c.cmd("DEL", LOCK)
+  c.same({ -1 }, acquire(c, OWNER, { from = 1 }))
+end)
+
+case("a hash without a TTL is no lock", function(c)
+  c.cmd("HSET", LOCK, JAVA, 1)
+  c.same({ -3 }, acquire(c, OWNER))
+end)
+
+case("a waiter stands at the end, once, and its timeout goes on", function(c)
+  holds(c, JAVA)
+  listed(c, { { OTHER, 6000 } })
+  c.same({ 0, LEASE, 1, 0, "" }, waits(c, OWNER))
+  c.same({ OTHER, OWNER }, list(c))
+  c.same(OURS_MS, timeout(c, OWNER))
+  c.pass(400)
+  c.same({ 0, LEASE - 400, 1, 0, "" }, waits(c, OWNER))
+  c.same({ OTHER, OWNER }, list(c))
+  c.same(400 + OURS_MS, timeout(c, OWNER))
+end)
+
+case("three looks are more than the least timeout where looks are rare", function(c)
+  holds(c, JAVA)
+  waits(c, OWNER, { grant = 4000 })
+  c.same(12000, timeout(c, OWNER))
+end)
+
+case("behind waiters of Java a timeout has theirs in it", function(c)
+  holds(c, OTHER)
+  listed(c, { { JAVA, LEASE + JAVA_MS }, { JAVA2, LEASE + 2 * JAVA_MS } })
+  waits(c, OWNER)
+  c.same(2 * JAVA_MS + OURS_MS, timeout(c, OWNER))
+end)
+
+case("…also if they are longer than usual", function(c)
+  holds(c, OTHER)
+  listed(c, { { JAVA, LEASE + 900000 } })
+  waits(c, OWNER)
+  c.same(LEASE + 900000 + OURS_MS, timeout(c, OWNER))
+end)
+
+case("a timeout that falls takes those of Java that rest on it along", function(c)
+  holds(c, JAVA)
+  listed(c, { { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 }, { "x" }, { OTHER, 6000 },
+    { "y", JAVA_MS } })
+  waits(c, OWNER)
+  c.same({ OURS_MS, OURS_MS + 7000, 6000, JAVA_MS },
+    { timeout(c, OWNER), timeout(c, JAVA2), timeout(c, OTHER), timeout(c, "y") })
+end)
+
+case("a timeout without an end ends like others", function(c)
+  holds(c, JAVA)
+  listed(c, { { OWNER }, { JAVA2 } })
+  for _, owner in ipairs { OWNER, JAVA2 } do c.cmd("ZADD", TIMEOUTS, "inf", owner) end
+  c.same({ 0, LEASE, 0, 0, "" }, waits(c, OWNER))
+  c.same(OURS_MS, timeout(c, OWNER))
+end)
+
+case("who gets the lock, or goes, leaves those of Java behind it to who was before it", function(c)
+  listed(c, { { OWNER, JAVA_MS }, { JAVA, JAVA_MS + 7000 } })
+  c.same(1, waits(c, OWNER)[1])
+  c.same({ JAVA }, list(c))
+  c.same({ OURS_MS + 7000 }, { timeout(c, JAVA), timeout(c, OWNER) })
+  listed(c, { { OTHER, 2 * JAVA_MS }, { JAVA2, 2 * JAVA_MS + 9000 } })
+  c.same(0, leave(c, OTHER, 0, "waits"))
+  c.same(OURS_MS + 7000 + OURS_MS + 9000, timeout(c, JAVA2))
+end)
+
+case("nobody passes the list, and the first one is told", function(c)
+  local heard = hears(c, OTHER)
+  listed(c, { { OTHER, 6000 } })
+  c.same({ 0, GRANT, 0, 0, "" }, acquire(c, OWNER))
+  c.same({ 0, GRANT, 1, 0, "" }, waits(c, OWNER))
+  c.same({ "1 recheck 1", "1 recheck 1" }, heard.heard())
+  c.same(1, waits(c, OTHER)[1])
+  c.same({ OWNER }, list(c))
+end)
+
+case("who is free to look at soon is looked at soon", function(c)
+  local heard = hears(c, OTHER)
+  listed(c, { { OTHER, 200 } })
+  c.same({ 0, 200, 1, 0, "" }, waits(c, OWNER))
+  heard.close()
+end)
+
+case("the dead at the head are forgotten: no timeout, one that has passed, a client that is gone",
+  function(c)
+    listed(c, { { JAVA }, { JAVA2, 0 }, { OTHER, 6000 } })
+    c.same(1, acquire(c, OWNER)[1])
+    c.same({}, list(c))
+    c.same(0, c.cmd("EXISTS", TIMEOUTS))
+  end)
+
+case("timeouts without a list are forgotten", function(c)
+  c.cmd("ZADD", TIMEOUTS, T0_MS + 9000, JAVA)
+  c.same(1, waits(c, OWNER)[1])
+  c.same(0, c.cmd("EXISTS", TIMEOUTS))
+end)
+
+case("more dead ones than a script removes are left to the next one", function(c)
+  for i = 1, 1003 do c.cmd("RPUSH", LIST, "dead" .. i) end
+  c.same({ 0, 1, 3, 0, "" }, waits(c, OWNER))
+  c.same(1, waits(c, OWNER)[1])
+  for i = 1, 1003 do c.cmd("RPUSH", LIST, "dead" .. i) end
+  c.same({ 3, 0 }, { release(c, OWNER), leave(c, THIRD) })
+  c.same({}, list(c))
+  for i = 1, 1003 do c.cmd("RPUSH", LIST, "dead" .. i) end
+  c.same(3, leave(c, THIRD))
+end)
+
+-- ---- release, leave, force ----
+
+case("a release tells the first one, of ours or of Java", function(c)
+  local ours, theirs = hears(c, OTHER), c.listen(CHANNEL .. ":" .. JAVA)
+  holds(c, OWNER)
+  listed(c, { { JAVA, JAVA_MS }, { OTHER, 6000 } })
+  c.same(1, release(c, OWNER))
+  c.same({ "0" }, theirs.heard())
+  c.same({}, ours.heard())
+  c.same(JAVA_MS, timeout(c, JAVA))
+  c.cmd("LPOP", LIST)
+  holds(c, OWNER)
+  c.same(1, release(c, OWNER))
+  c.same({ "1 recheck 1" }, ours.heard())
+  c.same({}, theirs.heard())
+end)
+
+case("a waiter of Java that does not listen has a moment, and not another one", function(c)
+  holds(c, OWNER)
+  listed(c, { { JAVA, JAVA_MS } })
+  c.same(1, release(c, OWNER))
+  c.same(UNHEARD_MS, timeout(c, JAVA))
+  c.pass(3000)
+  c.same({ 0, GRANT, 1, 0, "" }, waits(c, OTHER))
+  c.same(UNHEARD_MS, timeout(c, JAVA))
+  c.pass(2000)
+  c.same(1, waits(c, OTHER)[1])
+end)
+
+case("a release of one of several holds tells nobody", function(c)
+  local heard = c.listen(CHANNEL .. ":" .. JAVA)
+  holds(c, OWNER, 2)
+  listed(c, { { JAVA, JAVA_MS } })
+  c.same(2, release(c, OWNER, 1))
+  c.same({}, heard.heard())
+  c.same({ -2, "1" }, { release(c, OTHER), c.cmd("HGET", LOCK, OWNER) })
+  c.same({ 1, -1 }, { release(c, OWNER), release(c, OWNER) })
+end)
+
+case("in a cluster Java is told on either channel", function(c)
+  local sharded, plain = c.listen(CHANNEL .. ":" .. JAVA, true), c.listen(CHANNEL .. ":" .. JAVA)
+  holds(c, OWNER)
+  listed(c, { { JAVA, JAVA_MS } })
+  c.same(1, release(c, OWNER, 0, "sharded_fair_release"))
+  c.same({ { "0" }, { "0" } }, { sharded.heard(), plain.heard() })
+  c.same(JAVA_MS, timeout(c, JAVA))
+end)
+
+case("a release that may not publish frees the lock all the same", function(c)
+  for _, owner in ipairs { JAVA, OTHER } do
+    local heard = hears(c, OTHER)
+    holds(c, OWNER)
+    listed(c, { { owner, 6000 } })
+    c.refuse("publish")
+    c.same(1, release(c, OWNER))
+    c.refuse()
+    c.same(0, c.cmd("EXISTS", LOCK))
+    c.cmd("DEL", LIST, TIMEOUTS)
+    heard.close()
+  end
+end)
+
+case("a list that is none keeps nobody from a release", function(c)
+  c.cmd("SET", LIST, "v")
+  holds(c, OWNER)
+  c.same(1, release(c, OWNER))
+  c.same(0, leave(c, OWNER, 0, "waits"))
+  c.same("v", c.cmd("GET", LIST))
+end)
+
+case("a wait that ends leaves its place, and tells the next one if the lock is free", function(c)
+  local heard = hears(c, THIRD)
+  listed(c, { { OTHER, 6000 }, { THIRD, 6000 } })
+  c.same(0, leave(c, OTHER, 0, "waits"))
+  c.same({ THIRD }, list(c))
+  c.same({ "1 recheck 1" }, heard.heard())
+  holds(c, OWNER)
+  c.same(0, leave(c, OTHER, 0, "waits"))
+  c.same({}, heard.heard())
+end)
+
+case("what an acquire has left is undone", function(c)
+  holds(c, OWNER, 3)
+  c.same({ 1, "2" }, { leave(c, OWNER, 2), c.cmd("HGET", LOCK, OWNER) })
+  c.same({ 0, "2" }, { leave(c, OWNER, 2), c.cmd("HGET", LOCK, OWNER) })
+  c.same({ 1, 0 }, { leave(c, OWNER, 0), c.cmd("EXISTS", LOCK) })
+end)
+
+case("force frees a lock, and nothing that is none", function(c)
+  local heard = c.listen(CHANNEL .. ":" .. JAVA)
+  c.same(0, force(c))
+  holds(c, JAVA2)
+  listed(c, { { JAVA, JAVA_MS } })
+  c.same({ 1, 0 }, { force(c), c.cmd("EXISTS", LOCK) })
+  c.same({ "0" }, heard.heard())
+  c.same({ JAVA }, list(c))
+  c.cmd("DEL", LIST, TIMEOUTS)
+  for _, make in ipairs {
+    function() c.cmd("SET", LOCK, "v") end,
+    function() c.cmd("HSET", LOCK, JAVA, 1) end,
+    function() holds(c, JAVA) c.cmd("HSET", LOCK, "mode", "read") end,
+    function() holds(c, JAVA, "x") end,
+    function() holds(c, "somebody") end,
+  } do
+    make()
+    c.same("WRONGTYPE", (force(c).err or ""):match("^%S+"))
+    c.cmd("DEL", LOCK)
+  end
+  holds(c, "somebody")
+  c.cmd("SET", COUNTER, 5)
+  c.same(1, force(c))
+end)
+
+case("info tells the owner and the number of waiters", function(c)
+  local function info(uuid) return c.run("fair_info", { LOCK, COUNTER, LIST }, uuid) end
+  c.same({ "", 0, -2, "0", 0, -1 }, info(A))
+  holds(c, JAVA, 2)
+  c.cmd("SET", COUNTER, 5)
+  listed(c, { { JAVA2, JAVA_MS }, { OWNER, 6000 } })
+  c.same({ JAVA, 2, LEASE, "5", 2, 1 }, info(A))
+  c.same({ JAVA, 2, LEASE, "5", 2, -1 }, info(B))
+end)
+
+return cases

@@ -1,0 +1,119 @@
+-- What the programs of a latch do, called alone: see cases.lua.
+
+local KEPT = 60000
+local KEY, CHANNEL = "k", "redisson_countdownlatch__channel__{k}"
+
+local cases = {}
+
+local function case(name, run) cases[#cases + 1] = { "latches: " .. name, run } end
+
+-- Calls that differ in their number are different calls; the same number again is a command that
+-- was sent twice.
+local function call(c, program, number, amount)
+  return c.run(program, { KEY, "holdfast_call:{k}:uuid:" .. number, CHANNEL }, KEPT, amount)
+end
+
+local function set(c, number, count) return call(c, "latch_set", number, count) end
+local function down(c, number, amount) return call(c, "latch_down", number, amount or 1) end
+local function delete(c, number) return call(c, "latch_delete", number, 0) end
+
+case("a count begins once, and says so", function(c)
+  local heard = c.listen(CHANNEL)
+  c.same(1, set(c, 1, 3))
+  c.same({ "1" }, heard.heard())
+  c.same(0, set(c, 2, 5))
+  c.same({}, heard.heard())
+  c.same("3", c.cmd("GET", KEY))
+  c.same(-1, c.cmd("PTTL", KEY))
+end)
+
+case("the last one opens it, and nobody else says so", function(c)
+  local heard = c.listen(CHANNEL)
+  c.cmd("SET", KEY, "3")
+  c.same(2, down(c, 1))
+  c.same(1, down(c, 2))
+  c.same({}, heard.heard())
+  c.same(0, down(c, 3))
+  c.same({ "0" }, heard.heard())
+  c.same(0, c.cmd("EXISTS", KEY))
+  c.same(-1, down(c, 4))
+  c.same({}, heard.heard())
+  c.same(0, c.cmd("EXISTS", KEY))
+end)
+
+case("more than is left opens it", function(c)
+  local heard = c.listen(CHANNEL)
+  c.cmd("SET", KEY, "3")
+  c.same(0, down(c, 1, 9))
+  c.same({ "0" }, heard.heard())
+  c.same(0, c.cmd("EXISTS", KEY))
+end)
+
+case("a call that is sent twice counts once, for as long as its note stays", function(c)
+  local heard = c.listen(CHANNEL)
+  for _ = 1, 2 do c.same(1, set(c, 1, 3)) end
+  for _ = 1, 2 do c.same(2, down(c, 2)) end
+  c.pass(KEPT - 1)
+  c.same(2, down(c, 2))
+  c.same("2", c.cmd("GET", KEY))
+  for _ = 1, 2 do c.same(0, down(c, 3, 2)) end
+  for _ = 1, 2 do c.same(-1, down(c, 4)) end
+  for _ = 1, 2 do c.same(0, delete(c, 5)) end
+  c.same({ "1", "0" }, heard.heard())
+  c.pass(KEPT + 1)
+  c.same(0, #c.cmd("KEYS", "*"))
+end)
+
+case("a late copy of a call says nothing of the next count", function(c)
+  c.same(1, set(c, 1, 1))
+  c.same(0, down(c, 2))
+  c.same(1, set(c, 3, 2))
+  c.same(0, down(c, 2))
+  c.same(1, set(c, 1, 1))
+  c.same("2", c.cmd("GET", KEY))
+end)
+
+case("a latch that is deleted is open for all", function(c)
+  local heard = c.listen(CHANNEL)
+  c.cmd("SET", KEY, "3")
+  for _ = 1, 2 do c.same(1, delete(c, 1)) end
+  c.same({ "0" }, heard.heard())
+  c.same(0, delete(c, 2))
+  c.same({}, heard.heard())
+end)
+
+case("a number that is not above 0 is open, and may be set", function(c)
+  for i, text in ipairs { "0", "-3" } do
+    c.cmd("SET", KEY, text)
+    c.same(-1, down(c, 10 * i))
+    c.same(0, delete(c, 10 * i + 1))
+    c.same(1, set(c, 10 * i + 2, 4))
+    c.same("4", c.cmd("GET", KEY))
+  end
+end)
+
+case("in a cluster both kinds of channels are told", function(c)
+  local plain, sharded = c.listen(CHANNEL), c.listen(CHANNEL, true)
+  c.same(1, call(c, "sharded_latch_set", 1, 1))
+  c.same({ { "1" }, { "1" } }, { plain.heard(), sharded.heard() })
+  c.same(0, call(c, "sharded_latch_down", 2, 1))
+  c.same({ { "0" }, { "0" } }, { plain.heard(), sharded.heard() })
+  c.cmd("SET", KEY, "3")
+  plain.close()
+  c.same(1, call(c, "sharded_latch_delete", 3, 0))
+  c.same({ "0" }, sharded.heard())
+end)
+
+case("a key with something else is left alone", function(c)
+  for i, words in ipairs { { "HSET", KEY, "a", "b" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" } } do
+    c.cmd("DEL", KEY)
+    c.cmd((table.unpack or unpack)(words))
+    for j, reply in ipairs { set(c, 10 * i, 1), down(c, 10 * i + 1), delete(c, 10 * i + 2) } do
+      c.same(true, reply.err:find("WRONGTYPE", 1, true) ~= nil, "reply " .. j)
+    end
+    c.same(0, #c.cmd("KEYS", "holdfast_call:*"))
+    c.same(1, c.cmd("EXISTS", KEY))
+  end
+end)
+
+return cases

@@ -1,0 +1,145 @@
+-- What must be true in every schedule of a latch: watcher.lua's part there.
+--
+--   early    a wait that ends well has seen the latch open
+--   missed   a wait that times out has looked at its end
+--   late     where nothing goes wrong, a message ends a wait at once
+--   twice    a call changes the count once and by what it says, however often its command is run
+--   told     …and what it returns is what it did
+
+local rules = require "spec.sim.rules"
+local wire = require "spec.sim.wire"
+
+local huge, max = math.huge, math.max
+
+local CLOCKS = 0.99 -- by which a process may be late with its end
+
+local Watcher = {}
+Watcher.__index = Watcher
+
+function Watcher.new(world, servers, plan)
+  local self = setmetatable({
+    world = world, server = servers[1], calm = not plan.faults, keys = {}, uuids = {}, effects = {},
+    open_spans = { { from = 0, to = huge } }, slow = plan.network[2],
+  }, Watcher)
+  servers[1].watcher = self
+  return self
+end
+
+function Watcher:add_key(name)
+  self.name, self.keys[name] = name, { claims = {}, wanting = {} }
+end
+
+function Watcher:add_process(process)
+  self.uuids[process.uuid] = process
+end
+
+-- ---- the server ----
+
+local function count_of(self)
+  local entry = self.server.db.entries[self.name]
+  return entry and max(0, tonumber(entry.value)) or 0
+end
+
+-- Takes note of when it is open.
+local function note_span(self, said)
+  local last = self.open_spans[#self.open_spans]
+  local open, was_open = count_of(self) == 0, last.to == huge
+  if open and not was_open then
+    self.open_spans[#self.open_spans + 1] = { from = self.world.now, to = huge, said = said }
+  elseif was_open and not open then
+    last.to = self.world.now
+  end
+end
+
+function Watcher:before(_, client)
+  local process = client.process
+  self.server.redis:look_at_clock()
+  self.count = count_of(self)
+  if process then rules.count_command(self.world, process) end
+end
+
+-- args: EVALSHA, its text, 3, latch, note, channel, …
+function Watcher:after(name, client, args)
+  local left, note = count_of(self), args[5]
+  self.world:note("  server runs %s for %s: %d left", tostring(name), client.process
+    and client.process.name or "admin", left)
+  if note and left ~= self.count then
+    if self.effects[note] then
+      self.world:fail("twice", "%s: %s changes the count a second time", self.name, note)
+    end
+    self.effects[note] = true
+  end
+  if name == "latch_down" and left ~= self.count and left ~= max(0, self.count - args[8]) then
+    self.world:fail("twice", "%s: %s counts from %d to %d", self.name, note, self.count, left)
+  end
+  note_span(self, true)
+  if client.process and left == 0 and self.count > 0 then
+    self.world:signal("freed", client.process, self.name)
+  end
+end
+
+-- What nobody is told of.
+function Watcher:around(run)
+  run()
+  note_span(self, false)
+end
+
+function Watcher.forget() end
+
+-- ---- calls ----
+
+local function was_open(self, from, to)
+  for _, span in ipairs(self.open_spans) do
+    if span.from <= to and span.to >= from then return true end
+  end
+end
+
+local function check_wait(self, task, open, code, asked_at)
+  local now, last = self.world.now, self.open_spans[#self.open_spans]
+  if open and not was_open(self, asked_at, now) then
+    self.world:fail("early", "%s: %s goes on, but it was never open", self.name, task.name)
+  end
+  local till = asked_at + task.plan.wait * 1e6 * CLOCKS
+  if code == "timeout" and last.to == huge and last.from < till then
+    self.world:fail("missed", "%s: %s times out at %.6f, but it is open since %.6f", self.name,
+      task.name, now / 1e6, last.from / 1e6)
+  end
+  local gap = 20 * self.slow + (last.said and 0 or task.process.plan.grant_lease * 1.01e6)
+  if self.calm and open and last.to == huge and last.from > asked_at and now - last.from > gap then
+    self.world:fail("late", "%s: %s goes on %.6f s after it was opened", self.name, task.name,
+      (now - last.from) / 1e6)
+  end
+end
+
+local function has_changed(kind, result)
+  if kind == "count_down" then return result ~= false end
+  return result
+end
+
+function Watcher.calls() end
+
+-- A call has returned; number: that of its operation.
+function Watcher:called(task, kind, result, code, asked_at, number)
+  if kind == "await" then return check_wait(self, task, result, code, asked_at) end
+  if result == nil then
+    if self.calm then self.world:fail("told", "%s: %s of %s fails", self.name, kind, task.name) end
+    return
+  end
+  local note = wire.note_of(self.name, task.process.uuid, number)
+  if has_changed(kind, result) ~= (self.effects[note] or false) then
+    self.world:fail("told", "%s: %s of %s returns %s, but the count %s", self.name, kind, task.name,
+      tostring(result), self.effects[note] and "has changed" or "has not changed")
+  end
+end
+
+-- Nobody holds a latch.
+function Watcher.claim() end
+function Watcher.may_lose() end
+
+Watcher.bound = rules.bound
+
+function Watcher:finish()
+  rules.check_channels(self.world, self.uuids, self.server.redis)
+end
+
+return Watcher

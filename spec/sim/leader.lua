@@ -1,0 +1,132 @@
+-- A task that leads: holdfast.lead as it is, above the locks of a simulated client.
+--
+-- What it asks of the driver runs in the task's coroutine and in the schedule's time. All processes
+-- of a schedule are in one Lua state here: each one is told of its own losses only.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+
+local floor = math.floor
+local LEASE_OF_CALLS = { acquire = math.huge, release = 0 }
+local FILE = "./lua/holdfast/lead.lua"
+
+local leader = {}
+
+local tasks = setmetatable({}, { __mode = "k" }) -- coroutine -> the task that leads in it
+local told -- the client whose turn it is
+
+local function current()
+  return tasks[coroutine.running()]
+end
+
+for _, kind in ipairs { "acquire", "release", "pause" } do
+  local blocking = driver.lock[kind]
+  driver.lock[kind] = function(lock, seconds)
+    local task = current()
+    if not task then return blocking(lock, seconds) end
+    return task.call(lock, kind, seconds or LEASE_OF_CALLS[kind])
+  end
+end
+
+local has_losses, pending_loss = core.client.has_losses, core.lock.pending_loss
+
+function core.client.has_losses(client)
+  return (not told or client == told) and has_losses(client)
+end
+
+function core.lock.pending_loss(lock)
+  return (not told or core.lock.data(lock).client == told) and pending_loss(lock) or nil
+end
+
+-- ---- the module, or a mutant of it ----
+
+local modules = {}
+
+-- text: of a mutant | nil
+local function module_of(text)
+  local name = text or FILE
+  modules[name] = modules[name] or (text and assert(load(text, "@" .. FILE))()
+    or assert(loadfile(FILE))())
+  return modules[name]
+end
+
+-- ---- a term ----
+
+-- Takes note of what the term says now; in the task's coroutine.
+function leader.look(task)
+  local mine = task.term
+  told = task.process.client
+  local leads = mine.term:is_leader()
+  local left = leads and core.lock.standing(mine.term.lock) or 0
+  task.watcher:leads(mine, leads,
+    leads and floor(task.process:moment(task.process:clock() + left)) or 0)
+  told = nil
+end
+
+local function serve(task, term, number)
+  local plan = task.plan
+  task.term = { term = term, who = task.name, task = task, number = number }
+  task.watcher:begins(task.term)
+  leader.look(task)
+  for _, nap in ipairs(plan.naps) do
+    task.sleep(nap)
+    leader.look(task)
+  end
+  if number < plan.rounds then return end
+  told = task.process.client
+  task.resigned, task.term.resigned = true, true
+  term:resign()
+  told = nil
+  leader.look(task)
+end
+
+-- Runs wait(...), which raises when the schedule ends; what comes after that in the task does, too.
+local function unless_stopped(task, ran, ...)
+  if not ran then task.stopped = ... end
+  if task.stopped then error(task.stopped, 0) end
+  return ...
+end
+
+local function wait(task, run, ...)
+  told = nil
+  return unless_stopped(task, pcall(run, task, ...))
+end
+
+local function call_of(task, tools)
+  return function(lock, kind, seconds)
+    local process = task.process
+    if task.stopped then error(task.stopped, 0) end
+    process.calls = process.calls + 1
+    task.locks[lock] = true
+    task.world:signal(kind, process, task.plan.key)
+    if kind == "release" and task.term then task.term.ends = true end
+    local result, message, code = wait(task, tools.await, core.lock.begin(lock, kind, seconds),
+      kind, task.plan.key, seconds)
+    told = process.client
+    return result, message, code
+  end
+end
+
+-- tools: { sleep, await } of task.lua
+function leader.run(task, tools)
+  local plan, number = task.plan, 0
+  task.locks, task.call = {}, call_of(task, tools)
+  task.sleep = function(duration) wait(task, tools.sleep, duration) end
+  tasks[coroutine.running()] = task
+  local defaults = { prefix = "", lease = plan.lease, wait = 1, keep = 0, class = "", classes = {},
+    token_ttl = 600 }
+  local given = { once = plan.once, on_lost = not plan.unwatched and function(term, reason)
+    task.watcher:told(task, term, reason)
+  end or nil }
+  local result, _, code = module_of(task.world.lead).run(task.process.client, plan.key, given,
+    defaults, function(term)
+      number = number + 1
+      serve(task, term, number)
+      return "served"
+    end)
+  told, task.term = nil, nil
+  tasks[coroutine.running()] = nil
+  task.watcher:leads_no_more(task, number, result, code)
+end
+
+return leader

@@ -1,0 +1,78 @@
+-- What must be true in every schedule of leaders: watcher.lua's part there, with the rules of their
+-- locks.
+--
+--   terms   a term begins when no other one is believed in
+--   token   …with a higher token than all before
+--   told    a term that is over, and was not given up, says how it was lost, and on_lost was called
+--   ended   a leader goes on with another term until it resigns, however its terms end
+
+local Locks = require "spec.sim.watcher"
+
+local Watcher = setmetatable({}, { __index = Locks })
+Watcher.__index = Watcher
+
+function Watcher.new(world, servers, plan)
+  local self = Locks.new(world, servers, plan)
+  self.terms, self.highest, self.reasons = {}, 0, setmetatable({}, { __mode = "k" })
+  return setmetatable(self, Watcher)
+end
+
+-- A term begins.
+function Watcher:begins(mine)
+  local task, token = mine.task, mine.term:token()
+  self.world:note("%s leads, token %s", task.name, tostring(token))
+  if task.resigned or mine.number > 1 and task.plan.once then
+    self.world:fail("ended", "%s leads again, though it has resigned", task.name)
+  end
+  if not token or token <= self.highest then
+    self.world:fail("token", "%s leads with token %s after %.0f", task.name, tostring(token),
+      self.highest)
+  end
+  self.highest = math.max(self.highest, token or 0)
+end
+
+-- It has been lost, and says so.
+function Watcher:told(task, term, reason)
+  self.world:note("%s is told: %s", task.name, reason)
+  self.reasons[term] = reason
+end
+
+local function check_told(self, mine)
+  local reason = mine.term:lost()
+  if mine.resigned or mine.ends or mine.task.process.closed then return end
+  if not reason or not mine.task.plan.unwatched and self.reasons[mine.term] ~= reason then
+    self.world:fail("told", "%s leads no more, it says %s and was told %s", mine.who,
+      tostring(reason), tostring(self.reasons[mine.term]))
+  end
+end
+
+-- Whether the term goes on, and until when at least; 0: it is over.
+function Watcher:leads(mine, leads, till)
+  local now = self.world.now
+  mine.till = till
+  self.terms[mine.task.slot] = leads and mine or nil
+  if not leads then return check_told(self, mine) end
+  if mine.resigned then
+    self.world:fail("terms", "%s leads, though it has resigned", mine.who)
+  end
+  for slot = 1, 8 do
+    local other = self.terms[slot]
+    if other and other ~= mine and not other.task.dead and other.till > now then
+      self.world:fail("terms", "%s (until %.6f) and %s (until %.6f) lead", mine.who, till / 1e6,
+        other.who, other.till / 1e6)
+    end
+  end
+end
+
+-- client:lead has returned.
+function Watcher:leads_no_more(task, terms, result, code)
+  self.world:note("%s leads no more: %s", task.name, tostring(code or result))
+  self.terms[task.slot] = nil
+  local over = task.resigned or task.plan.once and terms == 1 or task.process.closed
+  if not over then
+    self.world:fail("ended", "%s leads no more after %d of %d terms: %s", task.name, terms,
+      task.plan.rounds, tostring(code or result))
+  end
+end
+
+return Watcher

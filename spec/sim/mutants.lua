@@ -1,0 +1,453 @@
+-- Mutants, and how soon the simulator finds each.
+--
+-- Those of the programs are replacements in the texts that the server runs; those of the core are
+-- switches of csrc/core/base/mutants.h, in the build that make sim-mutants makes.
+
+local mutants = {}
+
+local READ_WRITE = { "rw_acquire", "rw_release", "rw_leave", "rw_force" }
+local HASH_ONLY = { "acquire", "begin", "release", "leave", "force", "complete" }
+
+-- { name, what it does, text, replacement, only in these programs }
+local IN_PROGRAMS = {
+  { "blind_count", "an acquire increments the count",
+    "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)",
+    "redis.call('HINCRBY', LOCK, OWNER, 1) redis.call('PEXPIRE', LOCK, LEASE)", HASH_ONLY },
+  { "blind_release", "a release decrements the count", "local to = count and (OWN and count - OWN or TO) or 0",
+    "local to = (count or 1) - 1" },
+  { "plain_delete", "a release does not check the owner",
+    "if not remove_hold(LOCK, OWNER) then", "redis.call('DEL', LOCK)\nif false then" },
+  { "token_counts", "tokens come from the counter alone",
+    "math.max((last or 0) + 1, now, floor or 0)",
+    "math.max((last or 0) + 1, floor or 0)" },
+  { "token_kept", "a grant carries the last token",
+    "pcall(next_token, ttl_ms, nil, nil, keeps(owner) and range_end)",
+    "true, tonumber(redis.call('GET', COUNTER) or '1')" },
+  { "grant_unheard", "a waiter that cannot hear is granted the lock",
+    "return not alive[channel_of(member)]",
+    "return false" },
+  { "heir_unheard", "…by the usual release", "if foreign == 0 and (counts[#counts] or 0) > 0 then",
+    "if foreign == 0 then" },
+  { "heir_first", "the usual release hands over what Redisson waits for",
+    "if foreign == 0 and (counts[#counts] or 0) > 0 then", "if (counts[#counts] or 0) > 0 then" },
+  { "mark_kept", "the usual release leaves the mark of its own grant",
+    "if first_few[i - 1] == '0' then redis.call('ZREM', QUEUE, first_few[i - 2]) end\n", "" },
+  { "leave_keeps", "a wait that ends at the moment of its grant does not pass it on",
+    "set_holds(LOCK, OWNER, to, 0)\nreturn 1\nend\nreturn pass_on()",
+    "set_holds(LOCK, OWNER, to, 0)\nend\nreturn 1" },
+  { "leave_deletes", "…or only deletes the key",
+    "set_holds(LOCK, OWNER, to, 0)\nreturn 1\nend\nreturn pass_on()",
+    "set_holds(LOCK, OWNER, to, 0)\nelse redis.call('DEL', LOCK)\nend\nreturn 1" },
+  { "leave_stays", "a wait that ends stays in the queue",
+    "granted = forget_wait(WAITER)\nif not first()",
+    "if not first()" },
+  { "overtaking", "a newcomer takes the free lock", "local given = hand_over(WAITER)",
+    "local given = false" },
+  { "tail", "each look of the first waiter goes to the end of the queue",
+    "if redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 0 then",
+    "if redis.call('ZADD', QUEUE, place, WAITER) == -1 then" },
+  { "tail_behind", "…of another one", "if place and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then",
+    "if place and redis.call('ZADD', QUEUE, place, WAITER) then" },
+  { "last_first", "the last waiter is served first",
+    "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')",
+    "local first_few = redis.pcall('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')" },
+  { "take_any", "a held lock counts as free", "local lock_ms = redis.call('PTTL', LOCK)",
+    "local lock_ms = -2" },
+  { "renew_creates", "a renewal makes the lost lock anew",
+    "results[i] = redis.call('EXISTS', lock) == 0 and -1 or -2",
+    "redis.call('HSET', lock, ARGV[2 * i - 1], 1) "
+    .. "redis.call('PEXPIRE', lock, ARGV[2 * i]) results[i] = 1" },
+  { "renew_any", "a renewal does not check the owner", "if readable and count then",
+    "if true then" },
+  { "confirm_any", "an extension does not check the owner",
+    "if not holds_of(KEYS[1], ARGV[1]) then", "if false then" },
+  { "grant_endless", "a granted lock has no TTL", "create_hold(LOCK, owner, GRANT_MS)",
+    "redis.call('HSET', LOCK, owner, 1)",
+    HASH_ONLY },
+  { "take_endless", "a taken lock has no TTL", "create_hold(LOCK, OWNER, LEASE)",
+    "redis.call('HSET', LOCK, OWNER, 1)", HASH_ONLY },
+  { "untold", "a release hands over to nobody",
+    "if foreign == 0 and member and not is_newer(member) then",
+    "if false then" },
+  { "short_lease", "the server keeps a lock for less than was asked",
+    "redis.call('HSET', lock, owner, '1')\nredis.call('PEXPIRE', lock, ms)",
+    "redis.call('HSET', lock, owner, '1')\nredis.call('PEXPIRE', lock, math.floor(ms * 0.9))" },
+  { "queue_endless", "the queue has no TTL",
+    "if not last then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end", "" },
+  { "bury_all", "a dead waiter takes all others with it",
+    "if client_of(member) == client then gone[#gone + 1] = member end",
+    "gone[#gone + 1] = member" },
+  { "done_again", "what was done is run again", "if known[2] then",
+    "if known[2] then redis.call('DEL', LOCK) end if false then" },
+  { "complete_any", "a guard's end does not look whose run it is",
+    "if not holds_of(LOCK, OWNER) then", "if false then",
+    { "complete" } },
+  { "done_short", "a record is kept for half the time", "redis.call('PEXPIRE', LOCK, KEEP)",
+    "redis.call('PEXPIRE', LOCK, math.ceil(KEEP / 2))", { "complete" } },
+  { "record_empty", "a record is empty", "'done', RESULT", "'done', ''", { "complete" } },
+  { "print_any", "a guard does not compare fingerprints", "known[1] ~= ARGV[8] then", "false then",
+    { "begin" } },
+  { "print_lost", "a run's fingerprint is forgotten", "'print', PRINT, 'by'", "'print', '', 'by'",
+    { "complete" } },
+  { "complete_twice", "a guard's end that finds nothing counts as one that was there before",
+    "if redis.call('HGET', LOCK, 'by') == OWNER then", "if redis.call('EXISTS', LOCK) == 0 then",
+    { "complete" } },
+  { "all_some", "what can be had of several locks is taken",
+    "if not is_free() then return { 0, i, redis.call('PTTL', LOCK) } end",
+    "if not is_free() then return { 0, i, redis.call('PTTL', LOCK) } end set_holds(LOCK, OWNER, 1, LEASE)" },
+  { "all_overtakes", "an acquire of several does not look at the queues",
+    "return foreign_ms() == 0 and hand_over() == false and redis.call('ZCARD', QUEUE) == 0",
+    "return true" },
+  { "all_any", "…or whether they are taken",
+    "if redis.call('EXISTS', LOCK) == 1 then return false end\n",
+    "redis.call('DEL', LOCK)\n",
+    { "acquire_all" } },
+  { "all_one", "a release of several lets go of one", "for i = 1, #KEYS / 4 do", "for i = 1, 1 do",
+    { "release_all" } },
+  { "all_untold", "a release of several passes nothing on", "return pass_on()\nend\nlocal results",
+    "redis.call('DEL', LOCK)\nreturn 1\nend\nlocal results", { "release_all" } },
+  { "mutex_any", "a mutex is taken from whoever has it",
+    "return redis.call('GET', lock) == owner and 1 or nil",
+    "return redis.call('GET', lock) and 1 or nil" },
+  { "mutex_grows", "a mutex never ends", "redis.call('SET', lock, owner, 'PX', ms)",
+    "redis.call('SET', lock, owner)" },
+  { "release_any_hold", "a release frees whatever hold its client has by then",
+    "if ARGV[3] ~= '0' or ARGV[5] ~= '' then",
+    "local now = redis.call('TYPE', LOCK).ok == 'hash' and redis.call('HKEYS', LOCK)[1]\n"
+    .. "or redis.pcall('GET', LOCK)\n"
+    .. "if type(now) == 'string' and now:sub(1, 36) == OWNER:sub(1, 36) then OWNER = now end\n"
+    .. "if ARGV[3] ~= '0' or ARGV[5] ~= '' then", { "release", "mutex_release" } },
+  { "place_kept", "a waiter's place is always the same",
+    "digits(last and last > FRONT_MOST and last + 1 or server_us())", "digits(FRONT_MOST + 1)" },
+  { "place_shared", "who goes behind others has the place of the last one", "and digits(last + 1)",
+    "and digits(last)" },
+  { "queue_shared", "keys with and without a brace have one queue",
+    "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]",
+    "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\nQUEUE = QUEUE:gsub('::', ':')" },
+  { "mark_erased", "who joins a shared owner erases the mark of another's grant",
+    "return { 1, token, others,",
+    "if FROM > 0 then redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) end\nreturn { 1, token, others," },
+  { "grant_kind", "a grant names another kind of lock", "'1 grant ' .. kind .. ' '",
+    "'1 grant l '" },
+  { "no_turn", "a lock that Redisson waits for is always handed over", "if foreign == 0 and member",
+    "if member" },
+  { "taker_stays", "who takes the lock stays in the queue",
+    "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end", "" },
+  { "mark_stays", "a confirmation leaves the grant's mark in the queue",
+    "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end", "" },
+  { "granted_kept", "a wait of a shared owner that ends keeps the lock it was granted",
+    "if OWN == 0 and granted then OWN = 1 end", "" },
+  { "renew_shortens", "a renewal shortens a longer TTL",
+    "math.max(redis.call('PTTL', lock), tonumber(ARGV[2 * i]))", "ARGV[2 * i]" },
+  { "token_equal", "a token may equal the last one", "math.max((last or 0) + 1,",
+    "math.max(last or 0," },
+  { "release_short", "a partial release renews nothing", "set_holds(LOCK, OWNER, to, LEASE)",
+    "set_holds(LOCK, OWNER, to, 0)" },
+  { "permit_overdrawn", "a waiter takes permits that are not free",
+    "and free - kept >= #lacking(IDS) then", "then" },
+  { "permit_overtakes", "a newcomer takes permits that others wait for",
+    "if (not first_left or first_left == WAITER) and free",
+    "if free" },
+  { "permit_passes_by", "a request that needs more than is free is passed by",
+    "stopped = #lacks > free\nif not stopped then",
+    "if #lacks <= free then" },
+  { "permit_early", "permits are taken back before their lease has ended",
+    "'-inf', digits(NOW), 'LIMIT'", "'-inf', digits(NOW + 100), 'LIMIT'" },
+  { "permit_lost", "permits that are given back are not free", "if removed > 0 and FREE then",
+    "if false then" },
+  { "permit_counted_twice", "permits that the owner has are counted again",
+    "local drawn = set_end(LEASES, ids, ms)",
+    "local drawn = #ids set_end(LEASES, ids, ms)" },
+  { "permit_renew_creates", "a renewal takes permits again", "if readable and ends then",
+    "ends = ends or NOW if readable then" },
+  { "permit_short", "the server keeps permits for less than was asked",
+    "math.max(NOW + LEASE, before or 0)",
+    "NOW + LEASE * 0.9" },
+  { "permit_leave_keeps", "a wait that ends keeps what it was granted", "put_back(all_of(OWNER))",
+    "0" },
+  { "permit_untold", "permits that are given back go to nobody", "local passed = pass_on(freed)",
+    "local passed = 1" },
+  { "permit_unbacked", "the usual release tells of a permit that it does not give",
+    "redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))\n", "" },
+  { "permit_two", "the usual release gives one permit to a waiter that needs several",
+    "'^1p([%x-]+):(%d+):(%d+)$'", "'^1p([%x-]+):(%d+):(%d+)'" },
+  { "joins_own_grant", "a shared owner that joins its own grant has two holds",
+    "if granted() then return take(count - 1 - FROM) end\n", "" },
+  { "range_unreserved", "the tokens of a kept lock are not reserved",
+    "digits(ends or token)", "digits(token)" },
+  { "wish_unsaid", "a client that keeps a lock is not told that others want it",
+    "if ahead == 0 and holder and not foreign and keeps(holder) then", "if false then" },
+  { "reader_passes", "a reader passes a writer that waits",
+    "admit_writer(member, members[i + 1]) end\nopen = false",
+    "admit_writer(member, members[i + 1]) end\nopen = true" },
+  { "writer_joins", "a writer comes in while others read", "if not state.mode then admit_writer",
+    "if true then admit_writer" },
+  { "reader_joins", "a newcomer joins the readers past the queue",
+    "if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then",
+    "if joins or not found and redis.call('EXISTS', QUEUE) == 0 then" },
+  { "readers_deleted", "the last reader's release takes the lock from the others",
+    "local live, longest = live_readers()\nif live == 0 then\nredis.call('DEL', LOCK)\nreturn pass_on('0')",
+    "local live, longest = 0, 0\nif live == 0 then\nredis.call('DEL', LOCK)\nreturn pass_on('0')" },
+  { "dead_readers", "dead readers are never forgotten",
+    "if ms == -2 then redis.call('HDEL', LOCK, owner) else",
+    "do" },
+  { "holds_unrenewed", "a renewal leaves a reader's own lease as it is",
+    "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))", "" },
+  { "downgrade_frees", "a writer's release takes its read lock, too",
+    "if live == 0 then\nredis.call('DEL', LOCK)\nreturn pass_on('1')",
+    "if true then\nredis.call('DEL', LOCK)\nreturn pass_on('1')" },
+  { "downgrade_untold", "a writer that goes on as a reader lets no reader in",
+    "local _, _, more = serve('read')\nreturn",
+    "local more\nreturn" },
+  { "readers_one_by_one", "of several readers that wait the first comes in alone",
+    "state.mode = 'read'\nend\nif not open",
+    "state.mode = 'read'\nopen = false\nend\nif not open" },
+  { "reader_draws", "a reader draws a token",
+    "if last and last > 0 and last < TOKEN_MOST - TOKEN_GRAIN then return last end\n",
+    "" },
+  { "own_refused", "a writer may not read", "held or WRITER and found == 'write'",
+    "held or WRITER and found == 'none'" },
+  { "left_unserved", "a writer that goes away leaves the readers behind it waiting",
+    "local _, _, more = serve(mode)\n",
+    "local more\n", READ_WRITE },
+  { "reentry_blind", "a re-entry counts two", "enter(LOCK, OWNER, FROM + 1, LEASE)",
+    "enter(LOCK, OWNER, FROM + 2, LEASE)", READ_WRITE },
+  { "fair_overtakes", "a newcomer takes the free lock past Redisson's list",
+    "local owner, till, more = first_waiter(OWNER, now)", "local owner, till, more" },
+  { "fair_untold", "a release of a fair lock tells nobody",
+    "if owner then wake(owner, till, now) end\nreturn more and 3 or 1", "return more and 3 or 1" },
+  { "fair_java_untold", "…or no thread of Java",
+    "elseif announce(RELEASES .. ':' .. owner) == 0 and till", "elseif till" },
+  { "fair_dead_kept", "a first waiter whose client is gone stays the first",
+    "return is_ours(owner) and", "return false and" },
+  { "fair_java_kept", "a first waiter of Java that nobody hears keeps its timeout",
+    "set_timeout(owner, now + UNHEARD_MS)", "set_timeout(owner, till)" },
+  { "fair_stays", "a wait that ends stays in Redisson's list",
+    "== 'list' then forget(OWNER, now_ms()) end",
+    "== 'none' then forget(OWNER, now_ms()) end" },
+  { "fair_short", "a place of ours does not survive what Java takes off",
+    "now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0", "now, 0" },
+  { "fair_high", "timeouts of Java that rest on ours stay as they are",
+    "redis.call('ZINCRBY', TIMEOUTS, new - old, members[i])", "local _" },
+  { "fair_long", "a place of ours lives for as long as one of Java's",
+    "local LEAST_TIMEOUT_MS = 5000", "local LEAST_TIMEOUT_MS = 300000" },
+  { "fair_tail", "each look goes to the end of Redisson's list",
+    "if ahead == #members then redis.call('RPUSH', QUEUE, OWNER) end",
+    "redis.call('LREM', QUEUE, 0, OWNER) redis.call('RPUSH', QUEUE, OWNER)" },
+  { "fair_unordered", "a waiter of ours stands before the others",
+    "redis.call('RPUSH', QUEUE, OWNER)", "redis.call('LPUSH', QUEUE, OWNER)" },
+  { "fair_scoreless", "a waiter that took the lock leaves its timeout",
+    "if WAITER ~= '' then forget(OWNER, now) end",
+    "if WAITER ~= '' then redis.call('LREM', QUEUE, 0, OWNER) end" },
+  { "fair_taken", "a held fair lock counts as free",
+    "local lock_ms, now = redis.call('PTTL', LOCK), now_ms()", "local lock_ms, now = -2, now_ms()" },
+}
+
+-- { switch, what it does }
+local IN_CORE = {
+  { "NO_VALIDITY", "a hold is believed in after its lease" },
+  { "LEASE_FROM_REPLY", "the lease counts from the reply" },
+  { "NO_DRIFT", "clocks are taken to run alike" },
+  { "GRANT_UNBOUND", "a grant is believed for a whole lease from when it is heard" },
+  { "STALE_GRANT", "a grant that may be an old one is believed" },
+  { "SAME_OWNER", "all holds of a caller have one owner" },
+  { "CALLERS_OWNER", "…and their waits name it, of locks, mutexes and guards" },
+  { "PUT_OFF", "a check puts off the confirmation of a grant, and renews nothing" },
+  { "NO_LOOK_SUBSCRIBED", "no second question once the channel is heard" },
+  { "DEAF_TO_JAVA", "a fair lock's waiter has no channel of its own" },
+  { "BUSY_LOOK", "a waiter asks without end" },
+  { "DEAF", "grants are not heard" },
+  { "NO_UNDO", "what an acquire may have left is left" },
+  { "NO_END_OF_WAIT", "a wait does not end" },
+  { "LOSS_IGNORED", "a renewal that was refused counts" },
+  { "RENEWAL_AFTER", "a released hold is renewed" },
+  { "NO_RENEWAL", "nothing is renewed after the first time" },
+  { "COUNT_TWICE", "a re-entry counts two" },
+  { "NO_LOGOUT", "the events link stays open" },
+  { "NO_WORD", "a hold is renewed without its owner's word" },
+  { "WORD_STAYS", "one word of the owner is good for ever" },
+  { "DEAF_TO_WORD", "the owner's word is not heard" },
+  { "STRAY_KEPT", "a grant for a lost hold is kept" },
+  { "DEAF_TO_ANSWER", "what a given-up acquire of a shared owner took is not known" },
+  { "ALL_FROM_REPLY", "the leases of several count from the reply" },
+  { "ALL_BEHIND", "a release of several that failed is forgotten" },
+  { "NOT_FOLLOWING", "an acquire behind a release of its caller is busy by that" },
+  { "QUORUM_LESS_ONE", "one vote less than a majority is enough" },
+  { "NO_WRITE_BACK", "the token of a quorum stays with the server that gave it" },
+  { "TOKEN_LOWEST", "the lowest token of a quorum is the hold's" },
+  { "NO_GUARD", "a server that has just restarted has a vote" },
+  { "MINORITY_KEPT", "what a lost ballot got is not given back" },
+  { "YES_UNCOUNTED", "…what was not counted yet is not" },
+  { "LATE_YES_KEPT", "a yes that nobody wants any more is kept" },
+  { "FIRST_END", "a hold of a quorum ends with its last part" },
+  { "LAST_ENTRY_KEPT", "a quorum's hold without entries stays" },
+  { "KEEPS_ON", "a kept lock is never returned while it is used" },
+  { "WISH_UNHEARD", "a client that keeps a lock does not hear that others want it" },
+  { "LENT_ANEW", "a kept lock is lent for a whole lease" },
+  { "TOKEN_AGAIN", "the callers of a kept lock have one token" },
+  { "SHORT_UNNOTICED", "the end of a kept lock is not moved when its lease becomes short" },
+  { "RECORD_UNTOLD", "a server without the lock counts as one that has the record" },
+}
+
+local function of_program(name, about, text, replacement)
+  return { name = name, about = about, entry = { name, about, text, replacement } }
+end
+
+-- Found by a kept schedule of schedules.lua: few seeds draw what it takes.
+local IN_SCHEDULES = {
+  {
+    name = "ENTRY_ABANDONED",
+    about = "what is abandoned while its owner enters it again is gone for the acquire",
+  },
+  { name = "ALL_NO_UNDO", about = "what an acquire of several may have left is left" },
+  { name = "LOST_ENTRY_KEPT", about = "a lost hold stays when its last release has failed" },
+  { name = "RETURN_PASSED", about = "an acquire does not wait for the return of what was kept" },
+  { name = "LATE_ENTRY_KEPT", about = "a lost hold stays when a late reply ends its last release" },
+  of_program("complete_any_hold", "a run ends whatever hold its client has by then",
+    "if not holds_of(LOCK, OWNER) then",
+    "for _, field in ipairs(redis.call('HKEYS', LOCK)) do\n"
+    .. "if field:sub(1, 36) == OWNER:sub(1, 36) then OWNER = field end\nend\n"
+    .. "if not holds_of(LOCK, OWNER) then"),
+  of_program("mutex_shortened", "a late acquire shortens a mutex's TTL",
+    "math.max(redis.call('PTTL', lock), tonumber(ms))", "ms"),
+  of_program("reader_shortened", "a late acquire shortens a reader's hold",
+    "'PX', math.max(redis.call('PTTL', key), tonumber(ms)))", "'PX', ms)"),
+}
+
+-- Found in the schedules of system_plan.lua, each by those of one kind.
+-- { kind, name, what it does, and of those of the programs text, replacement, only in these
+-- programs, lead = true: of lua/holdfast/lead.lua instead }
+local IN_SYSTEM = {
+  { "sync", "UNCONFIRMED", "what no replica has confirmed counts" },
+  { "sync", "renew_silent", "a renewal that finds a longer TTL writes nothing, so nothing is confirmed",
+    "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(ARGV[2 * i])))",
+    "if redis.call('PTTL', lock) < tonumber(ARGV[2 * i]) then redis.call('PEXPIRE', lock, ARGV[2 * i]) end" },
+  { "sentinel", "MINORITY_MOVES", "one Sentinel is enough to move from a master that serves" },
+  { "sentinel", "NEVER_MOVES", "a master that serves is not asked about" },
+  { "cluster", "ASKING_UNSAID", "ASK is followed without ASKING" },
+  { "clock", "token_clock", "tokens come from the clock alone",
+    "math.max((last or 0) + 1, now, floor or 0)",
+    "math.max(now_us or server_us(), floor or 0)" },
+  { "threads", "SAME_OWNER", "all holds of a caller have one owner" },
+  { "threads", "LEAVE_ANYHOW", "what undoes an acquire may overtake it" },
+  { "latch", "note_unread", "a call that is sent twice counts twice",
+    "if noted then return tonumber(noted) end", "" },
+  { "latch", "latch_early", "the last but one opens the latch",
+    "if left > tonumber(ARGV[2]) then", "if left > tonumber(ARGV[2]) + 1 then" },
+  { "latch", "open_silent", "the last one does not say that the latch is open",
+    "announce(CHANNEL, '0')", "" },
+  { "latch", "LATCH_BELIEVES", "a message opens a latch" },
+  { "latch", "LATCH_DEAF", "…or is not heard" },
+  { "latch", "NO_LAST_LOOK", "a wait ends with what was read before" },
+  { "plain_semaphore", "acquire_note_unread", "an acquire that is sent twice takes twice",
+    "if noted then return { noted == '0' and 0 or 1, free() } end", "" },
+  { "plain_semaphore", "release_note_unread", "a release that is sent twice gives back twice",
+    "if noted then return tonumber(noted) end", "", { "semaphore_release" } },
+  { "plain_semaphore", "undo_repeated", "an acquire that is undone twice gives back twice",
+    "note(0)", "", { "semaphore_leave" } },
+  { "plain_semaphore", "undo_forgotten", "an acquire that comes behind its undoing takes",
+    "note(0)", "redis.call('DEL', NOTE)", { "semaphore_leave" } },
+  { "plain_semaphore", "give_silent", "permits that come back are not announced",
+    "if left > 0 then announce(KEYS[3], string.format('%.0f', left)) end", "" },
+  { "plain_semaphore", "NO_UNDO", "an acquire in doubt keeps what it has taken" },
+  { "plain_semaphore", "RELEASE_DROPPED", "a release in doubt does not go on" },
+  { "plain_semaphore", "NOTE_FORGOTTEN", "a note is deleted although a copy of its call may come" },
+  { "plain_semaphore", "NOT_PASSED_ON", "who is served does not tell the next waiter" },
+  { "plain_semaphore", "LATCH_BELIEVES", "a message is taken for permits" },
+  { "plain_semaphore", "LATCH_DEAF", "…or is not heard" },
+  { "plain_semaphore", "NO_LAST_LOOK", "a wait ends with what was read before" },
+  { "leader", "leads_any", "a lock that is held counts as free",
+    "local lock_ms = redis.call('PTTL', LOCK)",
+    "local lock_ms = -2" },
+  { "leader", "term_forever", "a term goes on although its lock is lost",
+    "raw.standing(self.lock) ~= nil", "true", lead = true },
+  { "leader", "term_by_lock", "a term that was resigned goes on until the lock is released",
+    "return not self.over and", "return self.reason == nil and", lead = true },
+  { "leader", "term_untold", "nobody is told that a term is lost",
+    "on_lost(term, reason)\n", "", lead = true },
+  { "leader", "term_no_reason", "a term that is over does not say how",
+    "if not self.over then self.reason = self.reason or select(2, raw.standing(self.lock)) end", "",
+    lead = true },
+  { "leader", "term_unnumbered", "a term has the token of the first one",
+    "term.number = raw.token(term.lock)", "lead.first = lead.first or raw.token(term.lock) term.number = lead.first",
+    lead = true },
+  { "leader", "lead_once", "a leader that has lost its term leads no more",
+    "until given.once or term.resigned or", "until given.once or term.reason or term.resigned or",
+    lead = true },
+  { "leader", "lead_unresigned", "a leader that has resigned leads again",
+    "until given.once or term.resigned or", "until given.once or", lead = true },
+  { "leader", "lead_impatient", "an outage ends a leader's wait", "{ unreachable = true, no_quorum", "{ no_quorum",
+    lead = true },
+}
+
+local function replaced(text, old, new)
+  local from, to = text:find(old, 1, true)
+  if not from then return nil end
+  return text:sub(1, from - 1) .. new .. (replaced(text:sub(to + 1), old, new) or text:sub(to + 1))
+end
+
+local function allowed(only, name)
+  if not only then return true end
+  for _, other in ipairs(only) do
+    if other == name then return true end
+  end
+  return false
+end
+
+local function patch(entry)
+  local programs = require "spec.sim.programs"
+  local texts = {}
+  for name, text in pairs(programs) do
+    local new = allowed(entry[5], name) and replaced(text, entry[3], entry[4])
+    if new then texts[name] = new end
+  end
+  assert(next(texts), entry[1] .. " is in no program any more")
+  return texts
+end
+
+local function patch_lead(entry)
+  local file = assert(io.open("lua/holdfast/lead.lua"))
+  local text = replaced(file:read("*a"), entry[3], entry[4])
+  file:close()
+  return assert(text, entry[1] .. " is not in lead.lua any more")
+end
+
+-- All of them, in order: { name =, about =, entry = of a program | nil }
+function mutants.list()
+  local list = {}
+  for _, entry in ipairs(IN_PROGRAMS) do
+    list[#list + 1] = { name = entry[1], about = entry[2], entry = entry }
+  end
+  for _, entry in ipairs(IN_CORE) do list[#list + 1] = { name = entry[1], about = entry[2] } end
+  return list
+end
+
+-- Those of system_plan.lua: { kind =, name =, about =, entry = }
+function mutants.of_systems()
+  local list = {}
+  for i, entry in ipairs(IN_SYSTEM) do
+    list[i] = { kind = entry[1], name = entry[2], about = entry[3],
+      entry = entry[4] and { entry[2], entry[3], entry[4], entry[5], entry[6], lead = entry.lead } }
+  end
+  return list
+end
+
+function mutants.find(name)
+  for _, list in ipairs { mutants.list(), mutants.of_systems(), IN_SCHEDULES } do
+    for _, mutant in ipairs(list) do
+      if mutant.name == name then return mutant end
+    end
+  end
+end
+
+-- Turns the mutant on; nil: none. → the options for simulator.run
+function mutants.turn_on(mutant)
+  local switch = require("holdfast.core").engine.mutant
+  if switch then switch(mutant and not mutant.entry and mutant.name or "NONE") end
+  if not mutant then return {} end
+  if not mutant.entry then assert(switch, "make sim-mutants has not been run") end
+  if mutant.entry and mutant.entry.lead then return { lead = patch_lead(mutant.entry) } end
+  return { patched = mutant.entry and patch(mutant.entry) }
+end
+
+return mutants

@@ -1,0 +1,144 @@
+-- What the programs of a plain semaphore do, called alone: see cases.lua.
+
+local KEPT = 3600000
+local KEY, CHANNEL = "k", "redisson_sc:{k}"
+
+local cases = {}
+
+local function case(name, run) cases[#cases + 1] = { "plain semaphores: " .. name, run } end
+
+-- Calls that differ in their number are different calls; the same number again is a command that
+-- was sent twice, or an acquire that is tried again.
+local function call(c, program, number, amount)
+  return c.run(program, { KEY, "holdfast_call:{k}:uuid:" .. number, CHANNEL }, KEPT, amount or 0)
+end
+
+local function acquire(c, number, count) return call(c, "semaphore_acquire", number, count) end
+local function release(c, number, count) return call(c, "semaphore_release", number, count) end
+local function leave(c, number) return call(c, "semaphore_leave", number) end
+local function drain(c, number) return call(c, "semaphore_drain", number) end
+local function set(c, number, count) return call(c, "semaphore_set", number, count) end
+local function delete(c, number) return call(c, "semaphore_delete", number) end
+
+case("permits are taken together or not at all", function(c)
+  c.same({ 0, 0 }, acquire(c, 1, 1))
+  c.same(0, c.cmd("EXISTS", KEY))
+  c.cmd("SET", KEY, "3")
+  c.same({ 1, 1 }, acquire(c, 1, 2))
+  c.same({ 0, 1 }, acquire(c, 2, 2))
+  c.same({ 1, 0 }, acquire(c, 2, 1))
+  c.same("0", c.cmd("GET", KEY))
+end)
+
+case("an acquire that found too few leaves no note", function(c)
+  c.same({ 0, 0 }, acquire(c, 1, 1))
+  c.same(0, #c.cmd("KEYS", "*"))
+  c.cmd("SET", KEY, "1")
+  c.same({ 1, 0 }, acquire(c, 1, 1))
+end)
+
+case("each call counts once, for as long as its note stays", function(c)
+  local heard = c.listen(CHANNEL)
+  for _ = 1, 2 do c.same(1, set(c, 1, 5)) end
+  for _ = 1, 2 do c.same(0, set(c, 2, 7)) end
+  c.same({ 1, 3 }, acquire(c, 3, 2))
+  c.same({ 1, 3 }, acquire(c, 3, 2))
+  for _ = 1, 2 do c.same(4, release(c, 4, 1)) end
+  for _ = 1, 2 do c.same(4, drain(c, 5)) end
+  for _ = 1, 2 do c.same(0, drain(c, 6)) end
+  c.pass(KEPT - 1)
+  c.same({ 1, 0 }, acquire(c, 3, 2))
+  c.same(4, release(c, 4, 1))
+  c.same("0", c.cmd("GET", KEY))
+  for _ = 1, 2 do c.same(1, delete(c, 7)) end
+  c.same(0, delete(c, 8))
+  c.same({ "5", "4" }, heard.heard())
+  c.pass(KEPT + 1)
+  c.same(0, #c.cmd("KEYS", "*"))
+end)
+
+case("what comes back is announced, if any is free then", function(c)
+  local heard = c.listen(CHANNEL)
+  c.same(1, set(c, 1, 0))
+  c.same({}, heard.heard())
+  c.same(-3, release(c, 2, -3))
+  c.same(0, release(c, 3, 3))
+  c.same({}, heard.heard())
+  c.same(2, release(c, 4, 2))
+  c.same(1, release(c, 5, -1))
+  c.same({ "2", "1" }, heard.heard())
+end)
+
+case("an acquire is undone once, and its late copy takes nothing", function(c)
+  local heard = c.listen(CHANNEL)
+  c.cmd("SET", KEY, "3")
+  c.same({ 1, 1 }, acquire(c, 1, 2))
+  c.same(1, leave(c, 1))
+  c.same({ "3" }, heard.heard())
+  for _ = 1, 2 do c.same(0, leave(c, 1)) end
+  c.same({ 0, 3 }, acquire(c, 1, 2))
+  c.same("3", c.cmd("GET", KEY))
+  c.same(0, leave(c, 2))
+  c.same({ 0, 3 }, acquire(c, 2, 2))
+  c.same({}, heard.heard())
+end)
+
+case("a drain is undone as an acquire is", function(c)
+  c.cmd("SET", KEY, "3")
+  c.same(3, drain(c, 1))
+  c.same(1, leave(c, 1))
+  c.same("3", c.cmd("GET", KEY))
+  c.same(0, drain(c, 1))
+  c.same("3", c.cmd("GET", KEY))
+  c.cmd("SET", KEY, "-3")
+  c.same(0, drain(c, 2))
+  c.same(0, leave(c, 2))
+  c.same("-3", c.cmd("GET", KEY))
+end)
+
+case("what is undone does not bring a deleted semaphore back", function(c)
+  c.cmd("SET", KEY, "3")
+  c.same({ 1, 1 }, acquire(c, 1, 2))
+  c.same(1, delete(c, 2))
+  c.same(1, leave(c, 1))
+  c.same(0, c.cmd("EXISTS", KEY))
+  c.same(2, release(c, 3, 2))
+  c.same("2", c.cmd("GET", KEY))
+end)
+
+case("a TTL that Redisson has given stays", function(c)
+  c.cmd("SET", KEY, "3", "PX", "5000")
+  c.same({ 1, 1 }, acquire(c, 1, 2))
+  c.same(3, release(c, 2, 2))
+  c.same(3, drain(c, 3))
+  c.same(1, leave(c, 3))
+  c.same(true, c.cmd("PTTL", KEY) > 0)
+end)
+
+case("in a cluster both kinds of channels are told", function(c)
+  local plain, sharded = c.listen(CHANNEL), c.listen(CHANNEL, true)
+  c.same(1, call(c, "sharded_semaphore_set", 1, 2))
+  c.same({ { "2" }, { "2" } }, { plain.heard(), sharded.heard() })
+  c.same({ 1, 0 }, acquire(c, 2, 2))
+  c.same(1, call(c, "sharded_semaphore_leave", 2, 0))
+  c.same({ { "2" }, { "2" } }, { plain.heard(), sharded.heard() })
+  plain.close()
+  c.same(3, call(c, "sharded_semaphore_release", 3, 1))
+  c.same({ "3" }, sharded.heard())
+end)
+
+case("a key with something else is left alone", function(c)
+  for i, words in ipairs { { "HSET", KEY, "a", "b" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
+      { "SET", KEY, "1.5" }, { "SET", KEY, "0x10" } } do
+    c.cmd("DEL", KEY)
+    c.cmd((table.unpack or unpack)(words))
+    for j, reply in ipairs { acquire(c, 10 * i, 1), release(c, 10 * i + 1, 1), drain(c, 10 * i + 2),
+        set(c, 10 * i + 3, 1), delete(c, 10 * i + 4) } do
+      c.same(true, reply.err and reply.err:find("WRONGTYPE", 1, true) ~= nil, "reply " .. j)
+    end
+    c.same(0, #c.cmd("KEYS", "holdfast_call:*"))
+    c.same(1, c.cmd("EXISTS", KEY))
+  end
+end)
+
+return cases

@@ -1,0 +1,168 @@
+-- What must be true in every schedule of a plain semaphore: watcher.lua's part there.
+--
+--   exclusion  nobody believes in more permits than there are
+--   twice      a call changes the number once, however often its command is run; what it took comes
+--              back at most once
+--   told       …and what it returns is what it did
+--   leak       at the end what has failed has taken nothing, and every release has been carried out
+--   missed     a wait that times out has looked at its end
+--   late       where nothing goes wrong, a message ends a wait at once
+
+local Latch = require "spec.sim.latch_watcher"
+local wire = require "spec.sim.wire"
+
+local CLOCKS = 0.99 -- by which a process may be late with its end
+
+local Watcher = setmetatable({}, { __index = Latch })
+Watcher.__index = Watcher
+
+function Watcher.new(world, servers, plan)
+  local self = Latch.new(world, servers, plan)
+  self.notes, self.believed, self.all, self.free = {}, 0, 0, { since = {} }
+  return setmetatable(self, Watcher)
+end
+
+-- ---- the server ----
+
+local function free_of(self)
+  local entry = self.server.db.entries[self.name]
+  return entry and tonumber(entry.value) or 0
+end
+
+local MOST = 4 -- permits that a task asks for
+
+-- Since when so many are free; said: whether somebody was told of that.
+local function note_free(self, said)
+  local free = free_of(self)
+  for count = 1, MOST do
+    local since = self.free.since[count]
+    if free < count then self.free.since[count] = nil
+    elseif not since then self.free.since[count] = { from = self.world.now, said = said } end
+  end
+end
+
+function Watcher:before(number, client)
+  Latch.before(self, number, client)
+  self.was = free_of(self)
+end
+
+-- What each kind of call may change.
+local TAKES = { take = true, drain = true }
+
+local function check_change(self, note, change)
+  local call = self.notes[note]
+  if not call then
+    self.world:fail("told", "%s: %s changes the number by %d, and nobody called", self.name, note,
+      change)
+    return
+  end
+  call.free_since = self.free.since[call.amount]
+  if call.back or call.change and not (TAKES[call.kind] and change == -call.change) then
+    self.world:fail("twice", "%s: %s changes the number once more, by %d", self.name, note, change)
+  elseif call.change then
+    call.back = true
+  else
+    call.change = change
+    if call.kind == "give" and not call.returns or call.kind == "set_count" then
+      self.all = self.all + change
+    end
+  end
+end
+
+-- args: EVALSHA, its text, 3, semaphore, note, channel, …
+function Watcher:after(name, client, args)
+  local free, note = free_of(self), args[5]
+  self.world:note("  server runs %s for %s: %d free", tostring(name), client.process
+    and client.process.name or "admin", free)
+  if name and note and free ~= self.was then check_change(self, note, free - self.was) end
+  note_free(self, true)
+end
+
+function Watcher:around(run)
+  local was = free_of(self)
+  run()
+  self.all = self.all + free_of(self) - was
+  note_free(self, false)
+end
+
+-- ---- calls ----
+
+-- A call begins. A give that returns what was taken is no new permit.
+function Watcher:calls(task, kind, amount, number)
+  local note = wire.note_of(self.name, task.process.uuid, number)
+  local returns = kind == "give" and task.plan.calls ~= "give"
+  if returns then self.believed = self.believed - amount end
+  self.notes[note] = { kind = kind, amount = amount, task = task, returns = returns }
+end
+
+local function check_wait(self, task, call, taken, code, asked_at)
+  local now, since = self.world.now, self.free.since[call.amount]
+  local till = asked_at + task.plan.wait * 1e6 * CLOCKS
+  if code == "busy" and since and since.from < till then
+    self.world:fail("missed", "%s: %s times out at %.6f, but %d are free since %.6f", self.name,
+      task.name, now / 1e6, call.amount, since.from / 1e6)
+  end
+  since = call.free_since or since
+  if not (self.calm and taken and since and since.from > asked_at) then return end
+  local gap = 20 * self.slow + (since.said and 0 or task.process.plan.grant_lease * 1.01e6)
+  if now - since.from > gap then
+    self.world:fail("late", "%s: %s goes on %.6f s after there were enough", self.name, task.name,
+      (now - since.from) / 1e6)
+  end
+end
+
+-- How the number has changed by what a call returned.
+local function change_of(call, result)
+  if call.kind == "take" then return -call.amount end
+  if call.kind == "drain" then return result > 0 and -result or nil end
+  if call.kind == "set_count" then return result and call.amount or nil end
+  return call.amount
+end
+
+function Watcher:called(task, kind, result, code, asked_at, number)
+  local note = wire.note_of(self.name, task.process.uuid, number)
+  local call = self.notes[note]
+  call.returned, call.good = true, result ~= nil
+  if kind == "take" then check_wait(self, task, call, result, code, asked_at) end
+  if result == nil then
+    if self.calm and kind ~= "take" and code ~= "interrupted" then
+      self.world:fail("told", "%s: %s of %s fails", self.name, kind, task.name)
+    end
+    return
+  end
+  if call.back or change_of(call, result) ~= call.change then
+    self.world:fail("told", "%s: %s of %s returns %s, but has changed it by %s", self.name, kind,
+      task.name, tostring(result), tostring(call.back and 0 or call.change))
+  end
+  if not TAKES[kind] then return end
+  self.believed = self.believed + (kind == "take" and call.amount or result)
+  if self.believed > self.all then
+    self.world:fail("exclusion", "%s: %d permits are believed in, there are %d", self.name,
+      self.believed, self.all)
+  end
+end
+
+function Watcher.bound(process, kind, wait)
+  return Latch.bound(process, kind == "take" and "await" or kind, wait)
+end
+
+-- ---- the end ----
+
+-- What a call has to have changed at the end; nil: either may be.
+local function final_change(call)
+  if call.kind == "give" then return call.amount end
+  if TAKES[call.kind] and not call.good then return 0 end
+end
+
+function Watcher:finish()
+  Latch.finish(self)
+  for note, call in pairs(self.notes) do
+    local change, want = call.back and 0 or call.change or 0, final_change(call)
+    if want and want ~= change and not call.task.process.dead then
+      self.world:fail("leak", "%s: %s of %s (%s) has changed it by %d at the end", self.name,
+        call.kind, call.task.name, note, change)
+    end
+  end
+end
+
+return Watcher

@@ -1,0 +1,84 @@
+-- Schedules of a semaphore with leased permits: some take one permit, some several; it is resized
+-- now and then. Half of the mishaps come at random, the others a moment after a grant, a release, a
+-- renewal or a reconnect.
+
+local Prng = require "spec.sim.prng"
+
+local S = 1000000
+local huge = math.huge
+
+local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 200, 2000 }, { 1000, 8000 } }
+local GRANT_LEASES = { 0.2, 0.3, 0.5, 2 }
+local LEASES = { 0.3, 0.5, 1, 3 }
+local WAITS = { 0, 0.05, 0.3, 1, 3, huge, huge, huge, huge }
+local SIGNALS = { "grant", "grant", "grant", "release", "acquire", "freed", "renewed", "waits",
+  "take", "opens" }
+local TILL = { "take", "acquire", "release", "freed", "waits", "opens", "grant" }
+local LINKED = {
+  { "stall_link", "events" }, { "stall_link", "calls" }, { "stall_link", "renewer" },
+  { "stall_up", "calls" },
+  { "stall_up", "renewer" }, { "cut_up" }, { "cut_down" }, { "lose_reply", "calls" },
+  { "lose_reply", "renewer" },
+  { "drop", "calls" }, { "drop", "events" }, { "kill" }, { "give_up", "events" }, { "pause" },
+  { "crash" },
+}
+
+local function aimed(prng, plan)
+  local fault = prng:pick(LINKED)
+  local mishap = {
+    what = "mishap", kind = fault[1], on = prng:pick(SIGNALS), nth = prng:pick { 0, 1, 1, 2, 3, 5 },
+    at = prng:range(0, prng:pick { 300, 3000, 30000 }),
+    process = prng:chance(70) and 0 or prng:range(1, plan.process_count), link = fault[2]
+      or "calls",
+    duration = prng:range(1000, prng:pick { 10000, 300000, S, 3 * S }),
+      lag = prng:pick { 0, 20000, S },
+    key = plan.keys[1].name,
+  }
+  if prng:chance(30) and mishap.kind:find("^[sc][tu]") then mishap.till = prng:pick(TILL) end
+  if mishap.nth == 0 and (mishap.kind == "crash" or mishap.kind == "pause") then mishap.nth = 1 end
+  return mishap
+end
+
+local function shape(prng, plan, task)
+  local all = plan.keys[1].permits
+  task.force, task.owner, task.also, task.entries, task.key, task.layout = nil, nil, nil, 0,
+    plan.keys[1].name, "permit"
+  task.permits = prng:chance(60) and 1 or prng:range(1, all + (prng:chance(10) and 1 or 0))
+  task.permits_at_first = all
+  task.rounds, task.start = prng:range(1, 4), prng:range(0, prng:pick { 3000, 50000, 300000 })
+  task.naps = { prng:range(0, prng:pick { 2000, 50000, 400000, 3 * S }) }
+  if plan.resizes and prng:chance(30) then task.resize = prng:range(1, all + 2) end
+end
+
+-- A place in the queue that comes late: nobody is told what it is about.
+local function late(prng, plan)
+  if plan.calm or not prng:chance(15) then return end
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then part.late = prng:pick { 1000, 100000, S } end
+  end
+end
+
+-- make: the functions of plan.lua that make the parts of a plan
+return function(seed, make)
+  local prng = Prng.new((seed * 13 + 7) % 2147483647)
+  local calm = prng:chance(25)
+  local plan = {
+    seed = seed, pool = true, calm = calm, parts = {}, grant_lease = prng:pick(GRANT_LEASES),
+    keys = { { name = prng:pick { "a", "a", "x{a}" }, layout = "permit",
+      permits = prng:pick { 1, 2, 2, 3, 5 } } },
+    network = prng:pick(NETWORKS), timeout = prng:pick { 0.4, 1 }, rate = 1
+      + prng:range(-400, 400) / 100000,
+    scripts_known = prng:chance(80), leases = LEASES, waits = WAITS, resizes = prng:chance(20),
+  }
+  make.processes(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then shape(prng, plan, part) end
+  end
+  late(prng, plan)
+  if calm then return plan end
+  for _ = 1, prng:pick { 1, 2, 3, 4 } do
+    plan.parts[#plan.parts + 1] = prng:chance(50) and aimed(prng, plan)
+      or make.mishap(prng, plan, 3 * S)
+  end
+  return plan
+end

@@ -1,0 +1,388 @@
+-- What must be true in every schedule of a semaphore: watcher.lua's part there.
+--
+-- A claim is what the holder of permits believes. The server counts: free permits and those that
+-- are taken are as many as there are in all. A permit is taken back from whoever believes in it
+-- only after that has ended.
+
+local rules = require "spec.sim.rules"
+local wire = require "spec.sim.wire"
+
+local max = math.max
+
+local CALM_GAP = 400000   -- enough free permits and somebody waiting for them
+local CLOCKS_MS = 500     -- by which the ends of a lease may differ
+local SLOTS = 12
+
+local Watcher = {}
+Watcher.__index = Watcher
+
+function Watcher.new(world, servers, plan)
+  local self = setmetatable({
+    world = world, server = servers[1], calm = plan.calm, gentle = rules.is_gentle(plan),
+    late = rules.is_late(plan),
+    keys = {}, names = {}, uuids = {}, permits = {},
+  }, Watcher)
+  for _, key in ipairs(plan.keys) do self.permits[key.name] = key.permits end
+  servers[1].watcher = self
+  return self
+end
+
+function Watcher:add_key(name, layout)
+  self.keys[name] = {
+    name = name, layout = layout, queue = wire.queue_of(name), leases = wire.leases_of(name),
+    counter = wire.counter_of(name), claims = {}, wanting = {}, prints = {}, waiters = {},
+      taken = {}, last_token = 0,
+    loss_at = -1, most = self.permits[name], lapsed = {}, place_of = {}, member_of = {},
+      marked = {},
+  }
+  self.names[#self.names + 1] = name
+end
+
+function Watcher:add_process(process)
+  self.uuids[process.uuid] = process
+end
+
+-- ---- the server ----
+
+local function live(self, name) return rules.live(self.server, name) end
+
+local function zset(self, name)
+  local entry = live(self, name)
+  return entry and entry.kind == "zset" and entry.value or nil
+end
+
+local function free_of(self, key)
+  local entry = live(self, key.name)
+  return entry and tonumber(entry.value) or nil
+end
+
+-- → the ms at which the first of the owner's leases ends | nil: not all of them are there
+local function end_of(self, key, owner)
+  local leases, first = zset(self, key.leases), nil
+  for _, id in ipairs(wire.ids_of(owner)) do
+    local score = leases and leases.score_of[id]
+    if not score then return nil end
+    first = first and math.min(first, score) or score
+  end
+  return first
+end
+
+local function hears(self, client)
+  return self.server.redis.channels[wire.channel_of(client)] ~= nil
+end
+
+-- ---- claims ----
+
+-- Taken before data was lost, and not confirmed since.
+local function is_excused(key, claim)
+  return claim.till <= key.loss_at + claim.lease_us and claim.asked_at <= key.loss_at
+end
+
+local function check_backed(self, key, claim, what)
+  if claim.till <= self.world.now or is_excused(key, claim) then return end
+  local ends = end_of(self, key, claim.owner)
+  if not ends or self.server:moment(ends + 1) < claim.till then
+    self.world:fail("backed", "%s: %s believes in its permits until %.6f, but %s, %s", key.name,
+      claim.who,
+      claim.till / 1e6, what, ends and ("they end at %.6f"):format(self.server:moment(ends
+        + 1) / 1e6) or "they are gone")
+  end
+end
+
+-- Never more permits are believed in than there are.
+local function check_sum(self, key)
+  local sum, now = 0, self.world.now
+  for slot = 1, SLOTS do
+    local claim = key.claims[slot]
+    if claim and claim.till > now and not is_excused(key, claim) then sum = sum + claim.permits end
+  end
+  if sum > key.most then
+    self.world:fail("exclusion", "%s: %d permits are believed in, there are %d", key.name, sum,
+      key.most)
+  end
+end
+
+-- The claim now ends at `till`; 0: it has ended.
+function Watcher:claim(claim, till)
+  local key = self.keys[claim.key]
+  claim.till, claim.permits = till, #wire.ids_of(claim.owner)
+  key.claims[claim.slot] = till > self.world.now and claim or nil
+  if till <= self.world.now then return end
+  self.server.redis:look_at_clock()
+  check_sum(self, key)
+  check_backed(self, key, claim, "as the server has it")
+end
+
+function Watcher:granted(claim)
+  local key = self.keys[claim.key]
+  if not claim.token then
+    self.world:fail("token", "%s: %s has no token", key.name, claim.who)
+  elseif key.token_of and key.token_of[claim.token] then
+    self.world:fail("token", "%s: %s has the token of another", key.name, claim.who)
+  end
+  key.token_of = key.token_of or {}
+  key.token_of[claim.token or 0] = claim.owner
+end
+
+function Watcher.write() return true end
+
+function Watcher:lose(name)
+  local key = self.keys[name]
+  key.loss_at, key.uncounted, key.waiters = self.world.now, true, {}
+end
+
+function Watcher:forget()
+  for _, name in ipairs(self.names) do
+    self:lose(name)
+    self.keys[name].total = nil -- all of it is gone
+  end
+end
+
+-- ---- programs ----
+
+local function check_renewal(self, client, args)
+  local process = client.process
+  wire.each_renewal(args, function(_, owner)
+    for _, name in ipairs(self.names) do
+      local released = process.released[owner .. " " .. name]
+      if released and client.sent_at > released then
+        self.world:fail("renewal", "%s renews permits of %s after their release", process.name,
+          name)
+      end
+    end
+  end)
+end
+
+local function check_gap(self, key)
+  local since = key.idle_since
+  if self.calm and since and self.world.now - since > CALM_GAP then
+    self.world:fail("idle", "%s: permits are free for %.3f s while somebody waits", key.name,
+      (self.world.now - since) / 1e6)
+  end
+end
+
+function Watcher:before(name, client, args)
+  self.server.redis:look_at_clock()
+  for _, key_name in ipairs(self.names) do check_gap(self, self.keys[key_name]) end
+  if not client.process then return end
+  rules.count_command(self.world, client.process)
+  if name == "permit_renew" then check_renewal(self, client, args) end
+end
+
+-- Free and taken permits are as many as there are in all.
+local function check_count(self, key, name, args)
+  local free, leases = free_of(self, key), zset(self, key.leases)
+  if not free then key.total = nil return end
+  local all = free + (leases and leases.count or 0)
+  if name == "permit_set" then key.most = max(key.most, tonumber(args[#args])) end
+  if name == "permit_set" or not key.total then key.total, key.uncounted = all, false end
+  if all ~= key.total and not key.uncounted then
+    self.world:fail("count", "%s: there are %d permits, after %s %d", key.name, key.total,
+      tostring(name), all)
+  end
+  key.total = all
+end
+
+-- Whoever came before and would have heard of a grant was served before.
+local function check_order(self, key, owner)
+  local queue, place = zset(self, key.queue), key.place_of and key.place_of[owner]
+  for _, member in ipairs(queue and queue.members or {}) do
+    local score = queue.score_of[member]
+    local known = not wire.is_record(member) and score > 0 and key.place_of
+      and key.place_of[wire.owner_of(member)]
+    if known and (not place or known < place) and hears(self, wire.client_of(member)) then
+      self.world:fail("order", "%s: %s has overtaken %s", key.name, owner, member)
+      return
+    end
+  end
+end
+
+-- Whose permits are new. An owner has all of its permits or none.
+local function note_taken(self, key, args)
+  local leases, taken = zset(self, key.leases), {}
+  for _, id in ipairs(leases and leases.members or {}) do
+    taken[id:sub(1, 14)] = leases.score_of[id]
+  end
+  local granted, now = 0, self.server.redis:now_ms()
+  for stem, ends in pairs(key.taken) do
+    if not taken[stem] and ends <= now then key.lapsed[stem] = true end
+  end
+  for stem in pairs(taken) do
+    if not key.taken[stem] then
+      local owner = key.owner_of and key.owner_of[stem]
+      local named = false
+      for i = 4, #args do
+        local own = wire.is_permit_owner(args[i]) and wire.ids_of(args[i])[1]:sub(1, 14) == stem
+        named = named or own and args[i]
+      end
+      if not named then granted = granted + 1 end
+      owner = owner or named
+      if owner then check_order(self, key, owner) end
+      if not named and owner and not hears(self, owner:sub(1, 36)) then
+        self.world:fail("grant", "%s: granted to %s, which cannot hear it", key.name, owner)
+      end
+    end
+  end
+  key.taken = taken
+  return granted
+end
+
+-- A waiter has left the queue: was there a reason?
+local function check_waiters(self, key, args)
+  local queue = zset(self, key.queue)
+  for owner, member in pairs(key.member_of) do
+    local stem, client = wire.ids_of(owner)[1]:sub(1, 14), wire.client_of(member)
+    local left = not (queue and queue.score_of[member]) and not key.taken[stem] and queue
+    local legit = wire.names(args, member) or not hears(self, client)
+      or #wire.ids_of(owner) > (key.total or 0)
+      or key.marked[client] or key.uncounted
+    if left and not legit then
+      self.world:fail("queue", "%s: %s was dropped from the queue", key.name, member)
+    end
+  end
+end
+
+-- The clients that had let a grant run out before.
+local function note_marks(key, member, marked)
+  local stem = wire.ids_of(wire.owner_of(member))[1]:sub(1, 14)
+  if key.lapsed[stem] or key.taken[stem] then marked[wire.client_of(member)] = true end
+end
+
+local function note_waiters(self, key, args)
+  check_waiters(self, key, args)
+  local queue, places, owners, members, marked = zset(self, key.queue), {}, {}, {}, {}
+  for _, member in ipairs(queue and queue.members or {}) do
+    if not wire.is_record(member) then
+      local owner = wire.owner_of(member)
+      if queue.score_of[member] > 0 then
+        places[owner], members[owner] = queue.score_of[member], member
+      else
+        note_marks(key, member, marked)
+      end
+      owners[wire.ids_of(owner)[1]:sub(1, 14)] = owner
+    end
+  end
+  key.place_of, key.owner_of, key.member_of, key.marked = places, owners, members, marked
+end
+
+-- Enough are free for the first one that waits and hears: it must not take long.
+local function note_idle(self, key)
+  local queue, free = zset(self, key.queue), free_of(self, key)
+  local first, place
+  for _, member in ipairs(queue and queue.members or {}) do
+    local score = queue.score_of[member]
+    if score > 0 and not wire.is_record(member) and (not place or score < place) then
+      first, place = member, score
+    end
+  end
+  local served = not first or not free or free < #wire.ids_of(wire.owner_of(first))
+  if served then key.idle_since = nil return end
+  key.idle_since = key.idle_since or self.world.now
+end
+
+local function check_token(self, key)
+  local entry = live(self, key.counter)
+  local token = entry and tonumber(entry.value)
+  if not token or token == key.token then return end
+  key.token = token
+  if token <= key.last_token then
+    self.world:fail("token", "%s: token %.0f after %.0f", key.name, token, key.last_token)
+  end
+  key.last_token = token
+end
+
+local SIGNAL_OF = { permit_renew = "renewed", permit_release = "freed", permit_leave = "freed" }
+
+local function tell(self, key, name, client, reply, granted)
+  local process = client.process
+  if not process then return end
+  local waits = name == "permit_acquire" and type(reply) == "table" and reply[1] == 0
+  local took = name == "permit_acquire" and type(reply) == "table" and reply[1] == 1
+  local signal = SIGNAL_OF[name] or waits and "waits" or took and "take"
+  if granted > 0 then self.world:signal("grant", process, key.name) end
+  if signal then self.world:signal(signal, process, key.name) end
+end
+
+function Watcher:after(name, client, args, reply)
+  self.world:note("  server runs %s for %s", tostring(name), client.process and client.process.name
+    or "admin")
+  for _, key_name in ipairs(self.names) do
+    local key = self.keys[key_name]
+    check_count(self, key, name, args)
+    local granted = note_taken(self, key, args)
+    note_waiters(self, key, args)
+    for slot = 1, SLOTS do
+      local claim = key.claims[slot]
+      if claim then check_backed(self, key, claim, "after " .. tostring(name)) end
+    end
+    check_token(self, key)
+    note_idle(self, key)
+    tell(self, key, name, client, reply, granted)
+  end
+end
+
+function Watcher:around(run)
+  self:before(nil, {}, {})
+  run()
+  self:after("foreign", {}, {})
+end
+
+-- ---- operations ----
+
+function Watcher.may_lose() end
+function Watcher.share_changed() end
+function Watcher.answered() end
+function Watcher.count() end
+
+function Watcher:lost(plan, handle)
+  if not (self.calm and plan.renewed and not plan.extend) then return end
+  self.world:fail("lost", "%s: the permits were not kept, though nothing went wrong", handle.key)
+end
+
+Watcher.bound = rules.bound
+
+-- ---- the end ----
+
+local function check_queue_left(self, key)
+  local queue = zset(self, key.queue)
+  for _, member in ipairs(queue and queue.members or {}) do
+    local process = not wire.is_record(member) and self.uuids[wire.client_of(member)]
+    if process and not process.dead and queue.score_of[member] > 0 then
+      self.world:fail("orphan", "%s: %s still stands in the queue", key.name, member)
+    end
+  end
+end
+
+-- Nobody has permits any more, so the server is to know that: leases are for the dead.
+local function check_left(self, key)
+  local leases, now = zset(self, key.leases), self.server.redis:now_ms()
+  for _, id in ipairs(leases and leases.members or {}) do
+    if self.gentle and leases.score_of[id] - now > CLOCKS_MS then
+      self.world:fail("orphan", "%s: a permit is still taken", key.name)
+    end
+  end
+end
+
+-- All is over; after `later` microseconds no lease runs any more.
+function Watcher:finish(later)
+  self.server.redis:look_at_clock()
+  for _, name in ipairs(self.names) do
+    if not self.late then check_queue_left(self, self.keys[name]) end
+    check_left(self, self.keys[name])
+  end
+  rules.check_channels(self.world, self.uuids, self.server.redis)
+  self.world.now = self.world.now + later
+  self.server.redis:look_at_clock()
+  local now = self.server.redis:now_ms()
+  for _, name in ipairs(self.names) do
+    local leases = zset(self, self.keys[name].leases)
+    for _, id in ipairs(leases and leases.members or {}) do
+      if leases.score_of[id] > now then
+        self.world:fail("orphan", "%s: a lease has no end", name)
+      end
+    end
+  end
+end
+
+
+return Watcher

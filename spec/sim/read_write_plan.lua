@@ -1,0 +1,68 @@
+-- Schedules of read/write locks: readers and writers of several processes on one key or two, and
+-- mishaps as elsewhere.
+
+local Prng = require "spec.sim.prng"
+
+local S = 1000000
+local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 } }
+local FAST_NETWORKS = 3
+local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
+local LEASES = { 0.3, 1, 3, 10 }
+local WAITS = { 0, 0.05, 0.3, 1, 3, 8, math.huge, math.huge, math.huge }
+
+local function keys_of(prng)
+  local keys = { { name = "a", layout = "read" } }
+  if prng:chance(15) then keys[2] = { name = "b{c}", layout = "read" } end
+  return keys
+end
+
+-- What a writer does with its own read lock: takes it, too, and goes on as a reader, or lets go of
+-- it first. A reader may ask to write, which is refused.
+local function half_of(prng, task)
+  task.layout = prng:chance(60) and "read" or "write"
+  task.also, task.entries = nil, prng:chance(20) and prng:range(1, 2) or 0
+  if task.layout == "write" and prng:chance(40) then
+    task.reads = prng:pick { "after", "within" }
+  end
+  if task.layout == "read" and prng:chance(10) then task.upgrades = true end
+  if task.reads or task.upgrades then task.finish, task.force = "release", nil end
+end
+
+-- A hurried crowd: short turns of many, who come again.
+local function crowd(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then
+      part.wait, part.patience, part.force = math.huge, nil, nil
+      part.start, part.naps, part.gap, part.rounds = prng:range(0, 20000), { prng:range(0, 30000) },
+        500, 3
+    end
+  end
+end
+
+-- make: the functions of plan.lua that make the parts of a plan
+return function(seed, make)
+  local prng = Prng.new((seed * 7 + 3) % 2147483647)
+  local calm = prng:chance(35)
+  local plan = {
+    seed = seed, read_write = true, calm = calm, parts = {}, keys = keys_of(prng),
+    grant_lease = prng:pick(GRANT_LEASES),
+    network = NETWORKS[prng:range(1, prng:pick { FAST_NETWORKS, calm and FAST_NETWORKS
+      or #NETWORKS })],
+    timeout = prng:pick { 0.4, 1, 3 }, rate = 1 + prng:range(-400, 400) / 100000,
+      scripts_known = prng:chance(80),
+    leases = LEASES, waits = WAITS,
+  }
+  if plan.network[2] > 2000 then plan.grant_lease = 2 end
+  if plan.network[2] > 50000 then plan.timeout = 3 end
+  make.processes(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then half_of(prng, part) end
+  end
+  if prng:chance(30) then crowd(prng, plan) end
+  if not calm then
+    for _ = 1, prng:pick { 1, 2, 3, 5 } do
+      plan.parts[#plan.parts + 1] = make.mishap(prng, plan, prng:pick { S, 5 * S })
+    end
+  end
+  return plan
+end

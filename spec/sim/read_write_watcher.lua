@@ -1,0 +1,387 @@
+-- What must be true in every schedule of read/write locks: watcher.lua's part there.
+--
+-- A claim is what one owner believes: that it reads or writes until a moment. The server must have
+-- it for at least as long, unless data was lost there since it was taken.
+
+local rules = require "spec.sim.rules"
+local Watcher = require "spec.sim.watcher"
+local wire = require "spec.sim.wire"
+
+local floor, max = math.floor, math.max
+
+local CALM_GAP = 400000
+local CLOCKS_MS = 500
+local CLOCKS_US = 1500 -- a time of the server is in whole milliseconds
+
+local ReadWrite = setmetatable({}, { __index = Watcher })
+ReadWrite.__index = ReadWrite
+
+function ReadWrite.new(world, servers, plan)
+  local self = setmetatable(Watcher.new(world, servers, plan), ReadWrite)
+  servers[1].redis.replaced.publish = nil
+  return self
+end
+
+function ReadWrite:add_key(name, layout)
+  Watcher.add_key(self, name, layout)
+  local key = self.keys[name]
+  key.claims, key.holders, key.queue = {}, {}, "holdfast_queue:"
+    .. (name:find("{", 1, true) and ":" .. name or "{" .. name .. "}")
+end
+
+-- ---- the server ----
+
+local function live(self, name) return rules.live(self.server, name) end
+
+-- The moment at which the server forgets the owner's last hold; nil: it does not have it.
+local function end_of(self, key, owner)
+  local entry = live(self, key.name)
+  local count = entry and tonumber(entry.value.values[owner])
+  if not count then return nil end
+  local till = floor(self.server:moment(entry.expires + 1))
+  if wire.writes(owner) then return till end
+  local longest = 0
+  for n = 1, count do
+    local hold = live(self, wire.hold_key(key.name, owner, n))
+    if hold then longest = max(longest, floor(self.server:moment(hold.expires + 1))) end
+  end
+  return longest > 0 and math.min(longest, till) or nil
+end
+
+-- → owner → count, as the server has it
+local function holders_of(self, key)
+  local entry, holders = live(self, key.name), {}
+  for _, field in ipairs(entry and entry.value.fields or {}) do
+    if field ~= "mode" then holders[field] = tonumber(entry.value.values[field]) end
+  end
+  return holders
+end
+
+function ReadWrite:count(name, owner)
+  return holders_of(self, self.keys[name])[owner]
+end
+
+local function queue_of(self, key)
+  local entry = live(self, key.queue)
+  return entry and entry.value or nil
+end
+
+local function hears(self, member)
+  return self.server.redis.channels[wire.channel_of(wire.client_of(member))] ~= nil
+end
+
+-- ---- claims ----
+
+local function is_excused(key, claim)
+  return key.loss_at >= 0 and claim.asked_at <= key.loss_at
+end
+
+local function check_pair(self, key, a, b)
+  if a.layout == "read" and b.layout == "read" or a.slot == b.slot then return end
+  if is_excused(key, a) or is_excused(key, b) then return end
+  self.world:fail("exclusion", "%s: %s (%s, until %.6f) and %s (%s, until %.6f) hold it", key.name,
+    a.who, a.layout,
+    a.till / 1e6, b.who, b.layout, b.till / 1e6)
+end
+
+local function check_backed(self, key, claim)
+  if is_excused(key, claim) then return end
+  self.server.redis:look_at_clock()
+  local till = end_of(self, key, claim.owner)
+  if not till or claim.till > till + CLOCKS_US then
+    self.world:fail("backed", "%s: %s believes that it may %s until %.6f, the server says %s",
+      key.name, claim.who,
+      claim.layout, claim.till / 1e6, till and ("%.6f"):format(till / 1e6) or "that it does not")
+  end
+end
+
+function ReadWrite:claim(claim, till)
+  local key, now = self.keys[claim.key], self.world.now
+  claim.till = till
+  key.claims[claim] = nil
+  for i = #key.claims, 1, -1 do
+    if key.claims[i] == claim or key.claims[i].till <= now then table.remove(key.claims, i) end
+  end
+  if till <= now then return end
+  for _, other in ipairs(key.claims) do check_pair(self, key, claim, other) end
+  key.claims[#key.claims + 1] = claim
+  check_backed(self, key, claim)
+end
+
+function ReadWrite:granted(claim)
+  local key = self.keys[claim.key]
+  if is_excused(key, claim) then return end
+  local take = key.take_of[claim.token]
+  if not take then
+    self.world:fail("token", "%s: %s has token %s that the server has not given", key.name,
+      claim.who,
+      tostring(claim.token))
+  elseif claim.layout == "write" and take.owner ~= claim.owner then
+    self.world:fail("token", "%s: %s has the token of %s", key.name, claim.who,
+      tostring(take.owner))
+  end
+  claim.take = take and take.number
+end
+
+-- A reader writes nothing; what it has read is not older than what it was let in behind.
+function ReadWrite:write(claim)
+  if claim.layout == "write" then return Watcher.write(self, claim) end
+  local store = self.keys[claim.key].store
+  if claim.till > self.world.now and not is_excused(self.keys[claim.key], claim)
+      and (store.token or 0) > claim.token then
+    self.world:fail("fence", "%s: %s reads while a newer writer writes", claim.key, claim.who)
+  end
+end
+
+function ReadWrite:lose(name)
+  Watcher.lose(self, name)
+  self.keys[name].holders = {}
+end
+
+-- ---- programs ----
+
+-- What time alone has changed: nobody may believe in a hold that the server has forgotten.
+local function check_forgotten(self, key, owner, what)
+  for _, claim in ipairs(key.claims) do
+    if claim.owner == owner and claim.till > self.world.now + CLOCKS_US
+        and not is_excused(key, claim) then
+      self.world:fail("backed", "%s: %s takes it from %s, which believes in it until %.6f",
+        key.name, what, claim.who,
+        claim.till / 1e6)
+    end
+  end
+end
+
+function ReadWrite:before(name, client, args)
+  self.server.redis:look_at_clock()
+  if client.process then rules.count_command(self.world, client.process) end
+  for _, key_name in ipairs(self.names) do
+    local key = self.keys[key_name]
+    if not live(self, key_name) then
+      for owner in pairs(key.holders) do
+        check_forgotten(self, key, owner, "the end of its lease")
+      end
+      if next(key.holders) then key.free_since = self.world.now end
+      key.holders = {}
+    end
+    key.was = queue_of(self, key) and { members = {}, scores = {} } or nil
+    for i, member in ipairs(key.was and queue_of(self, key).members or {}) do
+      key.was.members[i], key.was.scores[i] = member, queue_of(self, key).scores[i]
+    end
+    key.counted, key.heard = live(self, key.counter) ~= nil, {}
+    for _, member in ipairs(key.was and key.was.members or {}) do
+      key.heard[member] = hears(self, member)
+    end
+  end
+  if name == "rw_renew" then self:check_renewal(client, args, 2) end
+end
+
+local function has_writer(holders)
+  for owner in pairs(holders) do
+    if wire.writes(owner) then return owner end
+  end
+end
+
+-- Of two that hold it neither writes; but a writer may read, too.
+local function check_holders(self, key, holders)
+  local writer = has_writer(holders)
+  if not writer then return end
+  for owner in pairs(holders) do
+    local same = wire.client_of_owner(owner) == wire.client_of_owner(writer)
+    local dead = not end_of(self, key, owner)
+    if owner ~= writer and not dead and (wire.writes(owner) or not same) then
+      self.world:fail("exclusion", "%s: the server has both %s and %s in it", key.name, writer,
+        owner)
+    end
+  end
+end
+
+-- Who waited before the new holder, would have heard of a grant, and was not let in? A reader
+-- passes no waiter at all that writes, but beneath its own writer.
+local function check_order(self, key, owner, args)
+  if not key.was or self.beneath then return end
+  local own_score, queue = math.huge, queue_of(self, key)
+  for i, member in ipairs(key.was.members) do
+    if wire.owner_of(member) == owner then own_score = key.was.scores[i] end
+  end
+  for i, member in ipairs(key.was.members) do
+    local score = key.was.scores[i]
+    local stays = queue and queue.score_of[member] == score
+    if stays and score > 0 and score < own_score and key.heard[member]
+        and not wire.names(args, member) then
+      self.world:fail("order", "%s: %s has overtaken %s", key.name, owner, member)
+      return
+    end
+  end
+end
+
+local function check_gap(self, key)
+  if not self.calm then return end
+  local since
+  for slot = 1, 12 do
+    local wanting = key.wanting[slot]
+    if wanting and (not since or wanting < since) then since = wanting end
+  end
+  local gap = since and self.world.now - max(since, key.free_since) or 0
+  if gap > CALM_GAP + self.look_us then
+    self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6)
+  end
+end
+
+-- A writer's tokens grow; the last one is what readers are told.
+local function check_token(self, key)
+  local entry = live(self, key.counter)
+  local token = entry and tonumber(entry.value)
+  if not token or token == key.token then return end
+  key.token = token
+  if token <= key.last_token then
+    self.world:fail("token", "%s: token %.0f after %.0f", key.name, token, key.last_token)
+  elseif key.counted and not has_writer(key.holders) then
+    self.world:fail("token", "%s: token %.0f is drawn for a reader", key.name, token)
+  end
+  key.last_token, key.takes = token, key.takes + 1
+  key.take_of[token] = { owner = has_writer(key.holders), number = key.takes }
+end
+
+-- A waiter has left the queue: was there a reason?
+local function check_left(self, key, args)
+  local queue = queue_of(self, key)
+  for i, member in ipairs(key.was and key.was.members or {}) do
+    local gone = not (queue and queue.score_of[member]) and key.was.scores[i] > 0
+    local evicted = self.missed[wire.client_of(member)]
+    local legit = key.holders[wire.owner_of(member)] or wire.names(args, member)
+      or not key.heard[member] or evicted
+    if gone and not legit then
+      self.world:fail("queue", "%s: %s was dropped from the queue", key.name, member)
+    end
+  end
+end
+
+-- Clients that let a grant run out.
+local function note_missed(self, key)
+  for i, member in ipairs(key.was and key.was.members or {}) do
+    if key.was.scores[i] == 0 and not key.holders[wire.owner_of(member)] then
+      self.missed[wire.client_of(member)] = true
+    end
+  end
+end
+
+-- The queue's mark of a grant that nobody has any more: its waiter would be let in again.
+local function check_marks(self, key, holders)
+  local queue = queue_of(self, key)
+  for i, member in ipairs(self.calm and queue and queue.members or {}) do
+    if queue.scores[i] == 0 and not holders[wire.owner_of(member)] then
+      self.world:fail("grant", "%s: %s is marked as granted, and does not have it", key.name, member)
+    end
+  end
+end
+
+-- Who waits first, and hears or asks, if it could come in: what holds the lock is dead, or reads as
+-- it would.
+local function check_waiting(self, key, holders, args)
+  local queue, live_holders, writer = queue_of(self, key), 0, has_writer(holders)
+  for owner in pairs(holders) do
+    live_holders = live_holders + (end_of(self, key, owner) and 1 or 0)
+  end
+  for i, member in ipairs(queue and queue.members or {}) do
+    if queue.scores[i] > 0 and (hears(self, member) or wire.names(args, member)) then
+      if live_holders == 0 or not writer and not wire.writes(member) then
+        self.world:fail("idle", "%s: %s could come in and waits", key.name, member)
+      end
+      return
+    end
+  end
+end
+
+local SERVES = { rw_acquire = true, rw_release = true, rw_leave = true }
+local SIGNAL_OF = { rw_renew = "renewed", rw_release = "freed", rw_leave = "freed" }
+
+local function look_at(self, key, name, client, args, reply)
+  local holders, before, new = holders_of(self, key), key.holders, nil
+  check_holders(self, key, holders)
+  for owner in pairs(before) do
+    if not holders[owner] then check_forgotten(self, key, owner, name) end
+  end
+  note_missed(self, key)
+  for owner in pairs(holders) do
+    if not before[owner] then new = owner end
+  end
+  if new and not next(before) then check_gap(self, key) end
+  if not next(holders) and next(before) then key.free_since = self.world.now end
+  key.holders = holders
+  for owner in pairs(holders) do
+    if not before[owner] then check_order(self, key, owner, args) end
+  end
+  if new and client.process then
+    self.world:signal(wire.names(args, new) and "take" or "grant", client.process, key.name)
+  end
+  check_token(self, key)
+  check_marks(self, key, holders)
+  local status = type(reply) == "table" and reply[1] or reply
+  -- Else nothing has changed for others. Nor has it when a reader goes and others stay, or enters
+  -- again: that a writer before them is dead is found by whoever looks next.
+  local reader_goes = name == "rw_release" or name == "rw_leave" and status == 1
+  local stay = reader_goes and next(holders) and not has_writer(before)
+  local enters = name == "rw_acquire" and status == 1 and before[wire.owner_in(args)]
+  local found = type(status) == "number" and status >= 0 and status ~= 2 and not stay and not enters
+  if found and SERVES[name] and args[4] == key.name then check_waiting(self, key, holders, args) end
+end
+
+function ReadWrite:after(name, client, args, reply)
+  if name == "rw_force" and type(reply) == "number" then self:lose(args[4]) end
+  self.world:note("  %s runs %s for %s", "server", name, client.process and client.process.name
+    or "admin")
+  self.missed = {}
+  self.beneath = name == "rw_acquire" and args[4 + tonumber(args[3]) + 7] ~= nil
+  for _, key_name in ipairs(self.names) do
+    local key = self.keys[key_name]
+    look_at(self, key, name, client, args, reply)
+    check_left(self, key, args)
+  end
+  if client.process and SIGNAL_OF[name] then
+    self.world:signal(SIGNAL_OF[name], client.process, args[4])
+  end
+  local waits = name == "rw_acquire" and type(reply) == "table" and reply[1] == 0
+  if client.process and waits then self.world:signal("waits", client.process, args[4]) end
+end
+
+function ReadWrite:lost(plan, handle)
+  if not (self.calm and plan.renewed and not plan.extend) then return end
+  self.world:fail("lost", "%s: the lock was not kept, though nothing went wrong", handle.key)
+end
+
+-- ---- the end ----
+
+local function check_left_over(self, key)
+  local queue = queue_of(self, key)
+  for i, member in ipairs(queue and queue.members or {}) do
+    local process = self.uuids[wire.client_of(member)]
+    if process and not process.dead and queue.scores[i] > 0 and not self.late then
+      self.world:fail("orphan", "%s: %s still stands in the queue", key.name, member)
+    end
+  end
+  local entry = live(self, key.name)
+  if self.gentle and entry and entry.expires - self.server.redis:now_ms() > CLOCKS_MS then
+    self.world:fail("orphan", "%s: it is still held on the server", key.name)
+  end
+end
+
+local function check_all_gone(self)
+  for name in pairs(self.server.db.entries) do
+    local counts = name:find("^redisson_lock_token:") or name:find("^holdfast_")
+    if live(self, name) and not counts then self.world:fail("orphan", "%s is still there", name) end
+  end
+end
+
+function ReadWrite:finish(later)
+  local world = self.world
+  self.server.redis:look_at_clock()
+  for _, name in ipairs(self.names) do check_left_over(self, self.keys[name]) end
+  rules.check_channels(world, self.uuids, self.server.redis)
+  world.now = world.now + later
+  self.server.redis:look_at_clock()
+  check_all_gone(self)
+  rules.check_queues_gone(self)
+end
+
+return ReadWrite

@@ -1,0 +1,90 @@
+-- Commands on lists. Each entry as in strings.lua.
+
+local arguments = require "spec.sim.redis.arguments"
+local fail = require "spec.sim.redis.fail"
+
+local commands = {}
+
+local NONE = { count = 0, items = {} }
+
+local function read(client, key)
+  return client.db:get(key, "list") or NONE
+end
+
+local function take_out(client, key, at)
+  local list = client.db:get(key, "list")
+  list.count = list.count - 1
+  return table.remove(list.items, at)
+end
+
+commands.RPUSH = { -3, "wm", function(client, args)
+  local list = client.db:open(args[2], "list")
+  for i = 3, #args do list.items[#list.items + 1] = args[i] end
+  list.count = #list.items
+  return list.count
+end }
+
+commands.LPUSH = { -3, "wm", function(client, args)
+  local list = client.db:open(args[2], "list")
+  for i = 3, #args do table.insert(list.items, 1, args[i]) end
+  list.count = #list.items
+  return list.count
+end }
+
+local function count_in(text)
+  local message = "ERR value is out of range, must be positive"
+  local count = arguments.integer(text, message)
+  return count >= 0 and count or fail(message)
+end
+
+-- → the first item; with a count a list
+commands.LPOP = { -2, "w", function(client, args)
+  if #args > 3 then fail("ERR wrong number of arguments for 'lpop' command") end
+  local count = args[3] and count_in(args[3])
+  local list, items = read(client, args[2]), {}
+  if list.count == 0 then return false end
+  for i = 1, math.min(count or 1, list.count) do items[i] = take_out(client, args[2], 1) end
+  client.db:trim(args[2])
+  return count and items or items[1]
+end }
+
+commands.LLEN = { 2, "r", function(client, args) return read(client, args[2]).count end }
+
+commands.LINDEX = { 3, "r", function(client, args)
+  local list = client.db:get(args[2], "list")
+  if not list then return false end
+  local place = arguments.integer(args[3])
+  return list.items[place < 0 and list.count + place + 1 or place + 1] or false
+end }
+
+commands.LRANGE = { 4, "r", function(client, args)
+  local start, stop = arguments.integer(args[3]), arguments.integer(args[4])
+  local list, part = read(client, args[2]), {}
+  local first, last = arguments.places(start, stop, list.count)
+  for i = first, last do part[#part + 1] = list.items[i] end
+  return part
+end }
+
+-- From the front, or with a count below 0 from the end; 0: all.
+commands.LREM = { 4, "w", function(client, args)
+  local count = arguments.integer(args[3])
+  local list = client.db:get(args[2], "list")
+  if not list then return 0 end
+  local most = count == 0 and list.count or math.abs(count)
+  local first, last, step = 1, list.count, 1
+  if count < 0 then first, last, step = last, first, -1 end
+  local removed, i = 0, first
+  while removed < most and (step > 0 and i <= last or step < 0 and i >= last) do
+    if list.items[i] == args[4] then
+      take_out(client, args[2], i)
+      removed = removed + 1
+      if step > 0 then last = last - 1 else i = i - 1 end
+    else
+      i = i + step
+    end
+  end
+  if removed > 0 then client.db:trim(args[2]) end
+  return removed
+end }
+
+return commands

@@ -1,0 +1,110 @@
+-- What several watchers look at in the same way.
+
+local wire = require "spec.sim.wire"
+
+local max = math.max
+
+local MOST_COMMANDS = 150 -- of one process in a second, besides those that its tasks ask for
+local SLACK = 300000      -- of an operation's bound
+local LEASES_MS = 125000  -- after which a queue that nobody uses is gone, too
+
+local rules = {}
+
+local GENTLE = { give_up = true, stall_link = true }
+
+-- Whether nothing in it makes anybody lose what he has, or the server keep what nobody has.
+function rules.is_gentle(plan)
+  for _, part in ipairs(plan.parts) do
+    if part.late or part.what == "mishap" and not (GENTLE[part.kind] and part.link == "events") then
+      return false
+    end
+  end
+  return true
+end
+
+-- Whether a command may arrive after whoever sent it has given it up: it may take a place or a lock
+-- for nobody, and say again what the count was.
+function rules.is_late(plan)
+  if plan.gather then return true end
+  for _, part in ipairs(plan.parts) do
+    if part.late or part.kind == "stall_up" then return true end
+  end
+  return false
+end
+
+-- → entry | nil; a name may be nil: that of a queue that no program has named yet
+function rules.live(server, name)
+  local entry = name and server.db.entries[name]
+  if entry and entry.expires and server.redis:now_ms() > entry.expires then return nil end
+  return entry
+end
+
+-- A process sends one more command.
+function rules.count_command(world, process)
+  local now = world.now
+  if now - process.commands_since > 1000000 then
+    process.commands, process.calls, process.commands_since = 0, 0, now
+  end
+  process.commands = process.commands + 1
+  if process.commands > MOST_COMMANDS + 2 * process.calls then
+    world:fail("spin", "%s has sent more than %d commands in a second", process.name,
+      MOST_COMMANDS)
+  end
+end
+
+-- How long an operation may take, in simulated time; nil: for ever.
+function rules.bound(process, kind, wait)
+  local timeout = process.plan.command_timeout
+  if kind ~= "acquire" and kind ~= "await" then return (2 * timeout + 0.1) * 1e6 + SLACK end
+  if wait == math.huge then return nil end
+  return (max(wait, timeout) + timeout + 1.2) * 1.01e6 + SLACK
+end
+
+-- Tokens of one key grow. excused: this one need not.
+function rules.check_token(world, key, claim, excused)
+  if not claim.token then
+    world:fail("token", "%s: %s has no token", key.name, claim.who)
+  elseif claim.token <= key.last_token and not excused then
+    world:fail("token", "%s: %s got token %.0f after %.0f", key.name, claim.who, claim.token,
+      key.last_token)
+  end
+  key.last_token = max(key.last_token, claim.token or 0)
+end
+
+-- A write to something that checks tokens; excused: it may be refused though its lock is held.
+-- → whether it was accepted
+function rules.write(world, key, claim, excused)
+  local store = key.store
+  if not claim.token then return false end
+  if claim.token >= (store.token or 0) then
+    store.token = claim.token
+    return true
+  end
+  if claim.till > world.now and not claim.shared and not excused then
+    world:fail("fence", "%s: the store refuses %s, which holds it", key.name, claim.who)
+  end
+  return false
+end
+
+-- At the end nobody who lives listens. where: how messages name the server, if there are several.
+function rules.check_channels(world, processes, redis, where)
+  for _, process in pairs(processes) do
+    if not process.dead and redis.channels[wire.channel_of(process.uuid)] then
+      world:fail("orphan", "%s is still subscribed%s", process.name, where or "")
+    end
+  end
+  if next(redis.patterns) then world:fail("orphan", "a pattern is still subscribed to") end
+end
+
+-- Long after the end: no queue is there.
+function rules.check_queues_gone(self)
+  self.world.now = self.world.now + LEASES_MS * 1000
+  self.server.redis:look_at_clock()
+  for _, name in ipairs(self.names) do
+    if rules.live(self.server, self.keys[name].queue) then
+      self.world:fail("orphan", "the queue of %s is still there", name)
+    end
+  end
+end
+
+return rules

@@ -1,0 +1,442 @@
+-- Schedules that are kept as they are, whatever a seed stands for: each shows a mutant that was
+-- there once.
+
+local S = 1000000
+local huge = math.huge
+
+local function process(index, changes)
+  local part = {
+    what = "process", index = index, rate = 1, base = 1000, near = 200, far = 400, cuts = 0,
+    half_open = 10000, renewer_link = true, connect_timeout = 0.5, command_timeout = 3,
+    grant_lease = 2,
+  }
+  for name, value in pairs(changes or {}) do part[name] = value end
+  return part
+end
+
+local function task(part)
+  part.what = "task"
+  for name, value in pairs {
+    key = "a", layout = "lock", lease = 10, renewed = true, token_ttl = 600, rounds = 1,
+    entries = 0, gap = 1000, finish = "release", naps = { 1000 },
+  } do
+    if part[name] == nil then part[name] = value end
+  end
+  if part.layout == "guard" then part.keep, part.print = part.keep or 0, "" end
+  return part
+end
+
+local function mishap(part)
+  part.what, part.lag, part.key, part.duration = "mishap", part.lag or 0, "a", part.duration or 0
+  return part
+end
+
+local function plan(keys, parts, changes)
+  local made = {
+    seed = 1, calm = false, keys = keys, grant_lease = 2, network = { 200, 400 }, timeout = 3,
+    rate = 1, scripts_known = true, parts = parts,
+  }
+  for name, value in pairs(changes or {}) do made[name] = value end
+  return made
+end
+
+local LOCK = { { name = "a", layout = "lock" } }
+local GUARD = { { name = "a", layout = "guard" }, { name = "b", layout = "lock" } }
+
+-- A grant is late, the looks of its waiter do not get through until it has run out, and the answer
+-- to the one that does is lost with its connection.
+local stale_grant = plan(LOCK, {
+  process(1), process(2), process(3),
+  task { process = 1, slot = 8, start = 0, wait = 0, naps = { S } },
+  task { process = 2, slot = 7, start = 100000, wait = huge, naps = { S } },
+  task { process = 3, slot = 6, start = 3100000, wait = huge, naps = { 5 * S } },
+  mishap { kind = "stall_link", at = 500000, process = 2, link = "events", duration = 3800000 },
+  mishap { kind = "cut_up", at = 900000, process = 2, link = "calls", duration = 2400000 },
+  mishap { kind = "lose_reply", at = 2000000, process = 2, link = "calls" },
+})
+
+-- A guard's wait ends at the moment of its grant, which is heard behind that; the next run begins
+-- at once. first: changes of the first process; last: one more part
+local function stray_guard(first, last)
+  return plan(GUARD, {
+    process(1, first), process(2), process(3), process(4),
+    task { layout = "guard", process = 2, slot = 8, start = 0, wait = 0, naps = { 397500 } },
+    task { key = "b", process = 3, slot = 7, start = 0, wait = 0, naps = { 3 * S } },
+    task { key = "b", process = 1, slot = 6, start = 10000, wait = huge },
+    task {
+      layout = "guard", process = 1, slot = 5, start = 100000, wait = 0.3, naps = { S }, rounds = 2,
+      gap = 3000,
+    },
+    task {
+      layout = "guard", process = 4, slot = 4, start = 420000, wait = huge, naps = { 500000 },
+    },
+    mishap { kind = "stall_link", at = 350000, process = 1, link = "events", duration = 53000 },
+    last,
+  })
+end
+
+-- A proxy has a release that was given up, and delivers it while the same owner holds the lock
+-- again.
+local function late_release(layout)
+  return plan({ { name = "a", layout = layout } }, {
+    process(1, { command_timeout = 1 }), process(2),
+    task { layout = layout, process = 1, slot = 8, start = 0, wait = 3, naps = { S }, rounds = 2 },
+    task {
+      layout = layout, process = 2, slot = 7, start = 1700000, wait = huge, naps = { 500000 },
+    },
+    mishap {
+      kind = "stall_up", on = "release", nth = 1, at = 0, process = 1, link = "calls",
+      duration = 1750000,
+    },
+  })
+end
+
+-- A proxy has an acquire that was sent again, and delivers it when its hold has a longer lease.
+local function late_acquire(layout, half)
+  return plan({ { name = "a", layout = layout } }, {
+    process(1), process(2),
+    task {
+      layout = half or layout, process = 1, slot = 8, start = 0, lease = 0.3, renewed = false,
+      extend = 10, wait = 3, rounds = 2, stays = 3 * S,
+    },
+    task {
+      layout = half and "write" or layout, process = 2, slot = 7, start = 3100000, wait = huge,
+      naps = { 500000 },
+    },
+    mishap {
+      kind = "stall_up", on = "acquire", nth = 2, at = 0, process = 1, link = "calls", duration = S,
+    },
+    mishap { kind = "drop", on = "acquire", nth = 2, at = 1000, process = 1, link = "calls" },
+  }, { read_write = half and true or nil })
+end
+
+-- Two keys that once had the same queue.
+local braces = plan({ { name = "a", layout = "lock" }, { name = "{a}", layout = "lock" } }, {
+  process(1), process(2), process(3),
+  task { key = "{a}", process = 1, slot = 8, start = 0, wait = 0, naps = { 3 * S } },
+  task { key = "a", process = 2, slot = 7, start = 0, wait = 0, naps = { 500000 } },
+  task { key = "{a}", process = 3, slot = 6, start = 100000, wait = 5 },
+})
+
+-- One check after the other, from the grant on.
+local checks = plan(LOCK, {
+  process(1, { near = 1000, far = 8000, grant_lease = 0.2 }), process(2, { grant_lease = 0.2 }),
+  task { process = 2, slot = 8, start = 0, wait = 0, naps = { 100000 } },
+  task { process = 1, slot = 7, start = 20000, wait = huge, checks = 60 },
+}, { calm = true, grant_lease = 0.2, network = { 1000, 8000 } })
+
+-- A process joins a shared owner while another one of it has not heard of its grant.
+local shared_mark = plan(LOCK, {
+  process(1, { grant_lease = 0.5 }), process(2, { grant_lease = 0.5 }),
+  process(3, { grant_lease = 0.5 }),
+  task { process = 3, slot = 8, start = 0, wait = 0, naps = { 1140000 }, lease = 1 },
+  task { process = 2, slot = 7, start = 44000, wait = huge, owner = "svc-1", lease = 1 },
+  task { process = 1, slot = 6, start = 300000, wait = huge, owner = "svc-1", lease = 1 },
+  mishap { kind = "stall_link", at = 443000, process = 2, link = "events", duration = 1900000 },
+}, { grant_lease = 0.5 })
+
+-- A process joins a shared owner with a hold that it was granted itself meanwhile.
+local shared_join = plan({ { name = "b", layout = "lock" } }, {
+  process(2, {
+    near = 1000, far = 8000, base = 25854, renewer_link = false, command_timeout = 0.4,
+    grant_lease = 0.5,
+  }),
+  process(3, {
+    near = 1000, far = 8000, base = 98284, renewer_link = false, command_timeout = 0.4,
+    grant_lease = 0.5,
+  }),
+  process(4, { near = 1000, far = 8000, base = 97280, command_timeout = 0.4, grant_lease = 0.5 }),
+  task { key = "b", process = 4, slot = 5, start = 0, wait = 0, naps = { 1337479 }, lease = 0.5 },
+  task { key = "b", process = 3, slot = 4, start = 47541, wait = huge, owner = "svc-1", lease = 3 },
+  task { key = "b", process = 2, slot = 3, start = 32123, wait = huge, owner = "svc-1", lease = 3 },
+}, { seed = 2, grant_lease = 0.5, network = { 1000, 8000 }, timeout = 0.4, rate = 1.0027 })
+
+-- A server of a quorum is out of reach and forgets its part. What undoes the attempts to put it
+-- back arrives with the attempt that succeeds.
+local late_leave_of_a_part = plan({ GUARD[1] }, {
+  process(1, { servers = 5, restart_guard = 0, renewer_link = false, command_timeout = 0.4,
+    base = 73837, near = 100 }),
+  process(2, { servers = 5, restart_guard = 0, renewer_link = false, command_timeout = 0.4,
+    base = 83189, near = 100 }),
+  task {
+    layout = "guard", process = 1, slot = 8, start = 10779, lease = 0.3, renewed = false,
+    wait = 0.3,
+    naps = { 2500704 },
+  },
+  task {
+    layout = "guard", process = 2, slot = 7, start = 46018, lease = 0.3, wait = 0.3, rounds = 2,
+    gap = 0, keep = 1,
+    naps = { 2531187, 3421 },
+  },
+  mishap { kind = "cut_up", at = 500303, process = 2, link = "renewer", server = 5,
+    duration = 1689829 },
+}, {
+  quorum = true, kind = "majority", faulty = {}, network = { 100, 400 }, restart_guard = 0,
+  timeout = 0.4, skew = 1000,
+  offsets = { 509, 619, 154, -650, -917 }, rates = { 1.00048, 1.00262, 1.00123, 1.00107, 0.99784 },
+    seed = 3158581,
+})
+
+-- The waiter of a shared owner is granted the lock, and loses it before it could confirm that. The
+-- client lives on, so the server grants it the lock again and again.
+local shared_grant_lost = plan({ LOCK[1] }, {
+  process(1, { renewer_link = false, far = 2000, base = 86371, command_timeout = 1,
+    grant_lease = 0.5 }),
+  process(2, {
+    renewer_link = false, far = 2000, base = 10564, command_timeout = 1, grant_lease = 0.5,
+    half_open = 8 * S,
+  }),
+  task {
+    process = 2, slot = 7, start = 45983, lease = 3, wait = 8, owner = "svc-1", gap = 0,
+    naps = { 91, 2538139 },
+  },
+  task { process = 2, slot = 6, start = 2817, wait = huge, renewed = false, rounds = 3, gap = 0,
+    naps = { 80813 } },
+  mishap { kind = "busy", at = 109345, process = 1, link = "calls", duration = 3673165 },
+}, { grant_lease = 0.5, network = { 200, 2000 }, rate = 1.00299, sharing = true, timeout = 1,
+  seed = 3233644 })
+
+-- Two servers of a quorum forget a shared owner's hold, and another process of the owner tries
+-- there while it is renewed.
+local function forgotten(renewer_link)
+  local function member(index, changes)
+    changes.servers, changes.restart_guard, changes.near, changes.far = 3, 3, 1000, 8000
+    changes.command_timeout, changes.half_open = 0.4, changes.half_open or 8 * S
+    return process(index, changes)
+  end
+  return plan({ LOCK[1] }, {
+    member(1, { base = 74369, rate = 1.00209 }),
+    member(2, { base = 98197, renewer_link = false }),
+    member(3, { base = 55602, renewer_link = renewer_link, half_open = 10000 }),
+    task { process = 1, slot = 8, start = 196081, lease = 1, renewed = false, wait = 1, gap = 0 },
+    task { process = 1, slot = 7, start = 232719, lease = 0.3, renewed = false, wait = 1,
+      owner = "svc-1", gap = 0 },
+    task { process = 2, slot = 6, start = 184060, lease = 0.3, renewed = false, wait = 1,
+      owner = "svc-1", gap = 0 },
+    task {
+      process = 3, slot = 3, start = 94740, lease = 3, wait = huge, owner = "svc-1", extend = 3,
+      gap = 0,
+      naps = { 1386092 },
+    },
+    mishap { kind = "lose", at = 226635, process = 1, link = "renewer", server = 1,
+      duration = 4519 },
+    mishap { kind = "lose", at = 204706, process = 3, link = "calls", server = 2, duration = 5631 },
+  }, {
+    quorum = true, kind = "majority", faulty = {}, network = { 1000, 8000 }, restart_guard = 3,
+    timeout = 0.4,
+    skew = 0, sharing = true, offsets = { 0, 0, 0 }, rates = { 0.99983, 1.00207, 1.00368 },
+      seed = 3232581,
+  })
+end
+
+-- A shared owner's hold is let go of while the server is busy, and its lease ends meanwhile:
+-- another process has the lock as that owner by the time the server answers.
+local shared_leave = plan({ { name = "a", layout = "lock" } }, {
+  process(1),
+  process(2),
+  task { process = 2, slot = 6, start = 0, wait = 0, naps = { 300000 } },
+  task { process = 1, slot = 5, start = 50000, lease = 3, renewed = false, wait = huge,
+    owner = "svc-1",
+    naps = { 380000 }, finish = "drop" },
+  task { process = 2, slot = 1, start = 2405500, renewed = false, wait = 8, owner = "svc-1",
+    naps = { 1500000 } },
+  task { process = 1, slot = 3, start = 2410000, lease = 1, wait = 8, naps = { 1000 } },
+  mishap { kind = "busy", at = 650000, process = 1, link = "calls", duration = 1755000 },
+})
+
+-- A handle of a shared owner is collected while another one of the same process enters the quorum's
+-- hold.
+local shared_entry = plan({ LOCK[1] }, {
+  process(1, { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 0.4,
+    half_open = 8 * S }),
+  task {
+    process = 1, slot = 8, start = 1000, wait = 1, owner = "svc-1", naps = { 600 }, gap = 0,
+    finish = "drop",
+  },
+  task { process = 1, slot = 7, start = 3100, wait = 1, owner = "svc-1", naps = { 300 },
+    gap = 250 },
+}, {
+  quorum = true, kind = "calm", faulty = {}, network = { 100, 400 }, restart_guard = 0,
+  timeout = 0.4, skew = 0,
+  sharing = true, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 }, seed = 1,
+})
+
+-- A lock that was entered three times is released without waiting, the last two releases are given
+-- up, and no reply comes for longer than the lease.
+local lost_entry = plan({ { name = "a", layout = "lock" } }, {
+  process(1, { renewer_link = false }),
+  task {
+    process = 1, slot = 4, start = 0, lease = 3, wait = 0, entries = 2, naps = { 100000 },
+    async = true, hasty = true,
+  },
+  mishap { kind = "cut_down", at = 50000, process = 1, link = "calls", duration = 3400000 },
+})
+
+-- …and the reply to the first comes when the lease is over.
+local late_entry = plan({ { name = "a", layout = "lock" } }, {
+  process(1, { renewer_link = false, near = 20000, far = 20000 }),
+  task {
+    process = 1, slot = 4, start = 0, lease = 0.2, wait = 0, entries = 2, naps = { 140000 },
+    async = true, hasty = true, renewed = false,
+  },
+})
+
+-- An acquire of two locks is given up before its answer: what it may have taken is undone.
+local lost_answer = plan({ { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }, {
+  process(1),
+  task {
+    process = 1, slot = 1, start = 1000, lease = 10, wait = 0, several = { "a", "b" },
+    together = true, patience = 1300,
+  },
+})
+
+-- The handles of two locks are collected while their release is under way, and one of them is gone.
+local forsaken = plan({ { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }, {
+  process(1),
+  task {
+    process = 1, slot = 1, start = 1000, lease = 10, wait = 0, several = { "a", "b" },
+    together = true, naps = { 40000 }, forsaken = 50,
+  },
+  mishap { kind = "delete", at = 10000, process = 1 },
+})
+
+local TWO = { { name = "a", layout = "lock" }, { name = "b", layout = "lock" } }
+local CALM = { calm = true, scripts_known = false }
+
+-- Two locks that are entered by two handles each, of which one is collected while all are released,
+-- or while the other one enters.
+local function collected(at)
+  return plan(TWO, {
+    process(1),
+    task {
+      process = 1, slot = 8, start = 1000, wait = 0, several = { "a", "b" }, together = true,
+      twice = at, forsaken = 50,
+    },
+  }, CALM)
+end
+
+-- Two locks whose releases are on their way while both are acquired again in one step.
+local released_both = plan(TWO, {
+  process(1),
+  task {
+    process = 1, slot = 8, start = 1000, wait = 0, several = { "a", "b" }, async = true,
+    alone = true, rounds = 2, gap = 0,
+  },
+}, CALM)
+
+-- A writer reads while the release of its write lock, which goes out twice, is on its way.
+local released_half = plan({ { name = "a", layout = "read" } }, {
+  process(1),
+  task {
+    process = 1, slot = 8, layout = "read", start = 1000, wait = 0, swaps = true, async = true,
+    alone = true, rounds = 3, gap = 0,
+  },
+}, { calm = true, scripts_known = false, read_write = true })
+
+-- A semaphore's only permit, acquired again while its release, which goes out twice, is on its way.
+local released_permit = plan({ { name = "a", layout = "permit", permits = 1 } }, {
+  process(1),
+  task {
+    process = 1, slot = 8, layout = "permit", start = 1000, wait = 0, swaps = true, async = true,
+    alone = true, rounds = 3, gap = 0, permits = 1, permits_at_first = 1,
+  },
+}, { calm = true, scripts_known = false, pool = true })
+
+-- A reader enters again what was granted to it a moment before, and another one stays.
+local marked_grant = plan({ { name = "a", layout = "read" } }, {
+  process(1), process(2), process(3),
+  task { process = 1, slot = 8, layout = "write", start = 1000, wait = 0, naps = { 50000 } },
+  task { process = 2, slot = 7, layout = "read", start = 10000, wait = 5, naps = { S } },
+  task {
+    process = 3, slot = 6, layout = "read", start = 20000, wait = 5, entries = 1,
+    naps = { 20000 },
+  },
+}, { calm = true, read_write = true })
+
+local function fair(parts, changes)
+  changes = changes or {}
+  changes.fair = true
+  for i, part in ipairs(parts) do
+    if part.what == "task" then part.layout = "fair" end
+    if part.what == "java" then
+      part.key, part.slot, part.lease, part.rounds = "a", 8 + i, 10, part.rounds or 1
+      part.wait, part.nap, part.gap = part.wait or 120, part.nap or 1000, part.gap or 1000
+    end
+  end
+  return plan({ { name = "a", layout = "fair" } }, parts, changes)
+end
+
+-- A thread of Java dies in the list of a fair lock before it has subscribed, and one of ours waits
+-- behind it.
+local fair_dead_java = fair({
+  { what = "java", start = 50000, dies = "deaf" },
+  process(1), process(2),
+  task { process = 1, slot = 8, start = 0, wait = 0, naps = { 300000 } },
+  task { process = 2, slot = 7, start = 100000, wait = huge },
+}, { calm = true })
+
+-- A process dies at the head of the list.
+local fair_dead = fair {
+  process(1), process(2), process(3),
+  task { process = 1, slot = 8, start = 0, wait = 0, naps = { S } },
+  task { process = 2, slot = 7, start = 100000, wait = huge },
+  task { process = 3, slot = 6, start = 200000, wait = huge },
+  mishap { kind = "crash", at = 500000, process = 2 },
+}
+
+-- A holder takes its time. Then a thread of Java gets the lock and takes its timeout off that of
+-- the waiter behind it, before that looks again.
+local fair_long_hold = fair({
+  { what = "java", start = 50000, wait = 120 },
+  { what = "java", start = 200000, wait = 120 },
+  process(1), process(2),
+  task { process = 1, slot = 8, start = 0, wait = 0, naps = { 45 * S } },
+  task { process = 2, slot = 7, start = 100000, wait = huge },
+}, { calm = true })
+
+-- A thread of Java stands behind one of ours, which stands behind another one with a short timeout.
+local fair_behind = fair({
+  { what = "java", start = 50000, wait = 5, nap = 3 * S },
+  { what = "java", start = 200000, wait = 120 },
+  process(1), process(2),
+  task { process = 1, slot = 8, start = 0, wait = 0, naps = { 400000 } },
+  task { process = 2, slot = 7, start = 100000, wait = huge },
+}, { calm = true })
+
+-- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
+return {
+  { "stale_grant", stale_grant, "STALE_GRANT" },
+  { "stray_guard", stray_guard(), "SAME_OWNER" },
+  { "stray_guard_needs_approval", stray_guard({ needs_approval = true, renewer_link = false },
+    mishap { kind = "busy", at = 403100, process = 1, link = "calls", duration = 3000 }),
+      "SAME_OWNER" },
+  { "late_release", late_release("lock"), "release_any_hold" },
+  { "late_mutex_release", late_release("mutex"), "release_any_hold" },
+  { "late_guard_release", late_release("guard"), "complete_any_hold" },
+  { "late_mutex_acquire", late_acquire("mutex"), "mutex_shortened" },
+  { "late_read_acquire", late_acquire("read_write", "read"), "reader_shortened" },
+  { "braces", braces, "queue_shared" },
+  { "checks", checks, "PUT_OFF" },
+  { "shared_mark", shared_mark, "mark_erased" },
+  { "shared_join", shared_join, "joins_own_grant" },
+  { "shared_grant_lost", shared_grant_lost },
+  { "forgotten", forgotten(false), "NO_GUARD" },
+  { "forgotten_by_the_other_link", forgotten(true), "NO_GUARD" },
+  { "late_leave_of_a_part", late_leave_of_a_part },
+  { "shared_leave", shared_leave },
+  { "shared_entry", shared_entry, "ENTRY_ABANDONED" },
+  { "lost_entry", lost_entry, "LOST_ENTRY_KEPT" },
+  { "late_entry", late_entry, "LATE_ENTRY_KEPT" },
+  { "lost_answer", lost_answer, "ALL_NO_UNDO" },
+  { "forsaken", forsaken },
+  { "collected_at_release", collected("release") },
+  { "collected_at_entry", collected("enter") },
+  { "released_both", released_both },
+  { "released_half", released_half },
+  { "released_permit", released_permit },
+  { "marked_grant", marked_grant },
+  { "fair_dead_java", fair_dead_java, "fair_java_kept" },
+  { "fair_dead", fair_dead, "fair_dead_kept" },
+  { "fair_long_hold", fair_long_hold, "fair_short" },
+  { "fair_behind", fair_behind, "fair_high" },
+}

@@ -1,0 +1,293 @@
+-- Schedules of more than one server that is no quorum, and of a server whose clock jumps. Kinds:
+--
+--   sentinel   a master, a replica that follows it late, three Sentinels; it fails over
+--   sync       the same, where a lock counts only when the replica has it
+--   cluster    three nodes; the slots of the keys move while they are used
+--   clock      one server; its clock is set forward and back
+--   threads    one server with io-threads: what arrives together over several connections runs in
+--              any order
+--   latch      a count-down latch: one task sets it, others count down, others wait; at the end it
+--              is opened without a message
+--   plain_semaphore  permits without a lease: one task says how many there are, others take some
+--              and give them back, take all, or add some; at the end there are enough, without a
+--              message
+--   leader     tasks that lead, each for some terms, until they resign
+
+local Prng = require "spec.sim.prng"
+
+local S = 1000000
+local KINDS = { "sentinel", "sync", "sync", "cluster", "cluster", "clock", "threads", "latch",
+  "plain_semaphore", "leader" }
+local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 } }
+local LEASES = { 0.5, 1, 3 }
+local WAITS = { 0, 0.05, 0.3, 1, 3, 3, math.huge, math.huge }
+local OF_LINKS = { "drop", "lose_reply", "kill", "cut", "cut_up", "cut_down", "stall_link" }
+local OF_PROCESSES = { "pause", "pause", "crash" }
+local SIGNALS = { "grant", "take", "take", "release", "acquire", "waits", "renewed", "freed" }
+
+local function mishap(plan, changes)
+  local part = { what = "mishap", process = 1, link = "calls", lag = 0, duration = 0,
+    key = plan.keys[1].name, at = 0 }
+  for name, value in pairs(changes) do part[name] = value end
+  plan.parts[#plan.parts + 1] = part
+  return part
+end
+
+-- At some time, or around a moment that matters.
+local function moment(prng, last)
+  if prng:chance(50) then return { at = prng:range(0, last) } end
+  return { on = prng:pick(SIGNALS), nth = prng:range(1, 6),
+    at = prng:range(0, prng:pick { 0, 1000, 20000, 300000 }) }
+end
+
+local function at_some(prng, last, changes)
+  for name, value in pairs(moment(prng, last)) do changes[name] = value end
+  return changes
+end
+
+local function others(prng, plan, most)
+  for _ = 1, prng:range(0, most) do
+    local kind = prng:pick(prng:chance(75) and OF_LINKS or OF_PROCESSES)
+    mishap(plan, at_some(prng, 2 * S, {
+      kind = kind, process = prng:range(1, plan.process_count),
+      link = prng:pick { "calls", "calls", "renewer", "events" },
+      duration = prng:range(1000, prng:pick { 30000, 500000 }), lag = prng:pick { 0, 20000, S },
+    }))
+  end
+end
+
+local function each_task(plan, run)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then run(part) end
+  end
+end
+
+local add = {}
+
+-- While one Sentinel tells the old master, the others do not answer.
+local function hush(prng, plan)
+  local at, detect, stale = prng:range(0, S), prng:range(100000, 500000), prng:range(3, 5)
+  local from = at + detect + prng:range(400000, 2 * S)
+  plan.faults = false
+  mishap(plan, {
+    kind = "fail_over", how = "cut_off", at = at, detect = detect, rest = prng:range(3 * S, 5 * S),
+    stale = stale,
+  })
+  for server = 3, 5 do
+    if server ~= stale and prng:chance(80) then
+      local at_about = from + prng:range(0, 100000)
+      mishap(plan, { kind = "stall", server = server, at = at_about,
+        duration = prng:range(S, 3 * S) })
+    end
+  end
+  each_task(plan, function(task)
+    task.rounds, task.naps, task.patience = 3, { prng:range(0, S) }, nil
+  end)
+end
+
+function add.sentinel(prng, plan)
+  if prng:chance(30) then return hush(prng, plan) end
+  for _ = 1, prng:pick { 1, 1, 2 } do
+    mishap(plan, at_some(prng, 2 * S, {
+      kind = "fail_over", how = prng:pick { "crash", "cut_off" },
+      detect = prng:range(100000, 900000),
+      rest = prng:range(400000, 2 * S),
+    }))
+  end
+  for _ = 1, prng:pick { 0, 0, 1, 2 } do
+    mishap(plan, at_some(prng, 2 * S, { kind = "unlink", duration = prng:range(1000, 600000) }))
+  end
+  if plan.faults then others(prng, plan, 3) end
+end
+
+-- Longer leases that no replica confirms, and holds that go on after that.
+function add.sync(prng, plan)
+  add.sentinel(prng, plan)
+  each_task(plan, function(task)
+    if task.layout == "guard" or not prng:chance(30) then return end
+    task.extend, task.stays = prng:pick(LEASES), prng:range(0, 2 * S)
+    mishap(plan, { kind = "unlink", on = "extend", nth = prng:range(0, 3), at = 0,
+      duration = prng:range(1000, 3 * S) })
+  end)
+end
+
+function add.cluster(prng, plan)
+  plan.slow = prng:chance(25)
+  for _ = 1, prng:pick { 1, 2, 3 } do
+    mishap(plan, at_some(prng, 2 * S, {
+      kind = "move_slot", key = prng:pick(plan.keys).name,
+      duration = plan.slow and prng:range(S / 2, 2 * S) or prng:pick { 200, 3000, 30000 },
+    }))
+  end
+  if plan.faults then others(prng, plan, 3) end
+end
+
+function add.clock(prng, plan)
+  for _ = 1, prng:pick { 1, 2, 3 } do
+    mishap(plan, at_some(prng, 2 * S, {
+      kind = "clock", jump = prng:pick { -1, -1, 1 } * prng:range(1000,
+        prng:pick { 100000, 3 * S, 20 * S }),
+    }))
+  end
+  if plan.faults then others(prng, plan, 2) end
+end
+
+-- Many commands at once, and waits that end while their commands are under way.
+function add.threads(prng, plan)
+  plan.gather = prng:range(100, 5000)
+  each_task(plan, function(task)
+    task.owner, task.gap = nil, prng:range(0, 1000)
+    task.naps = { prng:range(0, prng:pick { 3000, 300000 }) }
+    if prng:chance(30) then
+      task.wait, task.patience, task.lease = 1, prng:range(50, 3 * plan.network[2] + plan.gather),
+        10
+    end
+  end)
+  if plan.faults then others(prng, plan, 4) end
+end
+
+local LAST = 30 * S -- when nobody sets a latch any more, and everybody gets permits
+
+local function key_of(prng, layout)
+  return { { name = prng:pick { "a", "a", "x{a}" }, layout = layout } }
+end
+
+-- What a task does; the first one sets.
+local function calls_of(prng, first)
+  if first then return "set_count", prng:range(1, 5) end
+  if prng:chance(45) then return "await" end
+  if prng:chance(8) then return "delete", 0 end
+  return "count_down", prng:chance(80) and 1 or 2
+end
+
+function add.latch(prng, plan)
+  local first = true
+  plan.latch = true
+  each_task(plan, function(task)
+    task.calls, task.amount = calls_of(prng, first)
+    task.rounds = first and prng:pick { 1, 1, 1, 2 } or prng:range(1, 4)
+    task.start = first and 0 or prng:range(0, prng:pick { 3000, 50000, 300000 })
+    task.naps, task.gap = {}, prng:range(0, prng:pick { 3000, 100000, S })
+    task.owner, task.force, task.check, task.extend, task.finish = nil, nil, nil, nil, "release"
+    task.patience = task.calls == "await" and task.patience or nil
+    first = false
+  end)
+  mishap(plan, { kind = "open_latch", at = LAST })
+  if plan.faults then others(prng, plan, 4) end
+end
+
+-- What a task does with permits; the first one says how many there are.
+local function permit_calls_of(prng, first)
+  if first then return "set_count", prng:range(1, 4) end
+  if prng:chance(80) then return "take", prng:chance(70) and 1 or prng:range(2, 4) end
+  if prng:chance(50) then return "drain", 0 end
+  return "give", prng:range(1, 2)
+end
+
+-- What is sent comes late, behind what is sent again; or is run, and no reply comes until its
+-- caller has given up.
+local function doubts(prng, plan)
+  local about = { on = prng:pick { "acquire", "release" }, nth = prng:range(1, 4), process = 0,
+    link = "calls" }
+  local function add_one(kind, at, duration)
+    about.kind, about.at, about.duration = kind, at, duration
+    mishap(plan, about)
+  end
+  if prng:chance(40) then
+    return add_one("cut_down", prng:range(0, 300), prng:range(S / 2, 6 * S))
+  end
+  add_one("stall_up", 0, prng:range(1000, prng:pick { 500000, 5 * S }))
+  add_one("drop", prng:range(100, prng:pick { 3000, 300000 }))
+  each_task(plan, function(task)
+    if prng:chance(50) then task.patience = prng:range(1000, prng:pick { 5000, 500000 }) end
+  end)
+end
+
+function add.plain_semaphore(prng, plan)
+  local first = true
+  plan.plain = true
+  each_task(plan, function(task)
+    task.calls, task.amount = permit_calls_of(prng, first)
+    task.permits = task.calls == "take" and task.amount or nil
+    task.rounds = first and 1 or prng:range(1, 4)
+    task.start = first and 0 or prng:range(0, prng:pick { 3000, 50000, 300000 })
+    task.naps = { prng:range(0, prng:pick { 3000, 100000, S }) }
+    task.gap = prng:range(0, prng:pick { 3000, 100000, S })
+    task.owner, task.force, task.check, task.extend, task.finish = nil, nil, nil, nil, "release"
+    task.patience = prng:chance(30) and task.patience or nil
+    first = false
+  end)
+  mishap(plan, { kind = "fill_semaphore", at = LAST })
+  if not plan.faults then return end
+  others(prng, plan, 4)
+  for _ = 1, prng:range(0, 3) do doubts(prng, plan) end
+end
+
+-- The server, or the way to it, is gone for longer than most leases.
+local function outage(prng, plan)
+  mishap(plan, at_some(prng, 2 * S, {
+    kind = prng:pick { "stall", "refuse", "cut", "cut_up", "cut_down", "pause" },
+    process = prng:range(1, plan.process_count), duration = prng:range(S / 2, 5 * S),
+  }))
+end
+
+function add.leader(prng, plan)
+  plan.leader, plan.faults = true, prng:chance(85)
+  each_task(plan, function(task)
+    task.leads, task.rounds, task.once = true, prng:range(1, 4), prng:chance(15)
+    task.lease, task.renewed, task.wait = prng:pick(LEASES), true, math.huge
+    task.start = prng:range(0, prng:pick { 3000, 50000, 300000 })
+    task.naps = { prng:range(0, prng:pick { 3000, 300000, 2 * S }), prng:range(0, S) }
+    task.owner, task.force, task.check, task.extend, task.finish = nil, nil, nil, nil, "release"
+    task.patience, task.entries, task.unwatched = nil, 0, prng:chance(30)
+  end)
+  if not plan.faults then return end
+  others(prng, plan, 4)
+  for _ = 1, prng:range(0, 2) do outage(prng, plan) end
+end
+
+local TIMEOUTS = { cluster = { 0.4, 0.4, 1 } }
+local SERVERS = { sentinel = 5, sync = 5, cluster = 3, clock = 1, threads = 1, latch = 1,
+  plain_semaphore = 1, leader = 1 }
+local ALONE = { latch = "latch", plain_semaphore = "plain_semaphore", leader = "lock" } -- all there is
+local SEVERAL = { sentinel = true, sync = true, cluster = true }
+
+local function clocks_of(prng, plan)
+  local count = SERVERS[plan.system]
+  if count == 1 then return end
+  plan.rates, plan.offsets = {}, {}
+  local rate = 1 + prng:range(-400, 400) / 100000
+  for i = 1, count do
+    -- a replica's clock that is ahead ends leases early: docs/servers.md
+    plan.rates[i] = plan.system == "cluster" and 1 + prng:range(-400, 400) / 100000 or rate
+    plan.offsets[i] = plan.system == "cluster" and prng:range(-S, S) or 0
+  end
+end
+
+-- make: the functions of plan.lua that make the parts of a plan; kind: one of KINDS | nil
+return function(seed, make, kind)
+  local prng = Prng.new((seed * 13 + 7) % 2147483647)
+  kind = kind or prng:pick(KINDS)
+  if not add[kind] then error("no kind of system is called " .. kind, 0) end
+  local plan = {
+    seed = seed, system = kind, calm = false, parts = {}, network = prng:pick(NETWORKS),
+    timeout = prng:pick(TIMEOUTS[kind] or { 1, 3 }), grant_lease = prng:pick { 0.3, 0.5, 2 },
+    scripts_known = prng:chance(80), leases = LEASES, waits = WAITS,
+    faults = prng:chance(50), rate = 1 + prng:range(-400, 400) / 100000,
+    replication = prng:pick { { 50, 300 }, { 200, 5000 }, { 1000, 100000 } },
+  }
+  clocks_of(prng, plan)
+  plan.keys = ALONE[kind] and key_of(prng, ALONE[kind]) or make.keys(prng)
+  make.processes(prng, plan)
+  each_task(plan, function(task)
+    task.also = nil
+    if SEVERAL[kind] then task.force = nil end
+  end)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then
+      part.system, part.sync = SEVERAL[kind] and kind, kind == "sync"
+    end
+  end
+  add[kind](prng, plan)
+  return plan
+end

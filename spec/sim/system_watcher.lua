@@ -1,0 +1,271 @@
+-- What must be true in every schedule with a failover, and with slots that move: watcher.lua's part
+-- there.
+--
+--   sync      exclusion, without an excuse: what is believed in is on the replica, which is the one
+--             that takes over
+--   sentinel  exclusion but for holds that began before the old master was gone, for a lease at
+--             most; and a client does not go on to use a master that was replaced, once it has
+--             asked the Sentinels
+--   cluster   exclusion, without an excuse: each key is at one node at a time; and nobody is told
+--             that servers are away
+--
+-- No order of waiters is checked: a failover forgets places, a slot that moves is heard of at
+-- different times.
+
+local Quorum = require "spec.sim.quorum_watcher"
+local rules = require "spec.sim.rules"
+local wire = require "spec.sim.wire"
+
+local floor, max, huge = math.floor, math.max, math.huge
+
+local SLOTS = 12
+local CLOCKS_US = 5000 -- by which a lease may end earlier there than the owner's rounding says
+local LOOKS = 1500000  -- a look at the Sentinels each second, and its answers
+local IDLE = 800000     -- nobody looks while nothing is held or wanted
+local MOST_GAP = 4000000
+local FIRST_SENTINEL = 3
+local MOST_MOVE = 0.5  -- seconds that a slot takes to move
+
+local Watcher = setmetatable({}, { __index = Quorum })
+Watcher.__index = Watcher
+
+function Watcher.new(world, servers, plan)
+  local self = setmetatable(Quorum.new(world, servers, plan), Watcher)
+  self.system, self.failovers, self.on_old = plan.system, {}, {}
+  -- a slot takes longer to move than somebody wants to wait
+  self.faults, self.slow = plan.faults, plan.slow
+  return self
+end
+
+-- ---- failovers ----
+
+-- The master is gone, or cut off; another is promoted, which most Sentinels tell from `known_at`
+-- on; the old one is its replica.
+function Watcher:failing()
+  self.failovers[#self.failovers + 1] = { from = self.world.now, to = huge }
+end
+
+function Watcher:promoted(_, old, known_at)
+  self.old, self.known_at, self.on_old, self.on_new = old, known_at, {}, {}
+end
+
+function Watcher:healed()
+  self.old = nil
+  self.failovers[#self.failovers].to = self.world.now
+end
+
+local function is_excused(self, claim)
+  if self.system ~= "sentinel" then return false end
+  for _, failover in ipairs(self.failovers) do
+    if claim.asked_at <= failover.to and claim.till <= failover.to + claim.lease_us then
+      return true
+    end
+  end
+  return false
+end
+
+-- A failover was under way when it began: another may have had it on the other master, with a
+-- higher token.
+local function may_be_one_of_two(self, claim)
+  if self.system ~= "sentinel" then return false end
+  for _, failover in ipairs(self.failovers) do
+    if claim.asked_at <= failover.to then return true end
+  end
+  return false
+end
+
+-- ---- claims ----
+
+-- → the server whose word counts in the end
+local function renewer_of(self, name)
+  if self.system == "cluster" then return self.topology:node_of(name) end
+  local replication = self.topology.replication
+  return replication.over and self.topology.fails_over
+    and (self.old and self.topology.master or self.topology.replica)
+    or replication.replica
+end
+
+-- What is believed in is where it cannot be lost. A lock that nobody can have had meanwhile may be
+-- gone by its own end.
+local function check_backed(self, key, claim)
+  if self.system == "sentinel" or claim.till <= claim.backed then return end
+  local server = renewer_of(self, key.name)
+  server.redis:look_at_clock()
+  local entry = server.db.entries[key.name]
+  local holder = entry and (entry.kind == "string" and entry.value or nil)
+  local has = holder == claim.owner or entry and entry.kind == "hash"
+    and entry.value.values[claim.owner]
+  local till = has and entry.expires and floor(server:moment(entry.expires + 1)) or 0
+  claim.backed = claim.till
+  if claim.till > till + CLOCKS_US then
+    self.world:fail("backed", "%s: %s believes in it until %.6f, s%d has it until %.6f", key.name,
+      claim.who,
+      claim.till / 1e6, server.index, till / 1e6)
+  end
+end
+
+-- Slots that move, however slowly, take no lock from anybody.
+local function check_kept(self, claim)
+  if self.system ~= "cluster" or self.faults or not claim.kept or claim.over then return end
+  self.world:fail("lost", "%s: %s has lost it, though nothing but slots moved", claim.key,
+    claim.who)
+end
+
+-- The claim now ends at `till`; 0: it has ended.
+function Watcher:claim(claim, till)
+  local key, now = self.keys[claim.key], self.world.now
+  claim.till, claim.backed = till, claim.backed or 0
+  if till <= now then
+    check_kept(self, claim)
+    key.claims[claim.slot] = nil
+    return
+  end
+  key.claims[claim.slot] = claim
+  for slot = 1, SLOTS do
+    local other = key.claims[slot]
+    local both = other and other ~= claim and other.till > now and other.owner ~= claim.owner
+    if both and not is_excused(self, claim) and not is_excused(self, other) then
+      self.world:fail("exclusion", "%s: both %s (until %.6f) and %s (until %.6f) hold it", key.name,
+        claim.who,
+        claim.till / 1e6, other.who, other.till / 1e6)
+    end
+  end
+  check_backed(self, key, claim)
+end
+
+local function check_gap(self, key)
+  local since = key.free_since
+  for slot = 1, SLOTS do
+    local claim = key.claims[slot]
+    if claim and claim.till > self.world.now then since = self.world.now end
+  end
+  local wanted
+  for slot = 1, SLOTS do
+    local wanting = key.wanting[slot]
+    if wanting and (not wanted or wanting < wanted) then wanted = wanting end
+  end
+  local gap = wanted and self.world.now - max(wanted, since) or 0
+  if self.system == "cluster" and not self.faults and not self.slow and gap > MOST_GAP then
+    self.world:fail("idle", "%s: nobody got it for %.3f s while somebody waited", key.name,
+      gap / 1e6)
+  end
+end
+
+-- The first claim of a hold, after an acquire that is not a re-entry.
+function Watcher:granted(claim)
+  local key = self.keys[claim.key]
+  check_gap(self, key)
+  if not claim.fenced or claim.shared then return end
+  rules.check_token(self.world, key, claim, may_be_one_of_two(self, claim))
+end
+
+-- A write to something that checks tokens. → whether it was accepted
+function Watcher:write(claim)
+  return rules.write(self.world, self.keys[claim.key], claim, may_be_one_of_two(self, claim))
+end
+
+-- ---- what is to be done once ----
+
+-- Records are not confirmed by a replica.
+function Watcher:begun(name, task, print, asked_at, code, record)
+  if self.system == "cluster" then Quorum.begun(self, name, task, print, asked_at, code, record) end
+end
+
+-- ---- operations ----
+
+local AWAY = { unreachable = true, server = true, conflict = true, no_quorum = true, denied = true }
+
+-- Slots that move are nobody's trouble.
+function Watcher:answered(task, key, code)
+  local wait = task.plan.wait
+  if self.system ~= "cluster" or self.faults or self.slow or not AWAY[code] or wait > 0
+      and wait < MOST_MOVE then
+    return
+  end
+  self.world:fail("served", "%s: %s is told %s", key, task.name, code)
+end
+
+local function plain(name)
+  return (name:gsub("^sharded_", ""))
+end
+
+local function are_silent(self)
+  for i = FIRST_SENTINEL, #self.servers do
+    if self.servers[i].paused_until > self.world.now - LOOKS then return true end
+  end
+  return false
+end
+
+-- Nobody goes on with a master that was replaced: who finds it by what it knew asks the Sentinels
+-- at once. And nobody goes back to it.
+local function check_moved(self, client)
+  local process = client.process
+  if process.paused_us > 0 or self.faults or client.sent_at < self.known_at then return end
+  if self.on_new[process] and client.sent_at > self.on_new[process] then
+    self.world:fail("moved", "%s goes back to a master that was replaced", process.name)
+  end
+  local use = self.on_old[process]
+  if not use or client.sent_at > use.last + IDLE or are_silent(self) then
+    use = { first = client.sent_at }
+  end
+  use.last, self.on_old[process] = client.sent_at, use
+  if client.sent_at > use.first + LOOKS then
+    self.world:fail("moved", "%s still uses a master that was replaced", process.name)
+  end
+end
+
+function Watcher:before(name, client, args, server)
+  if not client.process then return end
+  if server == self.old then check_moved(self, client) end
+  if self.old and server == self.topology.master then
+    self.on_new[client.process] = client.sent_at
+  end
+  Quorum.before(self, plain(name), client, args, server)
+end
+
+local function note_free(self)
+  for _, name in ipairs(self.names) do
+    local key, server = self.keys[name], renewer_of(self, name)
+    server.redis:look_at_clock()
+    if server.db:find(name) then key.free_since = self.world.now end
+  end
+end
+
+function Watcher:after(name, client, args, _, server)
+  self.world:note("  s%d runs %s for %s", server.index, name, client.process and client.process.name
+    or "admin")
+  note_free(self)
+  local process = client.process
+  local what = plain(name)
+  if not process then return end
+  if wire.ACQUIRES[what] then self.world:signal("waits", process, args[4]) end
+  if what:find("renew", 1, true) then self.world:signal("renewed", process, args[4]) end
+  if what:find("release", 1, true) or what:find("leave", 1, true) then
+    self.world:signal("freed", process, args[4])
+  end
+end
+
+-- ---- the end ----
+
+local function check_left(self, what)
+  for _, server in ipairs(self.servers) do
+    server.redis:look_at_clock()
+    for _, name in ipairs(self.names) do
+      local key = self.keys[name]
+      local left = server.db:find(name) and name or key.queue and server.db:find(key.queue)
+        and key.queue
+      if left and not server.redis.is_replica then
+        self.world:fail("orphan", "%s is still there on s%d %s", left, server.index, what)
+      end
+    end
+    rules.check_channels(self.world, self.uuids, server.redis, " on s" .. server.index)
+  end
+end
+
+-- All is over; after `later` microseconds no lease runs any more, and no queue stands.
+function Watcher:finish(later)
+  self.world.now = self.world.now + later + 125000000
+  check_left(self, "after all leases")
+end
+
+return Watcher

@@ -1,0 +1,195 @@
+-- What the simulator knows of the protocol: names, arguments of programs, members of queues,
+-- messages. Nothing else in spec/sim takes them apart.
+
+local wire = {}
+
+-- The member of a queue that is no waiter: the record of clients that know no queue.
+function wire.is_record(member)
+  return member:find("^1f ") ~= nil
+end
+
+-- ---- names ----
+
+-- Redisson's way: a key with a hash tag is used as it is.
+local function derived(prefix, key)
+  return prefix .. (key:find("{", 1, true) and key or "{" .. key .. "}")
+end
+
+function wire.counter_of(key)
+  return derived("redisson_lock_token:", key)
+end
+
+function wire.releases_of(key)
+  return derived("redisson_lock__channel:", key)
+end
+
+function wire.queue_of(key)
+  return derived(key:find("{", 1, true) and "holdfast_queue::" or "holdfast_queue:", key)
+end
+
+-- Redisson's list of those that wait for a fair lock, and their timeouts.
+function wire.list_of(key)
+  return derived("redisson_lock_queue:", key)
+end
+
+function wire.timeouts_of(key)
+  return derived("redisson_lock_timeout:", key)
+end
+
+-- Of a call of a latch.
+function wire.note_of(key, uuid, number)
+  return ("%s:%s:%d"):format(derived("holdfast_call:", key), uuid, number)
+end
+
+-- Of the permits of a semaphore.
+function wire.leases_of(key)
+  return derived("", key) .. ":timeout"
+end
+
+-- The channel on which a client hears its grants.
+function wire.channel_of(client)
+  return "holdfast_grant:" .. client
+end
+
+-- ---- owners ----
+
+-- Whether the owner is a client of ours, shared owners aside.
+function wire.is_ours(owner)
+  return owner:find("^%x+%-%x+%-8") ~= nil
+end
+
+-- Whether the owner keeps its lock for the callers of its client.
+function wire.keeps(owner)
+  return owner:find("^%x+%-%x+%-8[%x-]+:0%d") ~= nil
+end
+
+-- The uuid of the owner's client.
+function wire.client_of_owner(owner)
+  return owner:sub(1, 36)
+end
+
+-- Whether this is the owner, or the copy of it that a server of a quorum got later:
+-- "<owner>.<copy>".
+function wire.is_copy(text, owner)
+  return text == owner or text:sub(1, #owner + 1) == owner .. "."
+    and text:find("^%d+$", #owner + 2) ~= nil
+end
+
+-- The owner without the number of a copy.
+function wire.origin_of(owner)
+  return owner:find("^%x+%-%x+%-8") and owner:match("^[^.]+") or owner
+end
+
+-- Of permits: "<uuid>:<number>", or "<uuid>:<number>*<count>".
+function wire.is_permit_owner(text)
+  return text:find("^%x+%-%x+%-8[%x-]+:%d+%*?%d*$") ~= nil
+end
+
+local function bytes(number, size)
+  local text = ""
+  for _ = 1, size do
+    text, number = string.char(number % 256) .. text, math.floor(number / 256)
+  end
+  return text
+end
+
+-- The ids of the owner's permits.
+function wire.ids_of(owner)
+  local head, tail, number, count = owner:match("^(%x%x%x%x%x%x%x%x).*(%x%x%x%x%x%x%x%x):(%d+)%*?(%d*)$")
+  local stem, ids = "hf" .. bytes(tonumber(head, 16), 4) .. bytes(tonumber(tail, 16), 4)
+    .. bytes(tonumber(number), 4), {}
+  for i = 1, tonumber(count) or 1 do ids[i] = stem .. bytes(i, 2) end
+  return ids
+end
+
+-- ---- members of queues: "1<kind><client>:<number>:<token ttl>[ <owner>]" ----
+
+function wire.client_of(member)
+  return member:sub(3, 38)
+end
+
+function wire.owner_of(member)
+  local kind, owner, shared = member:match("^1(%l)([%x-]+:%d+):%d+ ?(.*)$")
+  if kind == "w" then return owner .. ":write" end
+  return shared ~= "" and shared or owner
+end
+
+-- Whether the owner, or the waiter, is one that writes under a read/write lock.
+function wire.writes(text)
+  return text:find(":write$") ~= nil or text:find("^1w") ~= nil
+end
+
+-- Where the lease of a read hold stands.
+function wire.hold_key(key, owner, number)
+  return ("%s:%s:rwlock_timeout:%d"):format(key:find("{", 1, true) and key or "{" .. key .. "}",
+    owner, number)
+end
+
+-- The number of the wait: unique in its client.
+function wire.wait_of(member)
+  return member:match("^1%l[%x-]+:(%d+)")
+end
+
+-- ---- messages ----
+
+wire.MESSAGES = {
+  grant = true, grants = true, turn = true, recheck = true, wish = true, subscribe = true,
+}
+
+-- → wait, key of a grant | nil
+function wire.grant_in(message)
+  return message:match("^1 grant %l (%d+) %S+ [%d-]+ %d+ (.*)$")
+end
+
+-- → the number of the owner of a wish | nil
+function wire.wish_in(message)
+  return message:match("^1 wish (%d+)$")
+end
+
+-- ---- arguments of programs: { "EVALSHA", sha, count of keys, keys …, values … } ----
+
+local WITH_QUEUE = {}
+for _, name in ipairs {
+  "acquire", "begin", "release", "leave", "force", "complete", "acquire_all", "release_all",
+} do
+  WITH_QUEUE[name], WITH_QUEUE["mutex_" .. name] = true, true
+end
+
+wire.ACQUIRES = { acquire = true, mutex_acquire = true, begin = true, rw_acquire = true,
+  fair_acquire = true }
+
+function wire.owner_in(args)
+  return args[4 + tonumber(args[3])]
+end
+
+-- Of several locks the owner of each.
+local OWNER_AT = {
+  acquire_all = function(i) return 2 * i + 3 end,
+  release_all = function(i) return 3 * i end,
+}
+
+-- Calls each(context, lock, queue, owner) for the locks of a program that works on queues.
+function wire.each_lock(name, args, each, context)
+  if not WITH_QUEUE[name] then return end
+  local count, at = tonumber(args[3]), OWNER_AT[name]
+  for i = 1, count / 4 do
+    local owner = at and args[3 + count + at(i)] or wire.owner_in(args)
+    each(context, args[4 * i], args[4 * i + 2], owner)
+  end
+end
+
+-- Calls each(key, owner) for each renewal.
+function wire.each_renewal(args, each, keys_each)
+  local count, step = tonumber(args[3]), keys_each or 1
+  for i = 1, count / step do each(args[3 + step * (i - 1) + 1], args[3 + count + 2 * i - 1]) end
+end
+
+-- Whether the arguments name the member or owner.
+function wire.names(args, text)
+  for i = 4, #args do
+    if args[i] == text then return true end
+  end
+  return false
+end
+
+return wire

@@ -1,0 +1,375 @@
+-- What an operator sees under ngx_lua: the sums of all workers, and the live page.
+
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+if process.flavour ~= "luajit" or process.build ~= "./build" then return end
+
+local command = require "spec.support.command"
+local dkjson = require "dkjson" -- busted's own
+local holdfast = require "holdfast"
+local nginx = require "spec.support.nginx"
+
+local PATIENCE = 20
+
+local INIT = [[
+  lua_shared_dict holdfast 1m;
+  init_by_lua_block {
+    HOLDFAST = require "holdfast"
+    CLIENT_URL = "%s"
+    CLIENT = HOLDFAST.new { %s, class = "orders" }
+  }
+]]
+
+local SERVER = [[
+  location = /work { content_by_lua_block {
+    CLIENT:with_lock(ngx.var.arg_key or "k" .. ngx.worker.pid(), function() end)
+    ngx.print(ngx.worker.pid())
+  } }
+  location = /once { content_by_lua_block {
+    local client = HOLDFAST.new { url = CLIENT_URL, class = "orders" }
+    client:with_lock("once", function() end)
+    client:close()
+    ngx.print("done")
+  } }
+  location = /metrics { content_by_lua_block { HOLDFAST.metrics() } }
+  location = /status { content_by_lua_block { HOLDFAST.status { client = CLIENT } } }
+]]
+
+describe("for operators under ngx_lua", function()
+  local server, front
+
+  local function start(options)
+    front = nginx.start {
+      workers = options.workers, tcp = options.tcp, server = SERVER,
+      http = INIT:format(server:url(), options.where or ('url = "%s"'):format(server:url())),
+    }
+  end
+
+  local function acquired()
+    return tonumber(front:get("/metrics").body:match('holdfast_acquires_total{class="orders",outcome="acquired"} (%d+)'))
+  end
+
+  before_each(function() server = redis.start { tcp = true } end)
+  after_each(function()
+    if front then front:stop("TERM") end
+    front = nil
+    server:stop()
+  end)
+
+  describe("metrics", function()
+    it("are the exact sum of two workers, and stay over a reload", function()
+      start { workers = 2 }
+      local seen, count = {}, 0
+      local function work(times)
+        for _ = 1, times do
+          local response = front:get("/work")
+          assert.equal(200, response.status, response.body)
+          seen[response.body], count = true, count + 1
+        end
+      end
+      assert.truthy(process.wait_until(function()
+        work(10)
+        return seen[tostring(front:workers()[1])] and seen[tostring(front:workers()[2])]
+      end, PATIENCE))
+      assert.truthy(process.wait_until(function()
+        return acquired() == count
+      end, PATIENCE), ("%s of %d"):format(acquired(), count))
+      local before = front:workers()
+      work(20) -- not added yet when the workers are told to end
+      front:reload()
+      assert.truthy(process.wait_until(function()
+        for _, pid in ipairs(front:workers()) do
+          if pid == before[1] or pid == before[2] then return false end
+        end
+        return #front:workers() == 2
+      end, PATIENCE))
+      work(15)
+      assert.truthy(process.wait_until(function()
+        return acquired() == count
+      end, PATIENCE), ("%s of %d"):format(acquired(), count))
+      assert.same({}, front:errors())
+    end)
+
+    it("have what a client counted that was closed at once", function()
+      start {}
+      for i = 1, 5 do
+        assert.equal("done", front:get("/once").body)
+        assert.truthy(process.wait_until(function() return acquired() == i end, PATIENCE),
+          ("%s of %d"):format(acquired(), i))
+      end
+    end)
+
+    it("are read by Prometheus's parser", function()
+      start {}
+      front:get("/work")
+      assert.truthy(process.wait_until(function() return acquired() == 1 end, PATIENCE))
+      local response = front:get("/metrics")
+      assert.matches("^application/openmetrics%-text", response.headers["content-type"])
+      local path = process.directory() .. "/metrics"
+      local file = assert(io.open(path, "w"))
+      file:write(response.body)
+      file:close()
+      local parser = process.start { "/usr/bin/python3", "-c",
+        "import sys; from prometheus_client.openmetrics.parser import text_fd_to_metric_families as read\n"
+          .. "print(len(list(read(open(sys.argv[1])))))", path, env = { LD_PRELOAD = false } }
+      assert.same({ "exit", 0 }, { parser:wait(PATIENCE) }, parser:output())
+      assert.is_true(tonumber(parser:output()) >= 10)
+    end)
+  end)
+
+  it("a loss is told by on_lost and on_event without a further call", function()
+    front = nginx.start {
+      http = ([[
+        lua_shared_dict told 1m;
+        init_by_lua_block {
+          local function note(event)
+            if event.event == "lost" then ngx.shared.told:set("event", event.key .. " " .. event.code) end
+          end
+          CLIENT = require("holdfast").new { url = "%s", on_event = note }
+        }
+      ]]):format(server:url()),
+      server = [[
+        location = /hold { content_by_lua_block {
+          LOCK = CLIENT:lock("k", { lease = 3, watchdog = true, owner = "o", on_lost = function(_, reason)
+            ngx.shared.told:set("lost", reason)
+          end })
+          assert(LOCK:acquire())
+          ngx.say("held")
+          ngx.flush(true)
+          ngx.sleep(10)
+        } }
+        location = /told { content_by_lua_block {
+          ngx.print(ngx.shared.told:get("event"), "; ", ngx.shared.told:get("lost"))
+        } }
+      ]],
+    }
+    local request = front:begin("/hold")
+    assert.truthy(process.wait_until(function()
+      return server:cli("EXISTS", "k") == 1
+    end, PATIENCE))
+    server:cli("DEL", "k")
+    assert.truthy(process.wait_until(function()
+      return front:get("/told").body == "k deleted; deleted"
+    end, PATIENCE),
+      front:get("/told").body)
+    request:abort()
+  end)
+
+  describe("the status page", function()
+    local client
+
+    before_each(function() client = holdfast.new { url = server:url(), name = "lua-owner" } end)
+    after_each(function() client:close() end)
+
+    local function state(query)
+      local response = front:get("/status?json" .. (query or ""))
+      assert.equal(200, response.status, response.body)
+      return dkjson.decode(response.body)
+    end
+
+    local function entry(key, query)
+      for _, lock in ipairs(state(query).locks) do
+        if lock.key == key then return lock end
+      end
+    end
+
+    local function eventually(key, wanted)
+      return assert(process.wait_until(function()
+        local lock = entry(key)
+        return lock and wanted(lock) and lock
+      end, PATIENCE), key .. " is not told: " .. front:get("/status?json").body)
+    end
+
+    it("tells locks of a job, of Java and of Lua, holders and waiters", function()
+      start {}
+      local lock = assert(client:lock("from:lua"):acquire())
+      server:cli("HSET", "from:java", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
+      server:cli("PEXPIRE", "from:java", 30000)
+      local job = command.start(server, { "run", "--name", "nightly", "from:job", "--", "sleep",
+        "60" })
+      local waiter = command.start(server, { "run", "--name", "patient", "from:lua", "--", "sleep",
+        "60" })
+      local seen = eventually("from:lua", function(of)
+        return of.name and of.waiters == 1 and of.queue[1].name
+      end)
+      assert.equal("lua-owner", seen.name)
+      assert.equal(("%.0f"):format(lock:token()), seen.token)
+      assert.equal("patient", seen.queue[1].name)
+      assert.equal(waiter.pid, seen.queue[1].pid)
+      assert.is_true(seen.ttl > 10 and seen.ttl <= 30, tostring(seen.ttl))
+      assert.is_true(math.abs(os.time() - seen.since) < 60,
+        ("since %s, now %s"):format(seen.since, os.time()))
+      seen = eventually("from:job", function(of) return of.name end)
+      assert.equal("nightly", seen.name)
+      assert.equal(job.pid, seen.pid)
+      seen = eventually("from:java", function() return true end)
+      assert.equal("b983c153-7421-469a-addb-44fb92259a1b:1", seen.owner)
+      local mutex = assert(client:mutex("from:mutex"):acquire())
+      assert.is_true(eventually("from:mutex", function() return true end).mutex)
+      assert.is_nil(entry("from:java", "&prefix=from%3Al"))
+      assert.truthy(entry("from:lua", "&prefix=from%3Al"))
+      mutex:release()
+      lock:release()
+      eventually("from:lua", function(of) return of.name == "patient" end)
+      waiter:kill("TERM")
+      assert.equal("exit", waiter:wait(PATIENCE))
+      assert.truthy(process.wait_until(function() return not entry("from:lua") end, PATIENCE))
+      local points = state().points
+      local handed, waiting = 0, 0
+      for _, point in ipairs(points) do
+        handed, waiting = handed + point.hand_offs, math.max(waiting, point.waiting)
+      end
+      assert.equal(120, #points)
+      assert.equal(1, waiting)
+      assert.equal(1, handed)
+      job:kill("TERM")
+      job:wait(PATIENCE)
+      assert.same({}, front:errors())
+    end)
+
+    it("tells read/write locks and semaphores, again and again, whatever prefix its client has", function()
+      start { where = ('url = "%s", prefix = "app:"'):format(server:url()) }
+      local both = client:read_write_lock("app:rw")
+      local other = holdfast.new { url = server:url(), name = "lua-owner" }
+      local second = other:read_write_lock("app:rw")
+      assert(both:read():acquire())
+      assert(second:read():acquire())
+      local pool = client:semaphore("app:pool", { permits = 3 })
+      local permit = assert(pool:acquire(2))
+      local last = 0
+      for _ = 1, 3 do
+        local seen = eventually("app:rw", function(of) return of.name end)
+        assert.same({ "read", 2, "lua-owner" }, { seen.mode, seen.readers, seen.name })
+        seen = eventually("app:pool", function() return true end)
+        assert.same({ 3, 1, 2 }, { seen.permits, seen.available, seen.holds })
+        assert.is_nil(seen.owner)
+        assert.truthy(process.wait_until(function()
+          local now = state().time
+          return now > last + 0.5 and now
+        end, PATIENCE))
+        last = state().time
+      end
+      both:read():release()
+      second:read():release()
+      assert(both:write():acquire())
+      assert.equal(0, eventually("app:rw", function(of) return of.mode == "write" end).readers)
+      permit:release()
+      assert.truthy(process.wait_until(function() return not entry("app:pool") end, PATIENCE))
+      both:write():release()
+      other:close()
+      assert.same({}, front:errors())
+    end)
+
+    it("tells latches and the waiters of fair locks", function()
+      start {}
+      local latch = client:latch("gate")
+      assert(latch:set(2))
+      assert.is_nil(entry("gate"))
+      local waits = command.start(server, { "latch", "wait", "gate" })
+      local seen = eventually("gate", function() return true end)
+      assert.same({ "latch", 2, 1 }, { seen.kind, seen.count, seen.waiters })
+      assert(latch:count_down(2))
+      assert.same({ "exit", 0 }, { waits:wait(PATIENCE) })
+      assert.truthy(process.wait_until(function() return not entry("gate") end, PATIENCE))
+      local booking = client:fair_lock("booking")
+      assert(booking:acquire())
+      assert.equal("lock", eventually("booking", function() return true end).kind)
+      local waiter = process.lua {
+        code = [[assert(require("holdfast").new(arg[1]):fair_lock("booking"):acquire(60)):release()]],
+        args = { server:url() },
+      }
+      for _ = 1, 3 do
+        seen = eventually("booking", function(of)
+          return of.waiters == 1 and of.queue[1].pid == waiter.pid
+        end)
+        assert.equal("fair", seen.kind)
+      end
+      assert(booking:release())
+      assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
+      assert.truthy(process.wait_until(function() return not entry("booking") end, PATIENCE))
+      assert.same({}, front:errors())
+    end)
+
+    it("tells the servers of a quorum, and its locks", function()
+      local servers = redis.several(3)
+      local list = {}
+      for i, each in ipairs(servers) do list[i] = ('"%s"'):format(each:url()) end
+      start { where = ('mode = "quorum", servers = { %s }'):format(table.concat(list, ", ")) }
+      local urls = {}
+      for i, each in ipairs(servers) do urls[i] = each:url() end
+      local quorum = holdfast.new { servers = urls, mode = "quorum", name = "three" }
+      local lock = assert(quorum:lock("q"):acquire())
+      local seen = eventually("q", function(of) return of.name end)
+      assert.equal("three", seen.name)
+      local members = state().members
+      assert.equal(3, #members)
+      assert.is_true(members[1].up)
+      servers[1]:kill()
+      assert.truthy(process.wait_until(function()
+        return state().members[1].up == false
+      end, PATIENCE))
+      assert.truthy(entry("q"))
+      lock:release()
+      quorum:close()
+      front:stop("TERM")
+      front = nil
+      for _, each in ipairs(servers) do each:stop() end
+    end)
+
+    it("only reads, and says that it must be protected", function()
+      start {}
+      assert.equal(405, front:begin("/status", { method = "POST", body = "x" }):finish().status)
+      local response = front:get("/status")
+      assert.matches("^text/html", response.headers["content-type"])
+      assert.matches("protect it", response.body)
+      assert.is_nil(response.body:find('%s[sh]r[ce]f?="http'))
+      local monitor = server:monitor()
+      client:with_lock("seen", function() state() end)
+      for _, entry_of in ipairs(monitor:commands()) do
+        local name = entry_of.args[1]:upper()
+        if not entry_of.script and name:find("^SET$") or name == "DEL" and not entry_of.script then
+          assert.truthy(entry_of.args[2]:find("^holdfast_client:"), entry_of.line)
+        end
+      end
+      monitor:close()
+    end)
+
+    it("does not stop the server for more than 5 ms, also with 10,000 locks, nor does the command",
+      function()
+      start {}
+      for from = 1, 10000, 500 do
+        server:cli("EVAL", [[
+          for i = ARGV[1], ARGV[1] + 499 do
+            redis.call('HSET', 'many:' .. i, 'b983c153-7421-869a-addb-44fb92259a1b:' .. i, 1)
+            redis.call('PEXPIRE', 'many:' .. i, 600000)
+          end]], 0, from)
+      end
+      server:cli("CONFIG", "SET", "slowlog-log-slower-than", 5000)
+      -- What took longer by the server's clock, in the best of some rounds: one that has no core
+      -- now stands still whatever it does, but not each time.
+      local function slowest(look)
+        local slow
+        for _ = 1, 8 do
+          server:cli("SLOWLOG", "RESET")
+          look()
+          slow = server:cli("SLOWLOG", "GET", 10)
+          if #slow == 0 then return nil end
+        end
+        return ("%d us: %s"):format(slow[1][3], table.concat(slow[1][4], " "))
+      end
+      assert.truthy(process.wait_until(function() return state().count == 10000 end, 60))
+      assert.is_nil(slowest(function()
+        local count = state().count
+        assert.equal(10000, count)
+      end))
+      assert.is_true(#state().locks <= 1000)
+      for _, words in ipairs { { "ls" }, { "deadlocks" },
+          { "top", "--interval", "0.1", "many:1*" } } do
+        assert.is_nil(slowest(function()
+          assert.same({ "exit", 0 }, { command.start(server, words):wait(120) })
+        end), words[1])
+      end
+    end)
+  end)
+end)

@@ -1,0 +1,14 @@
+-- What the Lua that runs the specs can do.
+
+local features = {}
+
+local thread = coroutine.create(function() pcall(coroutine.yield, true) end)
+features.yields_in_pcall = select(2, coroutine.resume(thread)) == true
+
+-- luacheck: ignore 113
+features.closes_variables = (loadstring or load)("local held <close> = nil") ~= nil
+
+-- os.exit(code, true)
+features.exit_closes = _VERSION ~= "Lua 5.1" or rawget(_G, "jit") ~= nil
+
+return features

@@ -1,0 +1,133 @@
+/*
+ * A quorum of five servers, driven as drive.h drives a client.
+ */
+#ifndef QUORUM_RIG_H
+#define QUORUM_RIG_H
+
+#include "base/lease.h"
+#include "drive.h"
+#include "quorum/internal.h"
+
+#define COUNT 5
+#define MAJORITY 3
+
+#define CALLS HF_LINK_CALLS
+#define RENEWER HF_LINK_RENEWER
+
+static struct rig rig;
+static hf_server servers[COUNT];
+
+/* ---- five servers ---- */
+
+static UNUSED hf_client *member(int i) {
+    return rig.client.quorum->members[i];
+}
+
+static UNUSED hf_session *link_at(int i, hf_link link) {
+    return &member(i)->first.links[link];
+}
+
+/* What the links do may end a round. */
+static UNUSED void tick(hf_time now) {
+    rig_tick(&rig, now);
+    hf_client_tick(&rig.client, now);
+}
+
+/* Lets time pass until `until`, waking only when the client asks for it. */
+static UNUSED void pass(hf_time now, hf_time until) {
+    int wakes = 0;
+    tick(now);
+    for (hf_time at; (at = hf_client_deadline(&rig.client)) <= until && wakes < 100000; wakes++) {
+        now = hf_time_max(now, at);
+        tick(now);
+    }
+    tick(until);
+    if (wakes == 100000) check_fail(__FILE__, __LINE__, "does not come to rest");
+}
+
+static UNUSED void start_with(hf_time restart_guard) {
+    hf_client_config config = rig_config();
+    for (int i = 0; i < COUNT; i++) {
+        servers[i] = (hf_server){.host = "h", .port = (uint16_t)(i + 1)};
+        snprintf(servers[i].label, sizeof servers[i].label, "s%d", i + 1);
+    }
+    config.mode = HF_MODE_QUORUM;
+    config.servers = servers;
+    config.server_count = COUNT;
+    config.restart_guard = restart_guard;
+    rig_begin_with(&rig, &config);
+}
+
+static UNUSED void start(void) {
+    start_with(0);
+}
+
+static UNUSED void finish(hf_time now) {
+    rig_end(&rig, now);
+}
+
+static UNUSED hf_op *begin_round(const hf_op_spec *spec, hf_time now) {
+    hf_op *op = begin_spec(&rig, spec, now);
+    tick(now);
+    return op;
+}
+
+static UNUSED hf_op *begin_quorum(hf_op_kind kind, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.wait = wait;
+    return begin_round(&spec, now);
+}
+
+/* The server's reply, or more than one, over the callers' link. */
+static UNUSED void answer(int i, const char *text, hf_time now) {
+    hear(link_at(i, CALLS), text, now);
+    tick(now);
+}
+
+/* The same from each of the servers from `first` on, before `end`. */
+static UNUSED void answers(int first, int end, const char *text, hf_time now) {
+    for (int i = first; i < end; i++) answer(i, text, now);
+}
+
+static UNUSED const char *yes(unsigned long long token) {
+    static char text[64];
+    snprintf(text, sizeof text, "*4\r\n:1\r\n:%llu\r\n:0\r\n:0\r\n", token);
+    return text;
+}
+
+static UNUSED const char *said_by(int i) {
+    return said(link_at(i, CALLS));
+}
+
+static UNUSED void hush(void) {
+    for (int i = 0; i < COUNT * HF_LINKS; i++) said(hf_client_link(&rig.client, (size_t)i));
+}
+
+static UNUSED size_t parts_held(void) {
+    size_t held = 0;
+    const hf_hold *hold = hold_of(&rig);
+    for (size_t i = 0; hold && i < hold->member_count; i++)
+        held += hold->member_holds[i] && hold->member_holds[i]->in_table &&
+                hold->member_holds[i]->state == HF_HOLD_HELD;
+    return held;
+}
+
+/* Held, with yeses of the first `count` servers; the others have not answered. */
+static UNUSED void hold_by(int count, hf_time now) {
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
+    answers(0, count, yes(77), now);
+    hf_op_end(op, now);
+    hush();
+}
+
+/* What the member has for the key: a state, -1: nothing. */
+static UNUSED int part_state(int i) {
+    const hf_hold *part =
+        hf_holds_find(&member(i)->holds, &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
+    return part ? (int)part->state : -1;
+}
+
+#define CHECK_SAYS(text, part)                                                                     \
+    CHECK_OR(strstr(text, part), "\"%s\" does not say \"%s\"", text, part)
+
+#endif

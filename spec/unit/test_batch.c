@@ -1,0 +1,1063 @@
+#include "op/events.h"
+#include "op/operation.h"
+#include "op/renewer.h"
+
+#include "drive.h"
+
+#define CALLS HF_LINK_CALLS
+#define RENEWER HF_LINK_RENEWER
+#define COUNT 3
+
+static struct rig rig;
+static hf_names names[COUNT];
+static const hf_names *all[COUNT];
+
+static void start(void) {
+    static const char *const keys[COUNT] = {"a", "b", "c"};
+    rig_begin(&rig);
+    for (size_t i = 0; i < COUNT; i++) {
+        if (!hf_names_make(&names[i], hf_slice_of(keys[i]))) abort();
+        all[i] = &names[i];
+    }
+}
+
+static void finish(hf_time now) {
+    rig_end(&rig, now);
+    for (size_t i = 0; i < COUNT; i++) hf_names_free(&names[i]);
+}
+
+static hf_op *begin_all(hf_op_kind kind, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.names = NULL;
+    spec.batch = all;
+    spec.batch_count = COUNT;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+static hf_op *begin_one(hf_op_kind kind, size_t i, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.names = &names[i];
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+static hf_hold *hold_at(size_t i) {
+    return hf_holds_find(&rig.client.holds, &hf_kind_lock, names[i].key, hf_slice_of("me"));
+}
+
+static int state_at(size_t i) {
+    return hold_at(i) ? (int)hold_at(i)->state : -1;
+}
+
+#define THEIR_KEYS                                                                                 \
+    "12 a redisson_lock_token:{a} holdfast_queue:{a} redisson_lock__channel:{a} "                  \
+    "b redisson_lock_token:{b} holdfast_queue:{b} redisson_lock__channel:{b} "                     \
+    "c redisson_lock_token:{c} holdfast_queue:{c} redisson_lock__channel:{c}  2000 "
+#define ALL_ACQUIRED "*4\r\n:1\r\n:11\r\n:12\r\n:13\r\n"
+
+static void hold_all(hf_time now) {
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, ALL_ACQUIRED, now);
+    hf_op_end(op, now);
+}
+
+TEST(all_are_acquired) {
+    start();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    hear_calls(&rig, ALL_ACQUIRED, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
+        CHECK_EQ_INT(hold_at(i)->count, 1);
+        CHECK_EQ_U64(hold_at(i)->token, 11 + i);
+        CHECK_EQ_U64(hold_at(i)->valid_until, AT(29698));
+        CHECK_EQ_U64(hold_at(i)->wake_at, AT(10000));
+        CHECK(!hold_at(i)->in_flight);
+    }
+    rig_sleep(&rig, AT(1), AT(10000));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
+    finish(AT(11000));
+}
+
+TEST(one_is_busy) {
+    for (size_t i = 0; i < COUNT; i++) {
+        char reply[64], key[8];
+        start();
+        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+        snprintf(reply, sizeof reply, "*3\r\n:0\r\n:%zu\r\n:500\r\n", i + 1);
+        hear_calls(&rig, reply, AT(1));
+        CHECK_OUTCOME(op, "busy");
+        snprintf(key, sizeof key, "\"%.*s\"", (int)names[i].key.size, names[i].key.data);
+        CHECK_OR(strstr(op->failure.text, key), "%s", op->failure.text);
+        CHECK_EQ_INT(rig.client.holds.count, 0);
+        finish(AT(2));
+    }
+}
+
+TEST(an_answer_too_late_is_not_acquired) {
+    start();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    hear_calls(&rig, ALL_ACQUIRED, AT(29698));
+    CHECK_OUTCOME(op, "lost");
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    finish(AT(30000));
+}
+
+TEST(an_unknown_outcome_is_undone) {
+    start();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    rig_sleep(&rig, AT(0), AT(3000));
+    CHECK_OUTCOME(op, "unreachable");
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    finish(AT(4000));
+    start();
+    op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
+    rig_tick(&rig, AT(50));
+    hear_calls(&rig, "-READONLY no\r\n", AT(51)); /* says nothing about the first copy */
+    CHECK_OUTCOME(op, "denied");
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    finish(AT(4000));
+}
+
+TEST(an_error_leaves_nothing) {
+    start();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    hear_calls(&rig, "-NOSCRIPT\r\n", AT(1));
+    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK_OUTCOME(op, "server");
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    finish(AT(3));
+}
+
+TEST(an_answer_the_program_never_gives) {
+    static const char *const replies[] = {"+OK\r\n", "*0\r\n", "*2\r\n:7\r\n:1\r\n",
+                                          "*2\r\n:-3\r\n:9\r\n"};
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        start();
+        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+        hear_calls(&rig, replies[i], AT(1));
+        CHECK_OUTCOME(op, "server");
+        for (size_t j = 0; j < COUNT; j++) CHECK_EQ_INT(state_at(j), HF_HOLD_CLEANING_UP);
+        finish(AT(3));
+    }
+    start();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    hear_calls(&rig, "*2\r\n:-1\r\n:99\r\n", AT(1)); /* no such lock */
+    CHECK(op->done);
+    finish(AT(3));
+}
+
+TEST(entered_again) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_EQ_INT(hold_at(i)->count, 2);
+        CHECK_EQ_U64(hold_at(i)->token, 11 + i);
+        CHECK_EQ_U64(hold_at(i)->wake_at, AT(11000));
+    }
+    finish(AT(2000));
+}
+
+/* An extend that got no answer may be carried out behind it. */
+TEST(what_may_be_shortened_late_is_not_believed_for_longer) {
+    static const struct {
+        hf_op_kind kind;
+        const char *reply;
+    } cases[] = {{HF_OP_ACQUIRE_ALL, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n"},
+                 {HF_OP_RELEASE_ALL, "*3\r\n:2\r\n:2\r\n:2\r\n"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_all(AT(0));
+        hold_all(AT(0));
+        hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+        spec.names = &names[1];
+        spec.lease = 10 * HF_SECOND;
+        hf_op_end(hf_client_begin(&rig.client, &spec, AT(1000)), AT(1001));
+        hf_session_closed(link_of(&rig, CALLS), "reset", AT(1002));
+        hf_op *op = begin_all(cases[i].kind, AT(3000));
+        hear_calls(&rig, cases[i].reply, AT(3001));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(hold_at(0)->valid_until, AT(3000 + 29698));
+        CHECK_EQ_U64(hold_at(1)->valid_until, AT(3000 + 9898));
+        CHECK(hold_at(1)->wake_at <= AT(3000 + 3334));
+        finish(AT(5000));
+    }
+}
+
+/* A shorter lease refreshes nothing: what is believed must not be longer than what the server has.
+ */
+TEST(entered_again_for_a_shorter_time) {
+    start();
+    hold_all(AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.batch = all;
+    spec.batch_count = COUNT;
+    spec.lease = HF_SECOND;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(5000));
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(5001));
+    CHECK_OUTCOME(op, "ok");
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_EQ_U64(hold_at(i)->valid_until, AT(29698));
+        CHECK(hold_at(i)->wake_at <= AT(10000));
+    }
+    finish(AT(6000));
+}
+
+TEST(after_a_failed_second_entry_they_are_still_renewed) {
+    static const char *const replies[] = {"-OOM no\r\n", "*3\r\n:0\r\n:1\r\n:500\r\n",
+                                          "*1\r\n:7\r\n"};
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        start();
+        hold_all(AT(0));
+        begin_all(HF_OP_ACQUIRE_ALL, AT(9900));
+        rig_sleep(&rig, AT(9900), AT(10100)); /* the renewal fell due meanwhile */
+        CHECK_SAID(&rig, RENEWER, "");
+        hear_calls(&rig, replies[i], AT(10100));
+        rig_sleep(&rig, AT(10100), AT(10101));
+        CHECK_SAID(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
+        finish(AT(11000));
+    }
+}
+
+TEST(one_of_them_is_gone) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
+    hear_calls(&rig, "*2\r\n:-2\r\n:2\r\n", AT(1001));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_at(1)->reason, HF_LOST_TAKEN);
+    CHECK_EQ_INT(state_at(2), HF_HOLD_HELD);
+    finish(AT(2000));
+}
+
+TEST(all_are_released) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    CHECK_SAID(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
+    hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    finish(AT(12));
+}
+
+TEST(some_were_lost) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    hear_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(strstr(op->failure.text, "1 of 3 keys"));
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    finish(AT(12));
+}
+
+TEST(released_although_the_first_reply_was_lost) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(11));
+    rig_tick(&rig, AT(50));
+    hear_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(51));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(rig.client.stats.losses, 0);
+    finish(AT(60));
+    start();
+    hold_all(AT(0));
+    op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    hear_calls(&rig, "-NOSCRIPT\r\n", AT(11));
+    hear_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-1\r\n", AT(12));
+    CHECK_OUTCOME(op, "lost"); /* an unknown program is no lost reply */
+    finish(AT(60));
+}
+
+TEST(a_release_without_an_answer_goes_on_in_the_background) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    rig_sleep(&rig, AT(10), AT(3010));
+    CHECK_OUTCOME(op, "unreachable");
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    finish(AT(4000));
+}
+
+TEST(abandoned_while_it_is_released_it_is_no_loss) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
+    hear_calls(&rig, "*3\r\n:0\r\n:-1\r\n:-2\r\n", AT(12));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_U64(rig.client.stats.losses, 0);
+    CHECK_EQ_U64(rig.client.holds.count, 0);
+    finish(AT(60));
+}
+
+/* Each of them entered twice, the second time together. */
+static void hold_all_twice(hf_time now) {
+    hold_all(now);
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now);
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, now);
+    said(link_of(&rig, CALLS));
+}
+
+TEST(what_was_abandoned_while_the_rest_is_released_is_freed) {
+    start();
+    hold_all_twice(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    hf_client_abandon(&rig.client, hold_at(0), 1, AT(11));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
+    rig_tick(&rig, AT(12));
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA leave 4 a "));
+    finish(AT(60));
+}
+
+TEST(abandoned_while_it_is_entered_again_it_is_entered) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
+    hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(12));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_at(1)->count, 1);
+    CHECK_EQ_INT(hold_at(2)->count, 2);
+    finish(AT(60));
+}
+
+static void detach_release_of(size_t i, hf_time now) {
+    CHECK(hf_op_detach(begin_one(HF_OP_RELEASE, i, now)));
+}
+
+TEST(they_come_after_a_release_that_nobody_waits_for) {
+    start();
+    hold_all(AT(0));
+    detach_release_of(1, AT(1));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
+    CHECK_OUTCOME(op, "under way");
+    hear_calls(&rig, ":1\r\n", AT(3));
+    hear_calls(&rig, ALL_ACQUIRED, AT(4));
+    CHECK_OUTCOME(op, "ok");
+    finish(AT(60));
+}
+
+TEST(released_without_the_one_whose_release_is_on_its_way) {
+    start();
+    hold_all(AT(0));
+    detach_release_of(1, AT(1));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(2));
+    hear_calls(&rig, ":1\r\n*3\r\n:1\r\n:-1\r\n:1\r\n", AT(3));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_U64(rig.client.stats.releases, 3);
+    CHECK_EQ_U64(rig.client.holds.count, 0);
+    finish(AT(60));
+}
+
+TEST(none_is_held) {
+    start();
+    CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(0)), "not_held");
+    hold_all(AT(0));
+    for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(1));
+    CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(1)), "not_held"); /* let go already */
+    rig_tick(&rig, AT(2));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA leave 4 a "));
+    finish(AT(12));
+}
+
+TEST(given_up_an_acquire_is_undone) {
+    start();
+    hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(0)), AT(1));
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+        CHECK(hold_at(i)->same_connection);
+    }
+    finish(AT(12));
+}
+
+TEST(given_up_a_release_goes_on_in_the_background) {
+    start();
+    hold_all(AT(0));
+    hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    finish(AT(12));
+}
+
+TEST(behind_a_renewal_they_wait) {
+    start();
+    hold_all(AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    said(link_of(&rig, RENEWER));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10001));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SAID(&rig, CALLS, "");
+    hear(link_of(&rig, RENEWER), "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
+    CHECK_SAID(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
+    finish(AT(11000));
+    start();
+    hold_all(AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    said(link_of(&rig, RENEWER));
+    hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(10001)), AT(10002)); /* abandoned before it began */
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    finish(AT(11000));
+}
+
+TEST(whoever_waits_for_one_of_them_goes_on) {
+    start();
+    hold_all(AT(0));
+    hf_op *all_op = begin_all(HF_OP_RELEASE_ALL, AT(1));
+    hf_op *one = begin_one(HF_OP_CHECK, 1, AT(1));
+    hf_op *two = begin_one(HF_OP_ACQUIRE, 2, AT(1));
+    CHECK_OUTCOME(one, "under way");
+    hear_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(2));
+    CHECK_OUTCOME(all_op, "lost");
+    CHECK_OUTCOME(one, "lost");
+    CHECK_EQ_INT(two->state, HF_ACQUIRE_ASKING);
+    finish(AT(11000));
+}
+
+TEST(one_is_lost_while_they_are_entered_again) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
+    hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(11));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_at(0)->count, 1);
+    CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
+    finish(AT(12));
+}
+
+/* None of them is taken over: what an earlier call has left goes first. */
+TEST(what_is_to_be_left_is_waited_for) {
+    start();
+    hold_all(AT(0));
+    uint64_t number = hold_at(2)->number;
+    hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    CHECK(op->blocked);
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA leave 4 c "));
+    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 0");
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:14\r\n", AT(4));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(hold_at(2)->number != number);
+    CHECK_EQ_INT(hold_at(2)->count, 1);
+    CHECK_EQ_INT(hold_at(0)->count, 2);
+    finish(AT(11000));
+}
+
+/* A wait whose leaving did not get through: the hold that follows it has nothing to do with its
+ * place. */
+TEST(a_hold_is_not_taken_over_with_its_place_in_the_queue) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.names = &names[0];
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(5));
+    rig.refusing = true;
+    hf_op_interrupt(op, AT(10));
+    rig_sleep(&rig, AT(10), AT(5000));
+    CHECK_OUTCOME(op, "interrupted");
+    hf_op_end(op, AT(5000));
+    CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_U64(hold_at(0)->wait, 1);
+    rig.refusing = false;
+    op = begin_all(HF_OP_ACQUIRE_ALL, AT(5000));
+    CHECK_OUTCOME(op, "under way");
+    hf_time now = AT(5000);
+    bool leaves = false;
+    for (; now < AT(8000) && !leaves; now += 10 * HF_MS) {
+        rig_sleep(&rig, now, now + 10 * HF_MS);
+        leaves = strstr(said(link_of(&rig, CALLS)), "EVALSHA leave 4 a ") != NULL;
+    }
+    CHECK(leaves && strstr(said_text, MEMBER("1")));
+    hear_calls(&rig, ":0\r\n", now);
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    hear_calls(&rig, ALL_ACQUIRED, now);
+    CHECK_OUTCOME(op, "ok");
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(hold_at(i)->wait, 0);
+    finish(AT(11000));
+}
+
+/* As coroutines do, which give no text. */
+TEST(each_lock_has_an_owner_of_its_own) {
+    start();
+    for (int n = 0; n < 2; n++) {
+        char want[1024];
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+        spec.names = NULL;
+        spec.batch = all;
+        spec.batch_count = COUNT;
+        spec.owner = (hf_slice){"", 0};
+        begin_spec(&rig, &spec, AT(10 * n));
+        snprintf(want, sizeof want,
+                 "EVALSHA acquire_all " THEIR_KEYS "30000 1000 " DRIVE_UUID ":%d 0 " DRIVE_UUID
+                 ":%d 0 " DRIVE_UUID ":%d 0",
+                 3 * n + 1, 3 * n + 2, 3 * n + 3);
+        CHECK_SAID(&rig, CALLS, want);
+        hear_calls(&rig, ALL_ACQUIRED, AT(10 * n + 1));
+        begin_all(HF_OP_RELEASE_ALL, AT(10 * n + 2));
+        snprintf(want, sizeof want,
+                 "EVALSHA release_all " THEIR_KEYS DRIVE_UUID ":%d 0 30000 " DRIVE_UUID
+                 ":%d 0 30000 " DRIVE_UUID ":%d 0 30000",
+                 3 * n + 1, 3 * n + 2, 3 * n + 3);
+        CHECK_SAID(&rig, CALLS, want);
+        hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10 * n + 3));
+        CHECK_EQ_U64(rig.client.stats.losses, 0);
+    }
+    finish(AT(30));
+}
+
+static void check_survives(hf_op_kind kind, const char *reply, bool held) {
+    bool good = false;
+    unsigned long nth = 1;
+    for (; nth < 200 && !good; nth++) {
+        start();
+        if (held) hold_all(AT(0));
+        memerr_fail(nth);
+        hf_op_spec spec = spec_of(&rig, kind);
+        spec.names = NULL;
+        spec.batch = all;
+        spec.batch_count = COUNT;
+        hf_op *op = begin_spec(&rig, &spec, AT(10));
+        if (op && !op->done) hf_session_feed(link_of(&rig, CALLS), reply, strlen(reply), AT(11));
+        bool failed = memerr_failed();
+        memerr_fail(0);
+        if (op && !op->done) rig_sleep(&rig, AT(11), AT(9000));
+        CHECK(!op || op->done);
+        good = op && op->failure.code == HF_OK && !failed;
+        for (size_t i = 0; i < COUNT; i++) {
+            bool acquired = op && kind == HF_OP_ACQUIRE_ALL && op->failure.code == HF_OK;
+            if (acquired) CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
+            if (kind == HF_OP_ACQUIRE_ALL && !acquired && hold_at(i))
+                CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+            CHECK(state_at(i) != HF_HOLD_ACQUIRING);
+        }
+        finish(AT(9000));
+    }
+    CHECK(good && nth > 5);
+}
+
+/* Two holds that are being undone are in use by turns: whoever needs both waits no longer than any
+ * call. */
+TEST(a_blocked_call_ends_in_time) {
+    start();
+    begin_one(HF_OP_ACQUIRE, 0, AT(0));
+    rig_sleep(&rig, AT(0), AT(1500));
+    begin_one(HF_OP_ACQUIRE, 1, AT(1500));
+    rig_sleep(&rig, AT(1500), AT(5000));
+    hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(5000));
+    CHECK(both->blocked);
+    rig_sleep(&rig, AT(5000), AT(8000));
+    CHECK_OUTCOME(both, "unreachable");
+    finish(AT(8000));
+}
+
+TEST(a_number_of_no_lock) {
+    static const char *const numbers[] = {"0", "4", "-1", "9223372036854775807",
+                                          "-9223372036854775808"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char reply[64];
+        start();
+        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+        snprintf(reply, sizeof reply, "*2\r\n:-1\r\n:%s\r\n", numbers[i]);
+        hear_calls(&rig, reply, AT(1));
+        CHECK_OUTCOME(op, "lost");
+        finish(AT(2));
+    }
+}
+
+TEST(out_of_memory) {
+    check_survives(HF_OP_ACQUIRE_ALL, ALL_ACQUIRED, false);
+    check_survives(HF_OP_RELEASE_ALL, "*3\r\n:1\r\n:1\r\n:1\r\n", true);
+}
+
+TEST(what_is_to_be_left_is_waited_for_one_after_the_other) {
+    start();
+    hold_all(AT(0));
+    hf_client_abandon(&rig.client, hold_at(0), 1, AT(1));
+    hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    CHECK(op->blocked);
+    rig_serve(&rig, AT(1));
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA leave 4 a "));
+    hear_calls(&rig, ":1\r\n", AT(2));
+    CHECK(op->blocked);
+    CHECK(!strstr(said(link_of(&rig, CALLS)), "acquire_all"));
+    CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);
+    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK(!op->blocked);
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
+    finish(AT(4));
+}
+
+TEST(what_was_at_risk_is_not_when_it_is_entered_again) {
+    start();
+    hold_all(AT(0));
+    hold_at(1)->at_risk = true;
+    hold_at(1)->failures = 2;
+    begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
+    CHECK_EQ_INT(hold_at(1)->count, 2);
+    CHECK(!hold_at(1)->at_risk);
+    CHECK_EQ_INT(hold_at(1)->failures, 0);
+    finish(AT(3));
+}
+
+TEST(when_one_of_several_is_gone_it_is_named_and_the_others_are_let_go) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    CHECK(hold_at(0)->in_flight && hold_at(2)->in_flight);
+    hear_calls(&rig, "*2\r\n:-1\r\n:2\r\n", AT(2));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_OR(strstr(op->failure.text, "\"b\""), "%s", op->failure.text);
+    CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
+    CHECK(!hold_at(0)->in_flight && !hold_at(2)->in_flight);
+    CHECK_EQ_INT(hold_at(0)->count, 1);
+    finish(AT(3));
+}
+
+TEST(a_lost_one_has_nothing_under_way_while_the_others_are_released) {
+    start();
+    hold_all(AT(0));
+    hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
+    begin_all(HF_OP_RELEASE_ALL, AT(1));
+    CHECK(hold_at(0)->in_flight);
+    CHECK(!hold_at(1) || !hold_at(1)->in_flight);
+    finish(AT(2));
+}
+
+TEST(one_was_taken_by_somebody_else) {
+    hf_lost_reason reason = HF_LOST_EXPIRED;
+    start();
+    hold_all(AT(0));
+    hf_hold *taken = hold_at(1);
+    taken->refs++;
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    hear_calls(&rig, "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11));
+    CHECK_OUTCOME(op, "lost");
+    reason = taken->reason;
+    hf_hold_unref(taken);
+    CHECK_EQ_INT(reason, HF_LOST_TAKEN);
+    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    finish(AT(12));
+}
+
+TEST(what_was_sent_is_sent_again) {
+    start();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    said(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
+    rig_tick(&rig, AT(50));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    hear_calls(&rig, ALL_ACQUIRED, AT(51));
+    CHECK_OUTCOME(op, "ok");
+    finish(AT(52));
+}
+
+TEST(where_nobody_is_there_it_fails_at_once) {
+    start();
+    rig.refusing = true;
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    finish(AT(1));
+}
+
+TEST(when_an_entry_is_given_up_what_was_abandoned_meanwhile_is_freed) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
+    hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
+    CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
+    hf_op_abandon(op, AT(12));
+    CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
+    CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_at(2), HF_HOLD_HELD);
+    hear_calls(&rig, ALL_ACQUIRED, AT(13)); /* nobody waits for it any more */
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_EQ_INT(hold_at(0)->count, 1);
+    finish(AT(14));
+}
+
+/* ---- replicas ---- */
+
+static void start_sync(void) {
+    start();
+    rig.client.config.sync = (hf_sync){1, 100 * HF_MS};
+}
+
+TEST(what_no_replica_has_is_undone) {
+    start_sync();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    CHECK(strstr(said(link_of(&rig, CALLS)), "me 0 me 0 me 0\nWAIT 1 100"));
+    hear_calls(&rig, ALL_ACQUIRED, AT(1));
+    CHECK_OUTCOME(op, "under way");
+    hear_calls(&rig, ":0\r\n", AT(100));
+    CHECK_OUTCOME(op, "no_quorum");
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    finish(AT(101));
+}
+
+TEST(what_a_replica_has_is_acquired) {
+    start_sync();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    hear_calls(&rig, ALL_ACQUIRED ":1\r\n", AT(1));
+    CHECK_OUTCOME(op, "ok");
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
+    finish(AT(2));
+}
+
+TEST(what_is_busy_needs_no_replica) {
+    start_sync();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    hear_calls(&rig, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    finish(AT(101));
+}
+
+/* What an earlier call left goes aside when it cannot be left; without memory for that the lock
+ * cannot be acquired. */
+TEST(what_cannot_be_undone_nor_set_aside_is_in_the_way) {
+    bool failed = true;
+    int in_the_way = 0;
+    for (unsigned long nth = 1; failed && nth < 20; nth++) {
+        start();
+        hold_all(AT(0));
+        hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
+        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+        CHECK(op->blocked && op->waited);
+        said(link_of(&rig, CALLS));
+        memerr_fail(nth);
+        hf_session_feed(link_of(&rig, CALLS), "-OOM no\r\n", 9, AT(2));
+        failed = memerr_failed();
+        memerr_fail(0);
+        bool sent = strstr(said(link_of(&rig, CALLS)), "acquire_all") != NULL;
+        CHECK(sent ? !op->done : failed);
+        in_the_way += op->done && op->failure.code == HF_UNREACHABLE &&
+                      strstr(op->failure.text, "what an earlier call left could not be undone");
+        finish(AT(3));
+    }
+    CHECK(!failed && in_the_way > 0);
+}
+
+TEST(what_may_have_been_released_counts_as_uncertain) {
+    start();
+    hold_all_twice(AT(0));
+    begin_all(HF_OP_RELEASE_ALL, AT(10));
+    CHECK(!hold_at(0)->uncertain);
+    hear_calls(&rig, "-OOM no\r\n", AT(11));
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
+        CHECK_EQ_INT(hold_at(i)->count, 1);
+        CHECK(hold_at(i)->uncertain);
+    }
+    finish(AT(12));
+}
+
+TEST(what_may_have_been_entered_counts_as_uncertain) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
+    hf_op_end(op, AT(11));
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
+        CHECK_EQ_INT(hold_at(i)->count, 1);
+        CHECK(hold_at(i)->uncertain);
+    }
+    finish(AT(12));
+}
+
+/* ---- rows of one lock ---- */
+
+TEST(each_of_them_may_be_gone) {
+    for (size_t gone = 0; gone < COUNT; gone++) {
+        char reply[32];
+        start();
+        hold_all(AT(0));
+        hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
+        snprintf(reply, sizeof reply, "*2\r\n:-2\r\n:%zu\r\n", gone + 1);
+        hear_calls(&rig, reply, AT(1001));
+        CHECK_OUTCOME(op, "lost");
+        for (size_t i = 0; i < COUNT; i++)
+            CHECK_EQ_INT(state_at(i), i == gone ? HF_HOLD_LOST : HF_HOLD_HELD);
+        finish(AT(2000));
+    }
+}
+
+TEST(what_is_not_held_is_released_with_nothing) {
+    start();
+    hold_all(AT(0));
+    hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
+    hear_calls(&rig, ":1\r\n", AT(2));
+    CHECK_OUTCOME(one, "ok");
+    said(link_of(&rig, CALLS));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(3));
+    CHECK_SAID(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000  0 0 me 0 30000");
+    hear_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_U64(rig.client.stats.losses, 0);
+    finish(AT(5));
+}
+
+TEST(what_is_not_renewed_is_not_renewed_when_it_is_entered_again) {
+    hf_op_spec spec;
+    start();
+    for (int i = 0; i < 2; i++) {
+        spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+        spec.names = NULL;
+        spec.batch = all;
+        spec.batch_count = COUNT;
+        spec.renewed = false;
+        hf_op *op = begin_spec(&rig, &spec, AT(i));
+        hear_calls(&rig, ALL_ACQUIRED, AT(i));
+        CHECK_OUTCOME(op, "ok");
+        CHECK(!hold_at(0)->renewed);
+        CHECK_EQ_U64(hold_at(0)->wake_at, hold_at(0)->valid_until);
+    }
+    finish(AT(2));
+}
+
+TEST(what_ended_before_its_release_is_lost) {
+    start();
+    hold_all(AT(0));
+    begin_all(HF_OP_RELEASE_ALL, AT(29698));
+    CHECK_EQ_U64(rig.client.stats.losses, 3);
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_LOST);
+    finish(AT(29699));
+}
+
+TEST(another_call_for_one_of_them_is_under_way) {
+    start();
+    begin_one(HF_OP_ACQUIRE, 1, AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    CHECK_OUTCOME(op, "busy");
+    CHECK(strstr(op->failure.text, "another call of this owner"));
+    finish(AT(2));
+}
+
+TEST(given_up_a_release_follows_the_one_that_was_sent) {
+    start();
+    hold_all(AT(0));
+    hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
+    for (size_t i = 0; i < COUNT; i++) CHECK(hold_at(i)->same_connection);
+    finish(AT(3));
+}
+
+TEST(given_up_before_it_began_an_acquire_changes_nothing) {
+    start();
+    hold_all(AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10001));
+    CHECK(op->blocked);
+    hf_op_end(op, AT(10002));
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
+        CHECK_EQ_INT(hold_at(i)->count, 1);
+    }
+    finish(AT(10003));
+}
+
+/* A lost one is cleaned up once, before who waits for it goes on. */
+TEST(behind_a_release_without_a_reply_a_lost_one_is_left_once) {
+    start();
+    hold_all(AT(0));
+    begin_all(HF_OP_RELEASE_ALL, AT(10));
+    hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
+    CHECK(waits->blocked);
+    hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
+    hear_calls(&rig, "-OOM no\r\n", AT(12));
+    CHECK_OUTCOME(waits, "lost");
+    CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(rig.client.holds.count, COUNT);
+    finish(AT(13));
+}
+
+TEST(a_call_that_fails_for_memory_says_so) {
+    static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool failed = true;
+        unsigned long nth = 2; /* the first one is the operation itself */
+        for (; failed && nth < 50; nth++) {
+            start();
+            hold_all(AT(0));
+            memerr_fail(nth);
+            hf_op *op = begin_all(kinds[i], AT(1));
+            failed = memerr_failed();
+            memerr_fail(0);
+            CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
+            finish(AT(2));
+        }
+        CHECK(!failed && nth > 4);
+    }
+}
+
+TEST(abandoned_while_a_release_gets_no_reply_they_are_left_alone) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
+    hear_calls(&rig, "-OOM no\r\n", AT(12));
+    CHECK_OUTCOME(op, "server");
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_INT(hold_at(i)->count, 1);
+        CHECK(!hold_at(i)->same_connection);
+    }
+    finish(AT(13));
+}
+
+TEST(one_is_lost_while_it_is_released) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
+    hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
+    CHECK_OUTCOME(op, "lost");
+    CHECK(strstr(op->failure.text, "1 of 3 keys"));
+    CHECK_EQ_U64(rig.client.stats.releases, 2);
+    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    finish(AT(12));
+}
+
+TEST(a_lost_one_is_acquired_anew) {
+    start();
+    hold_all(AT(0));
+    hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 0 me 1");
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:22\r\n:0\r\n", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_at(0)->token, 11);
+    CHECK_EQ_U64(hold_at(1)->token, 22);
+    CHECK_EQ_INT(hold_at(1)->count, 1);
+    CHECK_EQ_U64(hold_at(1)->token_ttl_ms, 1000);
+    finish(AT(3));
+}
+
+static void check_kept_is_left(size_t i) {
+    char leave[32];
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.names = &names[i];
+    spec.owner = HF_NO_TEXT;
+    spec.wait = HF_NEVER;
+    spec.keep = HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, "*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n", AT(0));
+    hear_subscribed(&rig, AT(0));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(0));
+    spec.kind = HF_OP_RELEASE;
+    op = begin_spec(&rig, &spec, AT(1));
+    CHECK_OUTCOME(op, "ok"); /* kept for the next caller */
+    hf_op_end(op, AT(1));
+    said(link_of(&rig, CALLS));
+    hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
+    CHECK(both->blocked);
+    snprintf(leave, sizeof leave, "EVALSHA leave 4 %.*s ", (int)names[i].key.size,
+             names[i].key.data);
+    CHECK(strstr(said(link_of(&rig, CALLS)), leave));
+    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK_SAID(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    finish(AT(4));
+}
+
+TEST(a_lock_that_the_client_keeps_is_left_first) {
+    for (size_t i = 0; i < COUNT; i++) check_kept_is_left(i);
+}
+
+TEST(what_is_renewed_stays_so_when_it_is_entered_again) {
+    start();
+    hold_all(AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.batch = all;
+    spec.batch_count = COUNT;
+    spec.renewed = false;
+    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    hear_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    for (size_t i = 0; i < COUNT; i++) CHECK(hold_at(i)->renewed);
+    finish(AT(3));
+}
+
+/* It has no hold any more. */
+TEST(who_waits_for_one_that_was_abandoned_meanwhile_goes_on_behind_that) {
+    start();
+    hold_all(AT(0));
+    begin_all(HF_OP_ACQUIRE_ALL, AT(10));
+    hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
+    hf_op *waits = begin_one(HF_OP_CHECK, 1, AT(12));
+    CHECK(waits->blocked);
+    hear_calls(&rig, "*3\r\n:0\r\n:1\r\n:500\r\n", AT(13));
+    CHECK_OUTCOME(waits, "not_held");
+    CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
+    finish(AT(14));
+}
+
+TEST(behind_a_release_without_a_reply_a_lost_one_is_left) {
+    static const hf_lost_reason reasons[] = {HF_LOST_EXPIRED, HF_LOST_TAKEN};
+    for (size_t i = 0; i < 2; i++) {
+        start();
+        hold_all(AT(0));
+        begin_all(HF_OP_RELEASE_ALL, AT(10));
+        hf_client_lose(&rig.client, hold_at(1), reasons[i]);
+        hear_calls(&rig, "-OOM no\r\n", AT(12));
+        CHECK_EQ_INT(state_at(1), reasons[i] == HF_LOST_TAKEN ? -1 : HF_HOLD_CLEANING_UP);
+        finish(AT(13));
+    }
+}
+
+TEST(behind_a_release_a_lost_one_is_left_once) {
+    start();
+    hold_all(AT(0));
+    begin_all(HF_OP_RELEASE_ALL, AT(10));
+    hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
+    hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
+    hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(12));
+    CHECK_OUTCOME(waits, "lost");
+    CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(rig.client.holds.count, 1);
+    finish(AT(13));
+}
+
+TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    hear_calls(&rig, "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(rig.client.holds.count, 1);
+    rig_tick(&rig, AT(11));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA leave 4 b "));
+    finish(AT(12));
+}
+
+CHECK_MAIN

@@ -1,0 +1,382 @@
+#include "drive.h"
+#include "op/deadlock.h"
+#include "op/presence.h"
+
+/* An acquire of "k" waits; what the server says about the others decides whether it is in a circle.
+ */
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define OWN DRIVE_UUID ":1"
+#define BELOW "00000000-0000-4000-8000-000000000000:7" /* smaller than OWN, as a text */
+#define ABOVE "ffffffff-ffff-4fff-8fff-ffffffffffff:7"
+#define INFO_OF(key, uuid)                                                                         \
+    "EVALSHA info 3 " key " redisson_lock_token:{" key "} holdfast_queue:{" key "} " uuid
+
+/* It looks after a second. */
+static hf_op *wait_for_k(hf_time check) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = 60 * HF_SECOND;
+    spec.deadlock_check = check;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
+    return op;
+}
+
+static const char *said_at(hf_time now) {
+    rig_tick(&rig, now);
+    return said(link_of(&rig, CALLS));
+}
+
+static void hear_holder(const char *owner, int ahead) {
+    char text[1024];
+    snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:%d\r\n",
+             strlen(owner), owner, ahead);
+    hear_calls(&rig, text, AT(1000));
+}
+
+static void hear_wait(const char *wait) {
+    char text[1024];
+    snprintf(text, sizeof text, "$%zu\r\n%s\r\n", strlen(wait), wait);
+    hear_calls(&rig, text, AT(1000));
+}
+
+/* ---- a circle ---- */
+
+TEST(it_follows_owners_and_their_waits_and_ends_as_the_youngest) {
+    hf_op *op = wait_for_k(HF_SECOND);
+    CHECK_STR(said_at(AT(999)), "");
+    CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
+    CHECK_STR(said_at(AT(1000)), INFO_OF("k", DRIVE_UUID));
+    hear_holder("you", -1); /* it may be in the queue no more: that is its own business */
+    CHECK_SAID(&rig, CALLS, "GET holdfast_wait:you");
+    hear_wait("500 " ABOVE " l j");
+    CHECK_SAID(&rig, CALLS, INFO_OF("j", "ffffffff-ffff-4fff-8fff-ffffffffffff"));
+    hear_holder("me", 0);
+    CHECK_SAID(&rig, CALLS, "GET holdfast_wait:me");
+    CHECK(op->walk);
+    hear_wait("501 " OWN " l k");
+    CHECK(!op->walk);
+    CHECK(strncmp(said(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
+    hear_calls(&rig, ":1\r\n", AT(1001));
+    CHECK_OUTCOME(op, "deadlock");
+    CHECK_OR(strstr(op->failure.text, "it waits for itself: \"k\", held by you, which waits for "
+                                      "\"j\", held by me; take several locks in one order"),
+             "%s", op->failure.text);
+    hf_op_end(op, AT(1001));
+    rig_end(&rig, AT(1002));
+}
+
+/* Whether it ends, after waits of others since these times, and its own. */
+static bool ends_in(const char *const *others, size_t count, const char *own) {
+    hf_op *op = wait_for_k(HF_SECOND);
+    said_at(AT(1000));
+    for (size_t i = 0; i < count; i++) {
+        hear_holder("you", 0);
+        hear_wait(others[i]);
+    }
+    hear_holder("me", 0);
+    hear_wait(own);
+    bool ends = op->state == HF_ACQUIRE_CANCELLING;
+    if (op->walk) check_fail(__FILE__, __LINE__, "it still looks");
+    rig_end(&rig, AT(1002));
+    return ends;
+}
+
+TEST(only_the_youngest_waiter_of_a_circle_ends) {
+    static const struct {
+        const char *others[3], *own;
+        bool ends;
+    } cases[] = {
+        {{"500 " ABOVE " l j"}, "501 " OWN " l k", true},
+        {{"501 " ABOVE " l j"}, "500 " OWN " l k", false},
+        {{"500 " ABOVE " l j"}, "500 " OWN " l k", false}, /* equal: the greater name */
+        {{"500 " BELOW " l j"}, "500 " OWN " l k", true},
+        {{"800 " ABOVE " l j", "500 " BELOW " l i"}, "700 " OWN " l k", false},
+        {{"500 " ABOVE " l j", "800 " BELOW " l i"}, "700 " OWN " l k", false},
+        {{"500 " ABOVE " l j", "800 " BELOW " l i"}, "900 " OWN " l k", true},
+        {{"700 " ABOVE " l j", "700 " BELOW " l i"}, "700 " OWN " l k", false},
+        {{"700 " BELOW " l j", "700 " ABOVE " l i"}, "700 " OWN " l k", false},
+        {{"700 " BELOW " l j", "600 " ABOVE " l i"}, "700 " OWN " l k", true},
+        {{NULL}, "1 " OWN " l k", true}, /* the holder is the one that waits */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t count = 0;
+        while (cases[i].others[count]) count++;
+        CHECK_OR(ends_in(cases[i].others, count, cases[i].own) == cases[i].ends, "case %zu", i);
+    }
+}
+
+/* ---- none ---- */
+
+TEST(an_acquire_that_is_not_asked_to_does_not_look) {
+    wait_for_k(0);
+    CHECK_STR(said_at(AT(1000)), "");
+    rig_end(&rig, AT(1001));
+}
+
+/* A check without a result, then the next one after twice as long a wait. */
+TEST(it_looks_again_after_twice_as_long) {
+    hf_op *op = wait_for_k(HF_SECOND / 2);
+    said_at(AT(500));
+    hear_calls(&rig, "-ERR no\r\n", AT(501));
+    CHECK(!op->walk);
+    CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
+    CHECK_STR(said_at(AT(999)), "");
+    CHECK_STR(said_at(AT(1001)), INFO_OF("k", DRIVE_UUID));
+    CHECK(hf_deadlock_at(op) == HF_NEVER);
+    hear_holder("me", 0);
+    hear_wait("500 " OWN " l k");
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_CANCELLING);
+    rig_end(&rig, AT(1002));
+}
+
+TEST(without_a_holder_there_is_no_circle) {
+    hf_op *op = wait_for_k(HF_SECOND);
+    said_at(AT(1000));
+    hear_holder("", 0);
+    CHECK(!op->walk);
+    CHECK_STR(said_at(AT(1001)), "");
+    rig_end(&rig, AT(1002));
+}
+
+TEST(who_is_in_the_queue_no_more_waits_for_nothing) {
+    hf_op *op = wait_for_k(HF_SECOND);
+    said_at(AT(1000));
+    hear_holder("you", 0);
+    hear_wait("500 " ABOVE " l j");
+    said(link_of(&rig, CALLS));
+    hear_holder("me", -1);
+    CHECK(!op->walk);
+    CHECK_STR(said_at(AT(1001)), "");
+    rig_end(&rig, AT(1002));
+}
+
+TEST(a_wait_that_makes_no_sense_ends_the_look) {
+    static const char *const waits[] = {
+        "",
+        "500",
+        "500 ",
+        "500 " ABOVE,
+        "500 " ABOVE " l",
+        "500 " ABOVE " l ",
+        "500 " ABOVE " lj k",
+        "500 " ABOVE " ? j",
+        "500 short l j",
+        "500 ffffffff-ffff-4fff-8fff-ffffffffffff l j", /* no number behind it */
+        "-",
+    };
+    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
+        hf_op *op = wait_for_k(HF_SECOND);
+        said_at(AT(1000));
+        hear_holder("you", 0);
+        said(link_of(&rig, CALLS));
+        hear_wait(waits[i]);
+        CHECK_OR(!op->walk, "\"%s\" is followed", waits[i]);
+        CHECK_STR(said_at(AT(1001)), "");
+        CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+        rig_end(&rig, AT(1002));
+    }
+}
+
+TEST(a_reply_that_is_no_text_ends_the_look) {
+    static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        hf_op *op = wait_for_k(HF_SECOND);
+        said_at(AT(1000));
+        hear_holder("you", 0);
+        hear_calls(&rig, replies[i], AT(1000));
+        CHECK(!op->walk);
+        CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+        rig_end(&rig, AT(1001));
+    }
+}
+
+TEST(a_wait_for_a_lock_of_another_kind) {
+    static const struct {
+        const char *wait, *says;
+    } cases[] = {
+        {"500 " ABOVE " m a key", "EVALSHA mutex_info 3 a key redisson_lock_token:{a key} "
+                                  "holdfast_queue:{a key} ffffffff-ffff-4fff-8fff-ffffffffffff"},
+        {"500 " ABOVE " p j", "EVALSHA permit_info 4 j redisson_lock_token:{j} holdfast_queue:{j} "
+                              "{j}:timeout ffffffff-ffff-4fff-8fff-ffffffffffff"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wait_for_k(HF_SECOND);
+        said_at(AT(1000));
+        hear_holder("you", 0);
+        said(link_of(&rig, CALLS));
+        hear_wait(cases[i].wait);
+        CHECK_SAID(&rig, CALLS, cases[i].says);
+        rig_end(&rig, AT(1001));
+    }
+}
+
+TEST(a_chain_without_end_is_not_followed_for_ever) {
+    hf_op *op = wait_for_k(HF_SECOND);
+    said_at(AT(1000));
+    char wait[128];
+    int steps = 0;
+    for (; op->walk && steps < 1000; steps++) {
+        hear_holder("you", 0);
+        if (!op->walk) break;
+        snprintf(wait, sizeof wait, "%d ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", 500 + steps,
+                 steps);
+        hear_wait(wait);
+    }
+    CHECK_EQ_INT(steps, 65);
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+    rig_end(&rig, AT(1001));
+}
+
+TEST(a_server_that_does_not_answer_ends_the_look) {
+    hf_op *op = wait_for_k(HF_SECOND);
+    said_at(AT(1000));
+    hear_holder("you", 0);
+    rig_tick(&rig, AT(1999));
+    CHECK(op->walk);
+    rig_tick(&rig, AT(2000));
+    CHECK(!op->walk);
+    rig_end(&rig, AT(2001));
+}
+
+/* ---- ends meanwhile ---- */
+
+TEST(a_look_outlives_its_acquire) {
+    static const char *const replies[] = {
+        "*6\r\n$3\r\nyou\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
+        "$48\r\n500 ffffffff-ffff-4fff-8fff-ffffffffffff:7 l jjj\r\n"};
+    for (int i = 0; i < 2; i++) {
+        hf_op *op = wait_for_k(HF_SECOND);
+        said_at(AT(1000));
+        if (i == 1) hear_holder("you", 0);
+        said(link_of(&rig, CALLS));
+        hear_message(&rig, GRANT("1", "9"), AT(1000));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(1000));
+        hear_calls(&rig, replies[i], AT(1001));
+        CHECK_SAID(&rig, CALLS, "");
+        rig_end(&rig, AT(1002));
+    }
+}
+
+TEST(a_circle_is_no_news_to_an_acquire_that_asks_again) {
+    hf_op *op = wait_for_k(HF_SECOND);
+    said_at(AT(1000));
+    hear_holder("me", 0);
+    hear_message(&rig, "1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    hear_wait("5 " OWN " l k");
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(!op->walk);
+    rig_end(&rig, AT(1002));
+}
+
+/* ---- texts ---- */
+
+TEST(a_long_key_is_cut_in_what_is_told) {
+    hf_op *op = wait_for_k(HF_SECOND);
+    char wait[256], key[81] = "", cut[80];
+    memset(key, 'x', sizeof key - 1);
+    said_at(AT(1000));
+    hear_holder("you", 0);
+    snprintf(wait, sizeof wait, "500 " BELOW " l %s", key);
+    hear_wait(wait);
+    hear_holder("me", 0);
+    hear_wait("501 " OWN " l k");
+    CHECK(op->circle);
+    snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
+    CHECK_OR(strstr(op->circle, cut), "%s", op->circle);
+    rig_end(&rig, AT(1001));
+}
+
+/* ---- memory ---- */
+
+static bool look(void *context) {
+    (void)context;
+    rig_tick(&rig, AT(1000));
+    const hf_op *op = rig.client.ops;
+    if (op->walk) hear_holder("you", 0);
+    if (op->walk) hear_wait("500 " BELOW " l j");
+    if (op->walk) hear_holder("me", 0);
+    if (op->walk) hear_wait("501 " OWN " l k");
+    return op->state == HF_ACQUIRE_CANCELLING;
+}
+
+TEST(without_memory_the_acquire_waits_on) {
+    unsigned long most = 0;
+    for (unsigned long nth = 1; most == 0 && nth < 200; nth++) {
+        wait_for_k(HF_SECOND);
+        memerr_fail(nth);
+        bool ended = look(NULL);
+        bool failed = memerr_failed();
+        memerr_fail(0);
+        hf_op *op = rig.client.ops;
+        CHECK(ended || op->state != HF_ACQUIRE_DONE || op->failure.code == HF_NO_MEMORY);
+        if (!failed) {
+            CHECK(ended);
+            most = nth;
+        }
+        rig_end(&rig, AT(1001));
+    }
+    CHECK(most > 5);
+}
+
+TEST(a_wait_for_a_long_key_is_followed) {
+    char key[400], wait[500];
+    memset(key, 'k', sizeof key - 1);
+    key[sizeof key - 1] = '\0';
+    for (int size = 1; size < 400; size++) {
+        wait_for_k(HF_SECOND);
+        said_at(AT(1000));
+        hear_holder("you", -1);
+        said(link_of(&rig, CALLS));
+        snprintf(wait, sizeof wait, "500 " ABOVE " l %.*s", size, key);
+        hear_wait(wait);
+        const char *text = said(link_of(&rig, CALLS));
+        CHECK_OR(strstr(text, key + sizeof key - 1 - size), "%s", text);
+        rig_end(&rig, AT(1001));
+    }
+}
+
+/* Of two names that begin alike the longer one is the greater. */
+TEST(names_that_differ_by_one_are_compared) {
+    static const char *const others[] = {"700 " DRIVE_UUID ":0 l j", "700 " DRIVE_UUID ":10 l i"};
+    CHECK(!ends_in(others, 2, "700 " OWN " l k"));
+}
+
+TEST(the_wait_of_the_longest_owner_is_read) {
+    char owner[HF_OWNER_MAX + 1], want[HF_OWNER_MAX + 64];
+    memset(owner, 'o', HF_OWNER_MAX);
+    owner[HF_OWNER_MAX] = '\0';
+    wait_for_k(HF_SECOND);
+    said_at(AT(1000));
+    hear_holder(owner, 0);
+    snprintf(want, sizeof want, "GET holdfast_wait:%s", owner);
+    CHECK_SAID(&rig, CALLS, want);
+    rig_end(&rig, AT(1001));
+}
+
+/* Around the size of what is read of it. */
+TEST(a_wait_of_digits_alone_ends_the_look) {
+    for (size_t size = 120; size <= 140; size++) {
+        char wait[200];
+        memset(wait, '1', size);
+        wait[size] = '\0';
+        hf_op *op = wait_for_k(HF_SECOND);
+        said_at(AT(1000));
+        hear_holder("you", 0);
+        hear_wait(wait);
+        CHECK(!op->walk);
+        CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
+        rig_end(&rig, AT(1001));
+    }
+}
+
+CHECK_MAIN

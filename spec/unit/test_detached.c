@@ -1,0 +1,296 @@
+#include "op/operation.h"
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define OWNER(number) DRIVE_UUID ":" number
+#define KEYS "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} "
+#define RELEASE(number) "EVALSHA release " KEYS OWNER(number) " 2000 0 30000 "
+#define ASK(number) "EVALSHA acquire " KEYS OWNER(number) " 2000 0 0 30000 1000 "
+#define LEAVE(number) "EVALSHA leave " KEYS OWNER(number) " 2000 0  "
+
+static hf_op *begin_own(hf_op_kind kind, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.owner = HF_NO_TEXT;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+/* Held since AT(0), by the first owner. */
+static void hold_own(void) {
+    rig_begin(&rig);
+    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(0));
+    said(link_of(&rig, CALLS));
+    hf_op_end(op, AT(0));
+}
+
+static void send_release(hf_time now) {
+    hf_op *op = begin_own(HF_OP_RELEASE, now);
+    CHECK(hf_op_detach(op));
+}
+
+TEST(a_detached_release_ends_itself) {
+    hold_own();
+    send_release(AT(1));
+    CHECK_SAID(&rig, CALLS, RELEASE("1"));
+    hear_calls(&rig, ":1\r\n", AT(2));
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
+    rig_tick(&rig, AT(2));
+    CHECK(!rig.client.ops);
+    CHECK_EQ_U64(rig.client.detached, 0);
+    CHECK_EQ_U64(rig.client.stats.releases, 1);
+    CHECK_EQ_U64(rig.client.holds.count, 0);
+    rig_end(&rig, AT(3));
+}
+
+TEST(only_what_is_detached_and_done_ends_itself) {
+    hold_own();
+    send_release(AT(1));
+    hf_client_end_detached(&rig.client, AT(1));
+    CHECK(rig.client.ops && !rig.client.ops->next);
+    hf_op *failed = begin_own(HF_OP_EXTEND, AT(1)); /* behind the release it has nothing */
+    CHECK(failed->done);
+    hf_client_end_detached(&rig.client, AT(1));
+    CHECK_EQ_U64(rig.client.detached, 1);
+    size_t ops = 0;
+    for (const hf_op *op = rig.client.ops; op; op = op->next) ops++;
+    CHECK_EQ_INT(ops, 2);
+    rig_end(&rig, AT(3));
+}
+
+TEST(what_it_points_to_is_its_own) {
+    hold_own();
+    hf_names *names = malloc(sizeof *names);
+    char *caller = strdup("me");
+    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    CHECK(hf_names_make(names, hf_slice_of("k")));
+    spec.names = names;
+    spec.caller.data = caller;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
+    CHECK(hf_op_detach(op));
+    hf_names_free(names);
+    free(names);
+    free(caller);
+    CHECK_MEM(op->spec.caller.data, op->spec.caller.size, "me", 2);
+    CHECK_MEM(op->spec.names->key.data, op->spec.names->key.size, "k", 1);
+    rig_sleep(&rig, AT(1), AT(3500)); /* no reply in time: its words name the key */
+    CHECK(!rig.client.ops);
+    rig_end(&rig, AT(4000));
+}
+
+TEST(a_loss_that_it_finds_is_told) {
+    hold_own();
+    hf_hold *hold = hold_of(&rig);
+    hf_hold_ref(hold);
+    send_release(AT(1));
+    hear_calls(&rig, ":-2\r\n", AT(2));
+    CHECK_EQ_INT(hold->reason, HF_LOST_TAKEN);
+    CHECK_EQ_U64(rig.client.holds.losses, 1);
+    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    hf_hold_unref(hold);
+    rig_end(&rig, AT(3));
+}
+
+TEST(the_next_acquire_goes_behind_it) {
+    hold_own();
+    send_release(AT(1));
+    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
+    CHECK_SAID(&rig, CALLS, RELEASE("1") "\n" ASK("2"));
+    hear_calls(&rig, ":1\r\n" ACQUIRED, AT(2));
+    rig_tick(&rig, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(rig.client.holds.count, 1);
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_release_that_goes_twice_is_awaited_by_the_acquire_that_passed_it) {
+    hold_own();
+    send_release(AT(1));
+    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    hear_calls(&rig, busy(29000, 0, 0), AT(2));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_STR(said(link_of(&rig, CALLS)), "EVAL release " KEYS OWNER("1") " 2000 0 30000 ");
+    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK_SAID(&rig, CALLS, ASK("2"));
+    hear_calls(&rig, ACQUIRED, AT(4));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(5));
+}
+
+TEST(interrupted_it_does_not_wait_for_the_release_that_it_passed) {
+    hold_own();
+    send_release(AT(1));
+    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
+    hf_op_interrupt(op, AT(1));
+    hear_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    hear_calls(&rig, busy(29000, 0, 0), AT(2));
+    CHECK_OUTCOME(op, "interrupted");
+    rig_end(&rig, AT(3));
+}
+
+/* Waits behind its own release, which gets no answer. */
+static hf_op *follow(void) {
+    hold_own();
+    send_release(AT(1));
+    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
+    hear_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    hear_calls(&rig, busy(29000, 0, 0), AT(2));
+    said(link_of(&rig, CALLS));
+    return op;
+}
+
+TEST(a_wait_behind_a_release_can_be_interrupted_or_given_up) {
+    hf_op *op = follow();
+    hf_op_interrupt(op, AT(3));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_EQ_U64(rig.client.holds.count, 0);
+    rig_end(&rig, AT(4));
+    op = follow();
+    hf_op_end(op, AT(3));
+    CHECK_EQ_U64(rig.client.holds.count, 0);
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_wait_behind_a_release_ends_in_time) {
+    hf_op *op = follow();
+    for (int ms = 100; ms < 6000 && !op->done; ms += 100) {
+        hf_session *calls = link_of(&rig, CALLS);
+        rig_tick(&rig, AT(ms));
+        if (calls->state == HF_SESSION_READY) said(calls);
+    }
+    CHECK(op->done);
+    CHECK(strcmp(outcome(op), "ok") != 0);
+    rig_end(&rig, AT(6000));
+}
+
+TEST(a_release_without_an_answer_goes_on_when_its_caller_has_acquired_anew) {
+    hold_own();
+    send_release(AT(1));
+    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(2));
+    said(link_of(&rig, CALLS));
+    hf_op_end(rig.client.ops, AT(3)); /* the release is abandoned */
+    rig_tick(&rig, AT(3));
+    CHECK(strstr(said(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
+    hf_op_end(op, AT(4));
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_release_that_waits_for_a_renewal_is_waited_for) {
+    hold_own();
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK(hold_of(&rig)->in_flight);
+    hf_op *op = begin_own(HF_OP_RELEASE, AT(10001));
+    CHECK(!hf_op_detach(op));
+    hf_op_end(op, AT(10002));
+    rig_end(&rig, AT(10002));
+}
+
+TEST(closing_sees_it_through) {
+    hold_own();
+    send_release(AT(1));
+    said(link_of(&rig, CALLS));
+    hf_client_close(&rig.client, AT(2));
+    CHECK(!rig.client.ops);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_tick(&rig, AT(2));
+    CHECK(strstr(said(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_partial_one_keeps_the_hold) {
+    hold_own();
+    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
+    hf_op_end(op, AT(0));
+    said(link_of(&rig, CALLS));
+    send_release(AT(1));
+    CHECK(hf_hold_is_valid(hold_of(&rig), AT(1)));
+    op = begin_own(HF_OP_RELEASE, AT(1));
+    CHECK(op->blocked);
+    hear_calls(&rig, ":2\r\n", AT(2));
+    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(4));
+}
+
+/* The other half of a read/write lock stands under the same key. */
+TEST(the_other_half_goes_behind_it) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = HF_NO_TEXT;
+    spec.lock_kind = &hf_kind_write;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(0));
+    hf_op_end(op, AT(0));
+    spec.kind = HF_OP_RELEASE;
+    CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
+    spec.kind = HF_OP_ACQUIRE;
+    spec.lock_kind = &hf_kind_read;
+    op = hf_client_begin(&rig.client, &spec, AT(1));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, "-NOSCRIPT\r\n", AT(2));
+    hear_calls(&rig, busy(29000, 0, 0), AT(2));
+    CHECK_OUTCOME(op, "under way");
+    hear_calls(&rig, ":1\r\n" ACQUIRED, AT(3));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_wait_behind_a_release_has_the_time_of_a_command_at_least) {
+    hf_op *op = follow();
+    CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_partial_one_is_awaited_by_nobody_else) {
+    hold_own();
+    hf_op *again = begin_own(HF_OP_ACQUIRE, AT(1));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(again, AT(1));
+    hf_hold *hold = hold_of(&rig);
+    CHECK_EQ_INT(hold->count, 2);
+    send_release(AT(2));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(!hold->unawaited);
+    rig_end(&rig, AT(4));
+}
+
+TEST(an_acquire_goes_on_when_the_release_before_it_was_given_up) {
+    hf_op *op = follow();
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
+    hf_op_end(rig.client.ops, AT(3));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(strstr(said(link_of(&rig, CALLS)), ASK("2")) != NULL);
+    rig_end(&rig, AT(4));
+}
+
+TEST(without_memory_nothing_is_detached) {
+    for (unsigned long nth = 1; nth <= 3; nth++) {
+        hold_own();
+        hf_op *op = begin_own(HF_OP_RELEASE, AT(1));
+        memerr_fail(nth);
+        bool detached = hf_op_detach(op);
+        CHECK_EQ_INT(memerr_failed(), nth < 3);
+        memerr_fail(0);
+        CHECK_EQ_INT(detached, nth == 3);
+        CHECK_EQ_INT(hf_op_is_detached(op), detached);
+        CHECK_EQ_INT(rig.client.detached, detached);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(a_refused_release_goes_on_in_the_background) {
+    hold_own();
+    send_release(AT(1));
+    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(rig.client.holds.count, 1);
+    rig_end(&rig, AT(3));
+}
+
+CHECK_MAIN

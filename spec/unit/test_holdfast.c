@@ -1,0 +1,454 @@
+/*
+ * What a driver sees of the core: this program includes holdfast.h alone.
+ */
+#include "holdfast.h"
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "memerr.h"
+
+#define AT(ms) (1000 * HF_SECOND + (hf_time)(ms)*HF_MS)
+#define ACQUIRED "*2\r\n:1\r\n:77\r\n"
+#define NOT_HELD "*1\r\n:-1\r\n"
+
+static const unsigned char ENTROPY[24] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
+                                          1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+static const unsigned char OTHER[24] = {99, 98, 97, 96};
+static const hf_slice ME = {"me", 2}, YOU = {"you", 3};
+
+static hf_client *client;
+static hf_names *names;
+
+static hf_client_config config_of(hf_mode mode, const hf_server *servers, size_t count) {
+    return (hf_client_config){.session = {.server = {.host = "h", .port = 1, .label = "h:1"},
+                                          .connect_timeout = HF_SECOND,
+                                          .command_timeout = 3 * HF_SECOND},
+                              .mode = mode,
+                              .servers = servers,
+                              .server_count = count,
+                              .grant_lease = 2 * HF_SECOND,
+                              .renewer = HF_LINK_RENEWER};
+}
+
+static void start(void) {
+    hf_client_config config = config_of(HF_MODE_ONE, NULL, 0);
+    client = hf_client_new(&config, ENTROPY);
+    names = hf_client_names(client, hf_kind_named("lock"), (hf_slice){"k", 1});
+    if (!client || !names) abort();
+}
+
+static void finish(void) {
+    hf_names_delete(names);
+    hf_client_delete(client);
+}
+
+static hf_session *calls(void) {
+    return hf_client_link(client, HF_LINK_CALLS);
+}
+
+static hf_op_spec spec_of(hf_op_kind kind, hf_slice caller) {
+    return (hf_op_spec){.kind = kind,
+                        .lock_kind = hf_kind_named("lock"),
+                        .names = names,
+                        .caller = caller,
+                        .lease = 30 * HF_SECOND,
+                        .token_ttl_ms = 1000,
+                        .renewed = true};
+}
+
+/* Does what the link wants of a driver; what it writes is gone. */
+static void serve(hf_session *session, hf_time now) {
+    if (hf_session_wants(session, now) == HF_WANT_CLOSE)
+        hf_session_closed(session, "not needed", now);
+    if (hf_session_wants(session, now) == HF_WANT_OPEN) {
+        hf_session_opening(session, now);
+        hf_session_opened(session, now);
+    }
+    hf_session_written(session, hf_session_output(session).size);
+}
+
+static hf_op *begin(hf_op_kind kind, hf_slice caller, hf_time now) {
+    hf_op_spec spec = spec_of(kind, caller);
+    hf_op *op = hf_client_begin(client, &spec, now);
+    if (op) serve(calls(), now);
+    return op;
+}
+
+static void hear(const char *text, hf_time now) {
+    hf_session_feed(calls(), text, strlen(text), now);
+}
+
+/* An acquire that is done, and is not ended yet. */
+static hf_op *acquire(hf_slice caller, hf_time now) {
+    hf_op *op = begin(HF_OP_ACQUIRE, caller, now);
+    hear(ACQUIRED, now);
+    return op;
+}
+
+/* ---- locks and holds ---- */
+
+TEST(kinds_have_names) {
+    CHECK(!hf_kind_named("no such kind"));
+    CHECK(!hf_kind_is_counted(hf_kind_named("lock")));
+    CHECK(hf_kind_is_counted(hf_kind_named("permit")));
+}
+
+TEST(names_keep_the_key) {
+    start();
+    char key[] = "some key";
+    hf_names *made = hf_client_names(client, hf_kind_named("permit"), (hf_slice){key, 8});
+    memset(key, 'x', 8);
+    CHECK_MEM(hf_names_key(made).data, hf_names_key(made).size, "some key", 8);
+    hf_names_delete(made);
+    hf_names_delete(NULL);
+    memerr_fail(1);
+    CHECK(!hf_client_names(client, hf_kind_named("lock"), (hf_slice){key, 8}));
+    memerr_fail(0);
+    finish();
+}
+
+TEST(a_hold_is_seen_from_the_acquire_to_its_end) {
+    start();
+    hf_op *op = acquire(ME, AT(0));
+    hf_hold *hold = hf_op_hold(op, 0);
+    CHECK(hold == hf_client_find(client, hf_kind_named("lock"), names, ME));
+    CHECK(!hf_client_find(client, hf_kind_named("mutex"), names, ME));
+    CHECK(!hf_client_find(client, hf_kind_named("lock"), names, YOU));
+    hf_hold_view seen = hf_view_of(hold);
+    CHECK_EQ_INT(seen.state, HF_HOLD_HELD);
+    CHECK_EQ_INT(seen.reason, HF_LOST_NOT);
+    CHECK(!seen.over && seen.in_table && !seen.detached && !seen.ending);
+    CHECK_EQ_INT(seen.count, 1);
+    CHECK_EQ_U64(seen.token, 77);
+    CHECK(hf_hold_is_valid(hold, seen.valid_until - 1));
+    CHECK(!hf_hold_is_valid(hold, seen.valid_until));
+    hf_hold_ref(hold);
+    hf_op_end(op, AT(0));
+    hf_client_notice(client, seen.valid_until);
+    seen = hf_view_of(hold);
+    CHECK_EQ_INT(seen.state, HF_HOLD_LOST);
+    CHECK_EQ_INT(seen.reason, HF_LOST_EXPIRED);
+    CHECK(seen.over && seen.in_table);
+    CHECK_EQ_U64(hf_client_losses(client), 1);
+    CHECK(hf_client_has_hold_like(client, hold));
+    hf_op_end(begin(HF_OP_RELEASE, ME, AT(40000)), AT(40000));
+    CHECK(!hf_view_of(hold).in_table);
+    CHECK(hf_view_of(hold).over);
+    /* another one stands for it until the server has forgotten it */
+    CHECK(hf_client_has_hold_like(client, hold));
+    CHECK(hf_client_find(client, hf_kind_named("lock"), names, ME) != hold);
+    hf_hold_unref(hold);
+    finish();
+}
+
+TEST(what_is_cleaned_up_is_over) {
+    start();
+    hf_op_end(acquire(ME, AT(0)), AT(0));
+    hf_hold *hold = hf_client_find(client, hf_kind_named("lock"), names, ME);
+    CHECK(!hf_view_of(hold).over);
+    hf_client_abandon(client, hold, 1, AT(1));
+    CHECK_EQ_INT(hf_view_of(hold).state, HF_HOLD_CLEANING_UP);
+    CHECK(hf_view_of(hold).in_table && hf_view_of(hold).over);
+    finish();
+}
+
+TEST(a_detached_release_is_seen_until_its_reply) {
+    start();
+    hf_op_end(acquire(ME, AT(0)), AT(0));
+    hf_op *op = begin(HF_OP_RELEASE, ME, AT(1));
+    hf_hold *hold = hf_op_hold(op, 0);
+    hf_hold_ref(hold);
+    CHECK(!hf_client_has_detached(client));
+    CHECK(hf_op_detach(op));
+    CHECK(hf_op_is_detached(op));
+    CHECK(hf_client_has_detached(client));
+    CHECK(hf_view_of(hold).detached && hf_view_of(hold).ending);
+    hear(NOT_HELD, AT(2));
+    CHECK(hf_view_of(hold).detached && !hf_view_of(hold).ending);
+    CHECK(hf_view_of(hold).reason != HF_LOST_NOT);
+    hf_client_end_detached(client, AT(2));
+    CHECK(!hf_client_has_detached(client));
+    hf_hold_unref(hold);
+    finish();
+}
+
+/* ---- clients ---- */
+
+TEST(the_load_is_what_is_under_way_and_held) {
+    start();
+    hf_op *first = acquire(ME, AT(0));
+    hf_op *second = begin(HF_OP_ACQUIRE, YOU, AT(0));
+    hf_load load = hf_client_load(client);
+    CHECK_EQ_INT(load.operations, 2);
+    CHECK_EQ_INT(load.holds, 2);
+    CHECK_EQ_INT(load.held, 2);
+    CHECK_EQ_INT(load.renewed, 1);
+    CHECK_EQ_INT(load.to_do, 0);
+    hf_op_end(second, AT(0));
+    hf_client_abandon(client, hf_op_hold(first, 0), 1, AT(0));
+    hf_op_end(first, AT(0));
+    load = hf_client_load(client);
+    CHECK_EQ_INT(load.operations, 0);
+    CHECK_EQ_INT(load.held + load.renewed, 0);
+    CHECK_EQ_INT(load.to_do, load.holds);
+    finish();
+}
+
+TEST(the_traffic_counts_reconnects_of_lasting_links) {
+    start();
+    hf_op_end(acquire(ME, AT(0)), AT(0));
+    hf_session_closed(calls(), "reset", AT(1));
+    hf_op_end(begin(HF_OP_PING, ME, AT(2)), AT(2));
+    hf_session *events = hf_client_link(client, HF_LINK_EVENTS);
+    for (int i = 0; i < 2; i++) {
+        hf_session_opening(events, AT(3));
+        hf_session_opened(events, AT(3));
+        hf_session_closed(events, "not needed", AT(4));
+    }
+    hf_traffic traffic = hf_client_traffic(client);
+    CHECK_EQ_U64(traffic.connections, 4);
+    CHECK_EQ_U64(traffic.reconnects, 1);
+    CHECK_EQ_U64(traffic.replies, 1);
+    finish();
+}
+
+TEST(each_server_is_a_node) {
+    static const hf_server servers[] = {{.host = "a", .port = 1, .label = "a:1"},
+                                        {.host = "b", .port = 2, .label = "b:2"}};
+    static const hf_mode modes[] = {HF_MODE_QUORUM, HF_MODE_CLUSTER};
+    for (size_t i = 0; i < 2; i++) {
+        hf_client_config config = config_of(modes[i], servers, 2);
+        client = hf_client_new(&config, ENTROPY);
+        CHECK_EQ_INT(hf_client_node_count(client), 2);
+        CHECK_EQ_INT(hf_client_link_count(client), 2 * HF_LINKS);
+        const hf_session *link = hf_client_link(client, HF_LINKS);
+        CHECK_STR(hf_session_server(link)->label, "b:2");
+        /* a cluster has to tell which of them serve */
+        CHECK_EQ_INT(hf_client_node_serves(client, 1), modes[i] == HF_MODE_QUORUM);
+        hf_client_delete(client);
+    }
+}
+
+TEST(a_client_that_starts_over_has_another_uuid_and_nothing_else_of_its_own) {
+    static const hf_class *left[2]; /* not freed, and so not lost either */
+    char uuid[HF_UUID_SIZE + 1];
+    start();
+    strcpy(uuid, hf_client_uuid(client));
+    CHECK_EQ_INT(hf_observe_class(client, ""), 0);
+    CHECK_EQ_INT(hf_observe_class(client, "orders"), 1);
+    for (size_t i = 0; i < 2; i++) left[i] = hf_observe_class_at(client, i);
+    CHECK(hf_client_start_over(client, OTHER));
+    CHECK(strcmp(hf_client_uuid(client), uuid) != 0);
+    CHECK_EQ_INT(hf_client_load(client).holds, 0);
+    CHECK(hf_observe_class_at(client, 1) != left[1]);
+    CHECK_STR(hf_observe_class_at(client, 1)->name, "orders");
+    CHECK(!hf_observe_class_at(client, 2));
+    CHECK_STR(hf_client_label(client), "h:1");
+    hf_op *op = acquire(ME, AT(0));
+    CHECK_EQ_INT(hf_op_code(op), HF_OK);
+    hf_op_end(op, AT(0));
+    finish();
+}
+
+TEST(a_client_without_an_identity_is_closed) {
+    start();
+    CHECK(!hf_client_start_over(client, NULL));
+    hf_op *op = begin(HF_OP_PING, ME, AT(0));
+    CHECK_EQ_INT(hf_op_code(op), HF_CLOSED);
+    hf_op_end(op, AT(0));
+    finish();
+}
+
+TEST(a_closed_client_stays_closed_when_it_starts_over) {
+    start();
+    hf_client_close(client, AT(0));
+    CHECK(hf_client_is_quiet(client));
+    CHECK(hf_client_start_over(client, OTHER));
+    hf_op *op = begin(HF_OP_PING, ME, AT(1));
+    CHECK_EQ_INT(hf_op_code(op), HF_CLOSED);
+    hf_op_end(op, AT(1));
+    finish();
+}
+
+static bool make_and_delete(void *context) {
+    static const hf_server servers[3] = {{.host = "a", .port = 1, .label = "a:1"},
+                                         {.host = "b", .port = 2, .label = "b:2"},
+                                         {.host = "c", .port = 3, .label = "c:3"}};
+    const hf_mode *mode = context;
+    hf_client_config config = config_of(*mode, servers, 3);
+    hf_client *made = hf_client_new(&config, ENTROPY);
+    hf_client_delete(made);
+    return made != NULL;
+}
+
+TEST(out_of_memory_there_is_no_client) {
+    static hf_mode modes[] = {HF_MODE_ONE, HF_MODE_QUORUM, HF_MODE_CLUSTER};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        CHECK(memerr_until_success(make_and_delete, &modes[i], 100) > 0);
+}
+
+/* ---- links ---- */
+
+TEST(a_link_says_what_it_waits_for) {
+    start();
+    CHECK(!hf_session_is_ready(calls()));
+    hf_op *op = begin(HF_OP_PING, ME, AT(0));
+    CHECK(hf_session_is_ready(calls()));
+    CHECK(hf_session_awaits_reply(calls()));
+    CHECK(hf_session_has_work(calls()));
+    CHECK(!hf_session_must_close(calls()));
+    hear("+PO", AT(7));
+    CHECK_EQ_U64(hf_session_received_at(calls()), AT(7));
+    hear("NG\r\n", AT(8));
+    CHECK(!hf_session_awaits_reply(calls()));
+    hear("+OK\r\n", AT(9)); /* to no command */
+    CHECK(hf_session_must_close(calls()));
+    hf_op_end(op, AT(9));
+    finish();
+}
+
+/* ---- operations ---- */
+
+TEST(the_kinds_say_what_they_do) {
+    static const char *const kinds[] = {
+        /* acquires, releases, needs a hold, lingers */
+        [HF_OP_ACQUIRE] = "a",     [HF_OP_RELEASE] = "rh",   [HF_OP_COMPLETE] = "rh",
+        [HF_OP_EXTEND] = "h",      [HF_OP_CHECK] = "h",      [HF_OP_FORCE] = "",
+        [HF_OP_INFO] = "",         [HF_OP_TTL] = "",         [HF_OP_PING] = "",
+        [HF_OP_COMMAND] = "",      [HF_OP_WRITE_BACK] = "",  [HF_OP_SET] = "",
+        [HF_OP_PAUSE] = "",        [HF_OP_SET_COUNT] = "",   [HF_OP_COUNT_DOWN] = "",
+        [HF_OP_COUNT] = "",        [HF_OP_AWAIT] = "",       [HF_OP_DELETE] = "",
+        [HF_OP_TAKE] = "l",        [HF_OP_GIVE] = "l",       [HF_OP_DRAIN] = "l",
+        [HF_OP_ACQUIRE_ALL] = "a", [HF_OP_RELEASE_ALL] = "r"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        hf_op_kind kind = (hf_op_kind)i;
+        char says[8];
+        snprintf(says, sizeof says, "%s%s%s%s", hf_op_kind_acquires(kind) ? "a" : "",
+                 hf_op_kind_releases(kind) ? "r" : "", hf_op_kind_needs_a_hold(kind) ? "h" : "",
+                 hf_op_kind_lingers(kind) ? "l" : "");
+        CHECK_STR(says, kinds[i]);
+    }
+}
+
+TEST(what_is_done_is_told_once) {
+    start();
+    hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
+    CHECK(!hf_client_has_done(client));
+    CHECK(!hf_client_next_done(client, NULL));
+    hear("+PONG\r\n", AT(1));
+    CHECK(hf_op_is_done(first) && !hf_op_is_done(second));
+    CHECK(hf_client_has_done(client));
+    CHECK(hf_client_next_done(client, NULL) == first);
+    CHECK(!hf_client_next_done(client, first));
+    hear("+PONG\r\n", AT(2));
+    CHECK(hf_client_next_done(client, NULL) == second);
+    CHECK(!hf_client_has_done(client));
+    CHECK(hf_op_number(first) != hf_op_number(second));
+    CHECK_EQ_U64(hf_op_begun_at(second), AT(0));
+    hf_op_end(first, AT(2));
+    hf_op_end(second, AT(2));
+    finish();
+}
+
+TEST(the_result_of_a_command_is_the_callers) {
+    static const hf_slice args[] = {{"GET", 3}, {"k", 1}};
+    hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
+    hf_result result, again;
+    start();
+    hf_op *op = hf_client_begin(client, &spec, AT(0));
+    serve(calls(), AT(0));
+    hear("$2\r\nab\r\n", AT(1));
+    hf_op_take_result(op, &result);
+    hf_op_take_result(op, &again);
+    CHECK(!again.reply);
+    hf_op_end(op, AT(1));
+    CHECK_EQ_INT(result.failure.code, HF_OK);
+    CHECK_STR(result.reply->string, "ab");
+    hf_reply_free(result.reply);
+    finish();
+}
+
+TEST(a_number_is_a_result) {
+    hf_result result;
+    start();
+    hf_op *op = begin(HF_OP_TTL, ME, AT(0));
+    hear(":500\r\n", AT(1));
+    hf_op_take_result(op, &result);
+    hf_op_end(op, AT(1));
+    CHECK_EQ_INT(result.failure.code, HF_OK);
+    CHECK_EQ_INT(result.value, 500);
+    finish();
+}
+
+TEST(the_record_of_an_earlier_run_is_the_callers) {
+    hf_result result, again;
+    start();
+    hf_names *guarded = hf_client_names(client, hf_kind_named("guard"), (hf_slice){"k", 1});
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE, ME);
+    spec.lock_kind = hf_kind_named("guard");
+    spec.names = guarded;
+    hf_op *op = hf_client_begin(client, &spec, AT(0));
+    serve(calls(), AT(0));
+    hear("*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
+    hf_op_take_result(op, &result);
+    hf_op_take_result(op, &again);
+    CHECK(!again.record);
+    hf_op_end(op, AT(1));
+    CHECK_EQ_INT(result.failure.code, HF_DUPLICATE);
+    CHECK_MEM(result.record, result.record_size, "old", 3);
+    free(result.record);
+    finish();
+    hf_names_delete(guarded);
+}
+
+TEST(an_acquire_awaits_a_reply_until_it_waits_for_a_message) {
+    hf_op_spec spec;
+    start();
+    spec = spec_of(HF_OP_ACQUIRE, ME);
+    spec.wait = HF_SECOND;
+    hf_op *op = hf_client_begin(client, &spec, AT(0));
+    serve(calls(), AT(0));
+    CHECK(hf_op_awaits_reply(op) && !hf_op_is_blocked(op));
+    hear("*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$1\r\n5\r\n", AT(1));
+    CHECK(!hf_op_awaits_reply(op));
+    hf_op_end(op, AT(2));
+    finish();
+}
+
+TEST(a_batch_has_a_hold_for_each_lock) {
+    start();
+    hf_names *more = hf_client_names(client, hf_kind_named("lock"), (hf_slice){"l", 1});
+    const hf_names *both[] = {names, more};
+    hf_op_spec spec = spec_of(HF_OP_ACQUIRE_ALL, ME);
+    spec.names = NULL;
+    spec.batch = both;
+    spec.batch_count = 2;
+    hf_op *op = hf_client_begin(client, &spec, AT(0));
+    CHECK_EQ_INT(hf_op_hold_count(op), 2);
+    CHECK(hf_op_hold(op, 0) != hf_op_hold(op, 1));
+    CHECK(hf_op_hold(op, 1) == hf_client_find(client, hf_kind_named("lock"), more, ME));
+    hf_op_end(op, AT(0));
+    op = begin(HF_OP_PING, ME, AT(0));
+    CHECK_EQ_INT(hf_op_hold_count(op), 0);
+    hf_op_end(op, AT(0));
+    finish();
+    hf_names_delete(more);
+}
+
+TEST(events_are_kept_when_they_are_wanted) {
+    for (int wanted = 0; wanted < 2; wanted++) {
+        start();
+        if (wanted) hf_observe_all(client);
+        hf_op_end(acquire(ME, AT(0)), AT(1));
+        hf_event *events = hf_observe_take(client);
+        CHECK_EQ_INT(events != NULL, wanted);
+        for (hf_event *next; events; events = next) {
+            next = events->next;
+            free(events);
+        }
+        finish();
+    }
+}
+
+CHECK_MAIN

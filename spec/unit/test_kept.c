@@ -1,0 +1,880 @@
+#include "op/kept.h"
+
+#include "base/lease.h"
+
+#include "op/operation.h"
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define EVENTS HF_LINK_EVENTS
+#define RENEWER HF_LINK_RENEWER
+#define OWNER(number) DRIVE_UUID ":" number
+#define KEYS "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} "
+#define ASK(number, member) "EVALSHA acquire " KEYS OWNER(number) " 2000 0 0 30000 1000 " member
+#define RELEASE(number) "EVALSHA release " KEYS OWNER(number) " 2000 0 30000 "
+#define LEAVE(number) "EVALSHA leave " KEYS OWNER(number) " 2000 0  "
+#define SHORTEN(number) "EVALSHA extend 2 k holdfast_queue:{k} " OWNER(number) " 2000  "
+#define CONFIRM(number) "EVALSHA extend 2 k holdfast_queue:{k} " OWNER(number) " 30000 2000 "
+#define RANGE "*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n"
+
+static hf_op *begin_as(const char *caller, hf_op_kind kind, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.owner = HF_NO_TEXT;
+    spec.caller = hf_slice_of(caller);
+    spec.lease = 30 * HF_SECOND;
+    spec.token_ttl_ms = 1000;
+    spec.wait = wait;
+    spec.renewed = true;
+    spec.keep = HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+static hf_op *acquire(const char *caller, hf_time now) {
+    return begin_as(caller, HF_OP_ACQUIRE, HF_NEVER, now);
+}
+
+static void release(const char *caller, hf_time now) {
+    hf_op *op = begin_as(caller, HF_OP_RELEASE, 0, now);
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, now);
+}
+
+static void hear_all(void) {
+    said(link_of(&rig, EVENTS));
+    hear_subscribed(&rig, AT(0));
+}
+
+/* "a" has it since AT(0), and the client hears of wishes. */
+static void hold_and_end(void) {
+    rig_begin(&rig);
+    hf_op *op = acquire("a", AT(0));
+    CHECK_SAID(&rig, CALLS, ASK("01", ""));
+    hear_calls(&rig, RANGE, AT(0));
+    hear_all();
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(op->hold->token, 100);
+    hf_op_end(op, AT(0));
+}
+
+TEST(it_is_lent_again_without_a_word_to_the_server) {
+    hold_and_end();
+    release("a", AT(1));
+    for (uint64_t token = 101; token <= 103; token++) {
+        hf_op *op = acquire("b", AT(2));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(op->hold->token, token);
+        hf_slice owner = hf_hold_owner(op->hold);
+        CHECK_MEM(owner.data, owner.size, OWNER("01"), sizeof OWNER("01") - 1);
+        hf_op_end(op, AT(2));
+        release("b", AT(3));
+    }
+    CHECK_SILENT(&rig);
+    CHECK_EQ_U64(rig.client.stats.acquires, 4);
+    CHECK_EQ_U64(rig.client.stats.releases, 4);
+    rig_end(&rig, AT(4));
+}
+
+TEST(without_tokens_it_is_asked_for_again) {
+    hold_and_end();
+    release("a", AT(1));
+    for (int i = 0; i < 3; i++) {
+        hf_op_end(acquire("b", AT(2)), AT(2));
+        release("b", AT(2));
+    }
+    hf_op *op = acquire("b", AT(3));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_SAID(&rig, CALLS, LEAVE("01"));
+    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
+    CHECK_EQ_INT(op->hold->state, HF_HOLD_ACQUIRING);
+    rig_end(&rig, AT(4));
+}
+
+TEST(callers_wait_here_in_order) {
+    hold_and_end();
+    hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(2));
+    hf_op *d = begin_as("d", HF_OP_ACQUIRE, 0, AT(2));
+    CHECK_OUTCOME(d, "busy");
+    CHECK_SILENT(&rig);
+    release("a", AT(3));
+    CHECK_OUTCOME(b, "ok");
+    CHECK_OUTCOME(c, "under way");
+    release("b", AT(4));
+    CHECK_OUTCOME(c, "ok");
+    CHECK_EQ_U64(c->hold->token, 102);
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(5));
+}
+
+TEST(a_wait_here_ends) {
+    hold_and_end();
+    hf_op *b = begin_as("b", HF_OP_ACQUIRE, 50 * HF_MS, AT(1)), *c = acquire("c", AT(1));
+    hf_op *d = acquire("d", AT(1));
+    CHECK_EQ_U64(hf_op_deadline(b), AT(51));
+    rig_tick(&rig, AT(51));
+    CHECK_OUTCOME(b, "busy");
+    hf_op_interrupt(c, AT(52));
+    CHECK_OUTCOME(c, "interrupted");
+    release("a", AT(53));
+    CHECK_OUTCOME(d, "ok");
+    rig_end(&rig, AT(54));
+}
+
+TEST(a_wish_returns_what_nobody_uses) {
+    hold_and_end();
+    release("a", AT(1));
+    hear_message(&rig, "1 wish 07", AT(2)); /* of another one */
+    CHECK_SILENT(&rig);
+    hear_message(&rig, "1 wish 01", AT(2));
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
+    rig_tick(&rig, AT(2));
+    CHECK_SAID(&rig, CALLS, LEAVE("01"));
+    hear_calls(&rig, ":1\r\n", AT(3));
+    CHECK_EQ_U64(rig.client.holds.count, 0);
+    CHECK_EQ_U64(rig.client.kept_count, 0);
+    rig_end(&rig, AT(4));
+}
+
+TEST(who_asked_before_the_wish_goes_before_others) {
+    hold_and_end();
+    hf_op *b = acquire("b", AT(1));
+    hear_message(&rig, "1 wish 01", AT(2));
+    rig_tick(&rig, AT(2));
+    hf_op *c = acquire("c", AT(3));
+    release("a", AT(4));
+    CHECK_OUTCOME(b, "ok");
+    CHECK_SILENT(&rig);
+    hf_op *last = begin_as("b", HF_OP_RELEASE, 0, AT(5));
+    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    rig_tick(&rig, AT(5));
+    CHECK_SAID(&rig, CALLS, ASK("03", MEMBER("03"))); /* behind it, with a place */
+    hear_calls(&rig, ":1\r\n", AT(6));
+    CHECK_OUTCOME(last, "ok");
+    CHECK_OUTCOME(c, "under way");
+    rig_end(&rig, AT(7));
+}
+
+TEST(its_time_ends_at_a_release_or_by_the_clock) {
+    hold_and_end();
+    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
+    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    hear_calls(&rig, ":1\r\n", AT(1000));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(1001));
+    hold_and_end();
+    release("a", AT(900));
+    rig_sleep(&rig, AT(900), AT(1000));
+    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    rig_end(&rig, AT(1001));
+}
+
+TEST(who_asks_while_it_is_on_its_way_back_waits_for_that) {
+    hold_and_end();
+    release("a", AT(900));
+    rig_sleep(&rig, AT(900), AT(1000));
+    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    hf_op *keeps = begin_as("b", HF_OP_ACQUIRE, 0, AT(1000));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = hf_slice_of("c");
+    hf_op *plain = begin_spec(&rig, &spec, AT(1000));
+    CHECK_OUTCOME(keeps, "under way");
+    CHECK_OUTCOME(plain, "under way");
+    CHECK(hf_kept_clear(&rig.client, spec.lock_kind, spec.names->key, AT(1000)) == keeps->hold);
+    CHECK_SAID(&rig, CALLS, "");
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(1001));
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
+    rig_end(&rig, AT(1002));
+}
+
+TEST(unused_its_lease_becomes_short) {
+    hold_and_end();
+    release("a", AT(1));
+    rig_sleep(&rig, AT(1), AT(668));
+    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    hf_op *op = acquire("b", AT(669)); /* waits for the reply */
+    CHECK_OUTCOME(op, "under way");
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(670));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(op->hold->valid_until < AT(2670));
+    rig_sleep(&rig, AT(670), AT(1400)); /* it lasts: it gets its full lease */
+    CHECK_SAID(&rig, RENEWER, CONFIRM("01"));
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(1400));
+    CHECK(op->hold->valid_until > AT(30000));
+    rig_end(&rig, AT(1401));
+}
+
+TEST(a_shortening_in_doubt_returns_it) {
+    hold_and_end();
+    release("a", AT(1));
+    rig_sleep(&rig, AT(1), AT(668));
+    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    hear(link_of(&rig, RENEWER), "-NOPERM x\r\n", AT(670));
+    rig_tick(&rig, AT(670));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), LEAVE("01")));
+    rig_end(&rig, AT(671));
+}
+
+TEST(an_unused_one_that_is_gone_is_no_loss) {
+    static const char *const replies[] = {":-1\r\n", ":-2\r\n"};
+    for (size_t i = 0; i < 2; i++) {
+        hold_and_end();
+        release("a", AT(1));
+        rig_sleep(&rig, AT(1), AT(668));
+        said(link_of(&rig, RENEWER));
+        hear(link_of(&rig, RENEWER), replies[i], AT(670));
+        CHECK_EQ_U64(rig.client.stats.losses, 0);
+        CHECK_EQ_INT(rig.client.holds.count, 0); /* there is nothing to return */
+        hf_op *op = acquire("b", AT(671));
+        CHECK_OUTCOME(op, "under way");
+        CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+        CHECK_SAID(&rig, RENEWER, "");
+        rig_end(&rig, AT(672));
+    }
+}
+
+TEST(a_lost_hold_is_not_lent) {
+    hold_and_end();
+    hf_op *b = acquire("b", AT(1)), *check = begin_as("a", HF_OP_CHECK, 0, AT(2));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, ":-2\r\n", AT(3));
+    CHECK_EQ_INT(check->failure.code, HF_LOST);
+    rig_tick(&rig, AT(3));
+    CHECK_OUTCOME(b, "under way");
+    CHECK_SAID(&rig, CALLS, ASK("02", MEMBER("02")));
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_failed_question_lets_the_next_one_ask) {
+    rig_begin(&rig);
+    hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
+    CHECK_SAID(&rig, CALLS, ASK("01", ""));
+    hear_calls(&rig, "-OOM x\r\n", AT(1));
+    CHECK_EQ_INT(a->failure.code, HF_SERVER);
+    CHECK_OUTCOME(b, "under way");
+    rig_tick(&rig, AT(1));
+    CHECK(strstr(said(link_of(&rig, CALLS)), ASK("02", "")));
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_grant_tells_its_range) {
+    rig_begin(&rig);
+    hf_op *op = acquire("a", AT(0));
+    hear_all();
+    hear_calls(&rig, busy(29000, 0, 0), AT(0));
+    hear_calls(&rig, busy(29000, 0, 0), AT(0));
+    said(link_of(&rig, CALLS));
+    hear_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(op->hold->token, 200);
+    release("a", AT(11));
+    hf_op *b = acquire("b", AT(12));
+    CHECK_OUTCOME(b, "ok");
+    CHECK_EQ_U64(b->hold->token, 201);
+    rig_end(&rig, AT(13));
+}
+
+TEST(closing_returns_it) {
+    hold_and_end();
+    release("a", AT(1));
+    hf_client_close(&rig.client, AT(2));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    CHECK(link_of(&rig, EVENTS)->wanted);
+    rig_tick(&rig, AT(2));
+    CHECK(!link_of(&rig, EVENTS)->wanted); /* nobody will wait again */
+    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(3));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(3));
+}
+
+TEST(other_commands_return_it_first) {
+    hold_and_end();
+    release("a", AT(1));
+    hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(2));
+    CHECK(op != NULL);
+    const char *sent = said(link_of(&rig, CALLS));
+    CHECK(strncmp(sent, LEAVE("01"), strlen(LEAVE("01"))) == 0);
+    CHECK(strstr(sent, "EVALSHA force "));
+    rig_end(&rig, AT(3));
+}
+
+TEST(a_mutex_is_left_to_those_that_poll) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_mutex;
+    spec.owner = HF_NO_TEXT;
+    spec.wait = HF_NEVER;
+    spec.keep = HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, RANGE, AT(0));
+    CHECK_OUTCOME(op, "ok");
+    spec.caller = hf_slice_of("b");
+    hf_op *waits = hf_client_begin(&rig.client, &spec, AT(1));
+    spec.kind = HF_OP_RELEASE;
+    spec.caller = hf_slice_of("me");
+    hf_client_begin(&rig.client, &spec, AT(1000));
+    said(link_of(&rig, CALLS));
+    rig_tick(&rig, AT(1001));
+    CHECK_EQ_INT(waits->state, HF_ACQUIRE_QUEUED);
+    CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
+    rig_tick(&rig, AT(1025));
+    CHECK_EQ_INT(waits->state, HF_ACQUIRE_ASKING);
+    rig_end(&rig, AT(1026));
+}
+
+/* What a kept lock is not about goes to the server. */
+TEST(who_does_not_keep_asks) {
+    static hf_names other;
+    static const struct {
+        const char *key;
+        hf_time keep;
+        bool shared;
+        uint64_t token_floor;
+    } cases[] = {{"j", 0, false, 0},
+                 {"k", 0, false, 0},
+                 {"j", HF_SECOND, true, 0},
+                 {"k", HF_SECOND, true, 0},
+                 {"j", HF_SECOND, false, 9}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hold_and_end();
+        if (!hf_names_make(&other, hf_slice_of(cases[i].key))) abort();
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.names = &other;
+        spec.caller = hf_slice_of("b");
+        spec.keep = cases[i].keep;
+        spec.shared = cases[i].shared;
+        spec.token_floor = cases[i].token_floor;
+        hf_op *op = begin_spec(&rig, &spec, AT(1));
+        CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+        CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire "));
+        hear_calls(&rig, RANGE, AT(2));
+        CHECK_OUTCOME(op, "ok");
+        CHECK(!op->hold->lent && !op->hold->keeps);
+        rig_end(&rig, AT(3));
+        hf_names_free(&other);
+    }
+}
+
+TEST(entries_in_doubt_are_not_lent) {
+    hold_and_end();
+    hf_op *op = acquire("a", AT(1));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, ACQUIRED, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    hf_hold *hold = op->hold;
+    hf_op_end(op, AT(2));
+    hf_client_abandon(&rig.client, hold, 1, AT(3));
+    CHECK_EQ_INT(hold->count, 1);
+    begin_as("a", HF_OP_RELEASE, 0, AT(4));
+    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    rig_end(&rig, AT(5));
+}
+
+TEST(what_is_lent_is_confirmed_in_time) {
+    hold_and_end();
+    release("a", AT(1));
+    hf_op *op = acquire("b", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    hf_hold *hold = op->hold;
+    CHECK(hold->renewed);
+    CHECK_EQ_U64(hold->confirm_at, AT(2) + (hold->valid_until - AT(2)) / 3);
+    CHECK_EQ_U64(hold->wake_at, hold->confirm_at);
+    rig_sleep(&rig, AT(2), hold->confirm_at - 1);
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_sleep(&rig, hold->confirm_at - 1, hold->confirm_at);
+    CHECK_SAID(&rig, RENEWER, CONFIRM("01"));
+    rig_end(&rig, AT(20000));
+}
+
+TEST(a_second_wait_of_a_caller_is_behind_what_its_first_one_left) {
+    hold_and_end();
+    hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
+    begin_as("a", HF_OP_CHECK, 0, AT(2));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, ":-2\r\n", AT(3));
+    rig_tick(&rig, AT(3));
+    CHECK_EQ_INT(first->state, HF_ACQUIRE_ASKING);
+    CHECK_EQ_INT(second->state, HF_ACQUIRE_QUEUED);
+    hf_op_end(first, AT(4));
+    rig_tick(&rig, AT(4));
+    CHECK_EQ_INT(second->state, HF_ACQUIRE_BLOCKED);
+    CHECK(second->blocked);
+    hf_op_interrupt(second, AT(5));
+    CHECK_OUTCOME(second, "interrupted");
+    rig_end(&rig, AT(6));
+}
+
+TEST(a_client_keeps_while_it_has_a_kept_lock) {
+    rig_begin(&rig);
+    CHECK(!hf_client_keeps(&rig.client));
+    rig_end(&rig, AT(0));
+    hold_and_end();
+    CHECK(hf_client_keeps(&rig.client));
+    rig_end(&rig, AT(1));
+}
+
+/* A kept lock of `key`, which nobody uses. */
+static void keep_key(const char *key, hf_time now) {
+    hf_names names;
+    if (!hf_names_make(&names, hf_slice_of(key))) abort();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.names = &names;
+    spec.owner = HF_NO_TEXT;
+    spec.keep = 100 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    if (!op->done) hear_calls(&rig, RANGE, now);
+    hf_op_end(op, now);
+    spec.kind = HF_OP_RELEASE;
+    op = begin_spec(&rig, &spec, now);
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, now);
+    hf_names_free(&names);
+}
+
+TEST(many_are_kept_and_each_is_found) {
+    char key[16];
+    rig_begin(&rig);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 100; i++) {
+            snprintf(key, sizeof key, "key%d", i);
+            keep_key(key, AT(0));
+            CHECK_EQ_INT(rig.client.kept_count, round == 0 ? i + 1 : 100);
+        }
+        said(link_of(&rig, CALLS));
+    }
+    keep_key("key7", AT(1));
+    CHECK_SAID(&rig, CALLS, "");
+    CHECK_EQ_INT(rig.client.holds.count, 100);
+    rig_end(&rig, AT(2));
+}
+
+TEST(without_memory_it_is_not_lent) {
+    bool failed = true;
+    unsigned long nth = 1;
+    for (; failed; nth++) {
+        hold_and_end();
+        release("a", AT(1));
+        memerr_fail(nth);
+        hf_op *op = acquire("b", AT(2));
+        failed = memerr_failed();
+        memerr_fail(0);
+        if (failed && op) CHECK_OUTCOME(op, "no_memory");
+        if (op) hf_op_end(op, AT(2));
+        op = acquire("c", AT(3));
+        if (!failed) hf_client_abandon(&rig.client, rig.client.holds.heap[0], 1, AT(3));
+        else CHECK_OUTCOME(op, "ok");
+        rig_end(&rig, AT(4));
+    }
+    CHECK(nth > 2);
+}
+
+TEST(without_memory_it_is_shortened_or_returned) {
+    bool failed = true;
+    unsigned long nth = 1;
+    for (; failed; nth++) {
+        hold_and_end();
+        release("a", AT(1));
+        open_session(link_of(&rig, RENEWER), AT(1));
+        memerr_fail(nth);
+        hf_client_tick(&rig.client, AT(668));
+        failed = memerr_failed();
+        memerr_fail(0);
+        rig_sleep(&rig, AT(668), AT(900));
+        const char *text = said(link_of(&rig, RENEWER));
+        CHECK(strstr(text, failed ? LEAVE("01") : SHORTEN("01")));
+        rig_end(&rig, AT(901));
+    }
+    CHECK(nth > 3);
+}
+
+/* What is asked of a lock decides whether the kept one will do. */
+TEST(it_is_lent_where_it_will_do) {
+    static const struct {
+        hf_time lease, at;
+        uint64_t token_ttl_ms;
+        bool lent;
+    } cases[] = {
+        {30 * HF_SECOND, AT(2), 1000, true},      {30 * HF_SECOND, AT(2), 0, true},
+        {30 * HF_SECOND, AT(2), 1, true},         {30 * HF_SECOND, AT(2), 999, true},
+        {30 * HF_SECOND, AT(2), 1001, false},     {60 * HF_SECOND, AT(2), 1000, true},
+        {30 * HF_SECOND - 1, AT(2), 1000, false}, {5 * HF_SECOND, AT(2), 1000, false},
+        {30 * HF_SECOND, AT(999), 1000, true},    {30 * HF_SECOND, AT(1000), 1000, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hold_and_end();
+        release("a", AT(1));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.owner = HF_NO_TEXT;
+        spec.caller = hf_slice_of("b");
+        spec.keep = HF_SECOND;
+        spec.lease = cases[i].lease;
+        spec.token_ttl_ms = cases[i].token_ttl_ms;
+        hf_op *op = begin_spec(&rig, &spec, cases[i].at);
+        CHECK_OR(op->done == cases[i].lent, "case %zu", i);
+        if (op->done) CHECK_EQ_U64(op->hold->token, spec.token_ttl_ms > 0 ? 101 : 0);
+        rig_end(&rig, AT(1001));
+    }
+}
+
+/* Less than a quarter of a grant is left. */
+TEST(what_ends_soon_is_not_lent) {
+    for (int late = 0; late <= 1; late++) {
+        hold_and_end();
+        release("a", AT(1));
+        hf_hold *idle = rig.client.holds.heap[0];
+        idle->valid_until = AT(502) + !late;
+        idle->lease = 2 * HF_SECOND;
+        hf_op *op = acquire("b", AT(2));
+        CHECK_EQ_INT(op->done, !late);
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(what_is_in_doubt_is_not_kept) {
+    for (int doubt = 0; doubt < 5; doubt++) {
+        hold_and_end();
+        hf_hold *hold = rig.client.holds.heap[0];
+        if (doubt == 1) hold->shortened = 5 * HF_SECOND;
+        if (doubt == 2) hold->at_risk = true;
+        if (doubt == 3) hold->uncertain = true;
+        if (doubt == 4) hold->valid_until = AT(1);
+        hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1));
+        if (doubt == 0) CHECK_OUTCOME(op, "ok");
+        else if (doubt == 4) CHECK_OUTCOME(op, "lost");
+        else CHECK_SAID(&rig, CALLS, RELEASE("01"));
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(who_cannot_go_on_during_its_wait_does_not_wait_here_for_itself) {
+    hold_and_end();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = HF_NO_TEXT;
+    spec.caller = hf_slice_of("b");
+    spec.keep = HF_SECOND;
+    spec.wait = HF_SECOND;
+    spec.blocking = true;
+    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    CHECK_OUTCOME(op, "deadlock");
+    CHECK(strstr(op->failure.text, "another coroutine of this client holds it"));
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_server_that_does_not_answer_a_shortening_is_tried_over_a_new_connection) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = HF_NO_TEXT;
+    spec.lease = 4 * HF_SECOND;
+    spec.keep = 10 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, RANGE, AT(0));
+    hf_op_end(op, AT(0));
+    release("me", AT(1));
+    open_session(link_of(&rig, RENEWER), AT(1));
+    rig_sleep(&rig, AT(1), AT(668));
+    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    rig_sleep(&rig, AT(668), AT(2000));
+    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
+    rig_sleep(&rig, AT(2000), AT(2400)); /* half of what was left, not the time of a command */
+    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
+    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    rig_end(&rig, AT(2401));
+}
+
+TEST(with_its_last_waiter_it_is_forgotten) {
+    rig_begin(&rig);
+    hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
+    hear_calls(&rig, "-OOM x\r\n", AT(1));
+    CHECK_OUTCOME(first, "server");
+    hf_op_interrupt(waits, AT(1));
+    CHECK_OUTCOME(waits, "interrupted");
+    rig_tick(&rig, AT(1));
+    CHECK_EQ_INT(rig.client.kept_count, 0);
+    rig_end(&rig, AT(2));
+    rig_begin(&rig); /* nobody has it for a moment: the last one that waits leaves then */
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_mutex;
+    spec.owner = HF_NO_TEXT;
+    spec.wait = HF_NEVER;
+    spec.keep = HF_SECOND;
+    begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, RANGE, AT(0));
+    spec.caller = hf_slice_of("b");
+    waits = hf_client_begin(&rig.client, &spec, AT(1));
+    spec.kind = HF_OP_RELEASE;
+    spec.caller = hf_slice_of("me");
+    hf_client_begin(&rig.client, &spec, AT(1000));
+    hear_calls(&rig, ":1\r\n", AT(1000));
+    rig_tick(&rig, AT(1001));
+    CHECK_EQ_INT(waits->state, HF_ACQUIRE_QUEUED);
+    hf_op_interrupt(waits, AT(1002));
+    rig_tick(&rig, AT(1002));
+    CHECK_EQ_INT(rig.client.kept_count, 0);
+    rig_end(&rig, AT(1003));
+}
+
+TEST(what_stands_in_for_a_lost_one_keeps_as_it_did) {
+    rig_begin(&rig);
+    hf_op *op = acquire("a", AT(0));
+    hear_all();
+    hear_calls(&rig, busy(29000, 0, 0), AT(0));
+    hear_calls(&rig, busy(29000, 0, 0), AT(0));
+    said(link_of(&rig, CALLS));
+    hear_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    CHECK_OUTCOME(op, "ok");
+    hf_hold *hold = op->hold;
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_client_abandon(&rig.client, hold, 1, AT(11));
+    rig_tick(&rig, AT(11));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " KEYS OWNER("01") " 2000 0 " MEMBER("01") " ");
+    rig_end(&rig, AT(12));
+}
+
+TEST(without_fencing_it_is_lent_without_a_token) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = HF_NO_TEXT;
+    spec.token_ttl_ms = 0;
+    spec.keep = HF_SECOND;
+    for (int i = 0; i < 2; i++) {
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        if (i == 0) hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(op->hold->token, 0);
+        hf_op_end(op, AT(0));
+        release("me", AT(1));
+    }
+    rig_end(&rig, AT(2));
+}
+
+TEST(what_is_lent_has_been_entered) {
+    hold_and_end();
+    release("a", AT(1));
+    hf_op *op = acquire("b", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_DONE);
+    begin_as("b", HF_OP_CHECK, 0, AT(3));
+    CHECK(op->hold->in_flight);
+    hf_client_abandon(&rig.client, op->hold, 1, AT(4));
+    CHECK_EQ_INT(op->hold->state, HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(5));
+}
+
+/* An acquire of a kept lock by `caller`. */
+static hf_op_spec spec_as(const char *caller) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = HF_NO_TEXT;
+    spec.caller = hf_slice_of(caller);
+    spec.keep = HF_SECOND;
+    spec.wait = HF_NEVER;
+    return spec;
+}
+
+TEST(what_is_lent_is_the_next_callers) {
+    hold_and_end();
+    release("a", AT(1));
+    hf_op_spec spec = spec_as("b");
+    spec.agent = 7;
+    spec.renewed = false;
+    spec.lease = 60 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    const hf_hold *hold = op->hold;
+    CHECK_EQ_INT(hold->agent, 7);
+    CHECK_EQ_U64(hold->token_ttl_ms, 1000);
+    CHECK(!hold->renewed && hold->granted && hold->keeps && !hold->idle);
+    CHECK_EQ_U64(hold->lease, 60 * HF_SECOND);
+    CHECK_EQ_U64(hold->valid_until,
+                 hf_lease_end(AT(0), 30 * HF_SECOND)); /* until it is confirmed */
+    CHECK_EQ_INT(hold->count, 1);
+    CHECK_EQ_INT(hold->refs, 2);
+    rig_end(&rig, AT(3));
+}
+
+/* A lease that is no longer than the grant's may be lent for a shorter one. */
+TEST(a_short_one_is_lent_for_as_long_as_it_is_asked_for) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_as("a");
+    spec.lease = 2 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, RANGE, AT(0));
+    hf_op_end(op, AT(0));
+    release("a", AT(1));
+    spec = spec_as("b");
+    spec.lease = HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(op->hold->valid_until, hf_lease_end(AT(2), HF_SECOND));
+    CHECK_EQ_U64(op->hold->lease, HF_SECOND);
+    rig_end(&rig, AT(3));
+}
+
+TEST(kinds_are_kept_each_by_itself) {
+    hold_and_end();
+    release("a", AT(1));
+    hf_op_spec spec = spec_as("b");
+    spec.lock_kind = &hf_kind_mutex;
+    hf_op *op = begin_spec(&rig, &spec, AT(2));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA mutex_acquire "));
+    hear_calls(&rig, RANGE, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(rig.client.kept_count, 2);
+    op = acquire("c", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(op->hold->token, 101);
+    rig_end(&rig, AT(4));
+}
+
+TEST(who_waits_here_notices_when_the_holders_time_is_over) {
+    for (int asked = 0; asked <= 1; asked++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_as("a");
+        spec.renewed = false;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hear_calls(&rig, RANGE, AT(0));
+        hear_all();
+        hf_time end = op->hold->valid_until;
+        hf_op_end(op, AT(0));
+        hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
+        CHECK_EQ_U64(hf_op_deadline(b), end);
+        CHECK_EQ_U64(hf_op_deadline(c), end);
+        rig_tick(&rig, end - 1);
+        CHECK_EQ_INT(b->state, HF_ACQUIRE_QUEUED);
+        if (asked) b->class->tick(b, end);
+        else acquire("d", end);
+        CHECK_EQ_U64(rig.client.stats.losses, 1);
+        hf_client_tick_calls(&rig.client, end);
+        CHECK_EQ_INT(b->state, HF_ACQUIRE_ASKING);
+        CHECK_EQ_INT(c->state, HF_ACQUIRE_QUEUED);
+        CHECK_EQ_U64(hf_op_deadline(c), HF_NEVER);
+        rig_end(&rig, end + 1);
+    }
+}
+
+TEST(after_a_wish_it_is_kept_again) {
+    for (int waits = 0; waits <= 1; waits++) {
+        hold_and_end();
+        hear_message(&rig, "1 wish 01", AT(1));
+        rig_tick(&rig, AT(1));
+        hf_op *b = waits ? acquire("b", AT(2)) : NULL;
+        hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
+        CHECK_SAID(&rig, CALLS, RELEASE("01"));
+        hear_calls(&rig, ":1\r\n", AT(2));
+        hf_op_end(op, AT(2));
+        rig_tick(&rig, AT(2));
+        if (!waits) b = acquire("b", AT(3));
+        CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire "));
+        hear_calls(&rig, RANGE, AT(3));
+        CHECK_OUTCOME(b, "ok");
+        hf_op_end(b, AT(3));
+        release("b", AT(4));
+        op = acquire("c", AT(5));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(op->hold->token, 101);
+        rig_end(&rig, AT(6));
+    }
+}
+
+TEST(a_wish_before_the_reply_counts) {
+    rig_begin(&rig);
+    hf_op *op = acquire("a", AT(0));
+    CHECK_SAID(&rig, CALLS, ASK("01", ""));
+    hear_all();
+    hear_message(&rig, "1 wish 01", AT(1));
+    rig_tick(&rig, AT(1));
+    hear_calls(&rig, RANGE, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    hf_op *b = acquire("b", AT(3));
+    CHECK_EQ_INT(b->state, HF_ACQUIRE_QUEUED);
+    begin_as("a", HF_OP_RELEASE, 0, AT(4));
+    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    CHECK_OUTCOME(b, "under way");
+    rig_end(&rig, AT(5));
+}
+
+/* A release of a lock that came by a grant names that until it is confirmed. */
+TEST(a_grant_that_is_not_confirmed_goes_along) {
+    rig_begin(&rig);
+    hf_op *op = acquire("a", AT(0));
+    hear_all();
+    hear_calls(&rig, busy(29000, 0, 0), AT(0));
+    hear_calls(&rig, busy(29000, 0, 0), AT(0));
+    said(link_of(&rig, CALLS));
+    hear_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    hf_op_end(op, AT(10));
+    release("a", AT(11));
+    CHECK_EQ_U64(rig.client.holds.heap[0]->wait, 1);
+    op = acquire("b", AT(12));
+    CHECK_EQ_U64(op->hold->wait, 1);
+    hf_hold *hold = op->hold;
+    hf_op_end(op, AT(12));
+    hold->granted = false; /* it has been confirmed */
+    release("b", AT(13));
+    CHECK_EQ_U64(rig.client.holds.heap[0]->wait, 0);
+    rig_end(&rig, AT(14));
+}
+
+TEST(a_command_about_a_lock_that_is_being_returned_is_behind_that) {
+    hold_and_end();
+    release("a", AT(1));
+    hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
+    hf_client_begin(&rig.client, &spec, AT(2));
+    hf_client_begin(&rig.client, &spec, AT(2));
+    const char *sent = said(link_of(&rig, CALLS)), *leave = strstr(sent, "EVALSHA leave ");
+    CHECK(leave == sent);
+    CHECK(!strstr(leave + 1, "EVALSHA leave "));
+    rig_end(&rig, AT(3));
+}
+
+TEST(who_gets_nothing_of_a_closed_client) {
+    hold_and_end();
+    hf_client_close(&rig.client, AT(1));
+    hf_op *op = acquire("b", AT(2));
+    CHECK_OUTCOME(op, "closed");
+    rig_end(&rig, AT(3));
+}
+
+TEST(what_is_kept_for_nobody_has_a_caller_that_nobody_is) {
+    hold_and_end();
+    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(hf_view_of(op->hold).state, HF_HOLD_RELEASING);
+    CHECK(hf_view_of(op->hold).over);
+    const hf_hold *idle = rig.client.holds.heap[0];
+    CHECK_EQ_INT(rig.client.holds.count, 1);
+    CHECK(idle->idle && idle->renewed);
+    CHECK_EQ_U64(idle->keep_until, AT(1000));
+    CHECK(hf_slice_equal(hf_hold_caller(idle), hf_slice_of(DRIVE_UUID "/0")));
+    rig_end(&rig, AT(2));
+}
+
+TEST(without_memory_for_the_next_caller_it_is_returned) {
+    bool failed = true;
+    unsigned long nth = 1;
+    int without = 0;
+    for (; failed; nth++) {
+        hold_and_end();
+        hf_op *b = acquire("b", AT(1));
+        memerr_fail(nth);
+        hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
+        failed = memerr_failed();
+        memerr_fail(0);
+        if (!failed) CHECK_OUTCOME(b, "ok");
+        if (b->done && failed) {
+            CHECK_OUTCOME(b, "no_memory");
+            CHECK_SAID(&rig, CALLS, RELEASE("01"));
+            CHECK_OUTCOME(op, "under way");
+            without++;
+        }
+        rig_end(&rig, AT(3));
+    }
+    CHECK_EQ_INT(without, 1);
+}
+
+CHECK_MAIN

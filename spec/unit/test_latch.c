@@ -1,0 +1,561 @@
+#include "op/events.h"
+#include "op/operation.h"
+
+#include "drive.h"
+#include "memerr.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define EVENTS HF_LINK_EVENTS
+
+#define CHANNEL "redisson_countdownlatch__channel__{k}"
+#define CHANGE(program, number)                                                                    \
+    "EVALSHA " program " 3 k holdfast_call:{k}:" DRIVE_UUID ":" number " " CHANNEL " 60000 "
+
+static bool names_of(struct rig *of) {
+    hf_names_free(&of->names);
+    if (!hf_names_make_on(&of->names, hf_slice_of("k"), &hf_kind_latch)) return false;
+    hf_names_wrap(&of->names, hf_kind_latch.channel);
+    return true;
+}
+
+static void latch_begin(void) {
+    rig_begin(&rig);
+    if (!names_of(&rig)) abort();
+}
+
+static hf_op *begin_on(struct rig *of, hf_op_kind kind, uint64_t value, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(of, kind);
+    spec.lock_kind = &hf_kind_latch;
+    spec.value = value;
+    spec.wait = wait;
+    hf_op *op = hf_client_begin(&of->client, &spec, now);
+    rig_serve(of, now);
+    return op;
+}
+
+static hf_op *begin_latch(hf_op_kind kind, uint64_t value, hf_time now) {
+    return begin_on(&rig, kind, value, 0, now);
+}
+
+static hf_op *begin_wait(hf_time wait, hf_time now) {
+    return begin_on(&rig, HF_OP_AWAIT, 0, wait, now);
+}
+
+#define COUNT(text) "$1\r\n" text "\r\n"
+#define NIL "$-1\r\n"
+
+/* Known to be closed since `now` + 3 ms, and heard. */
+static hf_op *waiting(hf_time wait, hf_time now) {
+    hf_op *op = begin_wait(wait, now);
+    hear_calls(&rig, COUNT("2"), now + HF_MS);
+    hear_subscribed(&rig, now + 2 * HF_MS);
+    hear_calls(&rig, COUNT("2"), now + 2 * HF_MS);
+    hear_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
+    hear_calls(&rig, COUNT("2"), now + 3 * HF_MS);
+    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
+    return op;
+}
+
+TEST(each_change_has_a_note_of_its_own) {
+    latch_begin();
+    hf_op *op = begin_latch(HF_OP_SET_COUNT, 3, AT(0));
+    CHECK_SAID(&rig, CALLS, CHANGE("latch_set", "1") "3");
+    hear_calls(&rig, ":1\r\n", AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(op->value, 1);
+    op = begin_latch(HF_OP_COUNT_DOWN, 2, AT(2));
+    CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "2") "2");
+    hear_calls(&rig, ":-1\r\n", AT(3));
+    CHECK_EQ_INT(op->value, -1);
+    op = begin_latch(HF_OP_DELETE, 0, AT(4));
+    CHECK_SAID(&rig, CALLS, CHANGE("latch_delete", "3") "0");
+    hear_calls(&rig, ":0\r\n", AT(5));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(6));
+}
+
+TEST(a_change_that_is_sent_again_is_the_same_call) {
+    latch_begin();
+    hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
+    CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "1") "1");
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    rig_sleep(&rig, AT(1), AT(500));
+    CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "1") "1");
+    hear_calls(&rig, ":4\r\n", AT(501));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(op->value, 4);
+    rig_end(&rig, AT(502));
+}
+
+static void fail_after(bool sent, const char *want) {
+    latch_begin();
+    rig.refusing = !sent;
+    hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
+    rig.refusing = true;
+    rig_sleep(&rig, AT(1), AT(9000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK_OR((strstr(op->failure.text, "may have been done") != NULL) == sent, "%s",
+             op->failure.text);
+    CHECK_STR(hf_code_name(op->failure.code), want);
+    rig_end(&rig, AT(9000));
+}
+
+TEST(a_change_without_a_reply_may_have_been_done) {
+    fail_after(true, "unreachable");
+    fail_after(false, "unreachable");
+}
+
+static void check_count(const char *reply, const char *want, long long count) {
+    latch_begin();
+    hf_op *op = begin_latch(HF_OP_COUNT, 0, AT(0));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    hear_calls(&rig, reply, AT(1));
+    CHECK_OUTCOME(op, want);
+    CHECK_EQ_INT(op->value, count);
+    op = begin_wait(0, AT(2));
+    hear_calls(&rig, reply, AT(3));
+    CHECK_OUTCOME(op, strcmp(want, "ok") == 0 && count > 0 ? "timeout" : want);
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_count_is_a_whole_number_and_its_absence_is_0) {
+    check_count(NIL, "ok", 0);
+    check_count(COUNT("0"), "ok", 0);
+    check_count(COUNT("7"), "ok", 7);
+    check_count("$2\r\n10\r\n", "ok", 10);
+    check_count("$2\r\n-3\r\n", "ok", -3);
+    check_count("$0\r\n\r\n", "conflict", 0);
+    check_count("$2\r\n7x\r\n", "conflict", 0);
+    check_count(":7\r\n", "conflict", 0);
+    check_count("-WRONGTYPE Operation\r\n", "conflict", 0);
+}
+
+TEST(an_open_latch_is_not_listened_to) {
+    latch_begin();
+    hf_op *op = begin_wait(HF_NEVER, AT(0));
+    CHECK(hf_op_awaits_reply(op));
+    hear_calls(&rig, NIL, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!hf_op_awaits_reply(op));
+    CHECK_STR(said(link_of(&rig, EVENTS)), "");
+    CHECK(!link_of(&rig, EVENTS)->wanted);
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_wait_looks_behind_its_subscription) {
+    latch_begin();
+    hf_op *op = begin_wait(HF_NEVER, AT(0));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    hear_calls(&rig, COUNT("2"), AT(1));
+    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    hear_subscribed(&rig, AT(2));
+    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, COUNT("2"), AT(3));
+    CHECK_SAID(&rig, CALLS, "");
+    hear_event(&rig, "subscribe", CHANNEL, "2", AT(4));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    hear_calls(&rig, NIL, AT(5));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_SAID(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
+    rig_end(&rig, AT(6));
+}
+
+TEST(a_message_is_a_reason_to_look_and_no_more) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    hear_event(&rig, "message", CHANNEL, "0", AT(10));
+    CHECK(!op->done);
+    CHECK_SAID(&rig, CALLS, "GET k");
+    hear_event(&rig, "message", CHANNEL, "0", AT(11)); /* the reply may be older */
+    hear_calls(&rig, COUNT("1"), AT(12));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    hear_calls(&rig, NIL, AT(13));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(14));
+}
+
+TEST(a_lost_message_costs_one_look) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    rig_sleep(&rig, AT(4), AT(1700));
+    CHECK_SAID(&rig, CALLS, "");
+    rig_sleep(&rig, AT(1700), AT(2003));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_EQ_U64(rig.client.stats.rechecks, 1);
+    hear_calls(&rig, NIL, AT(2010));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(2011));
+}
+
+TEST(a_channel_that_is_refused_is_replaced_by_the_clock) {
+    latch_begin();
+    begin_wait(HF_NEVER, AT(0));
+    hear_calls(&rig, COUNT("2"), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, COUNT("2"), AT(2));
+    hear(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(3));
+    for (hf_time at = AT(3); at < AT(3000); at += 250 * HF_MS) {
+        said(link_of(&rig, CALLS));
+        rig_sleep(&rig, at, at + 250 * HF_MS);
+        CHECK_SAID(&rig, CALLS, "GET k");
+        hear_calls(&rig, COUNT("2"), at + 250 * HF_MS);
+    }
+    rig_end(&rig, AT(4000));
+}
+
+TEST(a_wait_ends_with_a_look_at_its_end) {
+    latch_begin();
+    hf_op *op = waiting(500 * HF_MS, AT(0));
+    rig_sleep(&rig, AT(4), AT(499));
+    CHECK_SAID(&rig, CALLS, "");
+    rig_sleep(&rig, AT(499), AT(501));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK(!op->done);
+    hear_calls(&rig, COUNT("2"), AT(502));
+    CHECK_OUTCOME(op, "timeout");
+    CHECK_STR(op->failure.text,
+              "cannot wait for \"k\" on h:1: 2 still to come; wait again, or longer");
+    op = waiting(500 * HF_MS, AT(1000));
+    rig_sleep(&rig, AT(1004), AT(1501));
+    hear_calls(&rig, NIL, AT(1502));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(1503));
+}
+
+TEST(a_reply_from_before_the_end_is_not_the_last_word) {
+    latch_begin();
+    hf_op *op = begin_wait(50 * HF_MS, AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, COUNT("2"), AT(60));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    hear_calls(&rig, NIL, AT(61));
+    CHECK_OUTCOME(op, "ok");
+    op = begin_wait(50 * HF_MS, AT(100));
+    hear_calls(&rig, COUNT("2"), AT(160));
+    hear_calls(&rig, COUNT("2"), AT(161));
+    CHECK_OUTCOME(op, "timeout");
+    rig_end(&rig, AT(162));
+}
+
+TEST(a_silent_server_does_not_hold_a_wait_up) {
+    latch_begin();
+    hf_op *op = waiting(500 * HF_MS, AT(0));
+    rig_sleep(&rig, AT(4), AT(601));
+    CHECK_OUTCOME(op, "unreachable");
+    op = begin_wait(50 * HF_MS, AT(1000));
+    rig_sleep(&rig, AT(1000), AT(1101));
+    CHECK_OUTCOME(op, "unreachable");
+    rig_end(&rig, AT(1102));
+}
+
+TEST(a_signal_ends_a_wait_at_once_or_with_its_look) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    hf_op_interrupt(op, AT(10));
+    CHECK_OUTCOME(op, "interrupted");
+    static const struct {
+        const char *reply, *want;
+    } looks[] = {{COUNT("2"), "interrupted"}, {NIL, "ok"}};
+    for (size_t i = 0; i < 2; i++) {
+        op = begin_wait(HF_NEVER, AT(20));
+        hf_op_interrupt(op, AT(21));
+        rig_tick(&rig, AT(21));
+        CHECK(!op->done);
+        hear_calls(&rig, looks[i].reply, AT(22));
+        CHECK_OUTCOME(op, looks[i].want);
+    }
+    op = begin_wait(HF_NEVER, AT(30));
+    hf_op_interrupt(op, AT(31));
+    rig_sleep(&rig, AT(31), AT(140));
+    CHECK_OUTCOME(op, "interrupted");
+    rig_end(&rig, AT(141));
+}
+
+TEST(a_wait_that_is_refused_its_grants_fails) {
+    latch_begin();
+    hf_op *op = begin_wait(HF_NEVER, AT(0));
+    hear_calls(&rig, COUNT("2"), AT(1));
+    hear(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(2));
+    CHECK_OUTCOME(op, "denied");
+    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    rig_end(&rig, AT(3));
+}
+
+TEST(two_waits_share_a_subscription_and_one_goes_on) {
+    latch_begin();
+    hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
+    hear_calls(&rig, COUNT("2"), AT(11));
+    CHECK_SAID(&rig, EVENTS, "");
+    hear_calls(&rig, COUNT("2"), AT(12)); /* it looks behind the subscription all the same */
+    hf_op_end(first, AT(13));
+    CHECK_SAID(&rig, EVENTS, "");
+    said(link_of(&rig, CALLS));
+    hear_event(&rig, "message", CHANNEL, "0", AT(14));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    hear_calls(&rig, NIL, AT(15));
+    CHECK_OUTCOME(second, "ok");
+    rig_end(&rig, AT(16));
+}
+
+TEST(a_closed_client_ends_a_wait) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    hf_client_close(&rig.client, AT(10));
+    CHECK_OUTCOME(op, "closed");
+    rig_end(&rig, AT(11));
+}
+
+/* One operation with a new client; the latch opens at the third look. */
+static bool carry_out(void *context) {
+    const hf_op_kind *kind = context;
+    hf_client_config config = rig_config();
+    struct rig own = {.refusing = false};
+    hf_client_init(&own.client, &config, DRIVE_ENTROPY);
+    if (!names_of(&own)) return false;
+    bool waits = *kind == HF_OP_AWAIT;
+    hf_op *op = begin_on(&own, *kind, 1, 3 * HF_SECOND, AT(10));
+    for (int i = 0; op && !op->done && i < 3; i++) {
+        rig_tick(&own, AT(10 + i));
+        hf_session *link = link_of(&own, CALLS);
+        const char *reply = !waits  ? (*kind == HF_OP_COUNT ? NIL : ":1\r\n")
+                            : i < 2 ? COUNT("2")
+                                    : NIL;
+        if (link->state == HF_SESSION_READY)
+            hf_session_feed(link, reply, strlen(reply), AT(10 + i));
+        if (op->done || !waits) continue;
+        rig_serve(&own, AT(10 + i));
+        if (link_of(&own, EVENTS)->state == HF_SESSION_READY) hear_subscribed(&own, AT(10 + i));
+    }
+    if (op && !op->done) rig_sleep(&own, AT(20), AT(9000));
+    if (op && !op->done) abort();
+    bool good = op && op->failure.code == HF_OK;
+    rig_end(&own, AT(9000));
+    return good;
+}
+
+TEST(out_of_memory_is_told) {
+    static hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE, HF_OP_COUNT,
+                                 HF_OP_AWAIT};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        CHECK(memerr_until_success(carry_out, &kinds[i], 100) > 4);
+}
+
+TEST(a_call_fails_with_its_connection) {
+    static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
+                                       HF_OP_COUNT};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        latch_begin();
+        rig.refusing = true;
+        CHECK_OUTCOME(begin_latch(kinds[i], 1, AT(0)), "unreachable");
+        rig_end(&rig, AT(1));
+    }
+}
+
+TEST(a_key_with_braces_has_a_channel_with_braces_but_not_in_a_cluster) {
+    static const struct {
+        hf_mode mode;
+        const hf_kind *kind;
+        const char *channel;
+    } cases[] = {
+        {HF_MODE_ONE, &hf_kind_latch, "redisson_countdownlatch__channel__{{k}1}"},
+        {HF_MODE_CLUSTER, &hf_kind_latch, "redisson_countdownlatch__channel__{k}1"},
+        {HF_MODE_ONE, &hf_kind_lock, "redisson_lock__channel:{k}1"},
+    };
+    static const hf_server server = {.host = "h", .port = 1};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_client_config config = rig_config();
+        config.mode = cases[i].mode;
+        config.servers = &server;
+        config.server_count = 1;
+        rig_begin_with(&rig, &config);
+        hf_names *names = hf_client_names(&rig.client, cases[i].kind, hf_slice_of("{k}1"));
+        CHECK_MEM(names->releases.data, names->releases.size, cases[i].channel,
+                  strlen(cases[i].channel));
+        hf_names_delete(names);
+        rig_end(&rig, AT(0));
+    }
+}
+
+TEST(a_call_that_fails_for_memory_says_so) {
+    static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
+                                       HF_OP_COUNT};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool failed = true;
+        for (unsigned long nth = 2; failed && nth < 50; nth++) {
+            latch_begin();
+            open_session(link_of(&rig, CALLS), AT(0));
+            memerr_fail(nth);
+            hf_op *op = begin_latch(kinds[i], 1, AT(0));
+            failed = memerr_failed();
+            memerr_fail(0);
+            CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
+            rig_end(&rig, AT(1));
+        }
+        CHECK(!failed);
+    }
+}
+
+/* ---- when it looks ---- */
+
+TEST(a_wait_is_counted_once) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    CHECK_EQ_U64(rig.client.stats.waits, 1);
+    hf_op_abandon(op, AT(10));
+    CHECK(!hf_op_awaits_reply(op));
+    rig_end(&rig, AT(11));
+}
+
+TEST(the_look_at_the_end_is_no_recheck) {
+    latch_begin();
+    waiting(500 * HF_MS, AT(0));
+    rig_sleep(&rig, AT(4), AT(501));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    CHECK_EQ_U64(rig.client.stats.rechecks, 0);
+    rig_end(&rig, AT(502));
+}
+
+/* So that clients which began together do not look together. */
+TEST(looks_without_a_message_are_spread_over_a_tenth_of_the_grant_lease) {
+    int first = 2000, last = 0;
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    for (int i = 1; i <= 200; i++) {
+        hf_time now = AT(10 * i);
+        hear_event(&rig, "message", CHANNEL, "0", now);
+        hear_calls(&rig, COUNT("2"), now);
+        int after = (int)((hf_op_deadline(op) - now) / HF_MS);
+        CHECK(after >= 1800 && after <= 2000);
+        first = after < first ? after : first;
+        last = after > last ? after : last;
+    }
+    CHECK_OR(first < 1805 && last > 1995, "%d to %d ms", first, last);
+    rig_end(&rig, AT(3000));
+}
+
+/* A quarter of the time that it has waited, within bounds. */
+TEST(a_wait_that_cannot_hear_its_channel_looks_less_and_less_often) {
+    static const struct {
+        int ms, after_ms;
+    } cases[] = {{40, 30}, {120, 30}, {200, 50}, {600, 150}, {800, 200}, {5000, 200}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        latch_begin();
+        hf_op *op = begin_wait(HF_NEVER, AT(0));
+        hear_calls(&rig, COUNT("2"), AT(1));
+        hear_subscribed(&rig, AT(2));
+        hear_calls(&rig, COUNT("2"), AT(cases[i].ms));
+        hf_time most = AT(cases[i].ms + cases[i].after_ms);
+        CHECK(hf_op_deadline(op) <= most);
+        CHECK(hf_op_deadline(op) >= most - (hf_time)cases[i].after_ms * HF_MS / 10);
+        rig_end(&rig, AT(6000));
+    }
+}
+
+/* ---- a server that is gone ---- */
+
+TEST(a_first_look_fails_with_its_connection) {
+    latch_begin();
+    rig.refusing = true;
+    CHECK_OUTCOME(begin_wait(HF_NEVER, AT(0)), "unreachable");
+    rig_end(&rig, AT(1));
+}
+
+TEST(a_first_look_waits_as_long_as_a_command) {
+    static const hf_time waits[] = {0, HF_NEVER};
+    for (size_t i = 0; i < 2; i++) {
+        latch_begin();
+        hf_op *op = begin_wait(waits[i], AT(0));
+        rig_sleep(&rig, AT(0), AT(2999));
+        CHECK_OUTCOME(op, "under way");
+        rig_sleep(&rig, AT(2999), AT(3000));
+        CHECK_OUTCOME(op, "unreachable");
+        rig_end(&rig, AT(3000));
+    }
+}
+
+TEST(an_outage_that_begins_during_a_wait_is_waited_out) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "gone", AT(10));
+    rig.refusing = true;
+    rig_sleep(&rig, AT(10), AT(60000));
+    CHECK_OUTCOME(op, "under way");
+    rig.refusing = false;
+    rig_sleep(&rig, AT(60000), AT(62000));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    hear_calls(&rig, NIL, AT(62001));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(62002));
+}
+
+TEST(a_look_is_waited_for_half_an_hour_at_most) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    hear_event(&rig, "message", CHANNEL, "0", AT(1000));
+    CHECK_EQ_U64(op->request.deadline, AT(1000) + 1800 * HF_SECOND);
+    rig_end(&rig, AT(1001));
+}
+
+/* ---- ends ---- */
+
+TEST(a_wait_that_is_over_listens_no_more) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    CHECK_EQ_INT(rig.client.first.waiting, 1);
+    hf_op_abandon(op, AT(10));
+    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    rig_end(&rig, AT(11));
+}
+
+TEST(a_wait_without_memory_for_a_look_ends) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    rig_tick(&rig, AT(1000));
+    memerr_fail(1);
+    op->class->wait->on_recheck(op, 0, AT(1000));
+    CHECK(memerr_failed());
+    memerr_fail(0);
+    CHECK_OUTCOME(op, "no_memory");
+    CHECK_EQ_INT(rig.client.first.waiting, 0);
+    CHECK(!hf_op_awaits_reply(op));
+    rig_end(&rig, AT(1001));
+}
+
+TEST(a_wait_that_asks_again_hears_no_message_for_another) {
+    latch_begin();
+    hf_op *op = waiting(HF_NEVER, AT(0));
+    CHECK(op->class->wait->waits(op));
+    hear_event(&rig, "message", CHANNEL, "0", AT(10));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+    CHECK(!op->class->wait->waits(op));
+    rig_end(&rig, AT(11));
+}
+
+TEST(a_change_that_was_given_up_hears_no_reply) {
+    static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
+                                       HF_OP_COUNT};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        latch_begin();
+        hf_op *op = begin_latch(kinds[i], 1, AT(0));
+        hf_op_abandon(op, AT(1));
+        hear_calls(&rig, ":1\r\n", AT(2));
+        CHECK_OUTCOME(op, "interrupted");
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(a_reply_at_the_end_is_not_the_last_word) {
+    latch_begin();
+    hf_op *op = begin_wait(50 * HF_MS, AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, COUNT("2"), AT(50));
+    CHECK_SAID(&rig, CALLS, "GET k");
+    hear_calls(&rig, NIL, AT(51));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(52));
+}
+
+CHECK_MAIN

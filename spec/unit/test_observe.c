@@ -1,0 +1,586 @@
+#include "op/observe.h"
+
+#include "base/lease.h"
+#include "drive.h"
+#include "op/events.h"
+#include "op/renewer.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define RENEWER HF_LINK_RENEWER
+
+/* A client with its own class, "", and the class "orders", whose index is 1. */
+static void start(bool wanted) {
+    rig_begin(&rig);
+    hf_observe_class(&rig.client, "");
+    hf_observe_class(&rig.client, "orders");
+    rig.client.observer.wanted = wanted;
+}
+
+static void finish(hf_time now) {
+    rig_end(&rig, now);
+}
+
+static hf_class *class_at(size_t i) {
+    return rig.client.observer.classes[i];
+}
+
+/* An acquire of the class "orders". */
+static hf_op *begin_order(hf_time wait, uint64_t observer, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = wait;
+    spec.class = 1;
+    spec.observer = observer;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+static void hold_order(uint64_t observer, hf_time now) {
+    hf_op *op = begin_order(0, observer, now);
+    hear_calls(&rig, ACQUIRED, now);
+    hf_op_end(op, now);
+}
+
+static void release(hf_time now) {
+    hf_op *op = begin(&rig, HF_OP_RELEASE, now);
+    hear_calls(&rig, ":1\r\n", now);
+    hf_op_end(op, now);
+}
+
+/* The events in words, a line for each, as far as there is room; the list is empty afterwards. */
+static const char *events(void) {
+    static char text[4096];
+    size_t size = 0;
+    text[0] = '\0';
+    for (hf_event *event = hf_observe_take(&rig.client), *next; event; event = next) {
+        next = event->next;
+        if (event->kind != HF_EVENT_OPENED && event->kind != HF_EVENT_CLOSED && size < sizeof text)
+            size += (size_t)snprintf(
+                text + size, sizeof text - size, "%s %.*s by %.*s, %s, %s, %d ms%s, %d, for %d\n",
+                hf_event_name(event->kind), (int)event->key.size, event->key.data,
+                (int)event->owner.size, event->owner.data, event->code ? event->code : "-",
+                event->class[0] ? event->class : "-", (int)(event->seconds / HF_MS),
+                event->timed ? "" : " untimed", (int)event->token, (int)event->observer);
+        free(event);
+    }
+    return text;
+}
+
+/* ---- classes ---- */
+
+TEST(a_class_has_one_index) {
+    rig_begin(&rig);
+    CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
+    CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
+    CHECK_EQ_INT(hf_observe_class(&rig.client, "b"), 2);
+    CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
+    CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
+    CHECK_STR(class_at(1)->name, "a");
+    CHECK_STR(class_at(2)->name, "b");
+    finish(AT(0));
+}
+
+TEST(a_class_without_room_is_the_clients_own) {
+    char name[8];
+    start(false);
+    for (int i = 2; i < HF_CLASSES_MAX; i++) {
+        snprintf(name, sizeof name, "c%d", i);
+        CHECK_EQ_INT(hf_observe_class(&rig.client, name), i);
+    }
+    CHECK_EQ_INT(hf_observe_class(&rig.client, "more"), 0);
+    CHECK_EQ_INT(hf_observe_class(&rig.client, "c63"), 63);
+    finish(AT(0));
+}
+
+TEST(behind_the_last_class_there_is_none) {
+    char name[16];
+    start(true);
+    for (int i = 2; i < HF_CLASSES_MAX; i++) {
+        snprintf(name, sizeof name, "c%d", i);
+        hf_observe_class(&rig.client, name);
+    }
+    hold_order(0, AT(0));
+    CHECK(rig.client.observer.first); /* it stands behind the last class */
+    CHECK_EQ_INT(hf_observe_class(&rig.client, "more"), 0);
+    finish(AT(1));
+}
+
+TEST(without_memory_a_class_is_the_clients_own) {
+    start(false);
+    memerr_fail(1);
+    CHECK_EQ_INT(hf_observe_class(&rig.client, "new"), 0);
+    memerr_fail(0);
+    CHECK(!class_at(2));
+    finish(AT(0));
+}
+
+TEST(a_long_name_is_cut) {
+    char name[HF_CLASS_NAME + 10] = "";
+    start(false);
+    memset(name, 'n', sizeof name - 1);
+    CHECK_EQ_INT(hf_observe_class(&rig.client, name), 2);
+    CHECK_EQ_INT(strlen(class_at(2)->name), HF_CLASS_NAME - 1);
+    finish(AT(0));
+}
+
+TEST(a_client_that_replaces_another_keeps_the_classes_but_not_the_counts) {
+    static struct rig before;
+    hf_client_config config = rig_config();
+    rig_begin_with(&before, &config);
+    hf_observe_class(&before.client, "");
+    hf_observe_class(&before.client, "orders");
+    before.client.observer.classes[1]->releases = 7;
+    before.client.observer.wanted = true;
+    rig_begin(&rig);
+    hf_observe_again(&rig.client, &before.client.observer);
+    CHECK_STR(class_at(0)->name, "");
+    CHECK_STR(class_at(1)->name, "orders");
+    CHECK_EQ_INT(class_at(1)->releases, 0);
+    CHECK(!class_at(2));
+    CHECK(rig.client.observer.wanted);
+    rig_end(&before, AT(0));
+    finish(AT(0));
+}
+
+/* ---- histograms ---- */
+
+/* Where a round trip of this time is counted, -1: not once. */
+static int bucket_of(hf_time span) {
+    int found = -1;
+    hf_request request = {.sent_at = AT(0)};
+    memset(&class_at(0)->round_trips, 0, sizeof class_at(0)->round_trips);
+    hf_observe_answer(&rig.client.first, &request, AT(0) + span);
+    for (int i = 0; i <= HF_BUCKETS; i++) {
+        uint64_t count = class_at(0)->round_trips.counts[i];
+        if (count == 1 && found < 0) found = i;
+        else if (count > 0) return -1;
+    }
+    return class_at(0)->round_trips.sum == span ? found : -1;
+}
+
+/* In microseconds, as docs/api.md has them. */
+TEST(the_ends_of_the_buckets) {
+    static const int ends[HF_BUCKETS] = {100,     250,     500,      1000,    2500,   5000,
+                                         10000,   25000,   50000,    100000,  250000, 500000,
+                                         1000000, 5000000, 15000000, 60000000};
+    start(false);
+    for (int i = 0; i < HF_BUCKETS; i++) {
+        CHECK_EQ_INT(bucket_of((hf_time)ends[i] * 1000), i);
+        CHECK_EQ_INT(bucket_of((hf_time)ends[i] * 1000 + 1), i + 1);
+    }
+    finish(AT(0));
+}
+
+TEST(a_time_is_counted_up_to_the_end_of_its_bucket) {
+    start(false);
+    CHECK_EQ_INT(bucket_of(0), 0);
+    for (int i = 0; i < HF_BUCKETS; i++) {
+        hf_time end = (hf_time)(hf_bucket_ends[i] * 1e6 + 0.5) * (HF_SECOND / 1000000);
+        CHECK_EQ_INT(bucket_of(end), i);
+        CHECK_EQ_INT(bucket_of(end + 1), i + 1);
+    }
+    finish(AT(0));
+}
+
+TEST(a_round_trip_counts_for_the_class_of_its_lock) {
+    start(false);
+    hf_op *op = begin_order(0, 0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(3));
+    hf_op_end(op, AT(3));
+    CHECK_EQ_U64(class_at(1)->round_trips.sum, 3 * HF_MS);
+    op = begin(&rig, HF_OP_RELEASE, AT(10)); /* its class is that of the hold */
+    hear_calls(&rig, ":1\r\n", AT(14));
+    hf_op_end(op, AT(14));
+    CHECK_EQ_U64(class_at(1)->round_trips.sum, 7 * HF_MS);
+    CHECK_EQ_U64(class_at(0)->round_trips.sum, 0);
+    finish(AT(20));
+}
+
+TEST(a_round_trip_of_an_acquire_counts_for_the_class_that_it_asks_for) {
+    start(false);
+    hold_order(0, AT(0));
+    uint64_t before = class_at(1)->round_trips.sum;
+    hf_op *op = begin_acquire(&rig, 0, AT(5)); /* the client's own class */
+    hear_calls(&rig, ACQUIRED, AT(7));
+    hf_op_end(op, AT(7));
+    CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
+    CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
+    op = begin(&rig, HF_OP_PING, AT(8)); /* it has no hold */
+    hear_calls(&rig, "+PONG\r\n", AT(9));
+    hf_op_end(op, AT(9));
+    CHECK_EQ_U64(class_at(0)->round_trips.sum, 3 * HF_MS);
+    finish(AT(20));
+}
+
+TEST(a_renewal_is_a_round_trip_of_the_clients_own_class) {
+    start(false);
+    hold_order(0, AT(0));
+    uint64_t before = class_at(1)->round_trips.sum;
+    rig_tick(&rig, AT(10001));
+    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
+    CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
+    CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
+    finish(AT(10010));
+}
+
+/* ---- counters ---- */
+
+TEST(outcomes_and_times_are_counted_by_class) {
+    start(false);
+    hf_op *op = begin_order(0, 0, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    CHECK_OUTCOME(op, "busy");
+    hf_op_end(op, AT(1));
+    op = begin_order(0, 0, AT(10));
+    hear_calls(&rig, ACQUIRED, AT(12));
+    hf_op_end(op, AT(12));
+    hf_class *class = class_at(1);
+    CHECK_EQ_INT(class->outcomes[HF_BUSY], 1);
+    CHECK_EQ_INT(class->outcomes[HF_OK], 1);
+    CHECK_EQ_U64(class->waited.sum, 2 * HF_MS);
+    op = begin_order(0, 0, AT(20)); /* entered again */
+    hear_calls(&rig, ACQUIRED, AT(21));
+    hf_op_end(op, AT(21));
+    CHECK_EQ_INT(class->reentries, 1);
+    CHECK_EQ_INT(class->outcomes[HF_OK], 1);
+    CHECK_EQ_U64(class->waited.sum, 2 * HF_MS);
+    op = begin(&rig, HF_OP_RELEASE, AT(30)); /* one of two */
+    hear_calls(&rig, ":2\r\n", AT(30));
+    hf_op_end(op, AT(30));
+    CHECK_EQ_INT(class->releases, 0);
+    CHECK_EQ_U64(class->held.sum, 0);
+    release(AT(40));
+    CHECK_EQ_INT(class->releases, 1);
+    CHECK_EQ_U64(class->held.sum, 28 * HF_MS);
+    CHECK_EQ_INT(class->held.counts[8], 1);
+    CHECK_EQ_INT(class->hand_offs, 0);
+    CHECK_STR(events(), ""); /* nobody wants them */
+    finish(AT(50));
+}
+
+TEST(a_hand_off_is_counted) {
+    start(false);
+    hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    hear_message(&rig, GRANT("1", "9"), AT(40));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(40));
+    CHECK_EQ_INT(class_at(1)->hand_offs, 1);
+    CHECK_EQ_U64(class_at(1)->waited.sum, 40 * HF_MS);
+    finish(AT(50));
+}
+
+TEST(a_loss_is_counted_by_its_reason) {
+    start(false);
+    hold_order(0, AT(0));
+    rig_tick(&rig, AT(10001));
+    hear(link_of(&rig, RENEWER), "*1\r\n:-2\r\n", AT(10002));
+    hf_class *class = class_at(1);
+    CHECK_EQ_INT(class->losses[HF_LOST_TAKEN], 1);
+    CHECK_EQ_INT(class->losses[HF_LOST_DELETED], 0);
+    CHECK_EQ_INT(class->releases, 0);
+    CHECK_EQ_U64(class->held.sum, hf_lease_end(AT(0), 30 * HF_SECOND) - AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10010)); /* which is no second end of the hold */
+    CHECK_OUTCOME(op, "lost");
+    hf_op_end(op, AT(10010));
+    CHECK_EQ_INT(class->releases, 0);
+    finish(AT(10020));
+}
+
+TEST(renewals_and_risks_are_counted) {
+    start(false);
+    hold_order(0, AT(0));
+    rig_tick(&rig, AT(10001));
+    hear(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
+    rig_sleep(&rig, AT(10002), AT(12500));
+    hear(link_of(&rig, RENEWER), "-ERR no\r\n", AT(12500));
+    hf_class *class = class_at(1);
+    CHECK_EQ_INT(class->risks, 1); /* not once more while it lasts */
+    CHECK_EQ_INT(class->renewals, 0);
+    rig_sleep(&rig, AT(12500), AT(15000));
+    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(15000));
+    CHECK_EQ_INT(class->renewals, 1);
+    CHECK_EQ_INT(class->renewed_late, 1);
+    rig_sleep(&rig, AT(15000), AT(25100));
+    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(25100));
+    CHECK_EQ_INT(class->renewals, 2);
+    CHECK_EQ_INT(class->renewed_late, 1);
+    finish(AT(25200));
+}
+
+TEST(a_hold_that_is_abandoned_is_released) {
+    start(true);
+    hold_order(0, AT(0));
+    events();
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(7));
+    CHECK_EQ_INT(class_at(1)->releases, 1);
+    CHECK_STR(events(), "released k by me, -, orders, 7 ms, 77, for 0\n");
+    finish(AT(10));
+}
+
+TEST(without_a_class_nothing_is_counted) {
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    rig_tick(&rig, AT(10001));
+    hear(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
+    rig_sleep(&rig, AT(10002), AT(12500));
+    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(12500));
+    hf_op *op = begin_acquire(&rig, 0, AT(12501));
+    hear_calls(&rig, ACQUIRED, AT(12502));
+    hf_op_end(op, AT(12502));
+    release(AT(12503));
+    release(AT(12504));
+    op = begin_acquire(&rig, 0, AT(12505));
+    hear_calls(&rig, busy(20000, 0, 0), AT(12506));
+    hf_op_end(op, AT(12506));
+    CHECK(!class_at(0));
+    finish(AT(12507));
+}
+
+/* ---- events ---- */
+
+TEST(a_hold_is_told_from_its_acquire_to_its_release) {
+    start(true);
+    hf_op *op = begin_order(0, 5, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(2));
+    hf_op_end(op, AT(2));
+    CHECK_STR(events(), "acquired k by me, -, orders, 2 ms, 77, for 5\n");
+    release(AT(30));
+    CHECK_STR(events(), "released k by me, -, orders, 28 ms, 77, for 5\n");
+    op = begin_order(0, 6, AT(40));
+    hear_calls(&rig, busy(20000, 0, 0), AT(43));
+    hf_op_end(op, AT(43));
+    CHECK_STR(events(), "busy k by me, busy, orders, 3 ms, 0, for 6\n");
+    finish(AT(50));
+}
+
+TEST(a_loss_is_told_with_its_reason) {
+    start(true);
+    hold_order(0, AT(0));
+    events();
+    rig_tick(&rig, AT(10001));
+    hear(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
+    CHECK_STR(events(), "at_risk k by me, -, orders, 19696 ms, 77, for 0\n");
+    rig_sleep(&rig, AT(10002), AT(12500));
+    hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(12500));
+    CHECK_STR(events(), "renewed_late k by me, -, orders, 0 ms, 77, for 0\n");
+    rig_sleep(&rig, AT(12500), AT(23000));
+    hear(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(23000));
+    const char *told = events();
+    CHECK_OR(strncmp(told, "lost k by me, deleted, orders, ", 31) == 0, "%s", told);
+    finish(AT(23010));
+}
+
+TEST(an_observer_of_a_lock_gets_its_events_alone) {
+    start(false);
+    hold_order(0, AT(0));
+    release(AT(1));
+    CHECK_STR(events(), "");
+    hold_order(8, AT(2));
+    release(AT(3));
+    CHECK_STR(events(), "acquired k by me, -, orders, 0 ms, 77, for 8\n"
+                        "released k by me, -, orders, 1 ms, 77, for 8\n");
+    CHECK(!rig.client.observer.first);
+    CHECK_EQ_INT(rig.client.observer.count, 0);
+    finish(AT(4));
+}
+
+TEST(a_connection_is_told_with_the_reason_of_its_end) {
+    start(true);
+    hf_op *op = begin(&rig, HF_OP_PING, AT(0));
+    hear_calls(&rig, "+PONG\r\n", AT(1));
+    hf_op_end(op, AT(1));
+    hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
+    hf_event *opened = hf_observe_take(&rig.client);
+    CHECK(opened && opened->kind == HF_EVENT_OPENED && !opened->code);
+    CHECK_MEM(opened->key.data, opened->key.size, "h:1", 3);
+    CHECK_EQ_INT(opened->owner.size, 0);
+    CHECK_STR(opened->class, "");
+    hf_event *closed = opened->next;
+    CHECK(closed && closed->kind == HF_EVENT_CLOSED && !closed->next);
+    CHECK_STR(closed->code, "unreachable");
+    CHECK(!closed->timed);
+    free(opened);
+    free(closed);
+    finish(AT(3));
+}
+
+TEST(what_a_closed_client_closes_has_not_failed) {
+    start(true);
+    hf_op *op = begin(&rig, HF_OP_PING, AT(0));
+    hear_calls(&rig, "+PONG\r\n", AT(1));
+    hf_op_end(op, AT(1));
+    events();
+    hf_client_close(&rig.client, AT(2));
+    hf_session_closed(link_of(&rig, CALLS), "not needed", AT(2));
+    hf_event *closed = hf_observe_take(&rig.client);
+    CHECK(closed && closed->kind == HF_EVENT_CLOSED);
+    CHECK_STR(closed->code, "closed");
+    free(closed);
+    finish(AT(3));
+}
+
+TEST(events_that_nobody_takes_are_dropped) {
+    start(true);
+    hold_order(0, AT(0));
+    events();
+    hf_hold *hold = hold_of(&rig);
+    for (int i = 0; i < HF_EVENTS_MOST; i++) hf_observe_risk(&rig.client, hold, AT(1));
+    CHECK_EQ_U64(rig.client.observer.dropped, 0);
+    CHECK_EQ_INT(rig.client.observer.count, HF_EVENTS_MOST);
+    hf_observe_risk(&rig.client, hold, AT(1));
+    CHECK_EQ_U64(rig.client.observer.dropped, 1);
+    CHECK_EQ_INT(rig.client.observer.count, HF_EVENTS_MOST);
+    events();
+    hf_observe_risk(&rig.client, hold, AT(30000)); /* its lease is over */
+    CHECK(rig.client.observer.first && rig.client.observer.first->seconds == 0);
+    CHECK_STR(events(), "at_risk k by me, -, orders, 0 ms, 77, for 0\n");
+    finish(AT(30001));
+}
+
+TEST(without_memory_an_event_is_dropped) {
+    start(true);
+    hold_order(0, AT(0));
+    events();
+    memerr_fail(1);
+    hf_observe_risk(&rig.client, hold_of(&rig), AT(1));
+    memerr_fail(0);
+    CHECK_EQ_U64(rig.client.observer.dropped, 1);
+    CHECK_STR(events(), "");
+    hf_op *op = begin_order(0, 0, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    memerr_fail(1);
+    hf_op_end(op, AT(3));
+    memerr_fail(0);
+    CHECK_STR(events(), "");
+    finish(AT(4));
+}
+
+TEST(names_of_events) {
+    static const char *const names[] = {"acquired", "busy",         "released", "lost",
+                                        "at_risk",  "renewed_late", "opened",   "closed"};
+    for (int i = 0; i <= HF_EVENT_CLOSED; i++) CHECK_STR(hf_event_name((hf_event_kind)i), names[i]);
+}
+
+/* ---- several locks ---- */
+
+static hf_names pair[2];
+
+static hf_op *begin_pair(hf_op_kind kind, hf_time now) {
+    static const hf_names *const both[] = {&pair[0], &pair[1]};
+    hf_op_spec spec = spec_of(&rig, kind);
+    spec.names = NULL;
+    spec.batch = both;
+    spec.batch_count = 2;
+    spec.class = 1;
+    hf_op *op = begin_spec(&rig, &spec, now);
+    return op;
+}
+
+static void start_pair(void) {
+    start(true);
+    CHECK(hf_names_make(&pair[0], hf_slice_of("a")) && hf_names_make(&pair[1], hf_slice_of("b")));
+}
+
+static void finish_pair(hf_time now) {
+    finish(now);
+    hf_names_free(&pair[0]);
+    hf_names_free(&pair[1]);
+}
+
+TEST(of_several_locks_each_is_told) {
+    start_pair();
+    hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
+    hear_calls(&rig, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(2));
+    CHECK_STR(events(), "acquired a by me, -, orders, 2 ms, 11, for 0\n"
+                        "acquired b by me, -, orders, 2 ms, 12, for 0\n");
+    CHECK_EQ_INT(class_at(1)->outcomes[HF_OK], 2);
+    op = begin_pair(HF_OP_RELEASE_ALL, AT(5));
+    hear_calls(&rig, "*2\r\n:1\r\n:1\r\n", AT(6));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(6));
+    CHECK_STR(events(), "released a by me, -, orders, 4 ms, 11, for 0\n"
+                        "released b by me, -, orders, 4 ms, 12, for 0\n");
+    CHECK_EQ_INT(class_at(1)->releases, 2);
+    finish_pair(AT(7));
+}
+
+TEST(of_several_locks_a_failure_is_told_once) {
+    start_pair();
+    hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
+    hear_calls(&rig, "-ERR no\r\n", AT(2));
+    hf_op_end(op, AT(2));
+    CHECK_STR(events(), "busy a by me, server, orders, 2 ms, 0, for 0\n");
+    CHECK_EQ_INT(class_at(1)->outcomes[HF_SERVER], 1);
+    finish_pair(AT(3));
+}
+
+TEST(one_lock_may_be_several) {
+    static const hf_names *one[1];
+    start(true);
+    one[0] = &rig.names;
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.batch = one;
+    spec.batch_count = 1;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, "-ERR no\r\n", AT(2));
+    hf_op_end(op, AT(2));
+    CHECK_STR(events(), "busy k by me, server, -, 2 ms, 0, for 0\n");
+    finish(AT(3));
+}
+
+TEST(events_that_nobody_took_go_with_the_client) {
+    start(true);
+    hold_order(0, AT(0));
+    release(AT(1));
+    hold_order(0, AT(2));
+    CHECK(rig.client.observer.count >= 3);
+    finish(AT(3));
+}
+
+TEST(what_was_never_held_is_not_released) {
+    start(true);
+    hf_op *op = begin_order(0, 3, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "gone", AT(1)); /* it may stand on the server */
+    rig.refusing = true;
+    rig_sleep(&rig, AT(1), AT(3000));
+    CHECK(op->done);
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    hf_op_end(op, AT(3000));
+    const char *text = events();
+    CHECK_OR(!strstr(text, "released"), "%s", text);
+    CHECK_EQ_U64(class_at(1)->releases, 0);
+    finish(AT(3001));
+}
+
+TEST(what_is_released_at_once_was_held_for_no_time) {
+    start(false);
+    hold_order(0, AT(0));
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(0));
+    hear_calls(&rig, ":1\r\n", AT(0));
+    hf_op_end(op, AT(0));
+    CHECK_EQ_U64(class_at(1)->releases, 1);
+    CHECK_EQ_U64(class_at(1)->held.sum, 0);
+    finish(AT(1));
+}
+
+TEST(what_was_lost_is_not_released_as_well) {
+    start(true);
+    hold_order(0, AT(0));
+    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_UNREACHABLE);
+    CHECK_EQ_U64(class_at(1)->losses[HF_LOST_UNREACHABLE], 1);
+    hf_client_close(&rig.client, AT(2)); /* it may stand on the server: it is cleaned up */
+    CHECK_EQ_U64(class_at(1)->losses[HF_LOST_UNREACHABLE], 1);
+    CHECK_EQ_U64(class_at(1)->releases, 0);
+    const char *text = events();
+    CHECK_OR(!strstr(text, "released"), "%s", text);
+    finish(AT(4));
+}
+
+CHECK_MAIN

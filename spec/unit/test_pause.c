@@ -1,0 +1,39 @@
+#include "op/operation.h"
+
+#include "drive.h"
+
+static struct rig rig;
+
+static hf_op *begin_pause(hf_time wait, hf_time now) {
+    hf_op_spec spec = {.kind = HF_OP_PAUSE, .wait = wait, .node = 1};
+    return hf_client_begin(&rig.client, &spec, now);
+}
+
+TEST(a_pause_ends_by_the_clock_and_asks_nobody) {
+    rig_begin(&rig);
+    hf_op *op = begin_pause(100 * HF_MS, AT(0));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(100));
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(100));
+    rig_tick(&rig, AT(99));
+    CHECK(!op->done);
+    rig_tick(&rig, AT(100));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(rig.opens, 0);
+    hf_op_end(op, AT(100));
+    rig_end(&rig, AT(101));
+}
+
+TEST(a_pause_is_ended_by_a_signal_or_a_close) {
+    rig_begin(&rig);
+    hf_op *op = begin_pause(HF_SECOND, AT(0)), *other = begin_pause(HF_SECOND, AT(0));
+    hf_op_interrupt(op, AT(5));
+    CHECK_EQ_INT(op->failure.code, HF_INTERRUPTED);
+    CHECK(!other->done);
+    hf_client_close(&rig.client, AT(6));
+    CHECK_EQ_INT(other->failure.code, HF_CLOSED);
+    hf_op_end(op, AT(7));
+    hf_op_end(other, AT(7));
+    rig_end(&rig, AT(8));
+}
+
+CHECK_MAIN

@@ -1,0 +1,588 @@
+#include "op/events.h"
+#include "op/operation.h"
+
+#include "drive.h"
+#include "memerr.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define EVENTS HF_LINK_EVENTS
+
+#define CHANNEL "redisson_sc:{k}"
+#define NOTE(number) "holdfast_call:{k}:" DRIVE_UUID ":" number
+#define CALL(program, number) "EVALSHA " program " 3 k " NOTE(number) " " CHANNEL " 3600000 "
+#define FORGET(number) "DEL " NOTE(number) "\n"
+
+#define HAS_TAKEN(left) "*2\r\n:1\r\n:" left "\r\n"
+#define TOO_FEW(free) "*2\r\n:0\r\n:" free "\r\n"
+
+static bool names_of(struct rig *of) {
+    hf_names_free(&of->names);
+    return hf_names_make_on(&of->names, hf_slice_of("k"), &hf_kind_plain_semaphore);
+}
+
+static void semaphore_begin(void) {
+    rig_begin(&rig);
+    if (!names_of(&rig)) abort();
+}
+
+static hf_op *begin_on(struct rig *of, hf_op_kind kind, int64_t value, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(of, kind);
+    spec.lock_kind = &hf_kind_plain_semaphore;
+    spec.value = (uint64_t)value;
+    spec.wait = wait;
+    hf_op *op = hf_client_begin(&of->client, &spec, now);
+    rig_serve(of, now);
+    return op;
+}
+
+static hf_op *take(int64_t count, hf_time wait, hf_time now) {
+    return begin_on(&rig, HF_OP_TAKE, count, wait, now);
+}
+
+static hf_op *give(int64_t count, hf_time now) {
+    return begin_on(&rig, HF_OP_GIVE, count, 0, now);
+}
+
+/* Its caller has the result. */
+static void end(hf_op *op, hf_time now) {
+    hf_result result;
+    hf_op_take_result(op, &result);
+    hf_op_end(op, now);
+}
+
+static void hush(void) {
+    for (int link = 0; link < HF_LINKS; link++) said(&rig.client.first.links[link]);
+}
+
+/* Known to wait since `now` + 3 ms, and heard. */
+static hf_op *waiting(int64_t count, hf_time now) {
+    hf_op *op = take(count, HF_NEVER, now);
+    hear_calls(&rig, TOO_FEW("0"), now + HF_MS);
+    hear_subscribed(&rig, now + 2 * HF_MS);
+    hear_calls(&rig, TOO_FEW("0"), now + 2 * HF_MS);
+    hear_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
+    hear_calls(&rig, TOO_FEW("0"), now + 3 * HF_MS);
+    hush();
+    return op;
+}
+
+/* One more, while another is heard. */
+static hf_op *also_waiting(int64_t count, hf_time now) {
+    hf_op *op = take(count, HF_NEVER, now);
+    hear_calls(&rig, TOO_FEW("0"), now);
+    hush();
+    return op;
+}
+
+static void hear_release(hf_time now) {
+    hear_event(&rig, "message", CHANNEL, "1", now);
+}
+
+TEST(each_call_has_a_note_that_is_deleted_with_the_next_one) {
+    semaphore_begin();
+    hf_op *op = take(2, 0, AT(0));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
+    hear_calls(&rig, HAS_TAKEN("1"), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    end(op, AT(1));
+    CHECK_SILENT(&rig);
+    op = give(3, AT(2));
+    CHECK_SAID(&rig, CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
+    hear_calls(&rig, ":1\r\n:4\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(op->value, 4);
+    end(op, AT(3));
+    op = give(-2, AT(4));
+    CHECK_SAID(&rig, CALLS, FORGET("2") CALL("semaphore_release", "3") "-2");
+    hear_calls(&rig, ":1\r\n:-1\r\n", AT(5));
+    CHECK_EQ_INT(op->value, -1);
+    end(op, AT(5));
+    op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(6));
+    CHECK_SAID(&rig, CALLS, FORGET("3") CALL("semaphore_drain", "4") "0");
+    hear_calls(&rig, ":1\r\n:5\r\n", AT(7));
+    CHECK_EQ_INT(op->value, 5);
+    end(op, AT(7));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(8));
+}
+
+TEST(a_call_that_is_sent_again_is_the_same_and_keeps_its_note) {
+    semaphore_begin();
+    hf_op *op = take(2, 0, AT(0));
+    said(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    rig_sleep(&rig, AT(1), AT(500));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
+    hear_calls(&rig, HAS_TAKEN("1"), AT(501));
+    CHECK_OUTCOME(op, "ok");
+    end(op, AT(501));
+    give(1, AT(502));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_release", "2") "1");
+    rig_end(&rig, AT(503));
+}
+
+/* What the renewer sends, and that it is done with it then. */
+static void check_settled(const char *want, const char *reply, hf_time now) {
+    rig_sleep(&rig, now, now + 900 * HF_MS);
+    CHECK_SAID(&rig, CALLS, want);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    hear_calls(&rig, reply, now + 901 * HF_MS);
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_sleep(&rig, now + 901 * HF_MS, now + 9000 * HF_MS);
+    CHECK_SAID(&rig, CALLS, "");
+}
+
+TEST(an_acquire_without_a_reply_is_undone) {
+    semaphore_begin();
+    hf_op *op = take(2, HF_SECOND, AT(0));
+    said(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    rig.refusing = true;
+    rig_sleep(&rig, AT(1), AT(1100));
+    CHECK_OUTCOME(op, "unreachable");
+    end(op, AT(1100));
+    rig.refusing = false;
+    check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(1100));
+    rig_end(&rig, AT(20000));
+}
+
+TEST(an_acquire_that_was_never_sent_leaves_nothing) {
+    semaphore_begin();
+    rig.refusing = true;
+    hf_op *op = take(2, HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(0), AT(4000));
+    CHECK_OUTCOME(op, "unreachable");
+    end(op, AT(4000));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(4000));
+}
+
+TEST(an_acquire_that_is_given_up_is_undone_if_it_may_have_taken) {
+    semaphore_begin();
+    hf_op *op = take(2, HF_NEVER, AT(0));
+    said(link_of(&rig, CALLS));
+    hf_op_end(op, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_leave", "1") "0");
+    hear_calls(&rig, HAS_TAKEN("0") ":1\r\n", AT(2));
+    CHECK(hf_client_is_quiet(&rig.client));
+    op = waiting(2, AT(10));
+    hf_op_end(op, AT(20));
+    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK_SAID(&rig, CALLS, "");
+    rig_end(&rig, AT(21));
+}
+
+TEST(a_busy_acquire_whose_copy_may_come_late_is_undone) {
+    semaphore_begin();
+    hf_op *op = take(2, 0, AT(0));
+    said(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    rig_sleep(&rig, AT(1), AT(500));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, TOO_FEW("1"), AT(501));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_STR(op->failure.text,
+              "cannot acquire \"k\" on h:1: 1 of its permits are free, 2 are asked "
+              "for; wait longer or try again later");
+    check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(501));
+    rig_end(&rig, AT(20000));
+}
+
+TEST(permits_that_nobody_comes_for_are_given_back) {
+    semaphore_begin();
+    hf_op *op = take(2, 0, AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, HAS_TAKEN("1"), AT(1));
+    hf_op_end(op, AT(2));
+    check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(2));
+    op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(10000));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, ":3\r\n", AT(10001));
+    hf_op_end(op, AT(10002));
+    check_settled(CALL("semaphore_leave", "2") "0", ":1\r\n", AT(10002));
+    rig_end(&rig, AT(30000));
+}
+
+TEST(a_drain_without_a_reply_is_undone) {
+    semaphore_begin();
+    hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
+    said(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    rig.refusing = true;
+    rig_sleep(&rig, AT(1), AT(3100));
+    CHECK_OUTCOME(op, "unreachable");
+    end(op, AT(3100));
+    rig.refusing = false;
+    check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(3100));
+    rig_end(&rig, AT(20000));
+}
+
+/* Its reply is the count of permits, not a verdict. */
+static void check_goes_on(bool given_up, int64_t count, const char *want) {
+    semaphore_begin();
+    hf_op *op = give(count, AT(0));
+    said(link_of(&rig, CALLS));
+    if (given_up) {
+        hf_op_end(op, AT(3100));
+    } else {
+        hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+        rig.refusing = true;
+        rig_sleep(&rig, AT(1), AT(3100));
+        CHECK_OUTCOME(op, "unreachable");
+        CHECK(strstr(op->failure.text, "goes on in the background") != NULL);
+        end(op, AT(3100));
+        rig.refusing = false;
+    }
+    check_settled(want, given_up ? ":3\r\n:3\r\n" : ":3\r\n", AT(3100));
+    rig_end(&rig, AT(20000));
+}
+
+TEST(a_release_without_a_reply_goes_on) {
+    check_goes_on(false, 2, CALL("semaphore_release", "1") "2");
+    check_goes_on(true, -2, CALL("semaphore_release", "1") "-2");
+    check_goes_on(false, 0, CALL("semaphore_release", "1") "0");
+}
+
+TEST(what_is_in_doubt_is_settled_for_half_an_hour) {
+    semaphore_begin();
+    hf_op *op = give(1, AT(0));
+    said(link_of(&rig, CALLS));
+    rig.refusing = true;
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    rig_sleep(&rig, AT(1), AT(4000));
+    end(op, AT(4000));
+    rig_sleep(&rig, AT(4000), AT(1795 * 1000));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_sleep(&rig, AT(1795 * 1000), AT(1810 * 1000));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(1810 * 1000));
+}
+
+TEST(a_release_that_is_refused_is_not_tried_again) {
+    semaphore_begin();
+    hf_op *op = give(1, AT(0));
+    hear_calls(&rig, "-WRONGTYPE Operation\r\n", AT(1));
+    CHECK_OUTCOME(op, "conflict");
+    end(op, AT(1));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_wait_listens_looks_behind_that_and_at_each_message) {
+    semaphore_begin();
+    hf_op *op = take(1, HF_NEVER, AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, TOO_FEW("0"), AT(1));
+    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    hear_subscribed(&rig, AT(2));
+    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    hear_calls(&rig, TOO_FEW("0"), AT(3));
+    hear_event(&rig, "subscribe", CHANNEL, "2", AT(4));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    hear_calls(&rig, TOO_FEW("0"), AT(5));
+    CHECK_SAID(&rig, CALLS, "");
+    hear_release(AT(6));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    hear_release(AT(7)); /* the reply may be older */
+    hear_calls(&rig, TOO_FEW("0"), AT(8));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    hear_calls(&rig, HAS_TAKEN("0"), AT(9));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_SAID(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
+    rig_end(&rig, AT(10));
+}
+
+TEST(waiters_look_one_after_the_other_as_long_as_there_are_permits) {
+    semaphore_begin();
+    hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10)),
+          *third = also_waiting(1, AT(20));
+    hear_release(AT(30));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    hear_calls(&rig, HAS_TAKEN("1"), AT(31));
+    CHECK_OUTCOME(first, "ok");
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    hear_calls(&rig, HAS_TAKEN("0"), AT(32));
+    CHECK_OUTCOME(second, "ok");
+    CHECK_SAID(&rig, CALLS, "");
+    CHECK(!third->done);
+    end(first, AT(33));
+    end(second, AT(33));
+    hear_release(AT(34));
+    CHECK_SAID(&rig, CALLS, FORGET("1") FORGET("2") CALL("semaphore_acquire", "3") "1");
+    hear_calls(&rig, ":1\r\n:1\r\n" HAS_TAKEN("0"), AT(35));
+    CHECK_OUTCOME(third, "ok");
+    rig_end(&rig, AT(36));
+}
+
+TEST(a_waiter_that_needs_more_does_not_keep_others_from_what_is_there) {
+    semaphore_begin();
+    hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
+          *small = also_waiting(2, AT(20));
+    hear_release(AT(30));
+    hush();
+    hear_calls(&rig, TOO_FEW("2"), AT(31));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "3") "2");
+    hear_calls(&rig, HAS_TAKEN("0"), AT(32));
+    CHECK_OUTCOME(small, "ok");
+    CHECK_SAID(&rig, CALLS, "");
+    CHECK(!large->done && !middle->done);
+    rig_end(&rig, AT(33));
+}
+
+TEST(a_waiter_that_ends_before_its_reply_leaves_the_look_to_the_next_one) {
+    semaphore_begin();
+    hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
+    hear_release(AT(20));
+    hush();
+    hf_op_end(first, AT(21));
+    rig_tick(&rig, AT(21));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1\n" CALL("semaphore_leave", "1") "0");
+    hear_calls(&rig, HAS_TAKEN("0") TOO_FEW("0") ":1\r\n", AT(22));
+    hear_release(AT(23));
+    hear_calls(&rig, HAS_TAKEN("0"), AT(24));
+    CHECK_OUTCOME(second, "ok");
+    rig_end(&rig, AT(25));
+}
+
+TEST(a_message_for_one_that_asks_for_the_first_time_is_not_lost) {
+    semaphore_begin();
+    hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
+    hush();
+    hear_release(AT(11));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    hear_calls(&rig, TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
+    hear_calls(&rig, HAS_TAKEN("1"), AT(13));
+    CHECK_OUTCOME(first, "ok");
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    hear_calls(&rig, HAS_TAKEN("0"), AT(14));
+    CHECK_OUTCOME(second, "ok");
+    rig_end(&rig, AT(15));
+}
+
+TEST(a_lost_message_costs_one_look) {
+    semaphore_begin();
+    hf_op *op = waiting(1, AT(0));
+    rig_sleep(&rig, AT(4), AT(1700));
+    CHECK_SAID(&rig, CALLS, "");
+    rig_sleep(&rig, AT(1700), AT(2003));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    hear_calls(&rig, HAS_TAKEN("0"), AT(2010));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(2011));
+}
+
+TEST(a_wait_ends_with_a_look_or_a_signal) {
+    semaphore_begin();
+    hf_op *op = take(1, 50 * HF_MS, AT(0));
+    hear_calls(&rig, TOO_FEW("0"), AT(60));
+    CHECK(!op->done);
+    hear_calls(&rig, TOO_FEW("0"), AT(61));
+    CHECK_OUTCOME(op, "busy");
+    op = waiting(1, AT(100));
+    hf_op_interrupt(op, AT(110));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK(hf_client_is_quiet(&rig.client));
+    op = take(1, HF_NEVER, AT(120));
+    hf_op_interrupt(op, AT(121));
+    rig_sleep(&rig, AT(121), AT(240));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(241));
+}
+
+TEST(a_closed_client_settles_what_is_under_way) {
+    semaphore_begin();
+    hf_op *op = take(1, HF_NEVER, AT(0));
+    hf_op *other = give(2, AT(0));
+    hush();
+    hf_client_close(&rig.client, AT(1));
+    CHECK_OUTCOME(op, "closed");
+    CHECK_OUTCOME(other, "closed");
+    rig_tick(&rig, AT(2));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_leave", "1") "0\n" CALL("semaphore_release", "2") "2");
+    hear_calls(&rig, HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_closed_client_deletes_its_last_note) {
+    semaphore_begin();
+    hf_op *op = take(2, 0, AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, HAS_TAKEN("1"), AT(1));
+    end(op, AT(1));
+    hf_client_close(&rig.client, AT(2));
+    CHECK_SAID(&rig, CALLS, "DEL " NOTE("1"));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(3));
+}
+
+/* One operation with a new client; the permits are there at the third look. */
+static bool carry_out(void *context) {
+    const hf_op_kind *kind = context;
+    hf_client_config config = rig_config();
+    struct rig own = {.refusing = false};
+    hf_client_init(&own.client, &config, DRIVE_ENTROPY);
+    if (!names_of(&own)) return false;
+    bool waits = *kind == HF_OP_TAKE;
+    hf_op *op = begin_on(&own, *kind, 1, 3 * HF_SECOND, AT(10));
+    for (int i = 0; op && !op->done && i < 3; i++) {
+        rig_tick(&own, AT(10 + i));
+        hf_session *link = link_of(&own, CALLS);
+        const char *reply = !waits ? ":1\r\n" : i < 2 ? TOO_FEW("0") : HAS_TAKEN("0");
+        if (link->state == HF_SESSION_READY)
+            hf_session_feed(link, reply, strlen(reply), AT(10 + i));
+        if (op->done || !waits) continue;
+        rig_serve(&own, AT(10 + i));
+        if (link_of(&own, EVENTS)->state == HF_SESSION_READY) hear_subscribed(&own, AT(10 + i));
+    }
+    if (op && !op->done) rig_sleep(&own, AT(20), AT(9000));
+    if (op && !op->done) abort();
+    bool good = op && op->failure.code == HF_OK;
+    if (op) end(op, AT(9000));
+    rig_end(&own, AT(9000));
+    return good;
+}
+
+TEST(out_of_memory_is_told) {
+    static hf_op_kind kinds[] = {HF_OP_TAKE, HF_OP_GIVE, HF_OP_DRAIN};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        CHECK(memerr_until_success(carry_out, &kinds[i], 100) > 4);
+}
+
+TEST(what_a_call_says_when_too_few_are_free) {
+    static const struct {
+        const char *reply, *free;
+    } cases[] = {{TOO_FEW("1"), ": 1 of its"},
+                 {TOO_FEW("0"), ": 0 of its"},
+                 {TOO_FEW("-3"), ": 0 of its"},
+                 {"*1\r\n:0\r\n", ": 0 of its"},
+                 {"*0\r\n", ": 0 of its"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        semaphore_begin();
+        hf_op *op = take(2, 0, AT(0));
+        hear_calls(&rig, cases[i].reply, AT(1));
+        CHECK_OUTCOME(op, "busy");
+        CHECK_OR(strstr(op->failure.text, cases[i].free), "%s", op->failure.text);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(each_call_that_is_sent_again_keeps_its_note) {
+    static const struct {
+        hf_op_kind kind;
+        const char *reply;
+    } cases[] = {{HF_OP_TAKE, HAS_TAKEN("1")}, {HF_OP_GIVE, ":1\r\n"}, {HF_OP_DRAIN, ":1\r\n"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        semaphore_begin();
+        hf_op *op = begin_on(&rig, cases[i].kind, 1, 0, AT(0));
+        hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+        rig_sleep(&rig, AT(1), AT(500));
+        hear_calls(&rig, cases[i].reply, AT(501));
+        CHECK_OUTCOME(op, "ok");
+        end(op, AT(501));
+        hush();
+        give(1, AT(502));
+        CHECK_SAID(&rig, CALLS, CALL("semaphore_release", "2") "1");
+        rig_end(&rig, AT(503));
+    }
+}
+
+TEST(a_call_that_was_given_up_hears_no_reply) {
+    static const hf_op_kind kinds[] = {HF_OP_TAKE, HF_OP_GIVE, HF_OP_DRAIN};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        semaphore_begin();
+        hf_op *op = begin_on(&rig, kinds[i], 1, 0, AT(0));
+        hf_op_abandon(op, AT(1));
+        hear_calls(&rig, kinds[i] == HF_OP_TAKE ? HAS_TAKEN("0") : ":1\r\n", AT(2));
+        CHECK_OUTCOME(op, "interrupted");
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(what_calls_leave_on_the_server_is_settled_behind_their_end) {
+    CHECK(hf_op_kind_lingers(HF_OP_TAKE) && hf_op_kind_lingers(HF_OP_GIVE) &&
+          hf_op_kind_lingers(HF_OP_DRAIN));
+    CHECK(!hf_op_kind_lingers(HF_OP_AWAIT) && !hf_op_kind_lingers(HF_OP_COUNT_DOWN));
+}
+
+/* The waiters of one semaphore look one after the other, whoever else waits. */
+TEST(a_wait_for_another_key_keeps_nobody_from_looking) {
+    hf_names other = {0};
+    semaphore_begin();
+    if (!hf_names_make_on(&other, hf_slice_of("j"), &hf_kind_plain_semaphore)) abort();
+    hf_op *first = waiting(1, AT(0));
+    first->spec.names = &other; /* as if it had asked for that one */
+    hf_op *second = take(1, HF_NEVER, AT(10));
+    hear_calls(&rig, TOO_FEW("0"), AT(11));
+    hush();
+    hear_event(&rig, "subscribe", CHANNEL, "3", AT(12));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    hear_calls(&rig, HAS_TAKEN("1"), AT(13));
+    CHECK_OUTCOME(second, "ok");
+    CHECK_SAID(&rig, CALLS, ""); /* what is left is no business of the other */
+    rig_end(&rig, AT(14));
+    hf_names_free(&other);
+}
+
+TEST(a_call_that_does_not_wait_keeps_nobody_from_looking) {
+    semaphore_begin();
+    give(1, AT(0));
+    hear_calls(&rig, ":1\r\n", AT(1));
+    waiting(1, AT(2));
+    hear_release(AT(10));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
+    rig_end(&rig, AT(11));
+}
+
+TEST(in_a_closed_client_nobody_looks_for_the_next_one) {
+    semaphore_begin();
+    waiting(1, AT(0));
+    also_waiting(1, AT(10));
+    hear_release(AT(20));
+    CHECK_SAID(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    hf_client_close(&rig.client, AT(21));
+    CHECK_SAID(&rig, CALLS, "");
+    rig_end(&rig, AT(22));
+}
+
+TEST(a_release_goes_on_even_if_nobody_was_there) {
+    semaphore_begin();
+    rig.refusing = true;
+    hf_op *op = give(2, AT(0));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(op->failure.text, "goes on in the background"));
+    end(op, AT(1));
+    rig.refusing = false;
+    check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(1));
+    rig_end(&rig, AT(20000));
+}
+
+TEST(a_refused_copy_of_a_release_says_nothing_of_the_first) {
+    semaphore_begin();
+    hf_op *op = give(2, AT(0));
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    rig_sleep(&rig, AT(1), AT(500));
+    hush();
+    hear_calls(&rig, "-OOM no\r\n", AT(501));
+    CHECK_OUTCOME(op, "server");
+    CHECK(strstr(op->failure.text, "goes on in the background"));
+    end(op, AT(502));
+    check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(502));
+    rig_end(&rig, AT(20000));
+}
+
+TEST(a_drain_that_is_given_up_is_undone) {
+    semaphore_begin();
+    hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
+    hush();
+    hf_op_end(op, AT(1));
+    check_settled(CALL("semaphore_leave", "1") "0", ":3\r\n:1\r\n", AT(1));
+    rig_end(&rig, AT(20000));
+}
+
+CHECK_MAIN

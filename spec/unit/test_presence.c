@@ -1,0 +1,378 @@
+#include "op/presence.h"
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define RENEWER HF_LINK_RENEWER
+#define NAME "holdfast_client:" DRIVE_UUID
+
+/* Holds a lock for so long that it has told who it is. */
+static void tell(void) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host 7 name");
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    rig_tick(&rig, AT(249));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    rig_tick(&rig, AT(250));
+    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    hear(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
+}
+
+TEST(a_name_is_told_after_a_quarter_of_a_second) {
+    tell();
+    rig_tick(&rig, AT(9000));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    rig_end(&rig, AT(9001));
+}
+
+TEST(a_name_of_one_letter_is_told) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "x");
+    hold_lock(&rig, AT(0));
+    rig_tick(&rig, AT(250));
+    CHECK_SAID(&rig, RENEWER, "SET " NAME " x PX 300000");
+    rig_end(&rig, AT(251));
+}
+
+TEST(a_name_is_told_though_the_acquire_took_long) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host 7 name");
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    rig_tick(&rig, AT(250));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    hear_calls(&rig, ACQUIRED, AT(400));
+    hf_op_end(op, AT(400));
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(500));
+    rig_tick(&rig, AT(500));
+    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    rig_end(&rig, AT(501));
+}
+
+TEST(a_close_takes_the_name_back) {
+    tell();
+    hf_client_close(&rig.client, AT(300));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_tick(&rig, AT(300));
+    CHECK(strncmp(said(link_of(&rig, RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
+    hear(link_of(&rig, RENEWER), ":1\r\n:0\r\n", AT(301));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(302));
+}
+
+TEST(a_close_takes_the_name_back_over_a_connection_that_it_makes) {
+    tell();
+    hf_session_closed(link_of(&rig, RENEWER), NULL, AT(260));
+    hf_client_close(&rig.client, AT(300));
+    rig_tick(&rig, AT(300));
+    CHECK(strncmp(said(link_of(&rig, RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) == 0);
+    rig_end(&rig, AT(302));
+}
+
+TEST(a_close_does_not_wait_where_nobody_answers) {
+    tell();
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(260));
+    rig_tick(&rig, AT(260));
+    said(link_of(&rig, RENEWER));
+    hear(link_of(&rig, RENEWER), ":0\r\n", AT(261));
+    hf_client_close(&rig.client, AT(300));
+    rig_tick(&rig, AT(300));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_tick(&rig, AT(1300));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(1301));
+}
+
+TEST(a_name_lasts_as_long_as_what_is_held_and_is_told_again) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host");
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = 1000 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(0));
+    hf_op_end(op, AT(0));
+    hf_time left = hold_of(&rig)->valid_until - AT(250);
+    rig_tick(&rig, AT(250));
+    char want[128];
+    snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS));
+    CHECK_SAID(&rig, RENEWER, want);
+    hear(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
+    rig_sleep(&rig, AT(251), AT(100249));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    rig_sleep(&rig, AT(100249), AT(100250)); /* again, before it is forgotten */
+    snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS) - 100000);
+    CHECK_SAID(&rig, RENEWER, want);
+    rig_end(&rig, AT(100251));
+}
+
+TEST(a_name_that_nobody_answered_is_told_again_soon) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host");
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = 1000 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(0));
+    hf_op_end(op, AT(0));
+    rig_tick(&rig, AT(250));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "SET " NAME));
+    rig_sleep(&rig, AT(250), AT(2250)); /* no reply in time */
+    CHECK(!strstr(said(link_of(&rig, RENEWER)), "SET " NAME));
+    rig_sleep(&rig, AT(2250), AT(7250));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "SET " NAME));
+    hear(link_of(&rig, RENEWER), "+OK\r\n", AT(7251));
+    rig_sleep(&rig, AT(7251), AT(107249));
+    CHECK(!strstr(said(link_of(&rig, RENEWER)), "SET " NAME));
+    rig_end(&rig, AT(107250));
+}
+
+TEST(who_holds_nothing_is_not_told) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host");
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    op = begin(&rig, HF_OP_RELEASE, AT(2));
+    hear_calls(&rig, ":1\r\n", AT(3));
+    hf_op_end(op, AT(3));
+    rig_tick(&rig, AT(250));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    rig_end(&rig, AT(251));
+}
+
+TEST(without_a_name_nothing_is_told) {
+    rig_begin(&rig);
+    hold_lock(&rig, AT(0));
+    rig_tick(&rig, AT(250));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    hf_client_close(&rig.client, AT(300));
+    rig_tick(&rig, AT(300));
+    CHECK(!strstr(said(link_of(&rig, RENEWER)), "holdfast_client"));
+    rig_end(&rig, AT(301));
+}
+
+TEST(a_name_that_cannot_be_sent_is_told_later) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host 7 name");
+    hold_lock(&rig, AT(0));
+    memerr_fail(1);
+    rig_tick(&rig, AT(250));
+    CHECK(memerr_failed());
+    memerr_fail(0);
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    rig_end(&rig, AT(251));
+}
+
+/* ---- waits ---- */
+
+static hf_names other_names;
+
+/* The same caller holds "k" and waits for "j" since AT(0). */
+static hf_op *hold_and_wait(uint64_t agent) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host 7 name");
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.agent = 7;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(0));
+    hf_op_end(op, AT(0));
+    if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
+    spec.names = &other_names;
+    spec.wait = 60 * HF_SECOND;
+    spec.agent = agent;
+    op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    said(link_of(&rig, HF_LINK_CALLS));
+    return op;
+}
+
+static void end_both(hf_time now) {
+    rig_end(&rig, now);
+    hf_names_free(&other_names);
+}
+
+#define WAIT_OF_ME(waited) "EVALSHA wait 1 holdfast_wait:me " DRIVE_UUID ":2 l j " waited " 10000"
+
+TEST(a_wait_of_who_holds_something_is_told) {
+    hf_op *op = hold_and_wait(7);
+    rig_tick(&rig, AT(249));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    rig_tick(&rig, AT(250));
+    CHECK_SAID(&rig, RENEWER, WAIT_OF_ME("250") "\nSET " NAME " host 7 name PX 300000");
+    hear(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    rig_tick(&rig, AT(3249));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    rig_tick(&rig, AT(3250)); /* again, before it is forgotten */
+    CHECK_SAID(&rig, RENEWER, WAIT_OF_ME("3250"));
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(3251));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3251)); /* it has looked meanwhile */
+    hf_op_interrupt(op, AT(3252));
+    hear_calls(&rig, ":1\r\n", AT(3253));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    hf_op_end(op, AT(3253));
+    CHECK_SAID(&rig, RENEWER, "DEL holdfast_wait:me");
+    end_both(AT(3254));
+}
+
+TEST(a_wait_that_ends_sooner_is_not_told) {
+    hf_op *op = hold_and_wait(7);
+    hf_op_interrupt(op, AT(100));
+    hear_calls(&rig, ":1\r\n", AT(101));
+    hf_op_end(op, AT(101));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    rig_tick(&rig, AT(250));
+    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    end_both(AT(251));
+}
+
+TEST(a_wait_of_another_coroutine_is_not_told) {
+    hf_op *op = hold_and_wait(8);
+    rig_tick(&rig, AT(250));
+    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    hf_op_end(op, AT(251));
+    CHECK(!strstr(said(link_of(&rig, RENEWER)), "holdfast_wait"));
+    end_both(AT(252));
+}
+
+TEST(who_waits_is_told_although_it_holds_nothing) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host");
+    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    rig_tick(&rig, AT(250));
+    CHECK_SAID(&rig, RENEWER, "SET " NAME " host PX 300000");
+    hear(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
+    hf_op_end(op, AT(252));
+    CHECK(!strstr(said(link_of(&rig, RENEWER)), "holdfast_wait"));
+    rig_end(&rig, AT(253));
+}
+
+TEST(a_close_takes_the_waits_back) {
+    hold_and_wait(7);
+    rig_tick(&rig, AT(250));
+    said(link_of(&rig, RENEWER));
+    hear(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    hf_client_close(&rig.client, AT(300));
+    rig_tick(&rig, AT(300));
+    const char *text = said(link_of(&rig, RENEWER));
+    CHECK_OR(strstr(text, "DEL holdfast_wait:me\n"), "%s", text);
+    CHECK_OR(strstr(text, "DEL " NAME "\n"), "%s", text);
+    hf_op_end(rig.client.ops, AT(301));
+    rig_tick(&rig, AT(301));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    end_both(AT(301));
+}
+
+TEST(without_memory_a_wait_is_not_told) {
+    bool failed = true;
+    int untold = 0;
+    for (unsigned long nth = 1; failed && nth < 50; nth++) {
+        hf_op *op = hold_and_wait(7);
+        memerr_fail(nth);
+        rig_tick(&rig, AT(250));
+        failed = memerr_failed();
+        memerr_fail(0);
+        untold += !op->told_waits;
+        end_both(AT(251));
+    }
+    CHECK(!failed);
+    CHECK_EQ_INT(untold, 1);
+}
+
+TEST(the_waits_of_many_holds_are_told_for_some_of_them) {
+    static hf_names many[70];
+    char key[16];
+    hf_op *op = hold_and_wait(7);
+    for (int i = 0; i < 70; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        if (!hf_names_make(&many[i], hf_slice_of(key))) abort();
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.names = &many[i];
+        spec.agent = 7;
+        hf_op *one = hf_client_begin(&rig.client, &spec, AT(4));
+        hear_calls(&rig, ACQUIRED, AT(4));
+        hf_op_end(one, AT(4));
+    }
+    rig_tick(&rig, AT(250));
+    int told = 0;
+    for (const char *at = said(link_of(&rig, RENEWER)); (at = strstr(at, "holdfast_wait:")); at++)
+        told++;
+    CHECK_EQ_INT(told, 64);
+    CHECK(op->told_waits);
+    end_both(AT(251));
+    for (int i = 0; i < 70; i++) hf_names_free(&many[i]);
+}
+
+TEST(a_second_close_takes_nothing_back) {
+    tell();
+    hf_client_close(&rig.client, AT(300));
+    rig_tick(&rig, AT(300));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL " NAME));
+    hf_client_close(&rig.client, AT(301));
+    rig_tick(&rig, AT(301));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    rig_end(&rig, AT(302));
+}
+
+TEST(a_wait_is_told_as_often_as_it_is_due_however_often_it_looks) {
+    hf_op *op = hold_and_wait(7);
+    rig_tick(&rig, AT(250));
+    said(link_of(&rig, RENEWER));
+    hear(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    hf_presence_note_wait(op, AT(300));
+    rig_tick(&rig, AT(300));
+    CHECK_STR(said(link_of(&rig, RENEWER)), "");
+    CHECK_EQ_U64(op->tell_at, AT(3250));
+    end_both(AT(301));
+}
+
+TEST(without_a_name_no_wait_is_noted) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+    CHECK_EQ_U64(op->tell_at, 0);
+    rig_end(&rig, AT(10));
+}
+
+TEST(who_has_only_asked_does_not_wait_yet) {
+    static hf_names other;
+    tell();
+    if (!hf_names_make(&other, hf_slice_of("j"))) abort();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.names = &other;
+    spec.wait = 60 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(260));
+    rig.client.presence.check_at = AT(600);
+    rig_tick(&rig, AT(600));
+    CHECK(!op->told_waits);
+    CHECK(!strstr(said(link_of(&rig, RENEWER)), "holdfast_wait"));
+    rig_end(&rig, AT(601));
+    hf_names_free(&other);
+}
+
+TEST(a_wait_for_a_long_key_is_told_whole) {
+    static char key[3000];
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host");
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.agent = 7;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(0));
+    hf_op_end(op, AT(0));
+    memset(key, 'j', sizeof key - 1);
+    if (!hf_names_make(&other_names, hf_slice_of(key))) abort();
+    spec.names = &other_names;
+    spec.wait = 60 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    rig_tick(&rig, AT(250));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), key));
+    end_both(AT(251));
+}
+
+CHECK_MAIN

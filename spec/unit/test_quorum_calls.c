@@ -1,0 +1,1521 @@
+/* What a quorum does with a hold, or asks about a key. */
+#include "quorum_rig.h"
+
+#include "op/observe.h"
+
+static hf_op *begin_extend(hf_time lease, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+    spec.lease = lease;
+    hf_op *op = begin_round(&spec, now);
+    return op;
+}
+
+/* Answers by the first servers, one after the other, until NULL. */
+static void answer_all(const char *const *replies, hf_time now) {
+    for (int i = 0; i < COUNT && replies[i]; i++) answer(i, replies[i], now);
+}
+
+/* Enters the hold of the caller once more, by `count` servers. */
+static void enter_again(int count, hf_time now) {
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
+    answers(0, count, yes(77), now);
+    hf_op_end(op, now);
+    hush();
+}
+
+/* ---- extend, check ---- */
+
+TEST(an_extension_needs_a_majority) {
+    start();
+    hold_by(5, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
+    for (int i = 0; i < COUNT; i++) CHECK_SAYS(said_by(i), "EVALSHA extend");
+    answers(0, 2, ":1\r\n", AT(1001));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_U64(hold->lease, 30 * HF_SECOND);
+    answer(2, ":1\r\n", AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold->lease, 60 * HF_SECOND);
+    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(1000), 60 * HF_SECOND));
+    CHECK(!hold->in_flight);
+    hf_op_end(op, AT(1002));
+    finish(AT(1003));
+}
+
+TEST(a_check_leaves_the_lease_as_it_is) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
+    answers(0, 3, ":1\r\n", AT(1001));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->lease, 30 * HF_SECOND);
+    hf_op_end(op, AT(1002));
+    finish(AT(1003));
+}
+
+TEST(too_few_that_confirm) {
+    static const struct {
+        hf_op_kind kind;
+        const char *replies[COUNT + 1], *outcome, *says;
+    } cases[] = {
+        {HF_OP_CHECK,
+         {":1\r\n", ":1\r\n", "-ERR no\r\n", "-ERR no\r\n", "-ERR no\r\n"},
+         "no_quorum",
+         "2 of 5 confirmed: s3 server, s4 server, s5 server"},
+        {HF_OP_EXTEND,
+         {":1\r\n", ":1\r\n", "-ERR no\r\n", "-ERR no\r\n", "-ERR no\r\n"},
+         "no_quorum",
+         "2 of 5 extended: s3 server"},
+        {HF_OP_CHECK,
+         {":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
+         "lost",
+         "it is not held by a majority any more (deleted)"},
+        {HF_OP_EXTEND,
+         {":-2\r\n", ":-2\r\n", ":-2\r\n", ":1\r\n", ":1\r\n"},
+         "lost",
+         "it is not held by a majority any more (taken)"},
+        {HF_OP_CHECK, {":-1\r\n", ":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_by(5, AT(0));
+        hf_op *op = cases[i].kind == HF_OP_CHECK ? begin_quorum(HF_OP_CHECK, 0, AT(1000))
+                                                 : begin_extend(60 * HF_SECOND, AT(1000));
+        answer_all(cases[i].replies, AT(1001));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        if (cases[i].says) CHECK_SAYS(op->failure.text, cases[i].says);
+        CHECK_EQ_U64(hold_of(&rig)->lease, 30 * HF_SECOND);
+        hf_op_end(op, AT(1002));
+        finish(AT(1003));
+    }
+}
+
+TEST(bad_news_waits_for_the_others_but_not_for_long) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
+    answers(0, 3, "-ERR no\r\n", AT(1001));
+    CHECK_OUTCOME(op, "under way"); /* the other two may tell that it is lost */
+    pass(AT(1001), AT(1600));
+    CHECK_OUTCOME(op, "no_quorum");
+    hf_op_end(op, AT(1600));
+    finish(AT(1601));
+}
+
+TEST(what_is_not_held_cannot_be_extended) {
+    start();
+    CHECK_OUTCOME(begin_quorum(HF_OP_CHECK, 0, AT(0)), "not_held");
+    CHECK_OUTCOME(begin_quorum(HF_OP_RELEASE, 0, AT(0)), "not_held");
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    CHECK_OUTCOME(begin_quorum(HF_OP_CHECK, 0, AT(0)), "not_held");
+    CHECK_OUTCOME(op, "under way");
+    finish(AT(1));
+}
+
+/* ---- release ---- */
+
+TEST(each_entry_is_released) {
+    start();
+    hold_by(5, AT(0));
+    enter_again(5, AT(1));
+    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    CHECK_EQ_U64(rig.client.stats.reentries, 1);
+    CHECK_EQ_U64(rig.client.stats.acquires, 1);
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
+    for (int i = 0; i < MAJORITY; i++) CHECK_SAYS(said_by(i), "EVALSHA release 4 k");
+    answers(0, 3, ":2\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(3));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    op = begin_quorum(HF_OP_RELEASE, 0, AT(4));
+    for (int i = 0; i < COUNT; i++) CHECK_SAYS(said_by(i), "EVALSHA release 4 k");
+    answers(0, 3, ":1\r\n", AT(5));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(5));
+    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_U64(rig.client.stats.releases, 2);
+    finish(AT(6));
+}
+
+TEST(who_has_not_entered_again_has_nothing_to_release) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    answers(0, 3, yes(77), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    answer(3, busy(20000, 0, 0), AT(1));
+    answer(4, busy(20000, 0, 0), AT(1));
+    hf_op_end(op, AT(1));
+    hush();
+    op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
+    CHECK_STR(said_by(3), "");
+    CHECK_STR(said_by(4), "");
+    CHECK_OUTCOME(op, "under way");
+    answer(0, ":2\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(3));
+    finish(AT(4));
+}
+
+TEST(a_release_that_a_majority_does_not_confirm) {
+    static const struct {
+        const char *replies[COUNT + 1], *outcome, *says;
+        uint64_t losses;
+    } cases[] = {
+        {{":1\r\n", ":1\r\n", ":-1\r\n", ":-1\r\n", ":-1\r\n"},
+         "lost",
+         "it is not held by a majority any more (deleted)",
+         1},
+        {{":1\r\n", ":1\r\n", "-ERR no\r\n", "-ERR no\r\n", "-ERR no\r\n"},
+         "no_quorum",
+         "2 of 5 released, the release goes on in the background: s3 server",
+         0},
+        {{":1\r\n", ":-1\r\n", ":-1\r\n", "-ERR no\r\n", "-ERR no\r\n"},
+         "no_quorum",
+         "1 of 5 released",
+         0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_by(5, AT(0));
+        hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
+        CHECK_EQ_INT(hold_of(&rig)->state, HF_HOLD_RELEASING);
+        answer_all(cases[i].replies, AT(2));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        CHECK_SAYS(op->failure.text, cases[i].says);
+        CHECK_EQ_U64(rig.client.stats.losses, cases[i].losses);
+        CHECK_EQ_INT(state_of(&rig), -1);
+        hf_op_end(op, AT(3));
+        finish(AT(4));
+    }
+}
+
+TEST(a_partial_release_that_a_majority_does_not_confirm) {
+    const char *gone[] = {":-1\r\n", ":-1\r\n", ":-1\r\n", ":2\r\n", ":2\r\n", NULL};
+    start();
+    hold_by(5, AT(0));
+    enter_again(5, AT(1));
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
+    answer_all(gone, AT(3));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+    CHECK_EQ_INT(hold_of(&rig)->count, 1); /* one handle is left */
+    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    hf_op_end(op, AT(4));
+    op = begin_quorum(HF_OP_RELEASE, 0, AT(5));
+    CHECK_OUTCOME(op, "lost");
+    hf_op_end(op, AT(5));
+    CHECK_EQ_INT(state_of(&rig), -1);
+    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    finish(AT(6));
+}
+
+TEST(a_lost_hold_of_another_handle) {
+    start();
+    hold_by(5, AT(0));
+    hf_hold *lost = hold_of(&rig);
+    hf_hold_ref(lost);
+    hf_client_lose(&rig.client, lost, HF_LOST_TAKEN);
+    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    spec.lost = lost;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
+    CHECK_OUTCOME(op, "lost");
+    hf_op_end(op, AT(1));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST); /* it is not released by that */
+    spec.loss_notified = true;
+    op = hf_client_begin(&rig.client, &spec, AT(2));
+    CHECK_OUTCOME(op, "not_held");
+    hf_op_end(op, AT(2));
+    hf_hold_unref(lost);
+    finish(AT(3));
+}
+
+TEST(a_check_of_a_lost_hold_releases_nothing) {
+    start();
+    hold_by(5, AT(0));
+    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    CHECK_OUTCOME(op, "lost");
+    hf_op_end(op, AT(1));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+    CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
+    op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
+    CHECK_OUTCOME(op, "lost");
+    hf_op_end(op, AT(2));
+    CHECK_EQ_INT(state_of(&rig), -1);
+    CHECK_EQ_INT(part_state(0), HF_HOLD_CLEANING_UP);
+    finish(AT(3));
+}
+
+/* ---- abandoned, given up ---- */
+
+TEST(an_abandoned_entry_leaves_the_others) {
+    start();
+    hold_by(5, AT(0));
+    enter_again(5, AT(1));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(parts_held(), 5);
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(3));
+    CHECK_EQ_INT(state_of(&rig), -1);
+    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    finish(AT(4));
+}
+
+TEST(more_than_it_has_cannot_be_abandoned) {
+    start();
+    hold_by(5, AT(0));
+    hf_client_abandon(&rig.client, hold_of(&rig), 7, AT(2));
+    CHECK_EQ_INT(state_of(&rig), -1);
+    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    finish(AT(4));
+}
+
+TEST(what_is_abandoned_while_it_is_entered_goes_with_the_end_of_that) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(hold_of(&rig)->dropped, 1);
+    answers(0, 3, yes(77), AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    hf_op_end(op, AT(4));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_of(&rig)->dropped, 0); /* it goes once */
+    finish(AT(5));
+}
+
+/* The handles are gone while a release is under way, which is told that the hold is gone, too. */
+TEST(what_is_over_already_is_not_lost_by_a_release) {
+    for (int lost = 0; lost <= 1; lost++) {
+        start();
+        hold_by(5, AT(0));
+        enter_again(5, AT(1));
+        hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
+        if (lost) hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+        else hf_client_abandon(&rig.client, hold_of(&rig), 2, AT(2));
+        answers(0, 3, ":-1\r\n", AT(3));
+        pass(AT(3), AT(600));
+        CHECK_OUTCOME(op, "lost");
+        CHECK_EQ_INT(rig.client.stats.losses, lost);
+        hf_op_end(op, AT(600));
+        finish(AT(601));
+    }
+}
+
+TEST(a_release_that_is_given_up_goes_on_in_the_background) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
+    hf_op_abandon(op, AT(2));
+    CHECK_OUTCOME(op, "interrupted");
+    hf_op_end(op, AT(2));
+    CHECK_EQ_INT(state_of(&rig), -1);
+    pass(AT(2), AT(3));
+    finish(AT(3));
+}
+
+TEST(a_partial_release_that_is_given_up_has_released_all_the_same) {
+    start();
+    hold_by(5, AT(0));
+    enter_again(5, AT(1));
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
+    hf_op_abandon(op, AT(3));
+    hf_op_end(op, AT(3));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK(!hold_of(&rig)->in_flight);
+    finish(AT(4));
+}
+
+TEST(a_check_that_is_given_up_leaves_the_hold_as_it_was) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(2));
+    hf_op_abandon(op, AT(3));
+    hf_op_end(op, AT(3));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK_EQ_INT(parts_held(), 5);
+    CHECK(!hold_of(&rig)->in_flight);
+    finish(AT(4));
+}
+
+/* ---- one command of a hold at a time ---- */
+
+TEST(behind_a_check_a_release_waits) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    hush();
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
+    CHECK_STR(said_by(0), "");
+    CHECK(op->blocked);
+    answers(0, 3, ":1\r\n", AT(2));
+    CHECK_OUTCOME(check, "ok");
+    CHECK(!op->blocked);
+    hf_op_end(check, AT(2));
+    CHECK_SAYS(said_by(0), "EVALSHA release");
+    answers(0, 3, ":1\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(3));
+    CHECK_EQ_INT(state_of(&rig), -1);
+    finish(AT(4));
+}
+
+TEST(behind_a_check_a_release_that_is_given_up_has_released) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
+    hf_op_abandon(op, AT(2));
+    CHECK(!op->blocked);
+    hf_op_end(op, AT(2));
+    CHECK_EQ_INT(state_of(&rig), -1);
+    hf_op_end(check, AT(3));
+    finish(AT(4));
+}
+
+TEST(behind_a_check_an_acquire_waits_in_time) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    hush();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    CHECK(op->blocked);
+    CHECK_STR(said_by(0), "");
+    CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
+    hf_op *patient = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(2));
+    CHECK_EQ_U64(hf_op_deadline(patient), AT(9002));
+    hf_op_interrupt(patient, AT(3));
+    CHECK_OUTCOME(patient, "interrupted");
+    hf_op_interrupt(op, AT(3));
+    CHECK_OUTCOME(op, "interrupted");
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    hf_op_end(patient, AT(4));
+    hf_op_end(op, AT(4));
+    hf_op_end(check, AT(4));
+    finish(AT(5));
+}
+
+/* ---- about a key ---- */
+
+TEST(of_the_times_to_live_a_majority_has_at_least_this) {
+    static const struct {
+        const char *replies[COUNT + 1];
+        long long value;
+    } cases[] = {
+        {{":500\r\n", ":400\r\n", ":300\r\n", ":200\r\n", ":100\r\n"}, 300},
+        {{":100\r\n", ":500\r\n", ":200\r\n", ":400\r\n", ":300\r\n"}, 300},
+        {{":500\r\n", ":400\r\n", ":-2\r\n", ":-2\r\n", ":-2\r\n"}, -2},
+        {{":500\r\n", ":400\r\n", ":300\r\n", "-ERR no\r\n", "-ERR no\r\n"}, 300},
+        {{":500\r\n", ":500\r\n", ":500\r\n", ":500\r\n", ":500\r\n"}, 500},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
+        for (int j = 0; j < COUNT; j++) CHECK_SAYS(said_by(j), "PTTL k");
+        answer_all(cases[i].replies, AT(1));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_INT(op->value, cases[i].value);
+        hf_op_end(op, AT(1));
+        finish(AT(2));
+    }
+}
+
+#define OWNER_OF_US DRIVE_UUID ":3"
+#define INFO(owner, holds, token)                                                                  \
+    "*6\r\n$" owner "\r\n:" holds "\r\n:1500\r\n:" token "\r\n:4\r\n:2\r\n"
+#define NOBODY "*6\r\n$0\r\n\r\n:0\r\n:-2\r\n:90\r\n:0\r\n:-1\r\n"
+
+TEST(an_owner_is_that_of_a_majority) {
+    static const struct {
+        const char *replies[COUNT + 1], *owner;
+        uint64_t token;
+    } cases[] = {
+        {{INFO("3\r\nyou", "2", "7"), INFO("3\r\nyou", "2", "9"), INFO("3\r\nyou", "2", "8"),
+          NOBODY, NOBODY},
+         "you",
+         9},
+        {{INFO("3\r\nyou", "2", "10"), INFO("3\r\nyou", "2", "9"), INFO("3\r\nyou", "2", "8"),
+          NOBODY, NOBODY},
+         "you",
+         10},
+        {{INFO("3\r\nyou", "2", "9"), INFO("3\r\nyou", "2", "8"), NOBODY, NOBODY, NOBODY}, "", 0},
+        {{INFO("3\r\nyou", "2", "9"), INFO("3\r\nyou", "2", "8"), INFO("3\r\nshe", "2", "8"),
+          INFO("3\r\nshe", "2", "8"), NOBODY},
+         "",
+         0},
+        {{"-ERR no\r\n", INFO("3\r\nyou", "2", "9"), INFO("3\r\nyou", "2", "8"),
+          INFO("3\r\nyou", "2", "10"), "-ERR no\r\n"},
+         "you",
+         10},
+        /* copies */
+        {{INFO("38\r\n" OWNER_OF_US, "1", "9"), INFO("40\r\n" OWNER_OF_US ".1", "1", "9"),
+          INFO("41\r\n" OWNER_OF_US ".12", "1", "9"), NOBODY, NOBODY},
+         OWNER_OF_US,
+         9},
+        /* no copies: another library's, or no number behind its uuid */
+        {{INFO("5\r\nhe.11", "1", "9"), INFO("5\r\nhe.11", "1", "9"), INFO("5\r\nhe.11", "1", "9"),
+          NOBODY, NOBODY},
+         "he.11",
+         9},
+        {{INFO("5\r\nhe.11", "1", "9"), INFO("5\r\nhe.12", "1", "9"), INFO("2\r\nhe", "1", "9"),
+          NOBODY, NOBODY},
+         "",
+         0},
+        {{INFO("38\r\n" DRIVE_UUID ".3", "1", "9"), INFO("38\r\n" DRIVE_UUID ".3", "1", "9"),
+          INFO("38\r\n" DRIVE_UUID ".3", "1", "9"), NOBODY, NOBODY},
+         DRIVE_UUID ".3",
+         9},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
+        answer_all(cases[i].replies, AT(1));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_MEM(op->info.owner, op->info.owner_size, cases[i].owner, strlen(cases[i].owner));
+        CHECK_EQ_U64(op->info.token, cases[i].token);
+        CHECK_EQ_INT(op->info.waiters, 0);
+        CHECK_EQ_INT(op->info.ttl_ms, cases[i].owner[0] ? 1500 : -2);
+        CHECK_EQ_INT(op->info.ahead, cases[i].owner[0] ? 2 : -1);
+        hf_op_end(op, AT(1));
+        finish(AT(2));
+    }
+}
+
+TEST(reading_waits_for_every_answer_that_comes_soon) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
+    answers(0, 3, NOBODY, AT(10));
+    CHECK_OUTCOME(op, "under way");
+    pass(AT(10), AT(1500));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1500));
+    finish(AT(1501));
+}
+
+TEST(reading_fails_without_a_majority) {
+    const char *const replies[] = {NOBODY,        NOBODY,        "-ERR no\r\n",
+                                   "-ERR no\r\n", "-ERR no\r\n", NULL};
+    start();
+    hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
+    answer_all(replies, AT(1));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_SAYS(op->failure.text, "2 of 5 answered: s3 server");
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
+TEST(what_a_majority_denies_or_cannot_do) {
+    static const struct {
+        const char *replies[COUNT + 1], *outcome;
+    } cases[] = {
+        {{"-NOPERM a\r\n", "-NOPERM a\r\n", "-NOPERM a\r\n", ":1\r\n", ":1\r\n"}, "denied"},
+        {{"-NOPERM a\r\n", "-NOPERM a\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
+        {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", ":1\r\n", ":1\r\n"},
+         "conflict"},
+        {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
+        answer_all(cases[i].replies, AT(1));
+        CHECK_OUTCOME(op, cases[i].outcome);
+        hf_op_end(op, AT(1));
+        finish(AT(2));
+    }
+}
+
+TEST(a_lock_is_broken_by_force_everywhere) {
+    static const struct {
+        const char *replies[COUNT + 1];
+        int value;
+    } cases[] = {
+        {{":1\r\n", ":1\r\n", ":1\r\n", ":0\r\n", ":0\r\n"}, 1},
+        {{":0\r\n", ":0\r\n", ":0\r\n", ":0\r\n", ":1\r\n"}, 1},
+        {{":1\r\n", ":0\r\n", ":0\r\n", ":0\r\n", ":0\r\n"}, 1},
+        {{":0\r\n", ":0\r\n", ":0\r\n", ":0\r\n", ":0\r\n"}, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_by(5, AT(0));
+        hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
+        answer_all(cases[i].replies, AT(2));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_INT(op->value, cases[i].value);
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+        CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_DELETED);
+        hf_op_end(op, AT(2));
+        finish(AT(3));
+    }
+}
+
+TEST(force_without_a_hold_of_its_own) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
+    answers(0, 5, ":1\r\n", AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(op->value, 1);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+TEST(what_needs_one_server) {
+    static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
+    static const hf_names *batch[1];
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_COMMAND);
+    spec.names = NULL;
+    spec.lock_kind = NULL;
+    spec.args = get;
+    spec.arg_count = 2;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
+    CHECK_OUTCOME(op, "server");
+    CHECK_SAYS(op->failure.text, "a command goes to one server, not to a quorum");
+    hf_op_end(op, AT(0));
+    spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    batch[0] = &rig.names;
+    spec.names = NULL;
+    spec.batch = batch;
+    spec.batch_count = 1;
+    op = hf_client_begin(&rig.client, &spec, AT(1));
+    CHECK_OUTCOME(op, "server");
+    CHECK_SAYS(op->failure.text, "several locks in one step need one server");
+    hf_op_end(op, AT(1));
+    for (int i = 0; i < COUNT; i++) CHECK_STR(said_by(i), "");
+    finish(AT(2));
+}
+
+/* ---- a guard ---- */
+
+static hf_op *begin_guard(hf_time now) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.fingerprint = hf_slice_of("print");
+    hf_op *op = begin_round(&spec, now);
+    return op;
+}
+
+TEST(one_server_that_knows_the_record_decides) {
+    start();
+    hf_op *op = begin_guard(AT(0));
+    answer(0, yes(7), AT(1));
+    answer(1, yes(7), AT(1));
+    answer(2, busy(20000, 0, 0), AT(1));
+    CHECK_OUTCOME(op, "under way");
+    answer(4, "*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
+    pass(AT(1), AT(2000));
+    CHECK_OUTCOME(op, "duplicate");
+    CHECK_MEM(op->record, op->record_size, "old", 3);
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    hf_op_end(op, AT(2000));
+    finish(AT(2001));
+}
+
+TEST(one_server_that_knows_another_request_decides) {
+    start();
+    hf_op *op = begin_guard(AT(0));
+    answer(0, "*1\r\n:4\r\n", AT(1));
+    for (int i = 1; i < 3; i++) answer(i, busy(20000, 0, 0), AT(1));
+    CHECK_OUTCOME(op, "mismatch");
+    CHECK(!op->record);
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
+/* ---- acquires ---- */
+
+TEST(who_cannot_go_on_during_its_wait_does_not_wait_for_itself) {
+    for (int blocking = 0; blocking < 2; blocking++) {
+        start();
+        hold_by(5, AT(0));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.caller = spec.owner = hf_slice_of("you");
+        spec.wait = 5 * HF_SECOND;
+        spec.blocking = blocking;
+        hf_op *op = begin_round(&spec, AT(1));
+        answers(0, 5, busy(29000, 0, 0), AT(2));
+        CHECK_OUTCOME(op, blocking ? "deadlock" : "under way");
+        if (blocking) CHECK_SAYS(op->failure.text, "another coroutine of this client holds it");
+        hf_op_end(op, AT(2));
+        finish(AT(3));
+    }
+}
+
+TEST(without_fencing_the_first_majority_is_enough) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.token_ttl_ms = 0;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(40 + (unsigned)i), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->token, 0);
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
+TEST(entered_again_it_keeps_what_is_longer) {
+    start();
+    hold_by(5, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    spec.renewed = false;
+    hf_op *op = begin_round(&spec, AT(1));
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(90), AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(hold->renewed);
+    CHECK_EQ_U64(hold->lease, 30 * HF_SECOND);
+    CHECK_EQ_U64(hold->token, 77);
+    CHECK_EQ_INT(hold->count, 2);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+TEST(a_second_entry_without_a_majority_leaves_the_first) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    answers(0, 3, "-ERR no\r\n", AT(2));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    CHECK(!hold_of(&rig)->in_flight);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+/* ---- what it sums up ---- */
+
+TEST(the_counts_of_the_members_are_added) {
+    start();
+    for (int i = 0; i < COUNT; i++) {
+        hf_stats *stats = &member(i)->stats;
+        stats->renewals = 1;
+        stats->renew_batches = 2;
+        stats->late_renewals = 3;
+        stats->undone = 4;
+        stats->acquires = 5; /* the quorum has its own */
+    }
+    hf_stats stats = hf_client_stats(&rig.client);
+    CHECK_EQ_U64(stats.renewals, 5);
+    CHECK_EQ_U64(stats.renew_batches, 10);
+    CHECK_EQ_U64(stats.late_renewals, 15);
+    CHECK_EQ_U64(stats.undone, 20);
+    CHECK_EQ_U64(stats.acquires, 0);
+    finish(AT(1));
+}
+
+TEST(the_owners_approval_goes_to_every_member) {
+    start();
+    for (int i = 0; i < COUNT; i++) member(i)->config.needs_approval = true;
+    hold_by(4, AT(0));
+    pass(AT(0), AT(11000));
+    CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 4);
+    for (int i = 0; i < COUNT; i++) CHECK_STR(said(link_at(i, RENEWER)), "");
+    hf_client_approve(&rig.client, hold_of(&rig), AT(11000));
+    tick(AT(11000));
+    for (int i = 0; i < 4; i++) CHECK_SAYS(said(link_at(i, RENEWER)), "EVALSHA renew 1 k");
+    finish(AT(11001));
+}
+
+TEST(a_member_counts_for_the_class_of_the_quorum) {
+    start();
+    hf_observe_class(&rig.client, "");
+    rig.client.observer.wanted = true;
+    hold_by(5, AT(0));
+    pass(AT(0), AT(10100));
+    for (int i = 0; i < COUNT; i++) hear(link_at(i, RENEWER), "*1\r\n:1\r\n", AT(10100));
+    hf_class *class = rig.client.observer.classes[0];
+    CHECK_EQ_INT(class->renewals, 5);
+    CHECK_EQ_INT(class->outcomes[HF_OK], 1);
+    int acquired = 0, opened = 0;
+    for (hf_event *event = hf_observe_take(&rig.client), *next; event; event = next) {
+        next = event->next;
+        acquired += event->kind == HF_EVENT_ACQUIRED;
+        opened += event->kind == HF_EVENT_OPENED;
+        free(event);
+    }
+    CHECK_EQ_INT(acquired, 1);
+    CHECK_EQ_INT(opened, 10);
+    CHECK(!member(0)->observer.first);
+    finish(AT(10101));
+}
+
+TEST(it_is_quiet_when_every_member_is) {
+    for (int last = 0; last < COUNT; last++) {
+        start();
+        hold_by(5, AT(0));
+        CHECK(hf_client_is_quiet(&rig.client));
+        hf_client_close(&rig.client, AT(1));
+        tick(AT(1));
+        for (int i = 1; i <= COUNT; i++) {
+            CHECK(!hf_client_is_quiet(&rig.client));
+            hear(link_at((last + i) % COUNT, RENEWER), ":1\r\n", AT(2));
+            tick(AT(2));
+        }
+        CHECK(hf_client_is_quiet(&rig.client));
+        finish(AT(3));
+    }
+}
+
+/* ---- why it is lost ---- */
+
+TEST(what_a_server_said_weighs_more_than_a_silence) {
+    static const struct {
+        hf_lost_reason reasons[MAJORITY], reason;
+    } cases[] = {
+        {{HF_LOST_TAKEN, HF_LOST_UNREACHABLE, HF_LOST_UNREACHABLE}, HF_LOST_TAKEN},
+        {{HF_LOST_UNREACHABLE, HF_LOST_UNREACHABLE, HF_LOST_TAKEN}, HF_LOST_TAKEN},
+        {{HF_LOST_EXPIRED, HF_LOST_UNREACHABLE, HF_LOST_EXPIRED}, HF_LOST_UNREACHABLE},
+        {{HF_LOST_EXPIRED, HF_LOST_DELETED, HF_LOST_TAKEN}, HF_LOST_DELETED},
+        {{HF_LOST_UNREACHABLE, HF_LOST_EXPIRED, HF_LOST_EXPIRED}, HF_LOST_UNREACHABLE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_by(5, AT(0));
+        hf_hold *hold = hold_of(&rig);
+        for (int j = 0; j < MAJORITY; j++)
+            hf_client_lose(member(j), hold->member_holds[j], cases[i].reasons[j]);
+        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+        tick(AT(1));
+        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK_OR(hold->reason == cases[i].reason, "case %zu: %s", i,
+                 hf_lost_reason_name(hold->reason));
+        finish(AT(2));
+    }
+}
+
+/* ---- a shared owner ---- */
+
+TEST(a_shared_owner_holds_by_a_majority) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    hf_op *op = begin_round(&spec, AT(0));
+    for (int i = 0; i < COUNT; i++) CHECK_SAYS(said_by(i), " me 2000 0 1 30000 1000 ");
+    for (int i = 0; i < MAJORITY; i++) answer(i, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
+TEST(clocks_of_the_servers_that_answered_stand_for_the_others) {
+    char text[96];
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    for (int i = 1; i <= MAJORITY; i++) { /* 100 s behind ours; the first is not heard */
+        snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
+                 (unsigned long long)(AT(0) / 1000 - 100000000));
+        answer(i, text, AT(0));
+    }
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(0));
+    uint64_t proposal = hf_quorum_propose(rig.client.quorum, AT(0));
+    CHECK_EQ_U64(proposal, AT(0) / 1000 - 100000000 + 2000);
+    finish(AT(1));
+}
+
+TEST(a_token_is_never_negative) {
+    start();
+    hf_quorum *quorum = rig.client.quorum;
+    quorum->clocks_known = true;
+    for (int i = 0; i < COUNT; i++) quorum->ahead[i] = -(int64_t)(AT(0) / 1000);
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0)), 2000);
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - 2 * HF_MS + 1000), 1);
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - 2 * HF_MS), 0);
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - HF_SECOND), 0);
+    quorum->ahead[3] += 5;
+    CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0)), 2005);
+    finish(AT(1));
+}
+
+TEST(who_has_not_answered_yet_is_not_asked_again) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lease = HF_SECOND;
+    hf_op *op = begin_round(&spec, AT(0));
+    for (int i = 0; i < 3; i++) answer(i, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    answer(3, busy(100, 0, 0), AT(1));
+    hush();
+    pass(AT(1), AT(500)); /* a third of the lease is over */
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    CHECK_SAYS(said_by(3), "EVALSHA acquire");
+    CHECK_STR(said_by(4), "");
+    finish(AT(501));
+}
+
+TEST(each_member_has_a_name_of_its_own) {
+    start();
+    for (int i = 0; i < COUNT; i++) {
+        for (int j = 0; j < i; j++) CHECK(strcmp(member(i)->uuid, member(j)->uuid) != 0);
+    }
+    finish(AT(1));
+}
+
+TEST(without_a_guard_no_server_is_marked) {
+    static const char info[] = "$29\r\n# Server\r\nrun_id:0123456789\r\n\r\n";
+    start();
+    for (int i = 0; i < COUNT; i++) member(i)->config.session.asks_server = true;
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    for (int i = 0; i < COUNT; i++) {
+        answer(i, info, AT(0));
+        CHECK_STR(link_at(i, CALLS)->run_id, "0123456789");
+    }
+    for (int i = 0; i < COUNT; i++) answer(i, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    for (int i = 0; i < COUNT; i++) CHECK(!strstr(said_by(i), "holdfast_known"));
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
+/* ---- what ends a round ---- */
+
+TEST(yeses_that_end_while_their_token_is_written_back_make_no_hold) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answer(0, yes(50), AT(1));
+    answer(1, yes(40), AT(1));
+    answer(2, yes(60), AT(1));
+    CHECK_OUTCOME(op, "under way");
+    for (int i = 0; i < 3; i++)
+        hf_holds_lose(&member(i)->holds, member(i)->holds.heap[0], HF_LOST_EXPIRED);
+    answers(3, 5, "-ERR no\r\n", AT(2));
+    answers(0, 2, "-ERR no\r\n", AT(3));
+    CHECK_OUTCOME(op, "lost");
+    finish(AT(4));
+}
+
+TEST(a_token_that_a_bare_majority_knows_is_not_written_back) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    hush();
+    hear(link_at(0, CALLS), yes(5), AT(1));
+    for (int i = 1; i < 4; i++) hear(link_at(i, CALLS), yes(9), AT(1));
+    hf_client_tick(&rig.client, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->token, 9);
+    for (int i = 0; i < 4; i++) CHECK_STR(said_by(i), "");
+    finish(AT(2));
+}
+
+TEST(a_wait_that_asked_nobody_tells_of_no_server) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1));
+    CHECK(op->blocked);
+    hf_op_interrupt(op, AT(2));
+    CHECK_OUTCOME(op, "interrupted");
+    const char *end = strstr(op->failure.text, "0 of 5 taken, 5 not heard yet");
+    CHECK_STR(end, "0 of 5 taken, 5 not heard yet");
+    hf_op_end(op, AT(3));
+    hf_op_end(check, AT(3));
+    finish(AT(4));
+}
+
+TEST(what_a_late_yes_would_leave_goes_out_with_the_release) {
+    start();
+    hold_by(3, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
+    begin_spec(&rig, &spec, AT(10));
+    for (int i = 3; i < COUNT; i++) CHECK_SAYS(said_by(i), "EVALSHA leave");
+    finish(AT(11));
+}
+
+TEST(a_hold_is_looked_at_again_where_a_server_lacks_it_and_it_is_renewed) {
+    static const struct {
+        int servers;
+        bool renewed, again;
+    } cases[] = {{5, true, false}, {3, true, true}, {3, false, false}, {5, false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.renewed = cases[i].renewed;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        for (int j = 0; j < cases[i].servers; j++) hear(link_at(j, CALLS), yes(7), AT(1));
+        tick(AT(1));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(1));
+        const hf_hold *hold = hold_of(&rig);
+        hf_time again = AT(1) + 10 * HF_SECOND;
+        CHECK_EQ_U64(hold->wake_at, cases[i].again ? again : hold->valid_until);
+        finish(AT(2));
+    }
+}
+
+TEST(a_command_to_one_of_the_servers) {
+    static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
+    for (unsigned node = 1; node <= COUNT + 2; node++) {
+        unsigned asked = (node - 1) % COUNT;
+        start();
+        hf_op_spec spec = spec_of(&rig, HF_OP_COMMAND);
+        spec.names = NULL;
+        spec.lock_kind = NULL;
+        spec.args = get;
+        spec.arg_count = 2;
+        spec.node = node;
+        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        for (unsigned i = 0; i < COUNT; i++) CHECK_STR(said_by((int)i), i == asked ? "GET k" : "");
+        answer((int)asked, "$1\r\nv\r\n", AT(1));
+        CHECK_OUTCOME(op, "ok");
+        finish(AT(2));
+    }
+}
+
+TEST(a_long_record_goes_to_every_server_that_has_the_lock) {
+    static char record[301];
+    memset(record, 'r', 300);
+    start();
+    hf_op *op = begin_guard(AT(0));
+    for (int i = 0; i < COUNT; i++) CHECK_SAYS(said_by(i), " print");
+    answers(0, MAJORITY, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    hush();
+    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.fingerprint = hf_slice_of("print");
+    spec.result = hf_slice_of(record);
+    spec.keep = 5 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(2));
+    for (int i = 0; i < MAJORITY; i++) CHECK_SAYS(said_by(i), record);
+    answers(0, MAJORITY, ":1\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(3));
+    finish(AT(4));
+}
+
+TEST(who_waits_for_a_quorum_is_told) {
+    start();
+    hf_client_introduce(&rig.client, "host 7 name");
+    begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(1));
+    hush();
+    bool told = false;
+    for (int ms = 2; ms < 400 && !told; ms += 2) {
+        tick(AT(ms));
+        for (int i = 0; i < COUNT; i++) {
+            if (strstr(said_by(i), "acquire")) answer(i, busy(20000, 0, 0), AT(ms));
+        }
+        told = strstr(said(link_at(0, RENEWER)), "SET holdfast_client:") != NULL;
+    }
+    CHECK(told);
+    finish(AT(400));
+}
+
+TEST(a_hold_is_lost_at_its_end_although_it_was_looked_at_before) {
+    start();
+    hold_by(3, AT(0));
+    answers(3, 5, busy(20000, 0, 0), AT(1));
+    hf_hold *hold = hold_of(&rig);
+    hf_hold_ref(hold);
+    hf_time end = hold->valid_until;
+    CHECK(hold->wake_at < end);
+    for (int i = 0; i < COUNT; i++) {
+        rig.down[i] = "refused";
+        hf_session_closed(link_at(i, CALLS), "gone", AT(2));
+    }
+    pass(AT(2), end - 1);
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    pass(end - 1, end + 1);
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    hf_hold_unref(hold);
+    finish(end + 2);
+}
+
+TEST(a_server_that_was_not_there_before_gets_a_copy_of_the_owner) {
+    char copy[64];
+    start();
+    hold_by(3, AT(0));
+    answers(3, 5, busy(20000, 0, 0), AT(1));
+    hf_slice owner = hf_hold_owner(hold_of(&rig));
+    snprintf(copy, sizeof copy, " %.*s.1 2000 ", (int)owner.size, owner.data);
+    begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
+    for (int i = 3; i < COUNT; i++) CHECK_SAYS(said_by(i), copy);
+    finish(AT(11));
+}
+
+TEST(a_second_entry_keeps_other_calls_waiting) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    CHECK(hold_of(&rig)->in_flight);
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    CHECK(check->blocked);
+    answers(0, 3, yes(77), AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK(!check->blocked);
+    finish(AT(3));
+}
+
+TEST(a_token_has_the_time_of_a_command_to_be_written_back) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answer(0, yes(50), AT(1));
+    answer(1, yes(40), AT(1));
+    answer(2, yes(60), AT(2000));
+    CHECK_OUTCOME(op, "under way");
+    CHECK_EQ_U64(op->round->decide_by, AT(5000));
+    finish(AT(2001));
+}
+
+TEST(the_first_server_may_have_the_copy_of_an_owner) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
+    answer(0, INFO("40\r\n" OWNER_OF_US ".1", "1", "9"), AT(1));
+    answers(1, 3, INFO("38\r\n" OWNER_OF_US, "1", "9"), AT(1));
+    answers(3, COUNT, NOBODY, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_MEM(op->info.owner, op->info.owner_size, OWNER_OF_US, strlen(OWNER_OF_US));
+    finish(AT(2));
+}
+
+TEST(after_a_record_the_other_servers_keep_what_they_are_asked) {
+    start();
+    hf_op *op = begin_guard(AT(0));
+    answers(0, COUNT, yes(7), AT(1));
+    hf_op_end(op, AT(1));
+    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.keep = 5 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(2));
+    answers(0, MAJORITY, ":1\r\n", AT(3));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(3));
+    for (int i = MAJORITY; i < COUNT; i++) {
+        const hf_hold *part =
+            hf_holds_find(&member(i)->holds, &hf_kind_guard, hf_slice_of("k"), hf_slice_of("me"));
+        CHECK(part);
+        CHECK_EQ_INT(part->state, HF_HOLD_HELD);
+    }
+    finish(AT(4));
+}
+
+TEST(a_slow_majority_gives_the_others_ten_times_as_long) {
+    static const struct {
+        int answered, most;
+    } cases[] = {{100, 1100}, {10, 260}, {25, 275}, {26, 286}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+        answers(0, 2, yes(7), AT(cases[i].answered));
+        answers(2, 4, busy(20000, 0, 0), AT(cases[i].answered));
+        CHECK_EQ_U64(op->round->decide_by, AT(cases[i].most));
+        finish(AT(cases[i].answered));
+    }
+}
+
+TEST(servers_that_all_refused_a_moment_ago_are_tried_at_once) {
+    start();
+    for (int i = 0; i < COUNT; i++) rig.down[i] = "refused";
+    hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
+    CHECK_OUTCOME(op, "no_quorum");
+    hf_op_end(op, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_TTL);
+    op = hf_client_begin(&rig.client, &spec, AT(50));
+    for (int i = 0; i < COUNT; i++)
+        CHECK_EQ_INT(hf_session_wants(link_at(i, CALLS), AT(50)), HF_WANT_OPEN);
+    finish(AT(51));
+}
+
+TEST(what_other_processes_of_the_owner_hold_is_not_abandoned) {
+    start();
+    hold_by(5, AT(0));
+    enter_again(5, AT(1));
+    hf_hold *hold = hold_of(&rig);
+    for (int i = 0; i < COUNT; i++) {
+        hold->member_holds[i]->count = 4;
+        hold->member_holds[i]->others = 2;
+    }
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    CHECK_EQ_INT(parts_held(), 5);
+    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(hold->member_holds[i]->count, 3);
+    finish(AT(3));
+}
+
+TEST(only_what_is_held_and_renewed_is_repaired) {
+    static const struct {
+        bool renewed, lost;
+    } cases[] = {{true, false}, {false, false}, {true, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_by(3, AT(0));
+        answers(3, 5, busy(20000, 0, 0), AT(1));
+        hush();
+        hf_hold *hold = hold_of(&rig);
+        hold->renewed = cases[i].renewed;
+        if (cases[i].lost) hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+        hf_holds_wake_at(&rig.client.holds, hold, AT(100));
+        tick(AT(100));
+        bool repaired = strstr(said_by(4), "EVALSHA acquire") != NULL;
+        CHECK_OR(repaired == (i == 0), "case %zu", i);
+        finish(AT(101));
+    }
+}
+
+TEST(a_failure_tells_of_one_server_that_is_not_heard_yet) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answer(0, yes(7), AT(1));
+    answers(1, 4, "-ERR no\r\n", AT(1));
+    CHECK_SAYS(op->failure.text, "1 of 5 taken, 1 not heard yet: s2 server, s3 server");
+    finish(AT(2));
+}
+
+TEST(behind_a_second_entry_that_waits_others_wait_in_time) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *entry = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
+    answers(0, 5, busy(20000, 0, 0), AT(1));
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(2));
+    CHECK(check->blocked);
+    tick(AT(3002) - 1);
+    CHECK_OUTCOME(check, "under way");
+    tick(AT(3002));
+    CHECK_OUTCOME(check, "unreachable");
+    CHECK_SAYS(check->failure.text, "an earlier command for this key got no reply");
+    CHECK(!check->blocked);
+    CHECK_OUTCOME(entry, "under way");
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    finish(AT(3003));
+}
+
+/* It is too late for the vote, but not for what it has taken. */
+TEST(a_yes_that_comes_while_the_token_is_written_back_is_left) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    for (int i = 0; i < 2; i++) answer(i, yes(50 + (unsigned)i), AT(1));
+    answer(2, busy(20000, 0, 0), AT(1));
+    hf_time end = op->round->decide_by; /* the others have a moment */
+    hear(link_at(3, CALLS), yes(52), end);
+    hf_client_tick_calls(&rig.client, end);
+    CHECK_EQ_INT(op->round->state, HF_ROUND_WRITING_BACK);
+    CHECK(op->round->votes[4].counted && !op->round->votes[4].op->done);
+    hear(link_at(4, CALLS), yes(60), end + HF_MS);
+    CHECK_EQ_INT(part_state(4), HF_HOLD_HELD);
+    answers(0, 2, ":1\r\n", end + 2 * HF_MS);
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(part_state(3), HF_HOLD_HELD);
+    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    finish(end + 3 * HF_MS);
+}
+
+TEST(the_owner_of_a_hold_is_that_of_its_members) {
+    static const struct {
+        bool shared;
+        const char *of_member, *owner;
+    } cases[] = {{true, "me.x", "me.x"}, {false, DRIVE_UUID ":1.2", DRIVE_UUID ":1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        hold_by(3, AT(0));
+        hf_hold *hold = hold_of(&rig);
+        hf_hold *part = hf_holds_add(&member(1)->holds, hold->kind, hf_slice_of("k"),
+                                     hf_slice_of("you"), hf_slice_of(cases[i].of_member));
+        hold->shared = cases[i].shared;
+        hf_hold_unref(hold->member_holds[0]);
+        hf_hold_unref(hold->member_holds[1]);
+        hold->member_holds[0] = NULL;
+        hold->member_holds[1] = part;
+        hf_hold_ref(part);
+        hf_slice owner = hf_hold_owner(hold);
+        CHECK_MEM(owner.data, owner.size, cases[i].owner, strlen(cases[i].owner));
+        finish(AT(1));
+    }
+}
+
+TEST(force_leaves_a_hold_alone_that_is_not_held) {
+    start();
+    hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    hush();
+    hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
+    answers(0, 3, yes(7), AT(2));
+    CHECK_OUTCOME(acquire, "ok");
+    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    answers(0, 5, ":1\r\n", AT(3));
+    pass(AT(3), AT(600));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_TAKEN);
+    finish(AT(601));
+}
+
+TEST(a_caller_of_one_letter_is_one) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.caller = hf_slice_of("x");
+    spec.shared = true;
+    hf_op *op = begin_round(&spec, AT(0));
+    CHECK(strstr(said_by(0), " x 2000 0 1 30000 "));
+    answers(0, 3, yes(7), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    const hf_hold *part = op->hold->member_holds[0];
+    CHECK(hf_slice_equal(hf_hold_caller(part), hf_slice_of("x")));
+    finish(AT(2));
+}
+
+TEST(interrupted_while_it_asks_a_majority_still_has_a_moment) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
+    answers(0, 2, yes(7), AT(1));
+    hf_op_interrupt(op, AT(2));
+    tick(AT(3));
+    CHECK_OUTCOME(op, "under way");
+    answer(2, yes(7), AT(4));
+    CHECK_OUTCOME(op, "ok");
+    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(5));
+    hf_op_interrupt(check, AT(5)); /* it does not wait */
+    CHECK(!check->interrupted);
+    finish(AT(6));
+    start();
+    op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
+    answers(0, 2, yes(7), AT(1));
+    hf_op_interrupt(op, AT(2));
+    pass(AT(2), AT(252));
+    CHECK_OUTCOME(op, "interrupted");
+    finish(AT(1000));
+}
+
+TEST(entered_again_it_is_renewed_if_either_entry_is) {
+    for (int i = 0; i < 4; i++) {
+        start();
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.renewed = i & 1;
+        hf_op *op = begin_round(&spec, AT(0));
+        answers(0, 3, yes(7), AT(1));
+        CHECK_EQ_INT(op->hold->renewed, i & 1);
+        hf_op_end(op, AT(1));
+        spec.renewed = i & 2;
+        spec.lease = 40 * HF_SECOND;
+        op = begin_round(&spec, AT(2));
+        answers(0, 3, yes(7), AT(3));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_INT(op->hold->renewed, i > 0);
+        CHECK_EQ_U64(op->hold->lease, 40 * HF_SECOND);
+        finish(AT(4));
+    }
+}
+
+TEST(what_is_abandoned_awaits_no_late_reply) {
+    start();
+    hold_by(3, AT(0));
+    CHECK(rig.client.quorum->late_replies);
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
+    CHECK(!rig.client.quorum->late_replies);
+    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    finish(AT(2));
+}
+
+TEST(a_second_entry_of_what_was_lost_meanwhile_leaves_that_to_its_handle) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    hf_op *behind = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    CHECK(behind->blocked);
+    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    answers(0, 3, yes(77), AT(2));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_OUTCOME(behind, "lost");
+    hf_op_end(op, AT(2));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+    CHECK(!hold_of(&rig)->in_flight);
+    finish(AT(3));
+}
+
+/* The members know it, and nobody has looked at the whole since. */
+TEST(a_second_entry_that_fails_tells_of_the_loss) {
+    start();
+    hold_by(5, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    for (int i = 0; i < MAJORITY; i++) {
+        hf_client_lose(member(i), hold->member_holds[i], HF_LOST_TAKEN);
+        hear(link_at(i, CALLS), "-ERR no\r\n", AT(2));
+    }
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    hf_client_tick_calls(&rig.client, AT(2));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    finish(AT(3));
+}
+
+TEST(a_failure_of_servers_with_long_names_fits) {
+    start();
+    for (int i = 0; i < COUNT; i++) {
+        memset(servers[i].label, 'a' + i, sizeof servers[i].label - 1);
+        servers[i].label[sizeof servers[i].label - 1] = '\0';
+    }
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, 5, "-ERR no\r\n", AT(1));
+    pass(AT(1), AT(600));
+    CHECK_SAYS(op->failure.text, "0 of 5 taken");
+    CHECK_SAYS(op->failure.text, "aaaa server, bbbb");
+    finish(AT(601));
+}
+
+TEST(what_is_abandoned_is_told_as_released) {
+    start();
+    hf_observe_class(&rig.client, "");
+    rig.client.observer.wanted = true;
+    hold_by(5, AT(0));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(7));
+    CHECK_EQ_INT(rig.client.observer.classes[0]->releases, 1);
+    CHECK_EQ_U64(rig.client.observer.classes[0]->held.sum, 7 * HF_MS);
+    finish(AT(8));
+}
+
+TEST(it_wakes_when_a_member_or_its_operation_does) {
+    for (int first = 0; first < COUNT; first++) {
+        start();
+        begin_quorum(HF_OP_TTL, 0, AT(0));
+        hf_session *link = link_at(first, CALLS);
+        link->awaiting_since = link->received_at = AT(0) - HF_SECOND;
+        CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2000));
+        finish(AT(1));
+    }
+}
+
+TEST(what_is_gone_when_its_turn_comes_is_not_held) {
+    start();
+    hold_by(5, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hf_hold_ref(hold);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1)), *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    CHECK(check->blocked);
+    hf_client_abandon(&rig.client, hold, 2, AT(2));
+    answers(0, 3, yes(77), AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_OUTCOME(check, "not_held");
+    hf_op_end(check, AT(3));
+    hf_op_end(op, AT(3));
+    CHECK(!hold->in_table);
+    CHECK_EQ_INT(hold->refs, 1);
+    hf_hold_unref(hold);
+    finish(AT(4));
+}
+
+TEST(what_a_server_refused_to_release_is_left_when_the_release_is_given_up) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
+    answer(4, "-ERR no\r\n", AT(2));
+    CHECK_OUTCOME(op, "under way");
+    hf_op_end(op, AT(3));
+    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    finish(AT(4));
+}
+
+/* A late reply may outlive what its caller has passed. */
+TEST(the_members_operations_have_texts_of_their_own) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.shared = true;
+    spec.fingerprint = hf_slice_of("print");
+    spec.result = hf_slice_of("result");
+    hf_op *op = begin_round(&spec, AT(0));
+    const hf_op_spec *own = &op->round->votes[0].op->spec;
+    CHECK(hf_slice_equal(own->caller, spec.caller) && own->caller.data != spec.caller.data);
+    CHECK(hf_slice_equal(own->owner, spec.owner) && own->owner.data != spec.owner.data);
+    CHECK(hf_slice_equal(own->fingerprint, spec.fingerprint));
+    CHECK(own->fingerprint.data != spec.fingerprint.data);
+    CHECK(hf_slice_equal(own->result, spec.result) && own->result.data != spec.result.data);
+    CHECK(own->names != spec.names && hf_slice_equal(own->names->key, spec.names->key));
+    finish(AT(1));
+}
+
+TEST(a_token_that_could_not_be_written_back_waits_for_who_has_not_answered) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answer(0, yes(50), AT(1));
+    answer(1, yes(40), AT(1));
+    answer(2, yes(60), AT(1));
+    answers(0, 2, "-ERR no\r\n", AT(2));
+    CHECK_OUTCOME(op, "under way");
+    answers(3, 5, yes(70), AT(3));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->token, 60);
+    finish(AT(4));
+}
+
+TEST(force_ends_a_hold_before_its_members_are_looked_at) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
+    for (int i = 0; i < COUNT; i++) hear(link_at(i, CALLS), ":1\r\n", AT(2));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+    hf_client_tick_calls(&rig.client, AT(2));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
+    CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_DELETED);
+    finish(AT(3));
+}
+
+TEST(a_ping_is_answered_by_a_majority) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, 2, "+PONG\r\n", AT(1));
+    CHECK_OUTCOME(op, "under way");
+    answer(2, "+PONG\r\n", AT(1));
+    CHECK_OUTCOME(op, "ok");
+    finish(AT(2));
+}
+
+TEST(one_server_that_is_busy_may_decide) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answers(0, 2, yes(7), AT(1));
+    answer(2, busy(20000, 0, 0), AT(1));
+    answers(3, 5, "-ERR no\r\n", AT(1));
+    CHECK_OUTCOME(op, "busy");
+    finish(AT(2));
+}
+
+/* The leave goes over the callers' link, which is down: the member's operation waits for that. */
+TEST(a_leave_over_the_callers_link_is_tried_at_once) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op *op = hf_client_begin(member(0), &spec, AT(0));
+    rig_serve(&rig, AT(0));
+    hf_op_end(op, AT(1)); /* it may have been acquired */
+    rig.down[0] = "refused";
+    hf_session *calls = link_at(0, CALLS);
+    hf_session_closed(calls, "gone", AT(1));
+    hf_time now = AT(1);
+    for (; calls->failed_opens < 9; now += 100 * HF_MS) tick(now);
+    CHECK_EQ_INT(part_state(0), HF_HOLD_CLEANING_UP);
+    CHECK(calls->state == HF_SESSION_CLOSED && calls->retry_at > now);
+    rig.down[0] = NULL;
+    now = hf_time_max(now, calls->opened_at + 101 * HF_MS);
+    CHECK(calls->retry_at > now);
+    hf_client_begin(&rig.client, &spec, now);
+    CHECK_EQ_INT(hf_session_wants(calls, now), HF_WANT_OPEN);
+    finish(now);
+}
+
+TEST(servers_that_are_asked_later_have_the_time_of_a_command) {
+    start();
+    rig.down[0] = rig.down[1] = "refused";
+    hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
+    hush();
+    rig.down[0] = rig.down[1] = NULL;
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
+    CHECK(op->round->votes[0].skipped && op->round->votes[1].skipped);
+    CHECK_EQ_U64(op->round->decide_by, AT(3050));
+    answer(2, ":1\r\n-ERR no\r\n", AT(2000)); /* also that of the first command */
+    CHECK(!op->round->votes[0].skipped && !op->round->votes[1].skipped);
+    CHECK_EQ_U64(op->round->decide_by, AT(5000));
+    finish(AT(2001));
+}
+
+CHECK_MAIN

@@ -1,0 +1,267 @@
+#include "drive.h"
+#include "lock/wire.h"
+#include "op/renewer.h"
+
+#define KEYS_OF_RW "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_rwlock:{k} "
+#define READER DRIVE_UUID ":"
+#define ASK(owner, from, rest)                                                                     \
+    "EVALSHA rw_acquire " KEYS_OF_RW owner " 2000 " from " 0 30000 1000 " rest
+
+/* The names as of a read/write lock. */
+static void rw_begin(struct rig *rig) {
+    rig_begin(rig);
+    hf_names_free(&rig->names);
+    while (!hf_names_make_on(&rig->names, hf_slice_of("k"), &hf_kind_read)) continue;
+}
+
+static hf_op *begin_rw(struct rig *rig, hf_op_kind kind, const hf_kind *lock_kind,
+                       const char *caller, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_of(rig, kind);
+    spec.lock_kind = lock_kind;
+    spec.owner = (hf_slice){"", 0};
+    spec.caller = hf_slice_of(caller);
+    spec.wait = wait;
+    hf_op *op = begin_spec(rig, &spec, now);
+    return op;
+}
+
+static hf_op *acquire(struct rig *rig, const hf_kind *kind, const char *caller, hf_time wait,
+                      hf_time now) {
+    return begin_rw(rig, HF_OP_ACQUIRE, kind, caller, wait, now);
+}
+
+static void take(struct rig *rig, const hf_kind *kind, const char *caller, hf_time now) {
+    hf_op *op = acquire(rig, kind, caller, 0, now);
+    hear_calls(rig, ACQUIRED, now);
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, now);
+    said(link_of(rig, HF_LINK_CALLS));
+}
+
+TEST(each_half_has_an_owner_of_its_own) {
+    struct rig rig;
+    rw_begin(&rig);
+    hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(0));
+    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "1", "0", ""));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    CHECK_OUTCOME(read, "ok");
+    hf_op *write = acquire(&rig, &hf_kind_write, "you", 0, AT(2));
+    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2:write", "0", ""));
+    hear_calls(&rig, busy(100, 0, 0), AT(3));
+    CHECK_OUTCOME(write, "busy");
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_writer_names_itself_when_it_reads_and_no_other_does) {
+    struct rig rig;
+    rw_begin(&rig);
+    take(&rig, &hf_kind_write, "me", AT(0));
+    hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(1));
+    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2", "0", " " READER "1:write"));
+    hear_calls(&rig, ACQUIRED, AT(2));
+    CHECK_OUTCOME(read, "ok");
+    acquire(&rig, &hf_kind_read, "you", 0, AT(3));
+    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "3", "0", ""));
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_reader_does_not_ask_to_write) {
+    struct rig rig;
+    rw_begin(&rig);
+    take(&rig, &hf_kind_read, "me", AT(0));
+    hf_op *write = acquire(&rig, &hf_kind_write, "me", HF_SECOND, AT(1));
+    CHECK_OUTCOME(write, "deadlock");
+    CHECK_SILENT(&rig);
+    hf_op *other = acquire(&rig, &hf_kind_write, "you", HF_SECOND, AT(1));
+    CHECK_OUTCOME(other, "under way");
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_writer_that_reads_may_enter_both_again) {
+    struct rig rig;
+    rw_begin(&rig);
+    take(&rig, &hf_kind_write, "me", AT(0));
+    take(&rig, &hf_kind_read, "me", AT(1));
+    take(&rig, &hf_kind_write, "me", AT(2));
+    take(&rig, &hf_kind_read, "me", AT(3));
+    CHECK_EQ_U64(rig.client.stats.reentries, 2);
+    rig_end(&rig, AT(4));
+}
+
+TEST(a_reader_whose_lease_is_over_may_ask_to_write) {
+    struct rig rig;
+    rw_begin(&rig);
+    take(&rig, &hf_kind_read, "me", AT(0));
+    hf_op *write = acquire(&rig, &hf_kind_write, "me", HF_SECOND, AT(31000));
+    CHECK(strcmp(outcome(write), "deadlock") != 0);
+    rig_end(&rig, AT(31001));
+}
+
+/* Two callers stand in the queue at place 5; each of them is heard. */
+static void wait_both(struct rig *rig, hf_op *ops[2]) {
+    static const char *const callers[] = {"me", "you"};
+    for (int i = 0; i < 2; i++) {
+        ops[i] = acquire(rig, &hf_kind_read, callers[i], 10 * HF_SECOND, AT(10 * i));
+        hear_calls(rig, busy(20000, i, 0), AT(10 * i + 1));
+        if (i == 0) hear_subscribed(rig, AT(2));
+        hear_calls(rig, busy(20000, i, 0), AT(10 * i + 3));
+        said(link_of(rig, HF_LINK_CALLS));
+    }
+}
+
+TEST(one_message_lets_all_readers_of_a_client_in) {
+    struct rig rig;
+    hf_op *ops[2];
+    rw_begin(&rig);
+    wait_both(&rig, ops);
+    hear_message(&rig, "1 grants r 77 2000 2 1 " PLACE " 2 " PLACE " k", AT(100));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OUTCOME(ops[i], "ok");
+        CHECK(ops[i]->hold->granted);
+        CHECK_EQ_U64(ops[i]->hold->token, 77);
+    }
+    CHECK_EQ_U64(rig.client.stats.grants, 2);
+    rig_end(&rig, AT(101));
+}
+
+TEST(what_is_no_such_message_lets_nobody_in) {
+    static const char *const texts[] = {"1 grants r 77 2000 2 1 " PLACE " k",
+                                        "1 grants r 77 2000 0 k",
+                                        "1 grants r 77 2000 k",
+                                        "1 grants r 77 2000 1 1 4 k",
+                                        "1 grants w 77 2000 1 1 " PLACE " k",
+                                        "1 grants z 77 2000 1 1 " PLACE " k",
+                                        "1 grants r 77 2000 1 1 " PLACE " K",
+                                        "1 grants r 77 2000 99999999999999999999 1 " PLACE " k",
+                                        "1 grants",
+                                        "2 grants r 77 2000 1 1 " PLACE " k"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct rig rig;
+        hf_op *ops[2];
+        rw_begin(&rig);
+        wait_both(&rig, ops);
+        hear_message(&rig, texts[i], AT(100));
+        CHECK(!ops[0]->done || ops[0]->failure.code != HF_OK);
+        rig_end(&rig, AT(101));
+    }
+}
+
+TEST(a_release_names_the_grant_that_it_has_not_confirmed) {
+    struct rig rig;
+    hf_op *ops[2];
+    rw_begin(&rig);
+    wait_both(&rig, ops);
+    hear_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(100));
+    hf_op_end(ops[0], AT(100));
+    said(link_of(&rig, HF_LINK_CALLS));
+    begin_rw(&rig, HF_OP_RELEASE, &hf_kind_read, "me", 0, AT(101));
+    CHECK_SAID(&rig, HF_LINK_CALLS,
+               "EVALSHA rw_release " KEYS_OF_RW READER "1 2000 0 30000  1r" DRIVE_UUID ":1:1000");
+    rig_end(&rig, AT(102));
+}
+
+TEST(a_release_of_what_was_confirmed_names_none) {
+    struct rig rig;
+    rw_begin(&rig);
+    take(&rig, &hf_kind_write, "me", AT(0));
+    begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
+    CHECK_SAID(&rig, HF_LINK_CALLS,
+               "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000 ");
+    rig_end(&rig, AT(2));
+}
+
+/* A waiter that has ended here is passed on under the owner that the server gave it. */
+TEST(a_stray_grant_is_left_by_its_half) {
+    struct rig rig;
+    hf_op *ops[2];
+    rw_begin(&rig);
+    wait_both(&rig, ops);
+    hear_message(&rig, "1 grant w 9 " PLACE " 77 2000 k", AT(100));
+    rig_tick(&rig, AT(101));
+    CHECK_SAID(&rig, HF_LINK_RENEWER,
+               "EVALSHA rw_leave " KEYS_OF_RW READER "9:write 2000 0 1w" DRIVE_UUID ":9:0 ");
+    rig_end(&rig, AT(102));
+}
+
+TEST(each_half_is_renewed_with_the_keys_of_its_leases) {
+    struct rig rig;
+    rw_begin(&rig);
+    take(&rig, &hf_kind_read, "me", AT(0));
+    take(&rig, &hf_kind_read, "you", AT(0));
+    take(&rig, &hf_kind_write, "he", AT(500));
+    rig_tick(&rig, AT(10000));
+    CHECK_SAID(&rig, HF_LINK_RENEWER,
+               "EVALSHA rw_renew 4 k {k}:" READER "1:rwlock_timeout:1 k {k}:" READER
+               "2:rwlock_timeout:1 " READER "1 30000 " READER "2 30000");
+    hear(link_of(&rig, HF_LINK_RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
+    rig_tick(&rig, AT(10600));
+    CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA rw_renew 2 k k " READER "3:write 30000");
+    rig_end(&rig, AT(10601));
+}
+
+TEST(a_caller_that_blocks_does_not_wait_for_another_coroutine) {
+    static const struct {
+        const hf_kind *held, *asked;
+        bool waits;
+    } cases[] = {{&hf_kind_read, &hf_kind_write, true},
+                 {&hf_kind_write, &hf_kind_read, true},
+                 {&hf_kind_write, &hf_kind_write, true},
+                 {&hf_kind_read, &hf_kind_read, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rig rig;
+        rw_begin(&rig);
+        take(&rig, cases[i].held, "other", AT(0));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.lock_kind = cases[i].asked;
+        spec.wait = HF_SECOND;
+        spec.blocking = true;
+        hf_op *op = begin_spec(&rig, &spec, AT(1));
+        hear_calls(&rig, busy(20000, 0, 0), AT(2));
+        CHECK_STR(outcome(op), cases[i].waits ? "deadlock" : "under way");
+        rig_end(&rig, AT(3));
+    }
+}
+
+TEST(info_tells_how_many_read) {
+    struct rig rig;
+    rw_begin(&rig);
+    hf_op *op = begin_rw(&rig, HF_OP_INFO, &hf_kind_read, "me", 0, AT(0));
+    CHECK_SAID(&rig, HF_LINK_CALLS,
+               "EVALSHA rw_info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
+    hear_calls(&rig, "*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
+    CHECK_EQ_INT(op->info.readers, 3);
+    rig_end(&rig, AT(2));
+}
+
+static bool renews(void *context) {
+    hf_request request = {0};
+    hf_slice keys[] = {hf_slice_of("k"), hf_slice_of("a{b}")},
+             owners[] = {hf_slice_of("x"), hf_slice_of("y")};
+    hf_time leases[] = {HF_SECOND, HF_SECOND};
+    bool ok = hf_wire_renew(&request, context, 2, keys, owners, leases);
+    hf_request_clear(&request);
+    return ok;
+}
+
+TEST(out_of_memory) {
+    CHECK(memerr_until_success(renews, (void *)(uintptr_t)&hf_kind_read, 20) >= 3);
+    CHECK(memerr_until_success(renews, (void *)(uintptr_t)&hf_kind_write, 20) >= 3);
+}
+
+/* The server's queue says of a grant that it was not confirmed. */
+TEST(a_grant_is_confirmed_although_it_was_entered_again) {
+    struct rig rig;
+    rw_begin(&rig);
+    hf_op *op = acquire(&rig, &hf_kind_read, "me", 10 * HF_SECOND, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    hear_subscribed(&rig, AT(2));
+    hear_calls(&rig, busy(20000, 0, 0), AT(3));
+    hear_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(10));
+    CHECK_OUTCOME(op, "ok");
+    take(&rig, &hf_kind_read, "me", AT(11));
+    rig_sleep(&rig, AT(11), AT(5000));
+    CHECK(strstr(said(link_of(&rig, HF_LINK_RENEWER)), "1r" DRIVE_UUID ":1:1000"));
+    rig_end(&rig, AT(5001));
+}
+
+CHECK_MAIN

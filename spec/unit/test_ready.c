@@ -1,0 +1,111 @@
+/*
+ * One descriptor for many, with real pipes. test_ready_portable.c compiles the same for systems
+ * without epoll.
+ */
+#include "../../csrc/posix/ready.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define SOON 5000 /* ms that a test waits at most */
+
+static hf_time clock_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (hf_time)time.tv_sec * HF_SECOND + (hf_time)time.tv_nsec;
+}
+
+static bool is_ready(const hf_ready *ready, int timeout) {
+    struct pollfd polled = {.fd = hf_ready_fd(ready), .events = POLLIN};
+    return poll(&polled, 1, timeout) == 1;
+}
+
+static hf_watch watch(int fd, short events) {
+    return (hf_watch){.fd = fd, .file = hf_file_of(fd), .events = events};
+}
+
+static int count_open(void) {
+    int open = 0;
+    for (int fd = 0; fd < 256; fd++) open += fcntl(fd, F_GETFD) >= 0;
+    return open;
+}
+
+TEST(it_is_readable_while_a_watched_one_is) {
+    int ends[2], open = count_open();
+    char byte;
+    CHECK_EQ_INT(pipe(ends), 0);
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {{.fd = -1}, watch(ends[0], POLLIN)};
+    CHECK(hf_ready_watch(ready, list, 2));
+    CHECK(!is_ready(ready, 20));
+    CHECK_EQ_INT(write(ends[1], "x", 1), 1);
+    CHECK(is_ready(ready, SOON));
+    CHECK(hf_ready_watch(ready, list, 2)); /* nobody has read it */
+    CHECK(is_ready(ready, SOON));
+    CHECK_EQ_INT(read(ends[0], &byte, 1), 1);
+    CHECK(hf_ready_watch(ready, list, 2));
+    CHECK(!is_ready(ready, 20));
+    close(ends[0]);
+    close(ends[1]);
+    hf_ready_free(ready);
+    CHECK_EQ_INT(count_open(), open);
+}
+
+TEST(what_is_asked_of_a_descriptor_may_change) {
+    int ends[2];
+    CHECK_EQ_INT(pipe(ends), 0);
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {watch(ends[1], POLLIN)};
+    CHECK(hf_ready_watch(ready, list, 1));
+    CHECK(!is_ready(ready, 20));
+    list[0].events = POLLOUT;
+    CHECK(hf_ready_watch(ready, list, 1));
+    CHECK(is_ready(ready, SOON));
+    CHECK(hf_ready_watch(ready, NULL, 0));
+    CHECK(!is_ready(ready, 20));
+    close(ends[0]);
+    close(ends[1]);
+    hf_ready_free(ready);
+}
+
+TEST(a_new_descriptor_may_have_the_number_of_an_old_one_at_another_place) {
+    int first[2], second[2];
+    CHECK_EQ_INT(pipe(first), 0);
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {{.fd = -1}, watch(first[0], POLLIN)};
+    CHECK(hf_ready_watch(ready, list, 2));
+    close(first[0]);
+    CHECK_EQ_INT(pipe(second), 0);
+    CHECK_EQ_INT(second[0], first[0]);
+    list[0] = watch(second[0], POLLIN);
+    list[1] = (hf_watch){.fd = -1};
+    CHECK(hf_ready_watch(ready, list, 2));
+    CHECK(!is_ready(ready, 20));
+    CHECK_EQ_INT(write(second[1], "x", 1), 1);
+    CHECK(is_ready(ready, SOON));
+    close(first[1]);
+    close(second[0]);
+    close(second[1]);
+    hf_ready_free(ready);
+}
+
+TEST(it_becomes_readable_by_the_earlier_time) {
+    hf_ready *ready = hf_ready_new();
+    hf_time now = clock_now();
+    hf_ready_by(ready, now + 3600 * HF_SECOND, now);
+    CHECK(!is_ready(ready, 20));
+    hf_ready_by(ready, now + 50 * HF_MS, now);
+    hf_ready_by(ready, now + 3600 * HF_SECOND, now); /* the earlier time stays */
+    CHECK(is_ready(ready, SOON));
+    hf_ready_by(ready, HF_NEVER, clock_now()); /* it has come */
+    CHECK(!is_ready(ready, 20));
+    hf_ready_by(ready, 0, clock_now());
+    CHECK(is_ready(ready, SOON));
+    hf_ready_free(ready);
+}
+
+CHECK_MAIN

@@ -1,0 +1,1286 @@
+#include "op/events.h"
+#include "op/operation.h"
+#include "op/renewer.h"
+
+#include "drive.h"
+
+static struct rig rig;
+
+#define CALLS HF_LINK_CALLS
+#define RENEWER HF_LINK_RENEWER
+
+static void hear_renewer(const char *text, hf_time now) {
+    hear(link_of(&rig, RENEWER), text, now);
+    rig_serve(&rig, now);
+}
+
+/* A hold as after an acquire whose command was sent at `now`. */
+static hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed,
+                         hf_time now) {
+    hf_holds *holds = &rig.client.holds;
+    hf_hold *hold = hf_holds_add(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner),
+                                 hf_slice_of(owner));
+    if (!hold) abort();
+    hold->state = HF_HOLD_HELD;
+    hold->count = 1;
+    hold->count = 1;
+    hold->lease = lease;
+    hold->renewed = renewed;
+    hold->valid_until = hf_lease_end(now, lease);
+    hf_holds_wake_at(holds, hold, renewed ? hf_lease_renew_at(now, lease) : hold->valid_until);
+    return hold;
+}
+
+static void add_many(int count, hf_time lease, hf_time now) {
+    char key[16];
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "k%03d", i);
+        add_hold(key, "me", lease, true, now);
+    }
+}
+
+/* How many locks the next renewal on the wire is about. */
+static int batch_size(void) {
+    const char *text = said(link_of(&rig, RENEWER));
+    int count = 0;
+    return sscanf(text, "EVALSHA renew %d", &count) == 1 ? count : 0;
+}
+
+static void answer_batch(int count, const char *result, hf_time now) {
+    char bytes[2048];
+    int size = snprintf(bytes, sizeof bytes, "*%d\r\n", count);
+    for (int i = 0; i < count; i++)
+        size += snprintf(bytes + size, sizeof bytes - (size_t)size, "%s\r\n", result);
+    hear_renewer(bytes, now);
+}
+
+/* ---- renewing ---- */
+
+TEST(renewed_after_a_third_of_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000) - 1);
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(10000) - 1, AT(10000));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK(hold->in_flight);
+    CHECK_EQ_U64(hold->wake_at,
+                 hold->valid_until); /* so that a renewal that never lands does not hide the loss */
+    answer_batch(1, ":1", AT(10400));
+    CHECK(!hold->in_flight);
+    CHECK_EQ_U64(hold->valid_until, AT(10000 + 29698));
+    CHECK_EQ_U64(hold->wake_at, AT(20000));
+    CHECK_EQ_U64(rig.client.stats.renewals, 1);
+    CHECK_EQ_U64(rig.client.stats.renew_batches, 1);
+    rig_end(&rig, AT(11000));
+}
+
+TEST(held_as_long_as_it_is_renewed) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    int wakes = 0;
+    for (int ms = 0; ms < 60000; ms += 10) {
+        wakes += rig_sleep(&rig, AT(ms), AT(ms + 10));
+        if (batch_size() == 1) answer_batch(1, ":1", AT(ms + 10));
+        CHECK(hf_hold_is_valid(hold, AT(ms + 10)));
+    }
+    CHECK(rig.client.stats.renewals >= 55 && rig.client.stats.renewals <= 61);
+    CHECK(wakes < 200);
+    rig_end(&rig, AT(60000));
+}
+
+TEST(at_most_a_hundred_in_a_batch) {
+    rig_begin(&rig);
+    add_many(250, 30 * HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    const char *text = said(link_of(&rig, RENEWER));
+    CHECK(strncmp(text, "EVALSHA renew 100 k000 k001 ", 28) == 0);
+    const char *second = strchr(text, '\n');
+    CHECK(second && strncmp(second, "\nEVALSHA renew 100 k100 ", 24) == 0);
+    const char *third = strchr(second + 1, '\n');
+    CHECK(third && strncmp(third, "\nEVALSHA renew 50 k200 ", 23) == 0);
+    CHECK(strstr(third, " me 30000 me 30000"));
+    answer_batch(100, ":1", AT(10001));
+    CHECK_EQ_U64(rig.client.stats.renewals, 100);
+    answer_batch(100, ":1", AT(10001));
+    answer_batch(50, ":1", AT(10001));
+    CHECK_EQ_U64(rig.client.stats.renewals, 250);
+    CHECK_EQ_U64(rig.client.stats.renew_batches, 3);
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(20000));
+    rig_end(&rig, AT(11000));
+}
+
+/* Keys of shards that are different servers. */
+TEST(each_shard_renews_its_own_keys) {
+    static hf_server servers[2] = {{.host = "h1", .port = 1}, {.host = "h2", .port = 2}};
+    static const hf_shard shards[2] = {{NULL, 1}, {NULL, 1}};
+    hf_client_config config = rig_config();
+    config.mode = HF_MODE_SHARDS;
+    config.servers = servers;
+    config.shards = shards;
+    config.server_count = 2;
+    rig_begin_with(&rig, &config);
+    CHECK_STR(rig.client.nodes[0]->server.host, "h1");
+    CHECK_STR(rig.client.nodes[1]->server.host, "h2");
+    add_many(20, 30 * HF_SECOND, AT(0));
+    hf_client_tick(&rig.client, AT(10000));
+    int keys = 0;
+    for (size_t node = 0; node < 2; node++) {
+        hf_session *renewer = &rig.client.nodes[node]->links[HF_LINK_RENEWER];
+        open_session(renewer, AT(10000));
+        char *word = strtok((char *)(uintptr_t)said(renewer), " \n");
+        for (; word; word = strtok(NULL, " \n")) {
+            if (word[0] != 'k') continue;
+            keys++;
+            CHECK_OR(hf_ring_find(&rig.client.ring, hf_slice_of(word)) == node, "%s at node %zu",
+                     word, node);
+        }
+    }
+    CHECK_EQ_INT(keys, 20);
+    rig_end(&rig, AT(11000));
+}
+
+TEST(what_is_soon_due_goes_along) {
+    rig_begin(&rig);
+    for (int i = 0; i < 20; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        add_hold(key, "me", 30 * HF_SECOND, true,
+                 AT(100 * i)); /* due 100 ms apart; a thirtieth of the lease is 1 s */
+    }
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_EQ_INT(batch_size(), 11);
+    answer_batch(11, ":1", AT(10001));
+    rig_sleep(&rig, AT(10001), AT(11100));
+    CHECK_EQ_INT(batch_size(), 9);
+    rig_end(&rig, AT(12000));
+}
+
+TEST(only_what_is_renewed_goes_along) {
+    rig_begin(&rig);
+    add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *busy_one = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
+    busy_one->in_flight = true;
+    hf_hold *lost = add_hold("c", "me", 30 * HF_SECOND, true, AT(0));
+    hf_client_lose(&rig.client, lost, HF_LOST_TAKEN);
+    add_hold("d", "me", 10 * HF_SECOND, false, AT(0)); /* ends at AT(9898) */
+    add_hold("e", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 e me 30000");
+    rig_end(&rig, AT(12000));
+}
+
+TEST(kinds_are_renewed_apart) {
+    rig_begin(&rig);
+    add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    add_hold("b", "me", 30 * HF_SECOND, true, AT(0))->kind = &hf_kind_mutex;
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA mutex_renew 1 b me 30000");
+    rig_end(&rig, AT(12000));
+}
+
+TEST(each_gets_its_own_answer) {
+    rig_begin(&rig);
+    hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *b = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *c = add_hold("c", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *d = add_hold("d", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_EQ_INT(batch_size(), 4);
+    hear_renewer("*3\r\n:1\r\n:-1\r\n:-2\r\n", AT(10001)); /* and one is missing */
+    CHECK_EQ_INT(a->state, HF_HOLD_HELD);
+    CHECK_EQ_INT(b->reason, HF_LOST_DELETED);
+    CHECK_EQ_INT(c->reason, HF_LOST_TAKEN);
+    CHECK_EQ_INT(d->state, HF_HOLD_HELD);
+    CHECK(d->at_risk && !a->at_risk);
+    CHECK_EQ_U64(rig.client.stats.losses, 2);
+    CHECK_EQ_U64(rig.client.holds.losses, 2);
+    CHECK(!a->in_flight && !b->in_flight && !c->in_flight && !d->in_flight);
+    rig_sleep(&rig, AT(10001), AT(11001));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 d me 30000");
+    rig_end(&rig, AT(12000));
+}
+
+/* ---- a batch that is refused ---- */
+
+static const char FIVE[] = "abcde";
+
+/* Five locks whose renewal is under way since AT(10000). */
+static void renew_five(hf_hold *holds[5]) {
+    rig_begin(&rig);
+    for (int i = 0; i < 5; i++) {
+        char key[2] = {FIVE[i], '\0'};
+        holds[i] = add_hold(key, "me", 30 * HF_SECOND, true, AT(0));
+    }
+    rig_sleep(&rig, AT(0), AT(10000));
+}
+
+TEST(one_key_that_is_refused_does_not_take_the_others_along) {
+    static const char *const errors[] = {"-NOPERM no\r\n", "-CROSSSLOT no\r\n", "-OOM no\r\n",
+                                         "-WRONGTYPE no\r\n"};
+    for (size_t n = 0; n < sizeof errors / sizeof *errors; n++) {
+        hf_hold *holds[5];
+        renew_five(holds);
+        CHECK_EQ_INT(batch_size(), 5);
+        hear_renewer(errors[n], AT(10001));
+        rig_tick(&rig, AT(10001));
+        CHECK_SAID(&rig, RENEWER,
+                   "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
+                   "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
+                   "EVALSHA renew 1 e me 30000");
+        for (int i = 0; i < 5; i++) hear_renewer(i == 1 ? errors[n] : "*1\r\n:1\r\n", AT(10002));
+        for (int i = 0; i < 5; i++) {
+            CHECK_EQ_U64(holds[i]->valid_until, AT(i == 1 ? 29698 : 10001 + 29698));
+            CHECK_EQ_INT(holds[i]->at_risk, i == 1);
+        }
+        int alone = 0;
+        for (int ms = 10010; ms < 20000; ms += 10) { /* it is tried again, by itself */
+            rig_sleep(&rig, AT(ms), AT(ms + 10));
+            int size = batch_size();
+            CHECK(size <= 1);
+            if (size == 1) hear_renewer(errors[n], AT(ms + 10));
+            alone += size;
+        }
+        CHECK(alone > 3);
+        rig_sleep(&rig, AT(20000), AT(20001));
+        CHECK_EQ_INT(batch_size(), 4);
+        answer_batch(4, ":1", AT(20002));
+        rig_sleep(&rig, AT(20002), AT(29698));
+        for (int i = 0; i < 5; i++)
+            CHECK_EQ_INT(holds[i]->state, i == 1 ? HF_HOLD_LOST : HF_HOLD_HELD);
+        CHECK_EQ_INT(holds[1]->reason, HF_LOST_UNREACHABLE);
+        CHECK_EQ_U64(rig.client.splits, 1);
+        rig_end(&rig, AT(30000));
+    }
+}
+
+TEST(a_batch_without_an_answer_is_not_split) {
+    for (int closed = 0; closed < 2; closed++) {
+        hf_hold *holds[5];
+        renew_five(holds);
+        said(link_of(&rig, RENEWER));
+        if (closed) hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10001));
+        else hear_renewer("-LOADING wait\r\n", AT(10001));
+        rig_sleep(&rig, AT(10001), AT(10200));
+        CHECK_EQ_INT(batch_size(), 5);
+        CHECK_EQ_U64(rig.client.splits, 0);
+        rig_end(&rig, AT(30000));
+    }
+}
+
+TEST(a_server_that_has_refused_three_batches_takes_one_key_at_a_time) {
+    hf_hold *holds[5];
+    renew_five(holds);
+    for (int round = 1; round <= 5; round++) {
+        int now = 10000 * round;
+        rig_sleep(&rig, AT(now), AT(now + 3));
+        if (round <= 3) {
+            CHECK_EQ_INT(batch_size(), 5);
+            hear_renewer("-CROSSSLOT no\r\n", AT(now));
+            rig_tick(&rig, AT(now));
+        }
+        CHECK_SAID(&rig, RENEWER,
+                   "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
+                   "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
+                   "EVALSHA renew 1 e me 30000");
+        for (int i = 0; i < 5; i++) hear_renewer("*1\r\n:1\r\n", AT(now + 3));
+    }
+    CHECK_EQ_U64(rig.client.splits, 3);
+    rig_end(&rig, AT(60000));
+}
+
+/* One of them was released while the batch was under way. */
+TEST(a_batch_that_is_split_leaves_alone_what_has_ended) {
+    hf_hold *holds[5];
+    renew_five(holds);
+    said(link_of(&rig, RENEWER));
+    hf_client_abandon(&rig.client, holds[0], 1, AT(10001));
+    hf_client_lose(&rig.client, holds[1], HF_LOST_TAKEN);
+    hf_client_abandon(&rig.client, holds[1], 1, AT(10001));
+    hear_renewer("-NOPERM no\r\n", AT(10002));
+    rig_tick(&rig, AT(10002));
+    const char *text = said(link_of(&rig, RENEWER));
+    CHECK(strstr(text, "EVALSHA leave 4 a ") && !strstr(text, "renew 1 a "));
+    CHECK(!strstr(text, " b "));
+    CHECK(strstr(text, "EVALSHA renew 1 c ") && strstr(text, "EVALSHA renew 1 e "));
+    rig_end(&rig, AT(11000));
+}
+
+/* ---- renewals that fail ---- */
+
+TEST(a_failed_renewal_is_retried_within_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    int tries = 0;
+    for (int ms = 10000; ms <= 29000; ms += 10) {
+        rig_sleep(&rig, AT(ms - 10), AT(ms));
+        if (batch_size() == 0) continue;
+        tries++;
+        hear_renewer("-OOM command not allowed\r\n", AT(ms));
+        CHECK(hold->at_risk);
+        CHECK(hf_hold_is_valid(hold, AT(ms)));
+    }
+    CHECK_OR(tries >= 15 && tries <= 60, "%d tries", tries);
+    CHECK_EQ_INT(hold->failures, tries);
+    rig_sleep(&rig, AT(29000), AT(29200));
+    hear_renewer("*1\r\n:1\r\n", AT(29200));
+    CHECK(!hold->at_risk);
+    CHECK_EQ_INT(hold->failures, 0);
+    rig_end(&rig, AT(30000));
+}
+
+TEST(lost_before_the_lease_can_end) {
+    static const int leases_ms[] = {1, 2, 5, 20, 100, 1000, 3000, 30000};
+    for (size_t i = 0; i < sizeof leases_ms / sizeof *leases_ms; i++) {
+        rig_begin(&rig);
+        rig.refusing = true;
+        hf_hold *hold = add_hold("k", "me", (hf_time)leases_ms[i] * HF_MS, true, AT(0));
+        int wakes = rig_sleep(&rig, AT(0), AT(leases_ms[i]) - 1);
+        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK_OR(hold->reason == HF_LOST_UNREACHABLE || hold->reason == HF_LOST_EXPIRED, "lease %d",
+                 leases_ms[i]);
+        if (leases_ms[i] > 100) CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+        CHECK_EQ_U64(rig.client.holds.losses, 1);
+        CHECK_OR(wakes < 200, "%d wakes", wakes);
+        rig_end(&rig, AT(40000));
+    }
+}
+
+TEST(a_silent_server_does_not_hide_the_loss) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(29698) - 1);
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK(rig.client.first.links[RENEWER].opens >
+          2); /* a server that does not answer is tried over new connections */
+    rig_sleep(&rig, AT(29698) - 1, AT(29698));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    rig_end(&rig, AT(30000));
+}
+
+/* Wakes the client until `until`, as rig_sleep does, but leaves the links to the test. */
+static void tick_until(hf_time until) {
+    for (hf_time at; (at = hf_client_deadline(&rig.client)) <= until;) {
+        hf_client_tick(&rig.client, at);
+        if (hf_client_deadline(&rig.client) == at) break;
+    }
+    hf_client_tick(&rig.client, until);
+}
+
+#define CONFIRM_K "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1")
+
+/* A grant of 200 ms, heard 50 ms after it began. */
+static hf_hold *add_grant(void) {
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hold->granted = true;
+    hold->valid_until = hf_lease_end(AT(0), 200 * HF_MS);
+    hold->confirm_at = AT(50) + (hold->valid_until - AT(50)) / 3;
+    hold->wait = 1;
+    hold->token_ttl_ms = 1000;
+    hf_renewer_resume(&rig.client, hold, AT(50));
+    return hold;
+}
+
+TEST(a_confirmation_has_all_that_is_left_for_its_connection) {
+    rig_begin(&rig);
+    hf_hold *hold = add_grant();
+    hf_session *link = link_of(&rig, RENEWER);
+    tick_until(AT(100));
+    CHECK_EQ_INT(hf_session_wants(link, AT(100)), HF_WANT_OPEN);
+    hf_session_opening(link, AT(100));
+    tick_until(AT(170));
+    hf_session_opened(link, AT(170));
+    CHECK_SAID(&rig, RENEWER, CONFIRM_K);
+    tick_until(AT(195));
+    CHECK_EQ_INT(hold->failures, 0);
+    hear_renewer(":1\r\n", AT(195));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_U64(hold->valid_until, hf_lease_end(AT(170), 30 * HF_SECOND));
+    rig_end(&rig, AT(1000));
+}
+
+TEST(a_slow_answer_to_a_confirmation_is_in_time) {
+    rig_begin(&rig);
+    begin(&rig, HF_OP_PING, AT(0));
+    hf_session *link = link_of(&rig, RENEWER);
+    hf_session_opening(link, AT(0));
+    hf_session_opened(link, AT(1));
+    hf_hold *hold = add_grant();
+    rig_sleep(&rig, AT(50), AT(100));
+    CHECK(strstr(said(link), "EVALSHA extend"));
+    rig_sleep(&rig, AT(100), AT(190));
+    hear_renewer(":1\r\n", AT(190));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_INT(hold->failures, 0);
+    CHECK_EQ_U64(link->opens, 1);
+    rig_end(&rig, AT(1000));
+}
+
+TEST(half_of_what_is_left_is_for_a_new_connection) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(900));
+    hf_session_opening(link_of(&rig, RENEWER), AT(900));
+    hf_session_opened(link_of(&rig, RENEWER), AT(900));
+    rig_sleep(&rig, AT(900), AT(1900));
+    CHECK_EQ_INT(batch_size(), 1);
+    rig_sleep(&rig, AT(1900), AT(2200));
+    CHECK_EQ_INT(hold->failures, 1);
+    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
+    CHECK_EQ_INT(batch_size(), 1);
+    hear_renewer("*1\r\n:1\r\n", AT(2900));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    rig_end(&rig, AT(4000));
+}
+
+TEST(a_link_that_the_callers_have_too_is_not_given_up_early) {
+    hf_client_config config = rig_config();
+    config.renewer = HF_LINK_CALLS;
+    rig_begin_with(&rig, &config);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    begin(&rig, HF_OP_PING, AT(900));
+    hear(link_of(&rig, HF_LINK_CALLS), "+PONG\r\n", AT(901));
+    rig_sleep(&rig, AT(901), AT(2900));
+    CHECK_EQ_INT(hold->failures, 0);
+    hear(link_of(&rig, HF_LINK_CALLS), "*1\r\n:1\r\n", AT(2900));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
+    rig_end(&rig, AT(4000));
+}
+
+TEST(a_link_that_answers_that_it_is_loading_is_not_given_up) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    for (int ms = 10000; ms < 25000; ms += 10) {
+        rig_sleep(&rig, AT(ms - 10), AT(ms));
+        if (batch_size() > 0) hear_renewer("-LOADING Redis is loading\r\n", AT(ms));
+    }
+    CHECK(hold->failures > 0);
+    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
+    rig_end(&rig, AT(25000));
+}
+
+TEST(what_ends_while_its_renewal_is_under_way_was_unreachable) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(150));
+    CHECK_EQ_INT(batch_size(), 1);
+    hf_client_notice(&rig.client, AT(300));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    rig_end(&rig, AT(1000));
+}
+
+TEST(an_explicit_lease_expires) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 5 * HF_SECOND, false, AT(0));
+    rig_sleep(&rig, AT(0), AT(5000));
+    CHECK_EQ_INT(hold->reason, HF_LOST_EXPIRED);
+    CHECK_SILENT(&rig);
+    CHECK_EQ_U64(rig.opens, 0);
+    rig_end(&rig, AT(6000));
+}
+
+TEST(a_renewal_lost_with_its_connection_is_sent_again) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    said(link_of(&rig, RENEWER));
+    hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10100));
+    rig_sleep(&rig, AT(10100), AT(10200));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    answer_batch(1, ":1", AT(10300));
+    CHECK(hold->valid_until > AT(39698) && hold->valid_until <= AT(10200 + 29698));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(an_answer_after_the_loss_changes_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(1000));
+    CHECK_EQ_INT(batch_size(), 1);
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    answer_batch(1, ":1", AT(1001));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_U64(rig.client.stats.late_renewals, 1);
+    CHECK(!hold->in_flight);
+    rig_end(&rig, AT(11000));
+}
+
+TEST(an_answer_after_the_hold_was_let_go_changes_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(1000));
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_client_abandon(&rig.client, hold, 1, AT(1001));
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    hf_hold *again = add_hold("k", "me", 3 * HF_SECOND, true, AT(1002));
+    answer_batch(1, ":-1", AT(1003)); /* about the old one */
+    CHECK_EQ_INT(again->state, HF_HOLD_HELD);
+    CHECK_EQ_U64(rig.client.stats.losses, 1);
+    rig_end(&rig, AT(11000));
+}
+
+TEST(an_answer_of_another_kind_is_a_failure) {
+    static const char *const replies[] = {"+OK\r\n",           "$-1\r\n", "*0\r\n",
+                                          "*1\r\n$1\r\nx\r\n", ":0\r\n",  "-ERR no\r\n"};
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        rig_sleep(&rig, AT(0), AT(10000));
+        hear_renewer(replies[i], AT(10001));
+        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+        CHECK(hold->at_risk && !hold->in_flight);
+        CHECK_EQ_U64(hold->valid_until, AT(29698));
+        rig_end(&rig, AT(11000));
+    }
+}
+
+TEST(a_client_may_renew_over_its_callers_link) {
+    hf_client_config config = rig_config();
+    config.renewer = CALLS;
+    rig_begin_with(&rig, &config);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_SAID(&rig, CALLS, "EVALSHA renew 1 k me 30000");
+    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
+    hear_calls(&rig, "*1\r\n:1\r\n", AT(10001));
+    CHECK_EQ_U64(hold->wake_at, AT(20000));
+    rig_end(&rig, AT(11000));
+}
+
+/* ---- confirming a grant ---- */
+
+static hf_hold *granted_hold(bool renewed) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = HF_NEVER;
+    spec.renewed = renewed;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(0));
+    hear_subscribed(&rig, AT(0));
+    hear_calls(&rig, busy(20000, 0, 0), AT(0));
+    hear_message(&rig, GRANT("1", "88"), AT(100));
+    if (!op->done) abort();
+    hf_op_end(op, AT(100));
+    said(link_of(&rig, CALLS));
+    return hold_of(&rig);
+}
+
+TEST(a_grant_is_confirmed_to_the_lease) {
+    for (int renewed = 0; renewed < 2; renewed++) {
+        rig_begin(&rig);
+        hf_hold *hold = granted_hold(renewed);
+        CHECK_EQ_U64(hold->valid_until, AT(1978));
+        rig_sleep(&rig, AT(100), AT(800));
+        CHECK_SAID(&rig, RENEWER, CONFIRM_K);
+        CHECK(hold->granted && hold->in_flight);
+        hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
+        hear_renewer(":1\r\n", AT(801));
+        CHECK(!hold->granted && !hold->in_flight);
+        CHECK_EQ_U64(hold->valid_until, hf_lease_end(sent_at, 30 * HF_SECOND));
+        CHECK_EQ_U64(hold->wake_at, renewed ? sent_at + 10 * HF_SECOND : hold->valid_until);
+        rig_end(&rig, AT(1000));
+    }
+}
+
+TEST(a_grant_that_cannot_be_confirmed_is_lost_in_time) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    rig.refusing = true;
+    rig_sleep(&rig, AT(100), AT(1978) - 1);
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    rig_sleep(&rig, AT(1978) - 1, AT(1978));
+    CHECK_EQ_INT(hold->reason, HF_LOST_UNREACHABLE);
+    rig_end(&rig, AT(3000));
+}
+
+TEST(a_grant_that_was_taken_back) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    rig_sleep(&rig, AT(100), AT(800));
+    hear_renewer(":-2\r\n", AT(801));
+    CHECK_EQ_INT(hold->reason, HF_LOST_TAKEN);
+    rig_end(&rig, AT(1000));
+}
+
+/* It sets a lease that is shorter than the grant's, and may do so at any time. */
+TEST(a_confirmation_without_an_answer_bounds_later_leases) {
+    static const struct {
+        int lease_ms;
+        bool checked, sent_twice;
+        int believed_ms;
+    } cases[] = {{1000, false, false, 988}, {1000, true, false, 988},    {1000, false, true, 988},
+                 {1000, true, true, 988},   {4000, false, false, 59398}, {4000, true, true, 59398}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = granted_hold(true);
+        hf_session_opening(link_of(&rig, RENEWER), AT(100));
+        hf_session_opened(link_of(&rig, RENEWER), AT(100));
+        hf_link link = cases[i].checked ? CALLS : RENEWER;
+        hold->lease = (hf_time)cases[i].lease_ms * HF_MS;
+        if (cases[i].checked) begin(&rig, HF_OP_CHECK, AT(200));
+        rig_sleep(&rig, AT(200), AT(cases[i].checked ? 200 : 800));
+        CHECK(strstr(said(link_of(&rig, link)), "EVALSHA extend"));
+        if (cases[i].sent_twice) {
+            hf_session_closed(link_of(&rig, link), "reset", AT(801));
+            rig_sleep(&rig, AT(801), AT(802));
+            hear(link_of(&rig, link), ":1\r\n", AT(802));
+        } else if (cases[i].checked) {
+            hf_op_end(rig.client.ops, AT(801));
+        }
+        int ms = 802;
+        for (; hold->in_flight && ms < 1900; ms++) rig_tick(&rig, AT(ms));
+        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+        hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
+        spec.lease = 60 * HF_SECOND;
+        hf_session_closed(link_of(&rig, CALLS), "reset", AT(ms));
+        hf_op *op = begin_spec(&rig, &spec, AT(ms));
+        hear_calls(&rig, ":1\r\n", AT(ms));
+        CHECK_OUTCOME(op, "ok");
+        CHECK_EQ_U64(hold->valid_until, AT(ms + cases[i].believed_ms));
+        rig_end(&rig, AT(2000));
+    }
+}
+
+/* ---- leaving ---- */
+
+TEST(what_was_left_behind_is_left) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(10));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    rig_tick(&rig, AT(10));
+    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_sleep(&rig, AT(10), AT(1000));
+    CHECK_SAID(&rig, RENEWER, ""); /* once */
+    hear_renewer(":1\r\n", AT(1001));
+    CHECK(!hold_of(&rig));
+    CHECK(hf_client_is_quiet(&rig.client));
+    CHECK_EQ_U64(rig.client.stats.undone, 1);
+    rig_end(&rig, AT(1002));
+}
+
+TEST(leaving_is_retried_and_given_up_when_the_lease_has_ended) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    int tries = 0;
+    for (int ms = 0; ms < 31000 && hold_of(&rig); ms += 10) {
+        rig_sleep(&rig, AT(ms), AT(ms + 10));
+        if (said(link_of(&rig, RENEWER))[0] == '\0') continue;
+        tries++;
+        hear_renewer("-OOM command not allowed\r\n", AT(ms + 10));
+    }
+    CHECK(!hold_of(&rig));
+    CHECK_OR(tries > 25 && tries < 100, "%d tries", tries);
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(40000));
+}
+
+TEST(leaving_a_server_that_is_gone_ends) {
+    rig_begin(&rig);
+    rig.refusing = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    int wakes = rig_sleep(&rig, AT(0), AT(40000));
+    CHECK(!hold_of(&rig));
+    CHECK_OR(wakes < 300, "%d wakes", wakes);
+    CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
+    rig_end(&rig, AT(40000));
+}
+
+TEST(a_key_that_became_something_else_needs_no_leaving) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    rig_tick(&rig, AT(0));
+    hear_renewer("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", AT(1));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(2));
+}
+
+TEST(leaving_goes_on_while_dead_waiters_are_left) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    for (int turn = 0; turn < 3; turn++) {
+        rig_tick(&rig, AT(turn));
+        CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        CHECK_EQ_INT(hold_of(&rig)->state, HF_HOLD_CLEANING_UP);
+        hear_renewer(turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
+    }
+    CHECK(!hold_of(&rig));
+    CHECK_EQ_U64(rig.client.stats.undone, 1);
+    rig_end(&rig, AT(3));
+}
+
+TEST(left_with_its_place_in_the_queue) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hold->wait = 7;
+    hold->token_ttl_ms = 1000;
+    hold->others = 2;
+    hold->same_connection = true;
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    rig_tick(&rig, AT(0));
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("2", MEMBER("7")));
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_end(&rig, AT(2));
+}
+
+TEST(left_while_it_is_renewed) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_EQ_INT(batch_size(), 1);
+    hf_client_abandon(&rig.client, hold, 1, AT(10001));
+    rig_sleep(&rig, AT(10001), AT(10100));
+    CHECK_SAID(&rig, RENEWER, "");
+    answer_batch(1, ":1", AT(10100));
+    CHECK_EQ_U64(rig.client.stats.renewals, 1);
+    rig_tick(&rig, AT(10100));
+    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    hear_renewer(":1\r\n", AT(10101));
+    CHECK(!hold_of(&rig));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(left_while_its_renewal_fails) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    said(link_of(&rig, RENEWER));
+    hf_client_abandon(&rig.client, hold, 1, AT(10001));
+    hear_renewer("-OOM no\r\n", AT(10002));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    rig_tick(&rig, AT(10002));
+    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(left_while_extended) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_op *op = begin(&rig, HF_OP_EXTEND, AT(10));
+    hf_client_abandon(&rig.client, hold, 1, AT(11));
+    rig_tick(&rig, AT(12));
+    CHECK_SAID(&rig, RENEWER, "");
+    hear_calls(&rig, ":1\r\n", AT(13));
+    CHECK(op->done);
+    rig_tick(&rig, AT(13));
+    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(several_locks_wait_for_what_leaves_and_ask_for_that_at_once) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    hf_holds_wake_at(&rig.client.holds, hold, hold->valid_until); /* its last try has failed */
+    const hf_names *all[] = {&rig.names};
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.batch = all;
+    spec.batch_count = 1;
+    hf_op *op = hf_client_begin(&rig.client, &spec, AT(29990));
+    CHECK(op->blocked);
+    rig_serve(&rig, AT(29990));
+    CHECK_SAID(&rig, CALLS, LEAVE_OF_K("0", ""));
+    hear_calls(&rig, ":1\r\n", AT(29995));
+    CHECK(!op->blocked);
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire_all 4 k "));
+    rig_end(&rig, AT(34000));
+}
+
+/* ---- only with the owner's approval ---- */
+
+static void begin_needs_approval(void) {
+    hf_client_config config = rig_config();
+    config.needs_approval = true;
+    rig_begin_with(&rig, &config);
+}
+
+TEST(needs_approval_it_is_renewed_only_with_its_owners_word) {
+    begin_needs_approval();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(12000));
+    CHECK_SAID(&rig, RENEWER, "");
+    CHECK(hold->approval_pending);
+    CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
+    hf_client_approve(&rig.client, hold, AT(12000));
+    rig_tick(&rig, AT(12000));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    answer_batch(1, ":1", AT(12001));
+    CHECK_EQ_U64(hold->wake_at, AT(22000));
+    rig_sleep(&rig, AT(12001), AT(25000)); /* one word, one renewal */
+    CHECK_SAID(&rig, RENEWER, "");
+    CHECK(hold->approval_pending);
+    rig_sleep(&rig, AT(25000), AT(12000 + 29698));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    rig_end(&rig, AT(50000));
+}
+
+TEST(needs_approval_a_word_that_was_not_asked_for_counts_for_nothing) {
+    begin_needs_approval();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_client_approve(&rig.client, hold, AT(1));
+    rig_sleep(&rig, AT(1), AT(12000));
+    CHECK_SAID(&rig, RENEWER, "");
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_client_approve(&rig.client, hold, AT(12000));
+    rig_sleep(&rig, AT(12000), AT(13000));
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_end(&rig, AT(50000));
+}
+
+TEST(needs_approval_it_does_not_go_along_without_its_owners_word) {
+    begin_needs_approval();
+    hf_hold *first = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    CHECK_EQ_U64(rig.client.approvals_asked, 2);
+    hf_client_approve(&rig.client, first, AT(10001));
+    rig_tick(&rig, AT(10001));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 a me 30000");
+    rig_end(&rig, AT(50000));
+}
+
+TEST(needs_approval_the_word_may_come_while_a_command_is_in_flight) {
+    begin_needs_approval();
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(10000));
+    begin(&rig, HF_OP_CHECK, AT(10001));
+    hf_client_approve(&rig.client, hold, AT(10002));
+    rig_tick(&rig, AT(10002));
+    CHECK_SAID(&rig, RENEWER, "");
+    hear_calls(&rig, "-NOPERM no\r\n", AT(10003));
+    rig_tick(&rig, AT(10003));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    rig_end(&rig, AT(50000));
+}
+
+/* ---- handles that are gone ---- */
+
+TEST(abandoned) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hold->count = 3;
+    hf_client_abandon(&rig.client, hold, 2, AT(1));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    CHECK_EQ_INT(hold->count, 1);
+    hf_client_abandon(&rig.client, hold, 1, AT(2));
+    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    hf_client_abandon(&rig.client, hold, 1, AT(2)); /* by a second handle: nothing more to do */
+    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(3));
+}
+
+TEST(abandoned_when_lost) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold_ref(hold);
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    CHECK(!hold->in_table);
+    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    hf_hold_unref(hold);
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(3));
+}
+
+/* Its last renewal may have been carried out, although nobody heard so. */
+TEST(abandoned_when_lost_by_the_clock_it_is_left) {
+    static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
+    for (size_t i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_hold_ref(hold);
+        hf_client_lose(&rig.client, hold, reasons[i]);
+        hf_client_abandon(&rig.client, hold, 1, AT(3000));
+        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+        CHECK(!hf_client_is_quiet(&rig.client));
+        rig_tick(&rig, AT(3001));
+        CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        hear_renewer(":1\r\n", AT(3002));
+        CHECK_EQ_INT(rig.client.holds.count, 0);
+        CHECK(hf_client_is_quiet(&rig.client));
+        hf_hold_unref(hold);
+        rig_end(&rig, AT(4000));
+    }
+}
+
+TEST(lost_by_the_clock_and_closed_it_is_left) {
+    static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_DELETED};
+    for (int i = 0; i < 2; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_client_lose(&rig.client, hold, reasons[i]);
+        hf_client_close(&rig.client, AT(3000));
+        CHECK_EQ_INT(hf_client_is_quiet(&rig.client), i);
+        rig_end(&rig, AT(30000));
+    }
+}
+
+/* ---- memory ---- */
+
+TEST(out_of_memory_a_renewal_is_tried_again) {
+    unsigned long nth = 1;
+    bool failed = true;
+    for (; failed; nth++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_session_opening(link_of(&rig, RENEWER), AT(0));
+        hf_session_opened(link_of(&rig, RENEWER), AT(0));
+        memerr_fail(nth);
+        hf_client_tick(&rig.client, AT(10000));
+        failed = memerr_failed();
+        memerr_fail(0);
+        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+        CHECK_EQ_INT(hold->at_risk, failed);
+        CHECK(hf_client_deadline(&rig.client) > AT(10000));
+        rig_sleep(&rig, AT(10000), AT(11500));
+        CHECK_EQ_INT(batch_size(), 1);
+        rig_end(&rig, AT(12000));
+    }
+    CHECK(nth > 4);
+}
+
+TEST(out_of_memory_a_confirmation_is_tried_again) {
+    unsigned long nth = 1;
+    bool failed = true;
+    for (; failed; nth++) {
+        rig_begin(&rig);
+        hf_hold *hold = granted_hold(true);
+        hf_session_opening(link_of(&rig, RENEWER), AT(100));
+        hf_session_opened(link_of(&rig, RENEWER), AT(100));
+        memerr_fail(nth);
+        hf_client_tick(&rig.client, AT(800));
+        failed = memerr_failed();
+        memerr_fail(0);
+        rig_serve(&rig, AT(800));
+        CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+        CHECK(hf_client_deadline(&rig.client) > AT(800));
+        rig_sleep(&rig, AT(800), AT(1100));
+        CHECK_SAID(&rig, RENEWER, CONFIRM_K);
+        rig_end(&rig, AT(12000));
+    }
+    CHECK(nth > 4);
+}
+
+TEST(out_of_memory_all_the_time_is_no_busy_loop) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
+    hf_hold *left = add_hold("l", "me", 300 * HF_MS, true, AT(0));
+    left->state = HF_HOLD_CLEANING_UP;
+    rig.refusing = true;
+    int wakes = 0;
+    for (hf_time now = AT(0); now < AT(400); wakes++) {
+        memerr_fail(1);
+        hf_client_tick(&rig.client, now);
+        memerr_fail(0);
+        rig_serve(&rig, now);
+        CHECK(hf_client_deadline(&rig.client) > now);
+        now = hf_client_deadline(&rig.client);
+    }
+    CHECK(wakes < 200);
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    rig_end(&rig, AT(12000));
+}
+
+TEST(out_of_memory_leaving_is_tried_again) {
+    unsigned long nth = 1;
+    bool failed = true;
+    for (; failed; nth++) {
+        rig_begin(&rig);
+        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_session_opening(link_of(&rig, RENEWER), AT(0));
+        hf_session_opened(link_of(&rig, RENEWER), AT(0));
+        hf_renewer_clean_up(&rig.client, hold, AT(1));
+        memerr_fail(nth);
+        hf_client_tick(&rig.client, AT(1));
+        failed = memerr_failed();
+        memerr_fail(0);
+        rig_sleep(&rig, AT(1), AT(1100));
+        CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        rig_end(&rig, AT(12000));
+    }
+    CHECK(nth > 4);
+}
+
+/* ---- the owner's approval ---- */
+
+TEST(needs_approval_not_renewed_without_the_owners_word) {
+    rig_begin(&rig);
+    rig.client.config.needs_approval = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    rig_sleep(&rig, AT(0), AT(1000) - 1);
+    CHECK(!hold->approval_pending);
+    rig_sleep(&rig, AT(1000) - 1, AT(2900));
+    CHECK(hold->approval_pending);
+    CHECK_EQ_U64(rig.client.approvals_asked, 1);
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(2900), AT(3000));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_EXPIRED);
+    rig_end(&rig, AT(3000));
+}
+
+TEST(needs_approval_one_renewal_for_each_word) {
+    rig_begin(&rig);
+    rig.client.config.needs_approval = true;
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_client_approve(&rig.client, hold, AT(500)); /* nobody asked */
+    rig_sleep(&rig, AT(500), AT(1000));
+    CHECK_SAID(&rig, RENEWER, "");
+    hf_client_approve(&rig.client, hold, AT(1000));
+    rig_sleep(&rig, AT(1000), AT(1001));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
+    answer_batch(1, ":1", AT(1002));
+    rig_sleep(&rig, AT(1002), AT(2100));
+    CHECK_EQ_U64(rig.client.approvals_asked, 2);
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_end(&rig, AT(2100));
+}
+
+TEST(needs_approval_a_grant_that_nobody_takes_is_not_confirmed) {
+    rig_begin(&rig);
+    rig.client.config.needs_approval = true;
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
+    hold->granted = true;
+    hold->valid_until = AT(2000);
+    hf_holds_wake_at(&rig.client.holds, hold, AT(600));
+    rig_sleep(&rig, AT(0), AT(1999));
+    CHECK(hold->approval_pending);
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(1999), AT(2000));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(needs_approval_batches_take_only_the_allowed) {
+    rig_begin(&rig);
+    rig.client.config.needs_approval = true;
+    hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    add_hold("l", "me", 3 * HF_SECOND, true, AT(50)); /* due soon enough to be taken along */
+    rig_sleep(&rig, AT(0), AT(1000));
+    CHECK_EQ_U64(rig.client.approvals_asked, 1);
+    hf_client_approve(&rig.client, first, AT(1001));
+    rig_sleep(&rig, AT(1001), AT(1002));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
+    rig_end(&rig, AT(1002));
+}
+
+TEST(a_server_that_does_not_answer_a_leave_is_tried_over_a_new_connection) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+    hold->shared = true;
+    hf_client_abandon(&rig.client, hold, 1, AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK(strncmp(said(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
+    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_READY);
+    rig_sleep(&rig, AT(10), AT(1000)); /* the owner's other process may have it from then on */
+    CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
+    rig_end(&rig, AT(1001));
+}
+
+/* Its queue says that it has the lock by a grant; nothing else of it is to be released. */
+TEST(of_a_shared_owner_a_lost_grant_is_left_alone) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->shared = hold->granted = true;
+    hold->wait = 5;
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
+    CHECK_OUTCOME(op, "lost");
+    hf_op_end(op, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
+    rig_sleep(&rig, AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
+    CHECK(strncmp(said(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
+    rig_end(&rig, AT(301));
+}
+
+TEST(a_confirmation_waits_for_its_connection) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, GRANT("1", "9"), AT(10));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(10));
+    hf_hold *hold = hold_of(&rig);
+    CHECK(hold->granted);
+    rig.refusing = true;
+    rig_tick(&rig, hold->wake_at);
+    CHECK(link_of(&rig, RENEWER)->failed_opens > 0);
+    CHECK(hold->in_flight);
+    CHECK(!hold->at_risk);
+    rig_end(&rig, AT(2000));
+}
+
+TEST(what_is_cleaned_up_has_not_failed_at_that_yet) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hold->failures = 3;
+    hf_renewer_clean_up(&rig.client, hold, AT(1));
+    CHECK_EQ_INT(hold->failures, 0);
+    rig_end(&rig, AT(2));
+}
+
+TEST(a_confirmation_that_is_answered_bounds_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = granted_hold(true);
+    hf_session_opening(link_of(&rig, RENEWER), AT(100));
+    hf_session_opened(link_of(&rig, RENEWER), AT(100));
+    hold->lease = HF_SECOND;
+    rig_sleep(&rig, AT(200), AT(800));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "EVALSHA extend"));
+    hear_renewer(":1\r\n", AT(801));
+    CHECK(!hold->granted);
+    CHECK_EQ_U64(hold->shortened, HF_NEVER);
+    rig_end(&rig, AT(802));
+}
+
+TEST(what_is_lost_is_not_due_again) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_time before = hold->wake_at;
+    hf_renewer_resume(&rig.client, hold, AT(1));
+    CHECK_EQ_U64(hold->wake_at, before);
+    rig_end(&rig, AT(2));
+}
+
+/* The owner may have it through another process. */
+TEST(of_a_shared_owner_what_has_no_mark_in_the_queue_is_not_left) {
+    static const struct {
+        bool granted;
+        uint64_t wait;
+    } cases[] = {{false, 0}, {false, 5}, {true, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hold->shared = true;
+        hold->granted = cases[i].granted;
+        hold->wait = cases[i].wait;
+        hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+        CHECK(!hf_renewer_may_stand(hold));
+        hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
+        hf_client_abandon(&rig.client, hold, 1, AT(1));
+        CHECK_EQ_INT(rig.client.holds.count, 0);
+        rig_tick(&rig, AT(1));
+        CHECK_SILENT(&rig);
+        rig_end(&rig, AT(2));
+    }
+}
+
+TEST(what_is_neither_renewed_nor_over_waits_for_its_end) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
+    hf_holds_wake_at(&rig.client.holds, hold, AT(100));
+    rig_tick(&rig, AT(100));
+    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    CHECK_SILENT(&rig);
+    rig_end(&rig, AT(101));
+}
+
+TEST(only_what_was_sent_is_seen_through) {
+    rig_begin(&rig);
+    hf_op *op = begin(&rig, HF_OP_PING, AT(0));
+    CHECK(hf_renewer_see_through(&rig.client, &op->request));
+    CHECK_EQ_INT(rig.client.unanswered, 1);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    hear_calls(&rig, "+PONG\r\n", AT(1));
+    CHECK_EQ_INT(rig.client.unanswered, 0);
+    rig_end(&rig, AT(2));
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_PING);
+    op = hf_client_begin(&rig.client, &spec, AT(0)); /* no connection yet */
+    CHECK(!hf_renewer_see_through(&rig.client, &op->request));
+    CHECK_EQ_INT(rig.client.unanswered, 0);
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(2));
+}
+
+TEST(what_is_abandoned_while_several_enter_it_goes_with_the_end_of_that) {
+    static hf_names other;
+    rig_begin(&rig);
+    if (!hf_names_make(&other, hf_slice_of("l"))) abort();
+    hf_hold *first = hold_lock(&rig, AT(0));
+    const hf_names *all[] = {&rig.names, &other};
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.batch = all;
+    spec.batch_count = 2;
+    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    CHECK(op->holds && op->holds[0] == first && first->in_flight);
+    hf_client_abandon(&rig.client, first, 1, AT(2));
+    CHECK_EQ_INT(first->state, HF_HOLD_HELD);
+    CHECK_EQ_INT(first->dropped, 1);
+    rig_end(&rig, AT(3));
+    hf_names_free(&other);
+}
+
+TEST(of_a_shared_owner_a_lost_hold_with_its_mark_leaves_that) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hold->shared = hold->granted = true;
+    hold->wait = 5;
+    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
+    hf_renewer_clean_up_grant(&rig.client, hold, AT(1));
+    rig_tick(&rig, AT(1));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    rig_end(&rig, AT(2));
+}
+
+/* The renewer may still leave by the mark when the lease of the hold is over, and no longer by its
+ * count. */
+TEST(of_a_shared_owner_the_mark_is_left_after_the_lease) {
+    for (int granted = 0; granted <= 1; granted++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hold->shared = true;
+        hold->granted = granted;
+        hold->wait = 5;
+        hold->valid_until = AT(100);
+        hf_client_abandon(&rig.client, hold, 1, AT(1));
+        CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+        rig_tick(&rig, AT(100)); /* the lease ends before the leave is sent */
+        CHECK_EQ_INT(rig.client.holds.count, granted);
+        if (granted)
+            CHECK_SAID(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+        else CHECK_SILENT(&rig);
+        rig_end(&rig, AT(101));
+    }
+}
+
+TEST(what_has_ended_is_not_renewed_along) {
+    for (int over = 0; over <= 1; over++) {
+        rig_begin(&rig);
+        add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+        hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
+        hold->valid_until = AT(10000) + !over;
+        hf_client_tick(&rig.client, AT(10000));
+        rig_serve(&rig, AT(10000));
+        CHECK_EQ_INT(batch_size(), over ? 1 : 2);
+        CHECK_EQ_INT(hold->state, over ? HF_HOLD_LOST : HF_HOLD_HELD);
+        rig_end(&rig, AT(10001));
+    }
+}
+
+TEST(without_memory_a_leave_is_not_tried_again_at_once) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    open_session(link_of(&rig, RENEWER), AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(1));
+    memerr_fail(1);
+    hf_client_tick(&rig.client, AT(1));
+    CHECK(memerr_failed());
+    memerr_fail(0);
+    CHECK_SAID(&rig, RENEWER, "");
+    CHECK(hold->wake_at > AT(1));
+    rig_end(&rig, AT(2));
+}
+
+CHECK_MAIN

@@ -1,0 +1,350 @@
+/*
+ * What is the system's own and what POSIX has instead, side by side: the one in the driver's
+ * object, the other compiled here, where nothing but POSIX is declared.
+ */
+#undef _GNU_SOURCE
+#undef _DEFAULT_SOURCE
+#undef HF_PORTABLE
+#define _POSIX_C_SOURCE 200809L
+#define HF_PORTABLE
+
+#define hf_error_text posix_error_text
+#define hf_now posix_now
+#define hf_random posix_random
+#define hf_pipe_wake posix_pipe_wake
+#define hf_pipe_drain posix_pipe_drain
+#define hf_thread_start posix_thread_start
+#define hf_pipe posix_pipe
+#define hf_socket posix_socket
+#define hf_send posix_send
+#define hf_recv posix_recv
+#define hf_prepare_wait posix_prepare_wait
+#define hf_recv_wait posix_recv_wait
+#define hf_poll posix_poll
+#define hf_cond_init posix_cond_init
+#define hf_cond_wait posix_cond_wait
+#define hf_process posix_process
+#define hf_end_with_parent posix_end_with_parent
+#include "../../csrc/posix/system.c"
+#undef hf_error_text
+#undef hf_now
+#undef hf_random
+#undef hf_pipe_wake
+#undef hf_pipe_drain
+#undef hf_thread_start
+#undef hf_pipe
+#undef hf_socket
+#undef hf_send
+#undef hf_recv
+#undef hf_prepare_wait
+#undef hf_recv_wait
+#undef hf_poll
+#undef hf_cond_init
+#undef hf_cond_wait
+#undef hf_process
+#undef hf_end_with_parent
+#undef HF_SYSTEM_H
+#include "../../csrc/posix/system.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+static const struct {
+    const char *(*error_text)(int, char *, size_t);
+    hf_time (*now)(void);
+    bool (*random)(unsigned char *, size_t);
+    bool (*pipe)(int *, bool);
+    int (*socket)(int);
+    ssize_t (*send)(int, const void *, size_t);
+    ssize_t (*recv)(int, void *, size_t);
+    void (*prepare_wait)(int, hf_time);
+    ssize_t (*recv_wait)(int, void *, size_t, hf_time);
+    int (*poll)(struct pollfd *, nfds_t, hf_time, const sigset_t *);
+    void (*cond_init)(pthread_cond_t *);
+    void (*cond_wait)(pthread_cond_t *, pthread_mutex_t *, hf_time);
+    pid_t (*process)(void);
+} SYSTEMS[] = {
+    {hf_error_text, hf_now, hf_random, hf_pipe, hf_socket, hf_send, hf_recv, hf_prepare_wait,
+     hf_recv_wait, hf_poll, hf_cond_init, hf_cond_wait, hf_process},
+    {posix_error_text, posix_now, posix_random, posix_pipe, posix_socket, posix_send, posix_recv,
+     posix_prepare_wait, posix_recv_wait, posix_poll, posix_cond_init, posix_cond_wait,
+     posix_process},
+};
+
+#define EACH(at) for (size_t at = 0; at < sizeof SYSTEMS / sizeof *SYSTEMS; at++)
+
+static bool has_flags(int fd, bool blocking) {
+    return fcntl(fd, F_GETFD) == FD_CLOEXEC && !(fcntl(fd, F_GETFL) & O_NONBLOCK) == blocking;
+}
+
+/* Two connected sockets of the system at `at`. */
+static void connect_pair(size_t at, int ends[2]) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "/tmp/test_system.%ld.%zu", (long)getpid(),
+             at);
+    int listener = SYSTEMS[at].socket(AF_UNIX);
+    ends[0] = SYSTEMS[at].socket(AF_UNIX);
+    if (listener < 0 || ends[0] < 0) abort();
+    if (bind(listener, (const struct sockaddr *)&address, sizeof address) != 0) abort();
+    if (listen(listener, 1) != 0) abort();
+    if (connect(ends[0], (const struct sockaddr *)&address, sizeof address) != 0) abort();
+    ends[1] = accept(listener, NULL, NULL);
+    close(listener);
+    unlink(address.sun_path);
+}
+
+TEST(this_file_has_the_form_of_posix) {
+    char text[96];
+    CHECK_EQ_INT(_Generic(strerror_r(EPIPE, text, sizeof text), int : 1, default : 0), 1);
+}
+
+TEST(a_known_error_has_the_words_of_the_system) {
+    char text[96];
+    EACH (at)
+        CHECK_STR(SYSTEMS[at].error_text(ECONNREFUSED, text, sizeof text), strerror(ECONNREFUSED));
+}
+
+TEST(an_unknown_error_names_its_number) {
+    char text[96];
+    EACH (at) CHECK(strstr(SYSTEMS[at].error_text(98765, text, sizeof text), "98765"));
+}
+
+TEST(a_text_that_does_not_fit_is_terminated) {
+    char text[8];
+    volatile size_t size = sizeof text; /* so that the compiler does not warn of what is tested */
+    memset(text, 'x', sizeof text);
+    CHECK(memchr(posix_error_text(ECONNREFUSED, text, size), '\0', sizeof text));
+    CHECK(hf_error_text(ECONNREFUSED, text, size)[0] != '\0');
+}
+
+TEST(time_grows_by_what_is_slept) {
+    EACH (at) {
+        hf_time before = SYSTEMS[at].now();
+        CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 20 * HF_MS, NULL), 0);
+        hf_time took = SYSTEMS[at].now() - before;
+        CHECK(took >= 19 * HF_MS && took < 60 * HF_SECOND);
+    }
+}
+
+TEST(random_bytes_differ) {
+    EACH (at) {
+        unsigned char one[24] = {0}, other[24] = {0};
+        CHECK(SYSTEMS[at].random(one, sizeof one));
+        CHECK(SYSTEMS[at].random(other, sizeof other));
+        CHECK(memcmp(one, other, sizeof one) != 0);
+    }
+}
+
+TEST(pipes_and_sockets_are_closed_by_exec) {
+    EACH (at) {
+        int ends[2];
+        for (int blocking = 0; blocking < 2; blocking++) {
+            CHECK(SYSTEMS[at].pipe(ends, blocking));
+            CHECK(has_flags(ends[0], blocking));
+            CHECK(has_flags(ends[1], blocking));
+            close(ends[0]);
+            close(ends[1]);
+        }
+        int fd = SYSTEMS[at].socket(AF_INET);
+        CHECK(has_flags(fd, false));
+        close(fd);
+        CHECK_EQ_INT(SYSTEMS[at].socket(-1), -1);
+    }
+}
+
+TEST(what_is_sent_is_received_without_sleeping) {
+    EACH (at) {
+        char bytes[8];
+        int ends[2];
+        connect_pair(at, ends);
+        SYSTEMS[at].prepare_wait(ends[0], 20 * HF_MS);
+        CHECK_EQ_INT(SYSTEMS[at].recv(ends[0], bytes, sizeof bytes), -1);
+        CHECK(errno == EAGAIN || errno == EWOULDBLOCK);
+        CHECK_EQ_INT(SYSTEMS[at].recv_wait(ends[0], bytes, sizeof bytes, 20 * HF_MS), -1);
+        CHECK(errno == EAGAIN || errno == EWOULDBLOCK);
+        CHECK_EQ_INT(SYSTEMS[at].send(ends[1], "one", 3), 3);
+        CHECK_EQ_INT(SYSTEMS[at].recv_wait(ends[0], bytes, sizeof bytes, 60 * HF_SECOND), 3);
+        CHECK_EQ_INT(SYSTEMS[at].send(ends[1], "two", 3), 3);
+        CHECK_EQ_INT(SYSTEMS[at].recv(ends[0], bytes, sizeof bytes), 3);
+        size_t sent = 0;
+        ssize_t size;
+        while ((size = SYSTEMS[at].send(ends[0], "xxxxxxxx", 8)) > 0 && sent < 100000000)
+            sent += (size_t)size;
+        CHECK(size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
+static volatile sig_atomic_t raised;
+
+static void on_signal(int number) {
+    raised = number;
+}
+
+static void catch_signal(int number) {
+    struct sigaction action = {.sa_handler = on_signal};
+    raised = 0;
+    sigaction(number, &action, NULL);
+}
+
+TEST(a_broken_connection_raises_no_signal) {
+    catch_signal(SIGPIPE);
+    EACH (at) {
+        int ends[2];
+        connect_pair(at, ends);
+        close(ends[1]);
+        CHECK_EQ_INT(SYSTEMS[at].send(ends[0], "x", 1), -1);
+        CHECK_EQ_INT(errno, EPIPE);
+        CHECK_EQ_INT(raised, 0);
+        close(ends[0]);
+    }
+}
+
+/* Somebody else's SIGPIPE that waits to be delivered is not swallowed. */
+TEST(a_pending_signal_stays_pending) {
+    sigset_t broken, before;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    EACH (at) {
+        int ends[2];
+        catch_signal(SIGPIPE);
+        connect_pair(at, ends);
+        close(ends[1]);
+        sigprocmask(SIG_BLOCK, &broken, &before);
+        raise(SIGPIPE);
+        CHECK_EQ_INT(SYSTEMS[at].send(ends[0], "x", 1), -1);
+        CHECK_EQ_INT(raised, 0);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        CHECK_EQ_INT(raised, SIGPIPE);
+        close(ends[0]);
+    }
+}
+
+/* It is blocked until the sleep, and ends it. */
+TEST(a_signal_ends_a_sleep) {
+    sigset_t blocked, before;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    EACH (at) {
+        catch_signal(SIGUSR1);
+        sigprocmask(SIG_BLOCK, &blocked, &before);
+        raise(SIGUSR1);
+        hf_time start = hf_now();
+        int ready = SYSTEMS[at].poll(NULL, 0, 60 * HF_SECOND, &before);
+        CHECK(ready < 0 && errno == EINTR);
+        CHECK_EQ_INT(raised, SIGUSR1);
+        CHECK(hf_now() - start < 30 * HF_SECOND);
+        sigset_t now;
+        sigprocmask(SIG_SETMASK, NULL, &now);
+        CHECK(sigismember(&now, SIGUSR1) == 1);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
+}
+
+TEST(a_sleep_ends_with_what_was_waited_for) {
+    sigset_t none;
+    sigemptyset(&none);
+    EACH (at) {
+        int ends[2];
+        connect_pair(at, ends);
+        struct pollfd fds[] = {{.fd = -1, .events = POLLIN},
+                               {.fd = ends[0], .events = POLLIN},
+                               {.fd = ends[1], .events = POLLIN | POLLOUT}};
+        CHECK_EQ_INT(SYSTEMS[at].poll(fds, 2, 5 * HF_MS, &none), 0);
+        CHECK_EQ_INT(SYSTEMS[at].poll(fds, 3, 60 * HF_SECOND, &none), 1);
+        CHECK_EQ_INT(fds[1].revents, 0);
+        CHECK_EQ_INT(fds[2].revents, POLLOUT);
+        SYSTEMS[at].send(ends[1], "x", 1);
+        CHECK_EQ_INT(SYSTEMS[at].poll(fds, 2, 60 * HF_SECOND, &none), 1);
+        CHECK_EQ_INT(fds[0].revents, 0);
+        CHECK_EQ_INT(fds[1].revents, POLLIN);
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
+struct shared {
+    size_t at;
+    pthread_mutex_t mutex;
+    pthread_cond_t condition;
+    bool changed;
+};
+
+static void *change(void *context) {
+    struct shared *shared = context;
+    pthread_mutex_lock(&shared->mutex);
+    shared->changed = true;
+    pthread_cond_broadcast(&shared->condition);
+    pthread_mutex_unlock(&shared->mutex);
+    return NULL;
+}
+
+TEST(a_condition_lets_others_have_the_mutex) {
+    EACH (at) {
+        struct shared shared = {.at = at};
+        pthread_t thread;
+        pthread_mutex_init(&shared.mutex, NULL);
+        SYSTEMS[at].cond_init(&shared.condition);
+        pthread_mutex_lock(&shared.mutex);
+        SYSTEMS[at].cond_wait(&shared.condition, &shared.mutex, 5 * HF_MS);
+        CHECK(!shared.changed);
+        if (pthread_create(&thread, NULL, change, &shared) != 0) abort();
+        hf_time until = hf_now() + 60 * HF_SECOND;
+        while (!shared.changed && hf_now() < until)
+            SYSTEMS[at].cond_wait(&shared.condition, &shared.mutex, HF_SECOND);
+        CHECK(shared.changed);
+        pthread_mutex_unlock(&shared.mutex);
+        pthread_join(thread, NULL);
+        pthread_mutex_destroy(&shared.mutex);
+        pthread_cond_destroy(&shared.condition);
+    }
+}
+
+/* In the child of a child too, and again and again. */
+TEST(a_forked_process_is_another) {
+    EACH (at) {
+        int status;
+        CHECK_EQ_INT(SYSTEMS[at].process(), getpid());
+        pid_t child = fork();
+        if (child == 0) {
+            bool own = SYSTEMS[at].process() == getpid() && SYSTEMS[at].process() == getpid();
+            pid_t grandchild = fork();
+            if (grandchild == 0) _exit(SYSTEMS[at].process() == getpid() ? 0 : 1);
+            _exit(waitpid(grandchild, &status, 0) == grandchild && status == 0 && own ? 0 : 1);
+        }
+        CHECK_EQ_INT(waitpid(child, &status, 0), child);
+        CHECK_EQ_INT(status, 0);
+        CHECK_EQ_INT(SYSTEMS[at].process(), getpid());
+    }
+}
+
+TEST(a_process_ends_with_its_parent_where_that_can_be) {
+    CHECK(!posix_end_with_parent(SIGKILL));
+    int report[2], status;
+    if (pipe(report) != 0) abort();
+    pid_t parent = fork();
+    if (parent == 0) { /* its child has the writing end, and says first whether it will end */
+        pid_t child = fork();
+        if (child == 0) {
+            char can = hf_end_with_parent(SIGKILL) ? 'y' : 'n';
+            if (write(report[1], &can, 1) != 1 || can == 'n') _exit(0);
+            for (;;) pause();
+        }
+        close(report[1]);
+        char can;
+        _exit(read(report[0], &can, 1) == 1 && can == 'y' ? 1 : 0);
+    }
+    close(report[1]);
+    char none;
+    CHECK_EQ_INT(waitpid(parent, &status, 0), parent);
+    CHECK_EQ_INT(read(report[0], &none, 1), 0); /* the end: nobody has the writing end any more */
+    close(report[0]);
+}
+
+CHECK_MAIN

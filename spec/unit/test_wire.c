@@ -1,0 +1,456 @@
+#include "lock/wire.h"
+
+#include <stdlib.h>
+
+#include "base/reply.h"
+#include "check.h"
+#include "memerr.h"
+
+/* ---- replies ---- */
+
+static hf_reply *reply_of(const char *bytes) {
+    hf_reader reader;
+    hf_reply *reply = NULL;
+    bool read = hf_reader_open(&reader) && hf_reader_feed(&reader, bytes, strlen(bytes)) &&
+                hf_reader_next(&reader, &reply);
+    hf_reader_close(&reader);
+    if (!read || !reply) abort();
+    return reply;
+}
+
+TEST(the_reply_of_an_acquire) {
+    static const struct {
+        const char *bytes;
+        hf_wire_answer answer;
+    } cases[] = {
+        {"*4\r\n:1\r\n:7\r\n:2\r\n:9\r\n",
+         {HF_VERDICT_YES, .count = 7, .others = 2, .server_us = 9, .ahead = -1}},
+        {"*5\r\n:1\r\n:7\r\n:2\r\n:9\r\n:12\r\n",
+         {HF_VERDICT_YES, .count = 7, .others = 2, .server_us = 9, .last_token = 12, .ahead = -1}},
+        {"*2\r\n:1\r\n:7\r\n", {HF_VERDICT_YES, .count = 7, .ahead = -1}},
+        {"*1\r\n:1\r\n", {HF_VERDICT_YES, .ahead = -1}},
+        {"*5\r\n:0\r\n:500\r\n:3\r\n:1\r\n$1\r\n5\r\n",
+         {HF_VERDICT_BUSY, .ttl_ms = 500, .ahead = 3, .foreign = true, .place = {"5", 1}}},
+        {"*4\r\n:0\r\n:500\r\n:3\r\n:2\r\n", {HF_VERDICT_BUSY, .ttl_ms = 500, .ahead = 3}},
+        {"*1\r\n:0\r\n", {HF_VERDICT_BUSY, .ahead = 0}},
+        {"*2\r\n:2\r\n:3\r\n", {HF_VERDICT_STILL_HELD, .count = 3, .ahead = -1}},
+        {"*1\r\n:2\r\n", {HF_VERDICT_STILL_HELD, .ahead = -1}},
+        {"*2\r\n:3\r\n$3\r\nold\r\n", {HF_VERDICT_DONE_BEFORE, .record = {"old", 3}, .ahead = -1}},
+        {"*1\r\n:3\r\n", {HF_VERDICT_DONE_BEFORE, .ahead = -1}},
+        {"*1\r\n:4\r\n", {HF_VERDICT_MISMATCH, .ahead = -1}},
+        {"*1\r\n:-1\r\n", {HF_VERDICT_DELETED, .ahead = -1}},
+        {"*1\r\n:-2\r\n", {HF_VERDICT_TAKEN, .ahead = -1}},
+        {"*1\r\n:-3\r\n", {HF_VERDICT_ENDLESS, .ahead = -1}},
+        {"*1\r\n:-4\r\n", {HF_VERDICT_NEWER, .ahead = -1}},
+        {"*2\r\n:-5\r\n:6\r\n", {HF_VERDICT_TOO_MANY, .count = 6, .ahead = -1}},
+        {"*1\r\n:5\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {"*1\r\n:-6\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {"*0\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {":1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {"$-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_reply *reply = reply_of(cases[i].bytes);
+        hf_wire_answer got = hf_wire_read_acquire(reply), want = cases[i].answer;
+        CHECK_OR(got.verdict == want.verdict, "case %zu: verdict %d", i, (int)got.verdict);
+        CHECK_EQ_INT(got.count, want.count);
+        CHECK_EQ_INT(got.others, want.others);
+        CHECK_EQ_INT(got.server_us, want.server_us);
+        CHECK_EQ_INT(got.last_token, want.last_token);
+        CHECK_EQ_INT(got.ttl_ms, want.ttl_ms);
+        CHECK_EQ_INT(got.ahead, want.ahead);
+        CHECK_EQ_INT(got.foreign, want.foreign);
+        CHECK(hf_slice_equal(got.place, want.place));
+        CHECK(hf_slice_equal(got.record, want.record));
+        hf_reply_free(reply);
+    }
+}
+
+TEST(the_reply_of_an_acquire_of_several) {
+    static const struct {
+        const char *bytes;
+        hf_verdict verdict;
+        long long i;
+    } cases[] = {
+        {"*3\r\n:1\r\n:11\r\n:12\r\n", HF_VERDICT_YES, 11},
+        {"*2\r\n:0\r\n:2\r\n", HF_VERDICT_BUSY, 2},
+        {"*1\r\n:0\r\n", HF_VERDICT_BUSY, 0},
+        {"*2\r\n:-2\r\n:1\r\n", HF_VERDICT_TAKEN, 1},
+        {"*0\r\n", HF_VERDICT_NONSENSE, 0},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        long long i = -1;
+        hf_reply *reply = reply_of(cases[n].bytes);
+        CHECK_EQ_INT(hf_wire_read_acquire_all(reply, &i), cases[n].verdict);
+        CHECK_EQ_INT(i, cases[n].i);
+        hf_reply_free(reply);
+    }
+    hf_reply *reply = reply_of("*3\r\n:1\r\n:11\r\n:12\r\n");
+    CHECK_EQ_U64(hf_wire_token_at(reply, 0), 11);
+    CHECK_EQ_U64(hf_wire_token_at(reply, 1), 12);
+    CHECK_EQ_U64(hf_wire_token_at(reply, 2), 0);
+    hf_reply_free(reply);
+}
+
+TEST(the_reply_of_the_other_programs) {
+    static const struct {
+        long long status;
+        hf_verdict verdict;
+    } cases[] = {
+        {0, HF_VERDICT_BUSY},       {1, HF_VERDICT_YES},       {2, HF_VERDICT_STILL_HELD},
+        {3, HF_VERDICT_MORE},       {4, HF_VERDICT_NONSENSE},  {-1, HF_VERDICT_DELETED},
+        {-2, HF_VERDICT_TAKEN},     {-3, HF_VERDICT_NONSENSE}, {99, HF_VERDICT_NONSENSE},
+        {100, HF_VERDICT_NONSENSE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char bytes[64];
+        snprintf(bytes, sizeof bytes, "*2\r\n:7\r\n:%lld\r\n", cases[i].status);
+        hf_reply *several = reply_of(bytes);
+        snprintf(bytes, sizeof bytes, ":%lld\r\n", cases[i].status);
+        hf_reply *one = reply_of(bytes);
+        CHECK_EQ_INT(hf_wire_read(one), cases[i].verdict);
+        CHECK_EQ_INT(hf_wire_read_at(one, 0), cases[i].verdict);
+        CHECK_EQ_INT(hf_wire_read_at(several, 0), HF_VERDICT_NONSENSE);
+        CHECK_EQ_INT(hf_wire_read_at(several, 1), cases[i].verdict);
+        CHECK_EQ_INT(hf_wire_read_at(several, 2), HF_VERDICT_NONSENSE);
+        hf_reply_free(one);
+        hf_reply_free(several);
+    }
+}
+
+TEST(the_reply_of_info) {
+    hf_lock_info info;
+    hf_reply *reply = reply_of("*8\r\n$2\r\nme\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n");
+    hf_wire_read_info(reply, &info);
+    CHECK_MEM(info.owner, info.owner_size, "me", 2);
+    CHECK_EQ_INT(info.holds, 1);
+    CHECK_EQ_INT(info.ttl_ms, 2);
+    CHECK_EQ_U64(info.token, 3);
+    CHECK_EQ_INT(info.waiters, 4);
+    CHECK_EQ_INT(info.ahead, 5);
+    CHECK_EQ_INT(info.readers, 6);
+    CHECK_EQ_INT(info.free, 7);
+    hf_reply_free(reply);
+    reply = reply_of("*0\r\n");
+    memset(&info, 0, sizeof info);
+    hf_wire_read_info(reply, &info);
+    CHECK_EQ_INT(info.owner_size, 0);
+    CHECK_EQ_INT(info.holds, 0);
+    CHECK_EQ_INT(info.ttl_ms, -2);
+    CHECK_EQ_U64(info.token, 0);
+    CHECK_EQ_INT(info.waiters, 0);
+    CHECK_EQ_INT(info.ahead, -1);
+    CHECK_EQ_INT(info.readers, -1);
+    CHECK_EQ_INT(info.free, 0);
+    hf_reply_free(reply);
+}
+
+TEST(an_owner_that_fills_its_room) {
+    char bytes[HF_OWNER_MAX + 64];
+    hf_lock_info info;
+    for (int size = HF_OWNER_MAX - 1; size <= HF_OWNER_MAX + 1; size++) {
+        int at = snprintf(bytes, sizeof bytes, "*1\r\n$%d\r\n", size);
+        memset(bytes + at, 'o', (size_t)size);
+        snprintf(bytes + at + size, sizeof bytes - (size_t)(at + size), "\r\n");
+        hf_reply *reply = reply_of(bytes);
+        hf_wire_read_info(reply, &info);
+        CHECK_EQ_INT(info.owner_size, size < HF_OWNER_MAX ? size : HF_OWNER_MAX);
+        hf_reply_free(reply);
+    }
+}
+
+/* ---- texts ---- */
+
+#define UUID "00010203-0405-8607-8809-0a0b0c0d0e0f"
+
+TEST(owners_and_members) {
+    char text[HF_MEMBER_SIZE];
+    size_t size = hf_wire_owner(text, &hf_kind_lock, UUID, 12);
+    CHECK_MEM(text, size, UUID ":12", 39);
+    size = hf_wire_owner(text, &hf_kind_write, UUID, 12);
+    CHECK_MEM(text, size, UUID ":12:write", 45);
+    size = hf_wire_permits_owner(text, UUID, 3, 1);
+    CHECK_MEM(text, size, UUID ":3", 38);
+    size = hf_wire_permits_owner(text, UUID, 3, 2);
+    CHECK_MEM(text, size, UUID ":3*2", 40);
+    size = hf_wire_member(text, &hf_kind_mutex, UUID, 4, 1000, false, HF_NO_TEXT);
+    CHECK_MEM(text, size, "1m" UUID ":4:1000", 45);
+    size = hf_wire_member(text, &hf_kind_lock, UUID, 4, 1000, false, hf_slice_of("job"));
+    CHECK_MEM(text, size, "1l" UUID ":4:1000 job", 49);
+}
+
+/* ---- messages ---- */
+
+/* A message in words; the slices as they are. */
+static const char *in_words(const char *text) {
+    static char words[256];
+    hf_message message = hf_wire_read_message(hf_slice_of(text));
+    switch (message.what) {
+    case HF_MESSAGE_NONE: return "none";
+    case HF_MESSAGE_WISH:
+        snprintf(words, sizeof words, "wish of %llu", (unsigned long long)message.number);
+        return words;
+    case HF_MESSAGE_WINDOW:
+    case HF_MESSAGE_RECHECK:
+        snprintf(words, sizeof words, "%s of %llu in %llu ms",
+                 message.what == HF_MESSAGE_WINDOW ? "window" : "recheck",
+                 (unsigned long long)message.number, (unsigned long long)(message.delay / HF_MS));
+        return words;
+    default: break;
+    }
+    int size = 0;
+    do {
+        size += snprintf(words + size, sizeof words - (size_t)size, "%llu at %.*s, ",
+                         (unsigned long long)message.number, (int)message.place.size,
+                         message.place.data);
+    } while (hf_wire_next_grant(&message));
+    if (message.keeps)
+        size += snprintf(words + size, sizeof words - (size_t)size, "kept up to %llu, ",
+                         (unsigned long long)message.last_token);
+    snprintf(words + size, sizeof words - (size_t)size, "%s, token %llu, %llu ms, key %.*s",
+             message.kind->name, (unsigned long long)message.token,
+             (unsigned long long)(message.lease / HF_MS), (int)message.key.size, message.key.data);
+    return words;
+}
+
+TEST(messages) {
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"1 grant l 3 5 77 2000 a key", "3 at 5, lock, token 77, 2000 ms, key a key"},
+        {"1 grant m 10 x 0 0 k", "10 at x, mutex, token 0, 0 ms, key k"},
+        {"1 grant l 3 5 77 2000 ", "3 at 5, lock, token 77, 2000 ms, key "},
+        {"1 grant l 18446744073709551615 5 1 1 k",
+         "18446744073709551615 at 5, lock, token 1, 1 ms, key k"},
+        {"1 grant l 18446744073709551616 5 1 1 k",
+         "18446744073709551615 at 5, lock, token 1, 1 ms, key k"},
+        {"1 grant l 18446744073709551619 5 1 1 k",
+         "18446744073709551615 at 5, lock, token 1, 1 ms, key k"},
+        {"1 grant l 99999999999999999999 5 1 1 k",
+         "18446744073709551615 at 5, lock, token 1, 1 ms, key k"},
+        {"1 grant l 03 5 77-99 2000 k", "3 at 5, kept up to 99, lock, token 77, 2000 ms, key k"},
+        {"1 grant l 03 5 77 2000 k", "3 at 5, kept up to 0, lock, token 77, 2000 ms, key k"},
+        {"1 grant l 03 5 77- 2000 k", "none"},
+        {"1 grant l 03 5 77-x 2000 k", "none"},
+        {"1 grant l 03 5 -99 2000 k", "none"},
+        {"1 grant l", "none"},
+        {"1 grant l 0", "none"},
+        {"1 wish 3", "wish of 3"},
+        {"1 wish", "none"},
+        {"1 wish x", "none"},
+        {"1 grant ? 3 5 77 2000 k", "none"},
+        {"1 grant lm 3 5 77 2000 k", "none"},
+        {"1 grant  3 5 77 2000 k", "none"},
+        {"1 grant l x 5 77 2000 k", "none"},
+        {"1 grant l 3: 5 77 2000 k", "none"},
+        {"1 grant l 3/ 5 77 2000 k", "none"},
+        {"1 grant l  5 77 2000 k", "none"},
+        {"1 grant l 3 5 x 2000 k", "none"},
+        {"1 grant l 3 5 77 x k", "none"},
+        {"1 grant l 3 5 77", "none"},
+        {"2 grant l 3 5 77 2000 k", "none"},
+        {"1 grants r 77 2000 2 3 a 4 b a key",
+         "3 at a, 4 at b, read, token 77, 2000 ms, key a key"},
+        {"1 grants r 77 2000 1 3 a k", "3 at a, read, token 77, 2000 ms, key k"},
+        {"1 grants r 77 2000 0 k", "none"},
+        {"1 grants r 77 2000 2 3 a k", "none"},
+        {"1 grants r 77 2000 x 3 a k", "none"},
+        {"1 grants r 77 x 1 3 a k", "none"},
+        {"1 grants r x 2000 1 3 a k", "none"},
+        {"1 grants ? 77 2000 1 3 a k", "none"},
+        {"1 grants rr 77 2000 1 3 a k", "none"},
+        {"1 turn 3 50", "window of 3 in 50 ms"},
+        {"1 turn 3", "window of 3 in 0 ms"},
+        {"1 recheck 3", "recheck of 3 in 0 ms"},
+        {"1 recheck 3 20", "recheck of 3 in 20 ms"},
+        {"1 recheck x", "none"},
+        {"1 other 3", "none"},
+        {"1 turn", "none"},
+        {"1", "none"},
+        {"", "none"},
+        {"10 turn 3 50", "none"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_STR(in_words(cases[i].text), cases[i].words);
+}
+
+TEST(a_lease_without_end_in_a_message) {
+    hf_message message =
+        hf_wire_read_message(hf_slice_of("1 grant l 3 5 77 18446744073709551615 k"));
+    CHECK_EQ_INT(message.what, HF_MESSAGE_GRANT);
+    CHECK_EQ_U64(message.lease, HF_NEVER / HF_MS * HF_MS);
+}
+
+TEST(numbers_of_messages_are_read_up_to_the_largest) {
+    static const struct {
+        const char *text;
+        uint64_t number;
+    } cases[] = {{"0", 0},
+                 {"1844674407370955161", 1844674407370955161u},
+                 {"18446744073709551614", UINT64_MAX - 1},
+                 {"18446744073709551615", UINT64_MAX},
+                 {"18446744073709551616", UINT64_MAX},
+                 {"99999999999999999999", UINT64_MAX}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "1 grant l 3 5 %s 2000 k", cases[i].text);
+        hf_message message = hf_wire_read_message(hf_slice_of(text));
+        CHECK_EQ_INT(message.what, HF_MESSAGE_GRANT);
+        CHECK_EQ_U64(message.token, cases[i].number);
+    }
+}
+
+/* The first byte behind a message is nobody's. */
+TEST(nothing_is_read_past_the_end_of_a_message) {
+    static const char *const messages[] = {"1 grant l 03 5 77-99 2000 a key",
+                                           "1 grants r 77 2000 2 3 a 4 b a key", "1 recheck 3 20",
+                                           "1 wish 3"};
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        for (size_t size = 0; size <= strlen(messages[i]); size++) {
+            char *exact = malloc(size > 0 ? size : 1);
+            if (!exact) abort();
+            memcpy(exact, messages[i], size);
+            hf_message message = hf_wire_read_message((hf_slice){exact, size});
+            CHECK(message.what == HF_MESSAGE_GRANT || message.more == 0);
+            free(exact);
+        }
+    }
+}
+
+/* ---- memory ---- */
+
+#define PLACES 3
+
+static hf_names names[PLACES];
+static const hf_slice owners[PLACES] = {{"me", 2}, {"you", 3}, {"they", 4}};
+static const hf_time leases[PLACES] = {HF_SECOND, 2 * HF_SECOND, 3 * HF_SECOND};
+
+static hf_wire_lock lock_of(const hf_kind *kind) {
+    return (hf_wire_lock){kind, &names[0], owners[0], 2 * HF_SECOND};
+}
+
+static bool note(hf_request *request) {
+    hf_wire_lock lock = lock_of(&hf_kind_latch);
+    return hf_wire_noted(request, &lock, HF_VERB_COUNT_DOWN, 1, HF_SECOND);
+}
+
+static bool forget(hf_request *request) {
+    hf_wire_lock lock = lock_of(&hf_kind_latch);
+    return hf_wire_forget_note(request, &lock);
+}
+
+static bool renew(hf_request *request, const hf_kind *kind) {
+    const hf_slice keys[PLACES] = {names[0].key, names[1].key, names[2].key};
+    return (kind->counted ? hf_wire_renew_permits : hf_wire_renew)(request, kind, PLACES, keys,
+                                                                   owners, leases);
+}
+
+static bool renew_locks(hf_request *request) {
+    return renew(request, &hf_kind_lock);
+}
+
+static bool renew_reads(hf_request *request) {
+    return renew(request, &hf_kind_read);
+}
+
+static bool renew_writes(hf_request *request) {
+    return renew(request, &hf_kind_write);
+}
+
+static bool renew_permits(hf_request *request) {
+    return renew(request, &hf_kind_permit);
+}
+
+static void make_each(hf_wire_each each[PLACES]) {
+    for (size_t i = 0; i < PLACES; i++)
+        each[i] = (hf_wire_each){&names[i], owners[i], (uint32_t)i, leases[i]};
+}
+
+static bool acquire_all(hf_request *request) {
+    hf_wire_each each[PLACES];
+    make_each(each);
+    return hf_wire_acquire_all(request, PLACES, each, 2 * HF_SECOND, 30 * HF_SECOND, 1000);
+}
+
+static bool release_all(hf_request *request) {
+    hf_wire_each each[PLACES];
+    make_each(each);
+    return hf_wire_release_all(request, PLACES, each, 2 * HF_SECOND);
+}
+
+static void make_names(void) {
+    static const char *const keys[PLACES] = {"a", "b", "c"};
+    for (size_t i = 0; i < PLACES; i++) {
+        if (!hf_names_make(&names[i], hf_slice_of(keys[i]))) abort();
+    }
+}
+
+static void free_names(void) {
+    for (size_t i = 0; i < PLACES; i++) hf_names_free(&names[i]);
+}
+
+TEST(without_memory_no_request_is_made) {
+    static bool (*const encoders[])(hf_request *) = {
+        note,         forget,        renew_locks, renew_reads,
+        renew_writes, renew_permits, acquire_all, release_all,
+    };
+    make_names();
+    for (size_t i = 0; i < sizeof encoders / sizeof *encoders; i++) {
+        unsigned long nth = 1;
+        for (bool failed = true; failed && nth < 20; nth++) {
+            hf_request request = {0};
+            memerr_fail(nth);
+            bool made = encoders[i](&request);
+            failed = memerr_failed();
+            memerr_fail(0);
+            CHECK_OR(made == !failed, "encoder %zu, allocation %lu", i, nth);
+            CHECK((request.bytes != NULL) == made);
+            hf_request_clear(&request);
+        }
+        CHECK(nth > 2 && nth < 20);
+    }
+    free_names();
+}
+
+/* The arguments behind the program, separated by spaces. */
+static const char *arguments_of(const hf_request *request) {
+    static char text[2048];
+    const char *at = memchr(request->bytes, '\n', request->size) + 1;
+    char *out = text;
+    for (int i = 0; at < request->bytes + request->size; i++) {
+        char *end;
+        size_t size = strtoul(at + 1, &end, 10);
+        if (i > 2) *out++ = ' ';
+        if (i > 1) memcpy(out, end + 2, size), out += size;
+        at = end + 2 + size + 2;
+    }
+    *out = '\0';
+    return text;
+}
+
+TEST(what_is_renewed_and_released_together) {
+    static const struct {
+        bool (*encode)(hf_request *);
+        const char *arguments;
+    } cases[] = {
+        {renew_locks, "3 a b c me 1000 you 2000 they 3000"},
+        {renew_reads, "6 a {a}:me:rwlock_timeout:1 b {b}:you:rwlock_timeout:1 "
+                      "c {c}:they:rwlock_timeout:1 me 1000 you 2000 they 3000"},
+        {renew_writes, "6 a a b b c c me 1000 you 2000 they 3000"},
+        {renew_permits, "3 {a}:timeout {b}:timeout {c}:timeout me 1000 you 2000 they 3000"},
+    };
+    static const char each_of_three[] = " me 0 1000 you 1 2000 they 2 3000";
+    hf_request request = {0};
+    make_names();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK(cases[i].encode(&request));
+        CHECK_STR(arguments_of(&request), cases[i].arguments);
+    }
+    CHECK(release_all(&request));
+    const char *text = arguments_of(&request);
+    CHECK_STR(text + strlen(text) - (sizeof each_of_three - 1), each_of_three);
+    hf_request_clear(&request);
+    free_names();
+}
+
+CHECK_MAIN

@@ -1,0 +1,202 @@
+-- Which files call which, read from the sources: lua5.4 tools/check_calls.lua [--print]
+--
+-- A folder must not have a circle of calls with more files than its limit, and must not call or
+-- include anything of a folder that is not below it. Calls through a pointer (a class, a callback)
+-- are no arrows: that is what these are for. Outside of the core no file includes a header of the
+-- core except holdfast.h.
+
+-- The folders from the bottom up: name, the most files of a circle, further folders below it. Each
+-- folder of CORE is below all that follow it. The headers of csrc/core itself are what its folders
+-- see of each other through classes.
+local CORE = { "csrc/core/base", "csrc/core/lock", "csrc/core/link", "csrc/core/op",
+  "csrc/core/quorum", "csrc/core" }
+local FOLDERS = {
+  { "csrc/core/base", 1 },
+  { "csrc/core/lock", 1 },
+  { "csrc/core/link", 1 },
+  { "csrc/core/op", 2 },
+  { "csrc/core/quorum", 2 },
+  { "csrc/core", 1 },
+  { "csrc/posix", 1 },
+  { "csrc/lua", 1, "csrc/posix" },
+  { "csrc/process", 1, "csrc/lua", "csrc/posix" }, -- compat.h, system.h
+}
+
+local DOOR = "holdfast.h"
+-- what the simulator sees; not in what is installed
+local INSIDE = { ["csrc/lua/inside.c"] = true }
+
+local function lines_of(command)
+  local pipe, lines = assert(io.popen(command)), {}
+  for line in pipe:lines() do lines[#lines + 1] = line end
+  assert(pipe:close())
+  return lines
+end
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+-- Without comments, strings and the lines of the preprocessor.
+local function code_of(text)
+  text = text:gsub("/%*.-%*/", " "):gsub("//[^\n]*", ""):gsub("\\\"", "")
+  return (text:gsub("\"[^\"\n]*\"", "\"\""):gsub("\n%s*#[^\n]*", "\n"))
+end
+
+local function each_file(folder, each)
+  for _, path in ipairs(lines_of("ls " .. folder .. "/*.c")) do each(path) end
+end
+
+-- { name → path } of the functions that other files can call
+local function definitions()
+  local defined = {}
+  for _, folder in ipairs(FOLDERS) do
+    each_file(folder[1], function(path)
+      for head, name in code_of(read(path)):gmatch "\n([%a_][^\n;{}()=]-)([%a_][%w_]*)%([^;{}]-%)%s*{" do
+        if not head:find "^static" and not head:find "^return" then defined[name] = path end
+      end
+    end)
+  end
+  return defined
+end
+
+-- { path → { path called → { names } } }
+local function calls(defined)
+  local arrows = {}
+  for _, folder in ipairs(FOLDERS) do
+    each_file(folder[1], function(path)
+      local to = {}
+      for name in code_of(read(path)):gmatch "([%a_][%w_]*)%s*%(" do
+        local target = defined[name]
+        if target and target ~= path then
+          to[target] = to[target] or {}
+          to[target][name] = true
+        end
+      end
+      arrows[path] = to
+    end)
+  end
+  return arrows
+end
+
+-- Tarjan's strongly connected components.
+local function circles_of(arrows, paths)
+  local index, low, on_stack, stack, count, found = {}, {}, {}, {}, 0, {}
+  local function visit(path)
+    count = count + 1
+    index[path], low[path], on_stack[path] = count, count, true
+    stack[#stack + 1] = path
+    for target in pairs(arrows[path]) do
+      if not index[target] then
+        visit(target)
+        low[path] = math.min(low[path], low[target])
+      elseif on_stack[target] then
+        low[path] = math.min(low[path], index[target])
+      end
+    end
+    if low[path] ~= index[path] then return end
+    local circle = {}
+    repeat
+      local last = table.remove(stack)
+      on_stack[last] = false
+      circle[#circle + 1] = last
+    until last == path
+    table.sort(circle)
+    found[#found + 1] = circle
+  end
+  for _, path in ipairs(paths) do
+    if not index[path] then visit(path) end
+  end
+  return found
+end
+
+local function folder_of(path)
+  return path:match "^(.*)/[^/]*$"
+end
+
+local function names_in(set)
+  local names = {}
+  for name in pairs(set) do names[#names + 1] = name end
+  table.sort(names)
+  return table.concat(names, ", ")
+end
+
+local failures = 0
+
+local function fail(...)
+  failures = failures + 1
+  print(string.format(...))
+end
+
+local function check_circle(arrows, circle, limit)
+  if #circle <= limit then return end
+  fail("a circle of %d files, at most %d may be one:", #circle, limit)
+  local inside = {}
+  for _, path in ipairs(circle) do inside[path] = true end
+  for _, path in ipairs(circle) do
+    for target, names in pairs(arrows[path]) do
+      if inside[target] then print(("  %s -> %s: %s"):format(path, target, names_in(names))) end
+    end
+  end
+end
+
+local function may_use(folder)
+  local allowed = { [folder[1]] = true }
+  for _, below in ipairs(CORE) do
+    if below == folder[1] then return allowed end
+    allowed[below] = true
+  end
+  for i = 3, #folder do allowed[folder[i]] = true end
+  return allowed
+end
+
+local function exists(path)
+  local file = io.open(path)
+  if file then file:close() end
+  return file ~= nil
+end
+
+local function check_includes(folder, allowed)
+  for _, path in ipairs(lines_of("ls " .. folder .. "/*.[ch]")) do
+    for name in read(path):gmatch '#include "([^"]+)"' do
+      for _, other in ipairs(FOLDERS) do
+        local in_core = name:find "/" and other[1]:find "^csrc/core/"
+        local target = in_core and "csrc/core/" .. name or other[1] .. "/" .. name
+        local found = folder_of(target) == other[1] and exists(target) and not allowed[other[1]]
+        if found and other[1] ~= "csrc/core" then fail("%s includes %s", path, name) end
+      end
+    end
+  end
+end
+
+local function check_door(folder)
+  for _, path in ipairs(lines_of("ls " .. folder .. "/*.[ch]")) do
+    for name in read(path):gmatch '#include "([^"]+)"' do
+      if name ~= DOOR and not INSIDE[path] and exists("csrc/core/" .. name) then
+        fail("%s includes %s, which is the core's own: use %s", path, name, DOOR)
+      end
+    end
+  end
+end
+
+local arrows = calls(definitions())
+for _, folder in ipairs(FOLDERS) do
+  local paths, allowed = lines_of("ls " .. folder[1] .. "/*.c"), may_use(folder)
+  for _, circle in ipairs(circles_of(arrows, paths)) do
+    if folder_of(circle[1]) == folder[1] then check_circle(arrows, circle, folder[2]) end
+  end
+  for _, path in ipairs(paths) do
+    for target, names in pairs(arrows[path]) do
+      if arg[1] == "--print" then print(("%s -> %s: %s"):format(path, target, names_in(names))) end
+      if not allowed[folder_of(target)] then
+        fail("%s calls up to %s: %s", path, target, names_in(names))
+      end
+    end
+  end
+  check_includes(folder[1], allowed)
+  if not folder[1]:find "^csrc/core" then check_door(folder[1]) end
+end
+os.exit(failures == 0 and 0 or 1)

@@ -1,0 +1,62 @@
+-- The lines of the Lua files: lua5.4 tools/check_lines.lua
+--
+-- No line has more than 100 columns, unless a text in it or an annotation makes it longer.
+
+local MOST = 100
+
+local function lines_of(command)
+  local pipe, lines = assert(io.popen(command)), {}
+  for line in pipe:lines() do lines[#lines + 1] = line end
+  assert(pipe:close())
+  return lines
+end
+
+-- Where a text of several lines begins and ends is not looked for: such a line has no quotes that
+-- match.
+local function without_texts(line)
+  local short = line:gsub('\\.', ""):gsub('"[^"]*"', '""'):gsub("'[^']*'", "''"):gsub("%[%[.-%]%]",
+    "[[]]")
+  return short
+end
+
+local function is_too_long(line)
+  if utf8.len(line) and utf8.len(line) <= MOST or line:find "^%s*%-%-%-@" then return false end
+  return #without_texts(line) > MOST
+end
+
+-- The end of a text in long brackets that begins behind `at` and does not end on this line.
+local function open_text(line, at)
+  while true do
+    local _, last, level = line:find("%[(=*)%[", at)
+    if not last then return nil end
+    local close = "]" .. level .. "]"
+    local _, to = line:find(close, last + 1, true)
+    if not to then return close end
+    at = to + 1
+  end
+end
+
+-- The lines of such a text are its own.
+local function check(path)
+  local failures, close, number = 0, nil, 0
+  for line in io.lines(path) do
+    number = number + 1
+    local to = close and select(2, line:find(close, 1, true))
+    if to then
+      close = open_text(line, to + 1)
+    elseif not close then
+      close = open_text(line, 1)
+      if not close and is_too_long(line) then
+        failures = failures + 1
+        print(("%s:%d: %d columns, at most %d"):format(path, number, utf8.len(line) or #line, MOST))
+      end
+    end
+  end
+  return failures
+end
+
+local failures = 0
+for _, path in ipairs(lines_of "find lua spec tools bench examples -name '*.lua' -not -path 'spec/fixtures/*'") do
+  failures = failures + check(path)
+end
+os.exit(failures == 0 and 0 or 1)

@@ -1,0 +1,558 @@
+-- Mutants that change nothing, by their names of tools/mutants.lua without the line, and why. Where
+-- a file has the same one twice, "(2)" follows the name of the second, and so on.
+
+local ONE_SCRIPT = "one script, and nothing between the two can fail: memory is asked for before the first write"
+local FROM_ONE = "a start of 0 is taken for 1"
+local FAST_PATH = "the fast path is taken by others, and what follows it does the same"
+local SAME_TTL = "an equal TTL is written, or stays: it is the same"
+local NO_RECORD = "no other member has the record's form"
+local IN_PAIRS = "members and scores come in pairs"
+
+return {
+  ["acquire_all.lua constant: settle_missed_grant(OWNER:sub(1, 36)) => "
+    .. "settle_missed_grant(OWNER:sub(0, 36))"] = FROM_ONE,
+  ["leave.lua constant: settle_missed_grant(OWNER:sub(1, 36)) => settle_missed_grant(OWNER:sub(0, 36))"] = FROM_ONE,
+  ["acquiring.lua constant: settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36)) => "
+    .. "settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(0, 36))"] = FROM_ONE,
+  ["acquiring.lua operator: if FROM > 0 and count == FROM then return take(0) end => "
+    .. "if FROM >= 0 and count == FROM then return take(0) end"] = "no hold has a count of 0",
+  ["extend.lua operator: local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2]) => "
+    .. "local stays = most and ttl_ms > most and ttl_ms > tonumber(ARGV[2])"] = SAME_TTL,
+  ["extend.lua constant: if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end => "
+    .. "if ARGV[5] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end"] = "no member is the empty text",
+  ["fresh.lua operator: if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then => "
+    .. "if ARGV[3] == '0' and ARGV[7] ~= '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then"] = FAST_PATH,
+  ["fresh.lua constant: if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then => "
+    .. "if ARGV[3] == '0' and ARGV[8] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then"] = FAST_PATH,
+  ["hash_holding.lua operator: if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end => "
+    .. "if redis.call('PTTL', lock) <= tonumber(ms) then redis.call('PEXPIRE', lock, ms) end"] = SAME_TTL,
+  ["queue.lua operator: if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end => "
+    .. "if #gone >= 0 then redis.call('ZREM', QUEUE, unpack(gone)) end"] = "the missed grant is always among them",
+  ["queue.lua word: if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end => "
+    .. "if not KINDS:find(kind, 1, false) then tell(member, 'recheck', number) return true end"]
+    = "a letter is the same as a pattern",
+  ["queue.lua constant: if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end => "
+    .. "if not KINDS:find(kind, 0, true) then tell(member, 'recheck', number) return true end"] = FROM_ONE,
+  ["queue.lua operator: if #members < from then => if #members <= from then"] = IN_PAIRS,
+  ["giving.lua order of calls: create_hold(LOCK, owner, GRANT_MS) redis.call('ZADD', QUEUE, '0', member) => "
+    .. "redis.call('ZADD', QUEUE, '0', member) create_hold(LOCK, owner, GRANT_MS)"] = ONE_SCRIPT,
+  ["queue.lua order of calls: keep_counter() leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, "
+    .. "more) => leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more) keep_counter()"]
+    = ONE_SCRIPT,
+  ["record.lua operator: if not score or score >= 0 then return nil end => "
+    .. "if not score or score > 0 then return nil end"] = NO_RECORD,
+  ["record.lua constant: if not score or score >= 0 then return nil end => "
+    .. "if not score or score >= 1 then return nil end"] = NO_RECORD,
+  ["token.lua constant: local token = math.max((last or 0) + 1, now, floor or 0) => "
+    .. "local token = math.max((last or 0) + 1, now, floor or 1)"] = "the first of the three is 1 or more",
+  ["presence.c operator: hf_time span = hf_time_max(CLIENT_TTL, until > now ? until - now : 0); => hf_time "
+    .. "span = hf_time_max(CLIENT_TTL, until >= now ? until - now : 0);"]
+    = "a difference of 0 is a 0",
+  ["acquire.c order of calls: hf_session_drop(&op->request); hf_client_listen(op, false, now); => "
+    .. "hf_client_listen(op, false, now); hf_session_drop(&op->request);"]
+    = "they are about two links",
+  ["votes.c operator: for (size_t i = 0; i < round->count && used < size; i++) { => for (size_t i = 0; i < "
+    .. "round->count && used <= size; i++) {"]
+    = "without room nothing is written",
+  ["session.c dropped assignment: session->retry_at = now; => "]
+    = "it has passed when the connection was made",
+  ["quorum.c constant: while (quorum->late_replies) end_late_reply(&quorum->late_replies, 0); => while "
+    .. "(quorum->late_replies) end_late_reply(&quorum->late_replies, 1);"]
+    = "nobody asks for the time of what ends with its client",
+  ["session.c constant: session->first_reply = session->next_reply = 0; => session->first_reply = "
+    .. "session->next_reply = 1;"]
+    = "positions are compared with each other alone",
+  ["round_calls.c constant: long long values[HF_QUORUM_MAX] = {0}; => long long values[HF_QUORUM_MAX] = {1};"]
+    = "each value that is read has been written",
+  ["session.c constant: session->retry_at = 0; => session->retry_at = 1;"]
+    = "both have passed",
+  ["kept.c constant: if (hold->token > 0 && !HF_MUTANT(TOKEN_AGAIN)) kept->token++; => if (hold->token > 1 && "
+    .. "!HF_MUTANT(TOKEN_AGAIN)) kept->token++;"]
+    = "no token is 1: it is the server's time at least",
+  ["kept.c constant: hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : "
+    .. "16}; => hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : 17};"]
+    = "only as many buckets are used as the mask has",
+  ["acquire.c constant: op->last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token); => "
+    .. "op->last_token = (uint64_t)hf_time_max(1, (hf_time)answer->last_token);"]
+    = "the next token is 2 at least",
+  ["observe.c operator: hold->valid_until > now ? hold->valid_until - now : 0); => hold->valid_until >= now ? "
+    .. "hold->valid_until - now : 0);"]
+    = "a difference of 0 is a 0",
+  ["lease.c operator: if (now >= end) return now; => if (now > end) return now;"]
+    = "at the end both are the end",
+  ["presence.c dropped assignment: op->told_waits = false; => "]
+    = "when it ends again, what its caller held is cleaned up",
+  ["observe.c constant: if (hold->held_since > 0) { => if (hold->held_since > 1) {"]
+    = "no time is a nanosecond",
+  ["session.c constant: bool retries = request->retry_at > 0 && session->state == HF_SESSION_READY; => bool "
+    .. "retries = request->retry_at > 1 && session->state == HF_SESSION_READY;"]
+    = "no time is a nanosecond",
+  ["holds.c constant: grown.bucket_count = holds->bucket_count ? holds->bucket_count * 2 : 16; => "
+    .. "grown.bucket_count = holds->bucket_count ? holds->bucket_count * 3 : 16;"]
+    = "only as many buckets are used as the mask has",
+  ["renewer.c operator: return hold->valid_until > now ? hold->valid_until - now : 0; => return "
+    .. "hold->valid_until >= now ? hold->valid_until - now : 0;"]
+    = "a difference of 0 is a 0",
+  ["quorum.c order of calls: notice(client, now); refresh_due(client, now); => refresh_due(client, now); "
+    .. "notice(client, now);"]
+    = "the members' own ticks have found what has ended",
+  ["presence.c constant: memcpy(key, WAIT_KEY, sizeof WAIT_KEY - 1); => memcpy(key, WAIT_KEY, sizeof WAIT_KEY "
+    .. "- 0);"]
+    = "the owner is written over that byte",
+  ["quorum.c operator: (client->config.restart_guard > 0 && unknown); => (client->config.restart_guard >= 0 "
+    .. "&& unknown);"]
+    = "without a guard no run is unknown",
+  ["kept.c constant: hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : "
+    .. "16}; => hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 3 : 16};"]
+    = "only as many buckets are used as the mask has",
+  ["presence.c constant: size_t told = 0, size = 0; => size_t told = 0, size = 1;"]
+    = "without a text its size is not read",
+  ["renewer.c order of calls: hf_hold_freed(hold); hf_holds_wake_at(&client->holds, hold, now); => "
+    .. "hf_holds_wake_at(&client->holds, hold, now); hf_hold_freed(hold);"]
+    = "a count and a time",
+  ["renewer.c constant: hf_names names = {0}; => hf_names names = {1};"]
+    = "they are made before they are read or freed",
+  ["renewer.c order of calls: free(task); hf_renewer_clean_up(client, hold, now); => "
+    .. "hf_renewer_clean_up(client, hold, now); free(task);"]
+    = "the task refers to no hold yet",
+  ["renewer.c operator: if (is_cleaning_up(hold) && !hold->in_flight) => if (is_cleaning_up(hold) || "
+    .. "!hold->in_flight)"]
+    = "a command that is under way sets the time again",
+  ["observe.c operator: if (owner.size > 0) memcpy(event->bytes + key.size, owner.data, owner.size); => if "
+    .. "(owner.size >= 0) memcpy(event->bytes + key.size, owner.data, owner.size);"]
+    = "nothing is copied of an empty text",
+  ["kept.c order of calls: hf_kept_leave(next); lend(kept, hold, next, now); => lend(kept, hold, next, now); "
+    .. "hf_kept_leave(next);"]
+    = "the queue and what is lent are two things",
+  ["kept.c constant: if (spec->keep == 0 && client->kept_count == 0) return false; => if (spec->keep == 1 && "
+    .. "client->kept_count == 0) return false;"]
+    = "what follows says the same, later",
+  ["round.c order of calls: hf_votes_roll_back(op, now); hf_round_forget_hold(op); => "
+    .. "hf_round_forget_hold(op); hf_votes_roll_back(op, now);"]
+    = "the one is about the members' holds, the other about the quorum's own",
+  ["quorum.c constant: .result = {\"\", 0}, => .result = {\"\", 1},"]
+    = "an acquire writes no record",
+  ["round_acquire.c constant: uint32_t doublings = round->attempts < 5 ? round->attempts : 5; => uint32_t "
+    .. "doublings = round->attempts < 5 ? round->attempts : 6;"]
+    = "the longest pause is shorter than that of five",
+  ["quorum.c dropped call: hf_client_free(member); => "]
+    = "it cannot happen with one server",
+  ["session.c operator: if (used + more <= session->replies_capacity) return true; => if (used + more < "
+    .. "session->replies_capacity) return true;"]
+    = "there is more room than is needed",
+  ["renewer.c order of calls: hf_renewer_resume(task->client, hold, now); hf_client_unblock(task->client, "
+    .. "hold, now); => hf_client_unblock(task->client, hold, now); hf_renewer_resume(task->client, hold, now);"]
+    = "a command that is under way sets the time again",
+  ["quorum.c constant: return 0; => return 1;"]
+    = "an end of a nanosecond is over as well",
+  ["quorum.c dropped call: free(member); => "]
+    = "it cannot happen with one server",
+  ["quorum.c constant: (client->config.restart_guard > 0 && unknown); => (client->config.restart_guard > 1 && "
+    .. "unknown);"]
+    = "no guard is a nanosecond",
+  ["votes.c operator: if (from.size > 0) memcpy(*to, from.data, from.size); => if (from.size >= 0) "
+    .. "memcpy(*to, from.data, from.size);"]
+    = "nothing is copied of an empty text",
+  ["kept.c operator: if (!kept->first && !kept->lent.hold) hf_lent_note(&kept->lent); => if (!kept->first || "
+    .. "!kept->lent.hold) hf_lent_note(&kept->lent);"]
+    = "what is looked at without need stays as it is",
+  ["kept.c word: hf_node_listen(kept->node, true, false, now); => hf_node_listen(kept->node, true, true, now);"]
+    = "only at the end it matters whether it will listen again",
+  ["quorum.c constant: if (op->server_us <= 0) return; => if (op->server_us <= 1) return;"]
+    = "no server's time is a microsecond",
+  ["votes.c order of calls: hf_votes_open(op, now); choose_owner(op); => choose_owner(op); hf_votes_open(op, "
+    .. "now);"]
+    = "the one is about the votes, the other about the owner",
+  ["kept.c constant: kept->token = hold->token > 0 ? hold->token + 1 : 0; => kept->token = hold->token > 0 ? "
+    .. "hold->token + 1 : 1;"]
+    = "a range without a token ends at 0",
+  ["quorum.c order of calls: hf_quorum_end_late_replies(client, hold, now); hf_holds_remove(&client->holds, "
+    .. "hold); => hf_holds_remove(&client->holds, hold); hf_quorum_end_late_replies(client, hold, now);"]
+    = "late replies do not look into the table",
+  ["observe.c operator: hf_time span = now > hold->held_since ? now - hold->held_since : 0; => hf_time span = "
+    .. "now >= hold->held_since ? now - hold->held_since : 0;"]
+    = "a difference of 0 is a 0",
+  ["kept.c constant: return kept->token > 0 && kept->token <= kept->last_token && => return kept->token > 1 "
+    .. "&& kept->token <= kept->last_token &&"]
+    = "no token is 1: it is the server's time at least",
+  ["session.c operator: unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0; => "
+    .. "unsigned long major = version.size >= 0 ? strtoul(version.data, NULL, 10) : 0;"]
+    = "an empty text is a 0",
+  ["presence.c constant: return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 && "
+    .. "op->tell_at != 0; => return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 1 && "
+    .. "op->tell_at != 0;"]
+    = "no wait is a nanosecond",
+  ["session.c operator: return request->sends > 0 && => return request->sends >= 0 &&"]
+    = "what was not sent is of no connection",
+  ["quorum.c constant: hf_time end = 0; => hf_time end = 1;"]
+    = "an end of a nanosecond is over as well",
+  ["session.c constant: unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0; => "
+    .. "unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 11) : 0;"]
+    = "what is too old has one digit",
+  ["round_calls.c constant: if (hold->count == 0 && !HF_MUTANT(LAST_ENTRY_KEPT)) hf_quorum_abandon(client, "
+    .. "hold, 0, now); => if (hold->count == 0 && !HF_MUTANT(LAST_ENTRY_KEPT)) hf_quorum_abandon(client, hold, 1, "
+    .. "now);"]
+    = "of no entry none is kept",
+  ["session.c order of calls: note_run(session, info_field(info, \"\\nrun_id:\"), now); note_version(session, "
+    .. "info_field(info, \"\\nredis_version:\")); => note_version(session, info_field(info, \"\\nredis_version:\")); "
+    .. "note_run(session, info_field(info, \"\\nrun_id:\"), now);"]
+    = "the one is about the run, the other about its version",
+  ["round_acquire.c order of calls: hf_votes_roll_back(op, now); pause(op, now); => pause(op, now); "
+    .. "hf_votes_roll_back(op, now);"]
+    = "the one is about the members, the other about the time",
+  ["acquire.c constant: hf_time soonest = delay > 0 ? hf_time_add(now, delay) + HF_MS : op->placed_at + "
+    .. "LEAST_RECHECK; => hf_time soonest = delay > 1 ? hf_time_add(now, delay) + HF_MS : op->placed_at + "
+    .. "LEAST_RECHECK;"]
+    = "no delay is a nanosecond",
+  ["acquire.c constant: op->record = malloc(record.size + 1); => op->record = malloc(record.size + 0);"]
+    = "the byte is there for a libc that has no room for nothing",
+  ["acquire.c order of calls: follow(op, hold); hf_holds_remove(&client->holds, hold); => "
+    .. "hf_holds_remove(&client->holds, hold); follow(op, hold);"]
+    = "the release that it follows refers to the hold, too",
+  ["kept.c order of calls: hf_hold_become(hold, HF_HOLD_HELD); hf_hold_ref(hold); => hf_hold_ref(hold); "
+    .. "hf_hold_become(hold, HF_HOLD_HELD);"]
+    = "a state and a reference",
+  ["session.c verdict: request->state = HF_REQUEST_DONE; => request->state = HF_REQUEST_IDLE;"]
+    = "nobody asks which of the two it is",
+  ["acquire.c dropped assignment: hold->shared = op->spec.shared; => "] =
+    "start has set it, and a held one has it since its first acquire",
+  ["acquire.c operator: if (hold->pending_releases > hold->others) hold->pending_releases = hold->others; => "
+    .. "if (hold->pending_releases >= hold->others) hold->pending_releases = hold->others;"]
+    = "an equal number is written",
+  ["acquire.c order of calls: forget(op, now); end_as(op, code, now); => "
+    .. "end_as(op, code, now); forget(op, now);"] = "the words of the end do not depend on the hold",
+  ["acquire.c order of calls: undo(op, now); fail_unreachable(op, refused->reason, now); => "
+    .. "fail_unreachable(op, refused->reason, now); undo(op, now);"]
+    = "an acquire that waits has no answer to come, which alone undo would look for",
+  ["acquire.c verdict: } else if (op->state == HF_ACQUIRE_FOLLOWING || => } else if (op->state == HF_ACQUIRE_ASKING ||"]
+    = "the release that it follows has ended by then",
+  ["batch.c order of calls: for_each(op, free_hold, now); name_key(op, i); => name_key(op, i); "
+    .. "for_each(op, free_hold, now);"] = "holds do not look at the name of what was busy",
+  ["cluster.c operator: for (size_t i = 0; i < client->node_count; i++) { => "
+    .. "for (size_t i = 0; i <= client->node_count; i++) { (2)"] = "it looks twice at the first node",
+  ["holds.c operator: if (caller.size > 0) memcpy(hold->bytes + key.size, caller.data, caller.size); => "
+    .. "if (caller.size >= 0) memcpy(hold->bytes + key.size, caller.data, caller.size);"]
+    = "nothing is copied of an empty text",
+  ["holds.c operator: return a->wake_at < b->wake_at || (a->wake_at == b->wake_at && a->number < b->number); => "
+    .. "return a->wake_at < b->wake_at || (a->wake_at == b->wake_at && a->number <= b->number);"]
+    = "no two holds have the same number",
+  ["observe.c operator: for (size_t i = 0; i < HF_CLASSES_MAX && before->classes[i]; i++) => "
+    .. "for (size_t i = 0; i <= HF_CLASSES_MAX && before->classes[i]; i++)"]
+    = "for one class more than there can be there is no room",
+  ["operation.c order of calls: hf_presence_end(op, now); hf_observe_op(op, now); => "
+    .. "hf_observe_op(op, now); hf_presence_end(op, now);"] = "what is published and what is counted are two things",
+  ["renewer.c order of calls: hf_holds_remove(&client->holds, hold); hf_client_unblock(client, hold, now); => "
+    .. "hf_client_unblock(client, hold, now); hf_holds_remove(&client->holds, hold);"]
+    = "who comes to what is cleaned up sends its leave at once, so nobody waits for one that is not in flight",
+  ["renewer.c order of calls: hf_holds_wake_at(&client->holds, hold, now); free_task(task); => free_task(task); "
+    .. "hf_holds_wake_at(&client->holds, hold, now);"] = "the table refers to the hold, too",
+  ["session.c operator: bool counts = reply->type == HF_REPLY_INTEGER && reply->integer > 0; => "
+    .. "bool counts = reply->type == HF_REPLY_INTEGER && reply->integer >= 0;"] = "a 0 becomes a 0",
+  ["votes.c verdict: vote->code = HF_OK; => vote->code = HF_BUSY;"] = "nobody reads the code of a yes",
+  ["wire.c constant: : verdict_of(hf_reply_integer_at(reply, i, 99)); => "
+    .. ": verdict_of(hf_reply_integer_at(reply, i, 100));"] = "neither is a status of a program",
+  ["look.c constant: return op->spec.wait == 0 || op->request.sent_at >= op->wait_until || => return "
+    .. "op->spec.wait == 1 || op->request.sent_at >= op->wait_until ||"]
+    = "a wait of 0 has ended when its command is sent",
+  ["round_acquire.c dropped assignment: vote->write_back = NULL; => "]
+    = "where there was one the token is lower still, so another one follows",
+  ["quorum.c operator: uint32_t keep = hold->state == HF_HOLD_HELD && hold->count > count ? hold->count - count "
+    .. ": 0; => uint32_t keep = hold->state == HF_HOLD_HELD && hold->count >= count ? hold->count - count : 0;"]
+    = "a difference of 0 is a 0",
+  ["wire.c constant: hf_slice *args = calloc(6 * count + 4, sizeof *args); => hf_slice *args = calloc(7 * count "
+    .. "+ 4, sizeof *args);"] = "there is more room than is needed",
+  ["session.c operator: session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1); => "
+    .. "session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 - 1);"]
+    = "a random time is 2 ns shorter",
+  ["round_calls.c operator: return (left < right) - (left > right); => return (left < right) - (left >= right);"]
+    = "equal values may stand in any order",
+  ['votes.c verdict: if (!vote->op) hf_vote_no(vote, HF_NO_MEMORY, "out of memory"); => if (!vote->op) '
+    .. 'hf_vote_no(vote, HF_CODES, "out of memory");'] = "neither code is asked for",
+  ["batch.c order of calls: hf_op_succeed(op); for_each(op, free_hold, now); => for_each(op, free_hold, now); "
+    .. "hf_op_succeed(op);"] = "what is done for the holds does not depend on the outcome",
+  ["operation.c order of calls: hf_deadlock_end(op); hf_presence_end(op, now); => hf_presence_end(op, now); "
+    .. "hf_deadlock_end(op);"] = "a search that ends has nothing to do with what was published",
+  ["slots.c constant: long long first = hf_reply_integer_at(range, 0, -1), last = hf_reply_integer_at(range, 1, "
+    .. "-1); => long long first = hf_reply_integer_at(range, 0, -2), last = hf_reply_integer_at(range, 1, -1);"]
+    = "any number below 0 is refused",
+  ["sentinel.c dropped assignment: text[0] = '\\0'; => "] = "there is a first Sentinel, whose name is written there",
+  ["cluster.c order of calls: park(cluster, request, now + NO_NODE); want_map(cluster, request->routing.link, "
+    .. "now); => want_map(cluster, request->routing.link, now); park(cluster, request, now + NO_NODE);"]
+    = "neither looks at what the other sets",
+  ["presence.c operator: return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 && op->tell_at "
+    .. "!= 0; => return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait >= 0 && op->tell_at != 0;"]
+    = "an acquire that does not wait is done when its wait is noted",
+  ["quorum.c constant: uint64_t losses = 0; => uint64_t losses = 1;"]
+    = "each sum is one more, and sums are compared with each other",
+  ["session.c order of calls: take_back_sent(session); schedule_reopen(session, now); => "
+    .. "schedule_reopen(session, now); take_back_sent(session);"] = "the time does not depend on the queue",
+  ["observe.c constant: hf_time span = now > hold->held_since ? now - hold->held_since : 0; => hf_time span = "
+    .. "now > hold->held_since ? now - hold->held_since : 1;"] = "nothing",
+  ["slots.c constant: long long first = hf_reply_integer_at(range, 0, -1), last = hf_reply_integer_at(range, 1, "
+    .. "-1); => long long first = hf_reply_integer_at(range, 0, -1), last = hf_reply_integer_at(range, 1, -2);"]
+    = "the last slot is not before the first",
+  ['session.c constant: if (!text) return (hf_slice){"", 0}; => if (!text) return (hf_slice){"", 1};']
+    = "no field of the log-in is a zero byte",
+  ["quorum.c constant: hf_round *round = hf_round_new(&spec, 0); => hf_round *round = hf_round_new(&spec, 1);"]
+    = "nobody votes in this round",
+  ["quorum.c constant: config.session.asks_known = config.restart_guard > 0; => config.session.asks_known = "
+    .. "config.restart_guard > 1;"] = "no guard is a nanosecond",
+  ["wire.c constant: hf_slice *args = calloc(7 * count + 2, sizeof *args); => hf_slice *args = calloc(7 * count "
+    .. "+ 3, sizeof *args);"] = "there is more room than is needed",
+  ['nodes.c verdict: hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 0); => '
+    .. 'hf_session_fail_all(&node->links[link], HF_SERVER, "the client was closed", 0);']
+    = "nobody asks for the code of what ends with its client",
+  ["round_acquire.c operator: if (!vote->counted || vote->yes || !final) continue; => if (!vote->counted && "
+    .. "vote->yes || !final) continue;"] = "a final vote has been counted, and is no yes",
+  ["acquire.c constant: if (spec->permits > 0) => if (spec->permits > 1)"]
+    = "one permit has the owner of a hold",
+  ["round_calls.c operator: bool ours = op->info.owner_size > HF_UUID_SIZE && op->info.owner[HF_UUID_SIZE] == "
+    .. "':'; => bool ours = op->info.owner_size >= HF_UUID_SIZE && op->info.owner[HF_UUID_SIZE] == ':';"]
+    = "there is no colon behind the end of a text",
+  ["acquire.c operator: if (more || !ours || now >= end || end - now < lease / 4) ask(op, now); => if (more || "
+    .. "!ours || now > end || end - now < lease / 4) ask(op, now);"]
+    = "at the end there is less than a quarter of the lease left",
+  ["round_calls.c operator: uint64_t token = op->info.token > one->info.token ? op->info.token : "
+    .. "one->info.token; => uint64_t token = op->info.token >= one->info.token ? op->info.token : one->info.token;"]
+    = "equal tokens are one token",
+  ["holdfast.c constant: traffic.reconnects += lasting && link->opens > 0 ? link->opens - 1 : 0; => "
+    .. "traffic.reconnects += lasting && link->opens > 1 ? link->opens - 1 : 0;"]
+    = "the first connection is none too many",
+  ["wire.c constant: hf_slice *args = calloc(6 * count + 4, sizeof *args); => hf_slice *args = calloc(6 * count "
+    .. "+ 5, sizeof *args);"] = "there is more room than is needed",
+  ["deadlock.c constant: if (!walk->op || wait.size == 0 || !read_wait(walk, wait, &since) || => if (!walk->op "
+    .. "|| wait.size == 1 || !read_wait(walk, wait, &since) ||"] = "an empty text is no wait",
+  ["cluster.c order of calls: park_for_map(cluster, request, now); want_map(cluster, request->routing.link, "
+    .. "now); => want_map(cluster, request->routing.link, now); park_for_map(cluster, request, now);"]
+    = "neither looks at what the other sets",
+  ["alone.c verdict: tick_topology(client, HF_LINK_RENEWER, now); => tick_topology(client, HF_LINKS, now);"]
+    = "a topology asks alone whether it is the callers' half",
+  ["acquire.c operator: bool may_wait = op->spec.wait > 0 && (op->from == 0 || op->spec.shared); => bool "
+    .. "may_wait = op->spec.wait >= 0 && (op->from == 0 || op->spec.shared);"]
+    = "one that does not wait has no channel",
+  ["quorum.c constant: for (size_t j = 0; candidate > 0 && j < hold->member_count; j++) => for (size_t j = 0; "
+    .. "candidate > 1 && j < hold->member_count; j++)"] = "no end is a nanosecond",
+  ["round_acquire.c order of calls: hf_votes_roll_back(op, now); hf_round_forget_hold(op); => "
+    .. "hf_round_forget_hold(op); hf_votes_roll_back(op, now);"]
+    = "the one is about the members' holds, the other about the quorum's own",
+  ["release.lua constant: if kind and place and KINDS:find(kind, 1, true) then => if kind and place and "
+    .. "KINDS:find(kind, 0, true) then"] = "a start of 0 is taken for 1",
+  ["release.lua word: if kind and place and KINDS:find(kind, 1, true) then => if kind and place and "
+    .. "KINDS:find(kind, 1, false) then"] = "a letter is the same as a pattern",
+  ["permit_release.lua constant: if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0 "
+    .. "and not is_foreign() then => if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[5] or 0) > 0 "
+    .. "and not is_foreign() then"] = "the fast path is taken by others, and what follows it does the same",
+  ["fair_acquire.lua operator: if old and new < old then lower_behind(members, ahead + 1, old, new) end => if "
+    .. "old and new <= old then lower_behind(members, ahead + 1, old, new) end"] = "lower by 0 is the same",
+  ["permit_queue.lua constant: for i = 1, free do some[i] = ids[i] end => for i = 0, free do some[i] = ids[i] end"]
+    = "there is no id 0",
+  ["rw_queue.lua order of calls: redis.call('ZADD', QUEUE, unpack(marks)) tell_readers(groups) => "
+    .. "tell_readers(groups) redis.call('ZADD', QUEUE, unpack(marks))"]
+    = "one script, and nothing between the two can fail: memory is asked for before the first write",
+  ["rw.lua constant: for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end "
+    .. "=> for n = to + 0, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end"]
+    = "what stays is written again",
+  ["calls.c verdict: hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE; => hf_verdict "
+    .. "verdict = reply ? hf_wire_read(reply) : HF_VERDICT_YES;"] = "neither passes the lock on",
+  ["acquire.c constant: hf_time_max(op->wait_until > now ? op->wait_until - now : 0, least)); => "
+    .. "hf_time_max(op->wait_until > now ? op->wait_until - now : 1, least));"] = "the least time is longer",
+  ["fair_acquire.lua constant: return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now) => "
+    .. "return busy(1, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)"]
+    = "a millisecond more is within the slack",
+  ["rw_queue.lua operator: local name = client .. (ttl_ms == '0' and '' or '+') => local name = client .. "
+    .. "(ttl_ms ~= '0' and '' or '+')"] = "the two groups of a client have two names in either case",
+  ["rw_queue.lua operator: if left > FEW or left > 0 and redis.call('HGET', LOCK, 'mode') == 'write' then return "
+    .. "1 end => if left > FEW or left >= 0 and redis.call('HGET', LOCK, 'mode') == 'write' then return 1 end"]
+    = "where the mode is 'write' the writer is left",
+  ["permit_acquire.lua operator: if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', "
+    .. "'WITHSCORES')[2]) end => if back >= 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', "
+    .. "'WITHSCORES')[2]) end"] = "the first end is read once more",
+  ["fair_acquire.lua constant: if not owner then return busy(0, 1, now) end => if not owner then return busy(1, "
+    .. "1, now) end"] = "a millisecond more is within the slack",
+  ["round_calls.c operator: return (left < right) - (left > right); => return (left <= right) - (left > right);"]
+    = "equal values may stand in any order",
+  ["fair_queue.lua operator: if at and new < old then lower_behind(members, at, old, new) end => if at and new "
+    .. "<= old then lower_behind(members, at, old, new) end"] = "lower by 0 is the same",
+  ["rw_queue.lua order of calls: tell_first('turn', LOOK_MS) announce(text) => announce(text) tell_first('turn', "
+    .. "LOOK_MS)"] = "one script, and nothing between the two can fail: memory is asked for before the first write",
+  ["holds.c order of calls: sift_up(holds, hold, hold->heap_index); sift_down(holds, hold, hold->heap_index); => "
+    .. "sift_down(holds, hold, hold->heap_index); sift_up(holds, hold, hold->heap_index);"]
+    = "a hold moves up or down, never both",
+  ["wire.c constant: size_t room = 0; => size_t room = 1;"] = "there is more room than is needed",
+  ['cluster.c constant: hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", 0); => '
+    .. 'hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", 1);']
+    = "nobody asks for the time of what ends with its client",
+  ["holds.c constant: grown.bucket_count = holds->bucket_count ? holds->bucket_count * 2 : 16; => "
+    .. "grown.bucket_count = holds->bucket_count ? holds->bucket_count * 2 : 17;"]
+    = "only as many buckets are used as the mask has",
+  ["wire.c constant: hf_slice args[7]; => hf_slice args[8];"] = "there is more room than is needed",
+  ["slots.c constant: if (digits == 0 || digits == 6) return -1; => if (digits == 0 || digits == 6) return -2;"]
+    = "any number below 0 is refused",
+  ["quorum.c constant: for (size_t i = 1; i < quorum->count; i++) => for (size_t i = 0; i < quorum->count; i++)"]
+    = "the first one is compared with itself",
+  ["kept.c constant: kept->token = hold->token > 0 ? hold->token + 1 : 0; => kept->token = hold->token > 1 ? "
+    .. "hold->token + 1 : 0;"] = "no token is 1: it is the server's time at least",
+  ["presence.c operator: return (size_t)snprintf(key, sizeof CLIENT_KEY + HF_UUID_SIZE, \"%s%s\", CLIENT_KEY, => "
+    .. "return (size_t)snprintf(key, sizeof CLIENT_KEY - HF_UUID_SIZE, \"%s%s\", CLIENT_KEY,"]
+    = "the text has the same length in either case",
+  ["cluster.c dropped call: hf_slots_init(&cluster->read); => "] = "the first map is read before anybody looks at it",
+  ["calls.c order of calls: hf_wire_read_info(reply, &op->info); hf_op_succeed(op); => "
+    .. "hf_op_succeed(op); hf_wire_read_info(reply, &op->info);"] = "nobody looks before both are done",
+  ["deadlock.c constant: int size = 0; => int size = 1;"] = "it is read only where sscanf has set it",
+  ['cluster.c order of calls: note(request, HF_UNREACHABLE, "no node of the cluster serves the key\'s '
+    .. 'slot"); park(cluster, request, now + NO_NODE); => park(cluster, request, now + NO_NODE); '
+    .. 'note(request, HF_UNREACHABLE, "no node of the cluster serves the key\'s slot");'] =
+    "neither looks at what the other sets",
+  ["deadlock.c operator: (since == walk->youngest && strcmp(walk->waiter, walk->youngest_waiter) > 0); "
+    .. "=> (since == walk->youngest && strcmp(walk->waiter, walk->youngest_waiter) >= 0);"] =
+    "an equal name is copied",
+  ["sentinel.c order of calls: take_back(&sentinels->each[i]); "
+    .. "hf_request_clear(&sentinels->each[i].request); => hf_request_clear(&sentinels->each[i].request); "
+    .. "take_back(&sentinels->each[i]);"] = "what is taken back is not read",
+  ["plain_semaphore.c constant: hf_request forget = {0}; => hf_request forget = {1};"] =
+    "it is in no queue, and only its bytes are read",
+  ["plain_semaphore.c order of calls: hf_session_drop(&op->request); undo(op, now); => undo(op, now); "
+    .. "hf_session_drop(&op->request);"] = "the renewer sends it later",
+  ["plain_semaphore.c order of calls: hf_session_drop(&op->request); settle_given(op, now); => "
+    .. "settle_given(op, now); hf_session_drop(&op->request);"] = "the renewer sends it later",
+  ["wire.c constant: hf_slice args[3 * HF_RENEWALS_MAX]; => hf_slice args[4 * HF_RENEWALS_MAX];"] =
+    "there is more room than is needed",
+  ["wire.c constant: hf_slice args[10]; => hf_slice args[11];"] = "there is more room than is needed",
+  ["wire.c constant: hf_slice args[11]; => hf_slice args[12];"] = "there is more room than is needed",
+  ["wire.c constant: hf_slice args[5] = {names->key, names->counter, names->queue}; => hf_slice args[6] "
+    .. "= {names->key, names->counter, names->queue};"] = "there is more room than is needed",
+  ["deadlock.c operator: char text[HF_FAILURE_TEXT / 2]; /* the circle so far */ => char "
+    .. "text[HF_FAILURE_TEXT * 2]; /* the circle so far */"] = "there is more room than is needed",
+  ['nodes.c constant: hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 0); '
+    .. '=> hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 1);'] =
+    "nobody asks for the time of what ends with its client",
+  ['cluster.c verdict: hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", 0); => '
+    .. 'hf_session_fail_all(&cluster->parked, HF_SERVER, "the client was closed", 0);'] =
+    "nobody asks for the code of what ends with its client",
+  ["operation.c order of calls: hf_op_abandon(op, now); hf_deadlock_end(op); => hf_deadlock_end(op); "
+    .. "hf_op_abandon(op, now);"] = "a search that ends has nothing to do with what is undone",
+  ["batch.c constant: long long i = 0; => long long i = 1;"] = "it is set with each reply, and read only then",
+  ["batch.c order of calls: for_each(op, free_hold, now); name_key(op, i); => name_key(op, i); "
+    .. "for_each(op, free_hold, now); (2)"] = "holds do not look at the name of what was busy",
+  ["slots.c constant: read->nodes = calloc(most ? most : 1, sizeof *read->nodes); => read->nodes = "
+    .. "calloc(most ? most : 0, sizeof *read->nodes);"] = "here the C library gives memory for no nodes, too",
+  ["operation.c operator: for (hf_op *op = client->ops, *next; op && client->detached > 0; op = next) { "
+    .. "=> for (hf_op *op = client->ops, *next; op && client->detached >= 0; op = next) {"] =
+    "where none is detached it finds none",
+  ["cluster.c order of calls: hf_session_drop(&cluster->probe); hf_request_clear(&cluster->query); => "
+    .. "hf_request_clear(&cluster->query); hf_session_drop(&cluster->probe);"] = "they are about two requests",
+  ["cluster.c order of calls: hf_session_drop(&cluster->query); hf_session_drop(&cluster->probe); => "
+    .. "hf_session_drop(&cluster->probe); hf_session_drop(&cluster->query);"] = "they are about two requests",
+  ['cluster.c order of calls: hf_request_clear(&cluster->probe); hf_session_fail_all(&cluster->parked, '
+    .. 'HF_CLOSED, "the client was closed", 0); => hf_session_fail_all(&cluster->parked, HF_CLOSED, "the '
+    .. 'client was closed", 0); hf_request_clear(&cluster->probe);'] = "the probe is not parked",
+  ["cluster.c order of calls: release_parked(cluster, now); move_waiters(cluster, now); => "
+    .. "move_waiters(cluster, now); release_parked(cluster, now);"] = "who waits has no request parked",
+  ["cluster.c order of calls: park_for_map(cluster, request, now); want_map(cluster, "
+    .. "request->routing.link, now); => want_map(cluster, request->routing.link, now); "
+    .. "park_for_map(cluster, request, now); (2)"] = "neither looks at what the other sets",
+  ["wire.c constant: hf_wire_answer answer = {.verdict = acquire_verdict(hf_reply_integer_at(reply, 0, "
+    .. "99)), => hf_wire_answer answer = {.verdict = acquire_verdict(hf_reply_integer_at(reply, 0, 100)),"] =
+    "neither is a status of a program",
+  ["wire.c constant: return acquire_verdict(hf_reply_integer_at(reply, 0, 99)); => return "
+    .. "acquire_verdict(hf_reply_integer_at(reply, 0, 100));"] = "neither is a status of a program",
+  ["calls.c order of calls: hf_renewer_leave_replaced(op->client, hold, now); "
+    .. "hf_client_unblock(op->client, hold, now); => hf_client_unblock(op->client, hold, now); "
+    .. "hf_renewer_leave_replaced(op->client, hold, now);"] = "the renewer sends it later",
+  ["calls.c order of calls: hf_op_succeed(op); drop_from_table(op, now); => drop_from_table(op, now); "
+    .. "hf_op_succeed(op);"] = "who waits for the hold does not look at the release",
+  ["calls.c constant: if (lease > 0) { /* a shorter lease runs from now on, whenever its reply comes */ "
+    .. "=> if (lease > 1) { /* a shorter lease runs from now on, whenever its reply comes */"] =
+    "no lease is a nanosecond",
+  ["calls.c order of calls: hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until); "
+    .. "hf_op_send(op, on_completed, deadline_of(op), false, now); => hf_op_send(op, on_completed, "
+    .. "deadline_of(op), false, now); hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);"] =
+    "a hold that the sending drops is woken by nobody",
+  ["wire.c constant: if (granted.size > 0) args[n++] = granted; => if (granted.size > 1) args[n++] = "
+    .. "granted;"] = "no member is one byte",
+  ['sentinel.c operator: snprintf(text + used, size - used, "%s...", i > 0 ? ", " : ""); => '
+    .. 'snprintf(text + used, size + used, "%s...", i > 0 ? ", " : "");'] = "the text fits",
+  ['sentinel.c operator: used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", '
+    .. 'label); => used += (size_t)snprintf(text + used, size + used, "%s%s", i > 0 ? ", " : "", label);'] =
+    "the text fits",
+  ['sentinel.c verdict: (hf_failure){.code = HF_SERVER, .text = "a reply that no sentinel gives"}; => '
+    .. '(hf_failure){.code = HF_DEADLOCK, .text = "a reply that no sentinel gives"};'] =
+    "only HF_DENIED is asked for",
+  ["look.c constant: op->class->wait->on_recheck(op, 0, now); => op->class->wait->on_recheck(op, 1, "
+    .. "now);"] = "who waits by looking takes no delay",
+  ['deadlock.c constant: used > 0 ? ", which waits for " : "", (int)(key.size < 64 ? key.size : 64), '
+    .. 'key.data, => used > 1 ? ", which waits for " : "", (int)(key.size < 64 ? key.size : 64), key.data,'] =
+    "the text is never one byte",
+  ["batch.c operator: if (i >= 1 && (size_t)i <= op->spec.batch_count) op->spec.names = "
+    .. "op->spec.batch[i - 1]; => if (i > 1 && (size_t)i <= op->spec.batch_count) op->spec.names = "
+    .. "op->spec.batch[i - 1];"] = "without a name the first lock is named",
+  ['wire.c constant: hf_slice last = {dash ? dash + 1 : "", dash ? word.size - first.size - 1 : 0}; => '
+    .. 'hf_slice last = {dash ? dash + 1 : "", dash ? word.size - first.size - 1 : 1};'] =
+    "without a dash it is not read",
+  ["cluster.c operator: for (size_t slot = 0; slot < HF_SLOTS; slot++) cluster->owner[slot] = "
+    .. "HF_SLOT_NOBODY; => for (size_t slot = 0; slot >= HF_SLOTS; slot++) cluster->owner[slot] = "
+    .. "HF_SLOT_NOBODY;"] = "before the first map the first node is asked in either case",
+  ["cluster.c constant: for (size_t slot = 0; slot < HF_SLOTS; slot++) cluster->owner[slot] = "
+    .. "HF_SLOT_NOBODY; => for (size_t slot = 1; slot < HF_SLOTS; slot++) cluster->owner[slot] = "
+    .. "HF_SLOT_NOBODY;"] = "before the first map the first node is asked in either case",
+  ["cluster.c dropped call: hf_session_drop(&cluster->probe); => "] = "it has ended before the question behind it",
+  ["wire.c constant: grant.keeps = rest.size > 0 && rest.data[0] == '0'; => grant.keeps = rest.size > 1 "
+    .. "&& rest.data[0] == '0';"] = "a grant that ends there is none",
+  ["deadlock.c constant: *since = strtoull(head, &rest, 10); => *since = strtoull(head, &rest, 11);"] =
+    "times are compared with each other, and their order is the same",
+  ["cluster.c order of calls: route_unsent(cluster, &cluster->client->nodes[i]->links[HF_LINK_CALLS], "
+    .. "now); route_unsent(cluster, &cluster->client->nodes[i]->links[HF_LINK_RENEWER], now); => "
+    .. "route_unsent(cluster, &cluster->client->nodes[i]->links[HF_LINK_RENEWER], now); "
+    .. "route_unsent(cluster, &cluster->client->nodes[i]->links[HF_LINK_CALLS], now);"] = "they are about two links",
+  ["cluster.c dropped call: hf_session_drop(&cluster->probe); =>  (2)"] = "nobody reads how it ends",
+  ["wire.c constant: hf_slice *args = calloc(4 * count, sizeof *args); => hf_slice *args = calloc(5 * "
+    .. "count, sizeof *args);"] = "there is more room than is needed",
+  ["wire.c constant: if (acquire->writer.size > 0) args[n++] = acquire->writer; => if "
+    .. "(acquire->writer.size > 1) args[n++] = acquire->writer;"] = "the owner of a write lock has a suffix",
+  ['sentinel.c verdict: sentinel->request.failure = (hf_failure){.code = HF_NO_MEMORY, .text = "out of '
+    .. 'memory"}; => sentinel->request.failure = (hf_failure){.code = HF_CODES, .text = "out of memory"};'] =
+    "only HF_DENIED is asked for",
+  ["calls.c verdict: hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE; => "
+    .. "hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_YES; (2)"] = "neither passes the lock on",
+  ["wire.c constant: hf_slice args[8]; => hf_slice args[9];"] = "there is more room than is needed",
+  ["wire.c constant: hf_slice args[9]; => hf_slice args[10];"] = "there is more room than is needed",
+  ["wire.c constant: number_text grant, *numbers = calloc(2 * count, sizeof *numbers); => number_text "
+    .. "grant, *numbers = calloc(3 * count, sizeof *numbers);"] = "there is more room than is needed",
+  ["cluster.c operator: if (at >= request->deadline) return false; => if (at > request->deadline) "
+    .. "return false;"] = "it fails with the same words at its deadline",
+  ['deadlock.c constant: hf_slice wait = {"", 0}; => hf_slice wait = {"", 1};'] = "a zero byte is no wait",
+  ["sentinel.c constant: text[0] = '\\0'; => text[1] = '\\0';"] =
+    "there is a first Sentinel, whose name is written there",
+  ["cluster.c verdict: cluster->parked.state = HF_SESSION_OPENING; /* for ever */ => "
+    .. "cluster->parked.state = HF_SESSION_LOGIN; /* for ever */"] = "nothing is sent in either state",
+  ["slots.c operator: size_t most = reply->size < HF_SLOTS_MAX_NODES ? reply->size : "
+    .. "HF_SLOTS_MAX_NODES; => size_t most = reply->size >= HF_SLOTS_MAX_NODES ? reply->size : "
+    .. "HF_SLOTS_MAX_NODES;"] = "there is more room than is needed",
+  ["cluster.c dropped call: hf_session_free(&cluster->parked); => "] = "a session that is never open has no memory",
+  ["calls.c order of calls: hf_op_succeed(op); end_hold(op, verdict, now); => end_hold(op, verdict, "
+    .. "now); hf_op_succeed(op);"] = "who waits for the hold does not look at the release",
+  ["look.c verdict: op->state = HF_ACQUIRE_DONE; => op->state = HF_ACQUIRE_BLOCKED;"] =
+    "of one that is done only whether it asks is asked",
+  ["look.c dropped assignment: op->recheck_at = HF_NEVER; => "] = "it is set before the wait",
+  ["operation.c constant: if (request->failure.text[0]) { => if (request->failure.text[1]) {"] =
+    "no error is one byte",
+  ["wire.c constant: hf_slice *args = calloc(7 * count + 2, sizeof *args); => hf_slice *args = calloc(8 "
+    .. "* count + 2, sizeof *args);"] = "there is more room than is needed",
+  ['cluster.c order of calls: hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", '
+    .. '0); hf_session_free(&cluster->parked); => hf_session_free(&cluster->parked); '
+    .. 'hf_session_fail_all(&cluster->parked, HF_CLOSED, "the client was closed", 0);'] =
+    "a session that is never open has no memory",
+  ["deadlock.c operator: (since == walk->youngest && strcmp(walk->own, walk->youngest_waiter) > 0); => "
+    .. "(since == walk->youngest && strcmp(walk->own, walk->youngest_waiter) >= 0);"] = "the others have other names",
+  ["calls.c order of calls: fail_lost(op, op->hold->reason); hf_renewer_clean_up_lost(op->client, "
+    .. "op->hold, now); => hf_renewer_clean_up_lost(op->client, op->hold, now); fail_lost(op, "
+    .. "op->hold->reason);"] = "the reason stays",
+  ["deadlock.c dropped assignment: op->walk = NULL; => "] = "the operation ends with its search",
+  ["nodes.c constant: return 0; => return 1;"] = "all keys are in one group, whatever its number",
+  ["sentinel.c operator: bool stale_link = !reply && request->sends > 0 && request->failure.code == "
+    .. "HF_UNREACHABLE; => bool stale_link = !reply && request->sends >= 0 && request->failure.code == "
+    .. "HF_UNREACHABLE;"] = "what was not sent fails again with the same connection",
+  ["wire.c constant: hf_slice args[16]; => hf_slice args[17];"] = "there is more room than is needed",
+  ["operation.c constant: op->own_caller = malloc(caller.size + 1); => op->own_caller = "
+    .. "malloc(caller.size + 0);"] = "here the C library gives memory for an empty text, too",
+}

@@ -1,0 +1,89 @@
+-- Writes the documents as the site has them: README.md is its first page, docs/ its root. A link to
+-- a file of the sources that is no page leads to the forge.
+--
+--   lua5.4 tools/site_pages.lua DIRECTORY
+
+local pages = require "spec.support.pages"
+
+local FORGE = "https://github.com/holdfast/holdfast"
+local directory = assert(..., "usage: site_pages.lua DIRECTORY")
+
+local MOVED = {
+  ["README.md"] = "index.md", ["README.zh-CN.md"] = "zh/index.md",
+  ["CHANGELOG.md"] = "changelog.md",
+  ["CONTRIBUTING.md"] = "contributing.md", ["SECURITY.md"] = "security.md",
+}
+
+-- → where a page of the sources is on the site
+local function place_of(path) return MOVED[path] or path:gsub("^docs/", "") end
+
+-- "docs/from" and "../api.md" → "docs/api.md"
+local function join(base, relative)
+  local parts = {}
+  for part in (base .. "/" .. relative):gmatch("[^/]+") do
+    if part == ".." then parts[#parts] = nil elseif part ~= "." then parts[#parts + 1] = part end
+  end
+  return table.concat(parts, "/")
+end
+
+local function quoted(path) return "'" .. path .. "'" end
+
+local function directory_of(path) return path:match("^(.*)/[^/]*$") or "" end
+
+local function is_directory(path) return os.execute("test -d " .. quoted(path)) == true end
+
+local is_page, is_image = {}, {}
+for _, path in ipairs(pages.all()) do is_page[path] = true end
+for path in io.popen("find docs -name '*.svg'"):lines() do is_image[path] = true end
+
+local function link(path, target)
+  local file, anchor = target:match("^([^#]*)(#?.*)$")
+  if file == "" or target:find("^%a+:") then return target end
+  local source = join(directory_of(path), file)
+  if not is_page[source] and not is_image[source] then
+    return ("%s/%s/main/%s%s"):format(FORGE, is_directory(source) and "tree" or "blob", source,
+      anchor)
+  end
+  local up = ("../"):rep(select(2, place_of(path):gsub("/", "")))
+  return up .. place_of(source) .. anchor
+end
+
+local function is_item(line) return line:find("^[-*] ") or line:find("^%d+%. ") end
+
+-- The generator wants what belongs to an item indented by four, and an empty line before a list.
+local function written(path, text)
+  local out, in_code, in_list, before = {}, false, false, "\n"
+  for source in text:gmatch("[^\n]*\n") do
+    local line = source
+    if line:find("^```") then in_code = not in_code end
+    if not in_code then
+      if is_item(line) and not in_list and before ~= "\n" then out[#out + 1] = "\n" end
+      in_list = is_item(line) or in_list and (line == "\n" or line:find("^ ") or before ~= "\n")
+      if in_list then
+        line = line:gsub("^  +", function(space) return #space <= 4 and "    " or "        " end)
+      end
+      line = line:gsub("%]%(([^%s)]+)%)", function(target)
+        return ("](%s)"):format(link(path, target))
+      end)
+    end
+    out[#out + 1], before = line, line
+  end
+  return table.concat(out)
+end
+
+-- → the path to write to, in a directory that is there
+local function prepare(path)
+  local place = directory .. "/" .. place_of(path)
+  assert(os.execute("mkdir -p " .. quoted(directory_of(place))))
+  return place
+end
+
+for path in pairs(is_image) do
+  assert(os.execute(("cp %s %s"):format(quoted(path), quoted(prepare(path)))))
+end
+for path in pairs(is_page) do
+  local place = prepare(path)
+  local file = assert(io.open(place, "wb"))
+  file:write(written(path, pages.read(path)))
+  file:close()
+end

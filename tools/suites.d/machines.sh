@@ -1,0 +1,59 @@
+# Read by tools/suites: the same code with POSIX's ways in place of Linux's own, and for other machines than this one
+# shellcheck shell=sh disable=SC2034,SC2086,SC2154
+
+PORTABLE_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/signal_spec.lua spec/threads_spec.lua \
+spec/trouble_spec.lua spec/tls_spec.lua spec/command_spec.lua spec/command_run_spec.lua"
+MACHINE_SPECS="spec/lock_spec.lua spec/with_lock_spec.lua"
+
+portable() {
+    suite portable-build one build build/portable "DEFINES=-D_GNU_SOURCE -DHF_PORTABLE" FLAVOURS=lua5.4 WERROR=1
+    unit portable build/portable
+    with HOLDFAST_BUILD=./build/portable -- specs_under lua5.4 portable $PORTABLE_SPECS
+}
+
+# on_machine MACHINE [RUNNER]: what was built in build/MACHINE, with the Lua of build/machines/MACHINE
+on_machine() {
+    machine=$1
+    shift
+    unit "$machine" "build/$machine" "$@"
+    for spec in $MACHINE_SPECS; do
+        suite "$machine-$(basename "$spec" _spec.lua)" busted with "HOLDFAST_BUILD=./build/$machine" "files=$spec" \
+            "HOLDFAST_INTERPRETER=$PWD/build/machines/$machine/bin/lua5.4" -- run_busted "build/machines/$machine/bin/lua5.4"
+    done
+}
+
+# cross MACHINE ARCH TRIPLET COMPILER: with the packages of Debian for that architecture
+cross() {
+    machine=$1 triplet=$3 compiler=$4 made=$PWD/build/machines/$1
+    if ! command -v "$compiler" >/dev/null || ! tools/machine debian "$2" "$made"; then
+        skipped "$machine" "no $compiler, or no packages of Debian for $2: $made/log"
+        return
+    fi
+    suite "$machine-build" one build "build/$machine" "CC=$compiler --sysroot=$made/root" FLAVOURS=lua5.4 WERROR=1 \
+        "CFLAGS_lua5.4=-isystem $made/root/usr/include/lua5.4" "HIREDIS_A=$made/root/usr/lib/$triplet/libhiredis.a"
+    on_machine "$machine" "$made/bin/run"
+}
+
+musl() {
+    made=$PWD/build/machines/musl
+    if ! command -v musl-gcc >/dev/null || ! tools/machine musl "$made"; then
+        skipped musl "no musl-gcc, or no sources of Lua, OpenSSL and hiredis: $made/log"
+        return
+    fi
+    suite musl-build one build build/musl CC=musl-gcc FLAVOURS=lua5.4 "CFLAGS_lua5.4=-isystem $made/include/lua" \
+        "HIREDIS_DIR=$(cat "$made/hiredis-directory")" "OPENSSL_INCDIR=$made/include" "OPENSSL_LIBDIR=$made/lib" \
+        "LDFLAGS=-L$made/lib"
+    on_machine musl
+}
+
+# OpenSSL for musl is built while the others wait for packages and servers.
+machines() {
+    mkdir -p build/machines
+    tools/machine musl build/machines/musl >build/machines/musl.said 2>&1 &
+    making=$!
+    portable
+    cross i386 i386 i386-linux-gnu i686-linux-gnu-gcc
+    cross aarch64 arm64 aarch64-linux-gnu aarch64-linux-gnu-gcc
+    wait $making
+    musl
+}

@@ -1,0 +1,40 @@
+# Read by tools/suites: the specs and unit programs under sanitizers and valgrind
+# shellcheck shell=sh disable=SC2034,SC2154
+
+# What the slow tools run of the specs: all of the binding and the driver, without the specs that are about time or
+# about other programs. Run a tool over everything with SPEC_FILES=spec tools/suites asan.
+SLOW_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua \
+spec/signal_spec.lua spec/threads_spec.lua}"
+SLOWEST_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/misuse_spec.lua}"
+
+# The sanitizers' runtimes come first in an interpreter that was built without them.
+runtime() { gcc -print-file-name="lib$1.so"; }
+
+asan() {
+    flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+    suite asan-build one build build/asan "SANITIZE=$flags" "CFLAGS=-O1 -g" "FLAVOURS=lua5.4 luajit"
+    unit asan-unit build/asan
+    # LuaJIT keeps its objects where the leak checker does not look
+    suite asan-spec-lua5.4 busted with "files=$SLOW_SPECS" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
+        -- run_busted lua5.4
+    suite asan-spec-luajit busted with "files=$SLOW_SPECS" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
+        "ASAN_OPTIONS=detect_leaks=0" -- run_busted luajit
+}
+
+# The thread sanitizer needs addresses in places that some kernels randomise away.
+fixed_addresses() {
+    if setarch "$(uname -m)" -R true 2>/dev/null; then echo setarch "$(uname -m)" -R; fi
+}
+
+tsan() {
+    suite tsan-build one build build/tsan "SANITIZE=-fsanitize=thread" "CFLAGS=-O1 -g" "FLAVOURS=lua5.4 luajit"
+    suite tsan-spec busted with "files=$SLOW_SPECS" "HOLDFAST_BUILD=./build/tsan" "LD_PRELOAD=$(runtime tsan)" \
+        "TSAN_OPTIONS=exitcode=66 die_after_fork=0" -- run_busted $(fixed_addresses) lua5.4
+}
+
+valgrind_suites() {
+    suite valgrind-build one build build
+    unit valgrind-unit build valgrind -q --error-exitcode=99 --leak-check=full
+    suite valgrind-spec busted with "files=$SLOWEST_SPECS" -- run_busted valgrind -q --error-exitcode=99 --leak-check=full \
+        --show-leak-kinds=definite --errors-for-leak-kinds=definite lua5.4
+}

@@ -1,0 +1,70 @@
+# Read by tools/suites: what looks for schedules and inputs that break something
+# shellcheck shell=sh disable=SC2034,SC2154
+
+model() { suite model one tools/model.sh; }
+
+# A search takes its time on a slow machine.
+patient() { timeout -k 10 1800 "$@"; }
+
+# $HOLDFAST_SIM_SEEDS schedules; then how soon each mutant is found.
+simulations() {
+    suite sim-build one make -s sim-mutants
+    suite sim-kept one bounded luajit spec/sim/run.lua --kept
+    suite sim one patient luajit spec/sim/run.lua --seeds "${HOLDFAST_SIM_SEEDS:-100000}"
+    suite sim-guided one patient luajit spec/sim/run.lua --guided --coverage --from 2000001 --seeds 10000
+    suite sim-meet one patient luajit spec/sim/run.lua --coverage --meet --from 3000001 --seeds 4000
+    suite sim-system one patient luajit spec/sim/run.lua --system --from 4000001 --seeds "${HOLDFAST_SYSTEM_SEEDS:-20000}"
+    suite sim-system-mutants one patient luajit spec/sim/run.lua --system --mutants --seeds 4000
+    suite sim-mutants one patient luajit spec/sim/run.lua --mutants --seeds 4000
+}
+
+# One harness for $HOLDFAST_FUZZ_SECONDS, from the inputs that are kept. What ends it is kept in build/fuzz.
+fuzz_harness() {
+    harness=$1
+    mkdir -p "build/fuzz/inputs/$harness"
+    if bounded nice "build/fuzz/harness/$harness" -max_total_time="${HOLDFAST_FUZZ_SECONDS:-60}" -timeout=20 -max_len=600 \
+        -len_control=0 -dict="spec/fuzz/$harness.dict" -artifact_prefix="build/fuzz/$harness-" \
+        "build/fuzz/inputs/$harness" "spec/fuzz/corpus/$harness" >"build/fuzz/$harness.log" 2>&1; then
+        echo "ok - $harness: $(grep '^Done ' "build/fuzz/$harness.log")"
+        return
+    fi
+    grep -v '^#[0-9]' "build/fuzz/$harness.log" | tail -n 60
+    input=$(sed -n 's/.*Test unit written to //p' "build/fuzz/$harness.log" | tail -n 1)
+    echo "not ok - $harness"
+    echo "# to replay it: make fuzz-build && build/fuzz/harness/$harness ${input:-(no input was kept)}"
+    return 1
+}
+
+fuzz_at_once() {
+    pids=
+    for each in "$@"; do
+        fuzz_harness "$each" &
+        pids="$pids $!"
+    done
+    failed=0
+    for pid in $pids; do wait "$pid" || failed=1; done
+    return $failed
+}
+
+fuzz() {
+    suite fuzz-build one make -s fuzz-build
+    suite fuzz tap fuzz_at_once reply url options
+}
+
+# Real processes and servers under faults, for $HOLDFAST_CHAOS_SECONDS from $HOLDFAST_CHAOS_SEED on, half of it under each
+# Lua; rounds with Sentinels, with clusters, of kinds, and with Redisson if that is here; then whether mutants are found.
+chaos() {
+    from=${HOLDFAST_CHAOS_SEED:-1} seconds=$((${HOLDFAST_CHAOS_SECONDS:-60} / 2))
+    suite chaos-build one make -s build sim-mutants
+    suite chaos-lua5.4 one timeout $((seconds + 120)) lua5.4 spec/chaos/run.lua --seconds "$seconds" --from "$from"
+    suite chaos-luajit one timeout $((seconds + 120)) luajit spec/chaos/run.lua --seconds "$seconds" --from $((from + 1003))
+    for kind in sentinel cluster slots kinds; do
+        suite "chaos-$kind" one timeout 180 luajit spec/chaos/run.lua --kind "$kind" --seconds 10 --from "$from"
+    done
+    if spec/interop/build_java --offline; then
+        suite chaos-redisson one timeout 180 luajit spec/chaos/run.lua --kind redisson --seconds 25 --from "$from"
+    else
+        echo "# chaos: NOT RUN with Redisson: spec/interop/build_java fetches it once"
+    fi
+    suite chaos-mutants one bounded luajit spec/chaos/run.lua --mutants
+}

@@ -1,0 +1,59 @@
+# Read by tools/suites: what is checked of the sources and the build without running them
+# shellcheck shell=sh disable=SC2034,SC2154
+
+lint() {
+    mkdir -p build/programs
+    rm -f build/programs/*
+    lua5.4 tools/embed.lua --expand build/programs && luacheck --quiet .
+}
+
+clang_build() { suite clang-build one build build/clang CC=clang; }
+
+static_analysis() {
+    suite format one tools/check_format
+    suite kind one bounded tools/check_kind
+    flags="-std=c11 -D_GNU_SOURCE -Icsrc -Icsrc/core -Icsrc/posix $(pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)"
+    # one file a run: clang-tidy 14 forgets what va_start does after the first
+    suite clang-tidy one sh -c "printf '%s\n' csrc/*/*.c csrc/core/*/*.c | xargs -P $jobs -I FILE clang-tidy --quiet FILE -- $flags"
+    # shellcheck disable=SC2086
+    suite cppcheck one cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,performance,portability \
+        --suppress=missingIncludeSystem -D_GNU_SOURCE -Icsrc -Icsrc/core -Icsrc/posix csrc
+}
+
+# What README.md and docs/install.md say, here and in a clean root.
+packages() {
+    suite install busted bounded lua5.4 "$(command -v busted)" --output=plainTerminal --run=install spec/install_spec.lua
+    suite packages tap timeout -k 10 1800 tools/check_packages
+}
+
+# What README.md has people type first.
+demos() {
+    for demo in demo demo-quorum demo-openresty; do suite $demo one bounded make -s $demo; done
+}
+
+# The documents as a site, in a browser.
+site() {
+    for program in mkdocs chromedriver python3; do
+        command -v $program >/dev/null && continue
+        skipped site "there is no $program"
+        return
+    done
+    if [ ! -e build/site-tools ] && ! npm --version >/dev/null 2>&1; then
+        skipped site "there is no npm, which fetches what draws diagrams"
+        return
+    fi
+    suite site-build one tools/site
+    suite site busted bounded luajit "$(command -v busted)" --output=plainTerminal \
+        --pattern='_site%.lua$' spec/site
+}
+
+checks_of_files() {
+    suite lint one lint
+    suite format one tools/check_format
+    suite symbols one tools/check_symbols build
+    suite rockspec one lua5.4 tools/rockspec_check.lua
+    suite calls one lua5.4 tools/check_calls.lua
+    suite kinds one lua5.4 tools/check_kinds.lua
+    suite path one bounded lua5.4 tools/check_path.lua
+    suite docs one lua5.4 tools/check_docs.lua
+}

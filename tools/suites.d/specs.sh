@@ -1,0 +1,109 @@
+# Read by tools/suites: the specs, under each Lua
+# shellcheck shell=sh disable=SC2034,SC2154
+
+run_busted() { # run_busted INTERPRETER, or a wrapper command that ends in one; $files: all specs where unset
+    # shellcheck disable=SC2086
+    bounded "$@" "$(command -v busted)" --output=plainTerminal ${files:-}
+}
+
+# Specs mostly wait: several files run at once, each in a process of its own; fewer where other suites run beside them.
+spec_jobs() { echo "${HOLDFAST_SPEC_JOBS:-$((at_once ? jobs : jobs * 4))}"; }
+
+spec_queue() { # lines "INTERPRETER FILE" -> the suites of these files, named LABEL-INTERPRETER-FILE
+    label=$1
+    queue=$tally/$label.queue
+    cat >"$queue"
+    xargs -P "$(spec_jobs)" -L 1 tools/spec "$tally" "$label" <"$queue"
+    while read -r interpreter file; do
+        name=$label-$interpreter-$(basename "$file" _spec.lua)
+        printf '== %s\n' "$name"
+        cat "$tally/$name.log"
+        count "$name" busted "$(cat "$tally/$name.status")"
+    done <"$queue"
+}
+
+specs_under() { # specs_under "INTERPRETERS" LABEL FILE...
+    interpreters=$1 label=$2
+    shift 2
+    for file in "$@"; do
+        for interpreter in $interpreters; do echo "$interpreter $file"; done
+    done | spec_queue "$label"
+}
+
+# What these are about stands below the binding, or beside it: make test runs them under one interpreter, make check
+# under the other too.
+UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua"
+UNDER_LUAJIT="spec/chaos_spec.lua spec/support_spec.lua spec/install_spec.lua spec/protocol_client_spec.lua \
+spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua spec/rolling_spec.lua \
+spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua spec/resty_spec.lua spec/status_spec.lua \
+spec/kinds_spec.lua spec/quorum_spec.lua spec/trouble_spec.lua spec/waiting_faults_spec.lua"
+
+# The files that take longest, and would be waited for if they came last.
+SLOW_FILES="spec/loops_spec.lua spec/resty_spec.lua spec/cluster_spec.lua spec/watchdog_spec.lua spec/quorum_spec.lua \
+spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
+
+# shellcheck disable=SC2086
+specs_but() { # specs_but FILE...: the other files, the slow ones first
+    { printf '%s\n' $SLOW_FILES; find spec -name '*_spec.lua' | sort; } | awk '!seen[$0]++' |
+        grep -vxF "$(printf '%s\n' "$@")"
+}
+
+# shellcheck disable=SC2086
+all_specs() {
+    { specs_but $UNDER_LUA | sed 's/^/luajit /'; specs_but $UNDER_LUAJIT | sed 's/^/lua5.4 /'; } | spec_queue spec
+}
+
+# The binding and the Lua files under the other Luas: these differ in nothing below them.
+BINDING_SPECS="spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua \
+spec/waiting_spec.lua spec/watchdog_spec.lua spec/signal_spec.lua spec/threads_spec.lua spec/command_spec.lua \
+spec/command_run_spec.lua"
+
+# Lua 5.5 where there is one that make found and that has busted: Debian has none yet.
+other_luas() {
+    luas="lua5.1 lua5.2 lua5.3"
+    if [ -d build/lua5.5 ] && lua5.5 -e 'require "busted.runner"' 2>/dev/null; then luas="$luas lua5.5"
+    else echo "SKIPPED: the specs under Lua 5.5, there is no lua5.5 with busted"; fi
+    # shellcheck disable=SC2086
+    specs_under "$luas" spec $BINDING_SPECS
+}
+
+# With an old and the newest hiredis 1.x, built from source, and those in $HOLDFAST_HIREDIS_DIRS, beside the system's:
+# what links to it in the core, the driver and TLS.
+other_hiredis() {
+    built=$(tools/hiredis build/hiredis) || skipped hiredis "no sources of other versions can be had: python3 -m pip"
+    for hiredis in $built ${HOLDFAST_HIREDIS_DIRS:-}; do
+        version=$(basename "$hiredis")
+        suite "$version-build" one build "build/$version" "HIREDIS_DIR=$hiredis" FLAVOURS=lua5.4
+        unit "$version" "build/$version"
+        suite "$version-spec" busted with "HOLDFAST_BUILD=./build/$version" \
+            "files=spec/lock_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/tls_spec.lua" -- run_busted lua5.4
+    done
+}
+
+# The small Redis against the real one, longer than in the specs.
+redis_diff() {
+    for interpreter in lua5.4 luajit; do
+        suite "redis-diff-$interpreter" busted with HOLDFAST_DIFF_SEEDS=1000 "files=spec/redis_diff_spec.lua" \
+            -- run_busted "$interpreter"
+    done
+}
+
+# The live page in a real browser; the screenshots stay in build/status.
+browser_specs() {
+    if command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1; then
+        suite status-page busted bounded luajit "$(command -v busted)" --output=plainTerminal --pattern=status_page spec/browser
+    else
+        skipped status-page "no chromium and chromedriver: tools/setup.sh check installs them"
+    fi
+}
+
+# The specs that take minutes.
+long_specs() {
+    suite stress busted with HOLDFAST_STRESS=10000 "files=spec/stress_spec.lua" -- run_busted lua5.4
+    suite servers busted with HOLDFAST_CLUSTER_SECONDS=10 "files=$UNDER_LUA" -- run_busted luajit
+    suite other-specs busted with "files=$UNDER_LUAJIT" -- run_busted lua5.4
+    suite long-spec-luajit busted bounded luajit "$(command -v busted)" --output=plainTerminal --run=check
+}
+
+# shellcheck disable=SC2086
+gc_stress() { with HOLDFAST_GC=stress -- specs_under "lua5.4 luajit" gc-stress $SLOWEST_SPECS; }
