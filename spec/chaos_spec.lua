@@ -502,7 +502,7 @@ end)
 
 -- ---- a round ----
 
-describe("a short round", function()
+describe("a short round #check", function()
   for _, seed in ipairs { 1, 2, 5, 8 } do
     it("keeps every rule: " .. round.describe(round.plan(seed, { seconds = 1.5 })), function()
       local problems, ops = round.run(round.plan(seed, { seconds = 1.5 }))

@@ -1,6 +1,6 @@
 -- Many processes take and leave locks as fast as they can, now and then for longer than a renewal;
--- all the while the server tells what it executes. #stress
--- HOLDFAST_STRESS=10000 is the number of rounds of each process; make test runs a few.
+-- all the while the server tells what it executes.
+-- HOLDFAST_STRESS=10000 is the number of rounds of each process. Run with --run=check.
 
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
@@ -100,7 +100,7 @@ local function follow(server)
   }, Follower)
 end
 
-describe("under stress #stress", function()
+describe("under stress #check", function()
   it(("no renewal follows a release: %d processes, %d rounds each"):format(PROCESSES, ROUNDS),
     function()
     local follower = follow(world.server)

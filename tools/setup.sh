@@ -99,10 +99,20 @@ forbid_services() {
     as_root chmod 755 $policy
 }
 
+# A download fails now and then: twice more, some seconds apart.
+try_again() {
+    for pause in 5 15; do
+        "$@" && return
+        say "failed, again in $pause s: $*"
+        sleep $pause
+    done
+    "$@"
+}
+
 install_packages() {
     say "installing: $*"
     forbid_services
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
+    try_again as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
 }
 
 case ${1:-} in
@@ -117,7 +127,7 @@ fi
 
 absent=$(missing "$set_name")
 [ -n "$absent" ] || exit 0
-as_root apt-get update -q >&2
+try_again as_root apt-get update -q >&2
 packages=$(choose $(missing "$set_name"))
 [ -n "$packages" ] || exit 0
 install_packages $packages

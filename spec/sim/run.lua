@@ -17,6 +17,7 @@
 --   lua5.4 spec/sim/run.lua --mutants [--seeds N]          how many seeds it takes to find each of
 --                                                          them, and whether the
 --                                                         schedules of schedules.lua show theirs
+--   lua5.4 spec/sim/run.lua --mutants --quick              those that fall in seconds: quick.lua
 --   lua5.4 spec/sim/run.lua --find [--seeds N]             the first that breaks a rule, by its
 --                                                          number alone
 --   lua5.4 spec/sim/run.lua --cases [--texts DIR]          cases.lua: each program alone; with the
@@ -50,7 +51,7 @@ local OPTIONS = {
   ["--read-write"] = "flag", ["--fair"] = "flag", ["--coverage"] = "flag", ["--meet"] = "flag", ["--guided"] = "flag",
   ["--schedule"] = "text", ["--system"] = "flag", ["--kind"] = "text", ["--find"] = "flag",
   ["--cases"] = "flag",
-  ["--texts"] = "text",
+  ["--texts"] = "text", ["--quick"] = "flag",
 }
 
 local function parse(args)
@@ -192,10 +193,17 @@ local function find(from, count)
   end
 end
 
+local function chosen_mutants()
+  local list = options.system and mutants.of_systems() or mutants.list()
+  if not options.quick then return list end
+  local quick = require "spec.sim.quick"
+  return quick.choose(list, options.system and quick.systems or quick.single)
+end
+
 -- → whether all mutants were found
 local function table_of_mutants(from, count)
   local all = true
-  for _, entry in ipairs(options.system and mutants.of_systems() or mutants.list()) do
+  for _, entry in ipairs(chosen_mutants()) do
     settings, options.kind = mutants.turn_on(entry), entry.kind
     local seed, found = find(from, count)
     all = all and seed ~= nil
@@ -357,11 +365,13 @@ local function run_schedule(name)
   error("no schedule is called " .. name, 0)
 end
 
+local QUICK_SEEDS = 200
+
 local good
 local from, count = options.seed or options.from or 1, options.seed and 1 or options.seeds or 1000
 if options.mutants then
-  good = table_of_mutants(from, count)
-  good = show_kept() and good
+  good = table_of_mutants(from, options.quick and QUICK_SEEDS or count)
+  good = (options.system or show_kept()) and good
 elseif options.schedule then
   good = run_schedule(options.schedule)
 elseif options.trace then

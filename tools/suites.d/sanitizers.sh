@@ -10,10 +10,18 @@ SLOWEST_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/misuse_spec.lua}"
 # The sanitizers' runtimes come first in an interpreter that was built without them.
 runtime() { gcc -print-file-name="lib$1.so"; }
 
-asan() {
-    flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-    suite asan-build one build build/asan "SANITIZE=$flags" "CFLAGS=-O1 -g" "FLAVOURS=lua5.4 luajit"
+ASAN_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+
+build_asan() { make -s -j"$jobs" BUILD=build/asan "SANITIZE=$ASAN_FLAGS" "CFLAGS=-O1 -g" "FLAVOURS=lua5.4 luajit" "$@"; }
+
+sanitized_units() {
+    suite asan-unit-build one build_asan unit-programs
     unit asan-unit build/asan
+}
+
+asan() {
+    sanitized_units
+    suite asan-build one build_asan build
     # LuaJIT keeps its objects where the leak checker does not look
     suite asan-spec-lua5.4 busted with "files=$SLOW_SPECS" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
         -- run_busted lua5.4

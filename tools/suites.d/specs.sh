@@ -18,6 +18,7 @@ spec_queue() { # lines "INTERPRETER FILE" -> the suites of these files, named LA
         name=$label-$interpreter-$(basename "$file" _spec.lua)
         printf '== %s\n' "$name"
         cat "$tally/$name.log"
+        may_run_again "$name" busted "$file" with "files=$file" -- run_busted "$interpreter"
         count "$name" busted "$(cat "$tally/$name.status")"
     done <"$queue"
 }
@@ -38,6 +39,9 @@ spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.l
 spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua spec/resty_spec.lua spec/status_spec.lua \
 spec/kinds_spec.lua spec/quorum_spec.lua spec/trouble_spec.lua spec/waiting_faults_spec.lua"
 
+# In make check alone.
+NOT_IN_TEST="spec/stress_spec.lua"
+
 # The files that take longest, and would be waited for if they came last.
 SLOW_FILES="spec/loops_spec.lua spec/resty_spec.lua spec/cluster_spec.lua spec/watchdog_spec.lua spec/quorum_spec.lua \
 spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
@@ -50,7 +54,7 @@ specs_but() { # specs_but FILE...: the other files, the slow ones first
 
 # shellcheck disable=SC2086
 all_specs() {
-    { specs_but $UNDER_LUA | sed 's/^/luajit /'; specs_but $UNDER_LUAJIT | sed 's/^/lua5.4 /'; } | spec_queue spec
+    { specs_but $UNDER_LUA $NOT_IN_TEST | sed 's/^/luajit /'; specs_but $UNDER_LUAJIT $NOT_IN_TEST | sed 's/^/lua5.4 /'; } | spec_queue spec
 }
 
 # The binding and the Lua files under the other Luas: these differ in nothing below them.
@@ -99,7 +103,7 @@ browser_specs() {
 
 # The specs that take minutes.
 long_specs() {
-    suite stress busted with HOLDFAST_STRESS=10000 "files=spec/stress_spec.lua" -- run_busted lua5.4
+    suite stress busted with HOLDFAST_STRESS=10000 "files=--run=check spec/stress_spec.lua" -- run_busted lua5.4
     suite servers busted with HOLDFAST_CLUSTER_SECONDS=10 "files=$UNDER_LUA" -- run_busted luajit
     suite other-specs busted with "files=$UNDER_LUAJIT" -- run_busted lua5.4
     suite long-spec-luajit busted bounded luajit "$(command -v busted)" --output=plainTerminal --run=check

@@ -1,0 +1,105 @@
+-- The second look of make test (tools/suites.d/again.sh) and its closing line (tools/tally).
+
+local process = require "spec.support.process"
+
+local SCRIPT = [[
+tally=$1 at_once=0
+. tools/suites.d/run.sh
+. tools/suites.d/again.sh
+for program in "$tally"/*.sh; do
+    name=$(basename "$program" .sh)
+    may_run_again "$name" tap "spec/$name.c" sh "$program"
+    suite "$name" tap sh "$program"
+done
+second_look
+tools/tally "$tally"
+]]
+
+local directory
+
+local function write(name, text)
+  local file = assert(io.open(directory .. "/" .. name, "w"))
+  file:write(text)
+  file:close()
+end
+
+before_each(function()
+  directory = process.directory()
+  write("script", SCRIPT)
+end)
+
+after_each(function() process.remove(directory) end)
+
+-- A unit program that fails as often as said, and then passes.
+local function program(name, failures)
+  write(name .. ".sh", ([[
+echo run >>"$0.runs"
+if [ "$(wc -l <"$0.runs")" -le %d ]; then
+    echo "not ok - the first of %s"
+    echo "not ok - the second of %s"
+    exit 1
+fi
+echo "ok - the first of %s"
+]]):format(failures, name, name, name))
+end
+
+-- → what the run printed, its exit code
+local function run()
+  local pipe = io.popen(("sh %s/script %s 2>&1; echo $?"):format(directory, directory))
+  local text = pipe:read("*a")
+  pipe:close()
+  local output, code = text:match("^(.*\n)(%d+)\n$")
+  return output, tonumber(code)
+end
+
+local function runs_of(name)
+  local count = 0
+  for _ in io.lines(directory .. "/" .. name .. ".sh.runs") do count = count + 1 end
+  return count
+end
+
+describe("the gate", function()
+  it("runs nothing twice that passes", function()
+    program("a", 0)
+    local text, code = run()
+    assert.equal(0, code)
+    assert.matches("\n1 passed, 0 failed\n$", text)
+    assert.not_matches("shaky", text)
+    assert.equal(1, runs_of("a"))
+  end)
+
+  it("runs once more what failed, and names it", function()
+    program("a", 1)
+    program("b", 0)
+    local text, code = run()
+    assert.equal(0, code)
+    assert.matches("\nshaky: spec/a%.c: the first of a; the second of a %(a%)\n2 passed, 0 failed\n$",
+      text)
+    assert.equal(2, runs_of("a"))
+    assert.equal(1, runs_of("b"))
+    local first = io.open(directory .. "/a.first.log")
+    assert.matches("not ok %- the first of a", first:read("*a"))
+    first:close()
+  end)
+
+  it("fails if a file fails twice, however it would go on", function()
+    program("a", 2)
+    local text, code = run()
+    assert.equal(1, code)
+    assert.matches("\n0 passed, 2 failed\n$", text)
+    assert.not_matches("shaky", text)
+    assert.equal(2, runs_of("a"))
+  end)
+
+  it("accepts three shaky files, and not a fourth", function()
+    for _, name in ipairs { "a", "b", "c" } do program(name, 1) end
+    local text, code = run()
+    assert.equal(0, code)
+    assert.matches("\n3 passed, 0 failed\n$", text)
+    os.execute("rm " .. directory .. "/*.runs " .. directory .. "/*.shaky " .. directory .. "/again")
+    program("d", 1)
+    text, code = run()
+    assert.equal(1, code)
+    assert.matches("\nfailed: 4 shaky files, 3 are the most that may be\n4 passed, 1 failed\n$", text)
+  end)
+end)

@@ -1,0 +1,39 @@
+-- The mutants that fall within a few seeds: make test looks for these, make check for all.
+
+local quick = {}
+
+quick.single = {
+  "blind_count", "plain_delete", "token_kept", "mark_kept", "tail", "tail_behind", "last_first",
+  "take_any", "renew_creates", "take_endless", "short_lease", "done_again", "done_short",
+  "record_empty", "all_some", "all_any", "mutex_any", "mutex_grows", "place_shared",
+  "grant_kind", "token_equal", "permit_lost", "permit_short", "joins_own_grant", "reader_draws",
+  "reentry_blind", "fair_long", "fair_tail", "fair_unordered", "fair_scoreless", "fair_taken",
+  "NO_DRIFT", "SAME_OWNER", "BUSY_LOOK", "DEAF", "NO_UNDO", "NO_END_OF_WAIT", "RENEWAL_AFTER",
+  "NO_RENEWAL", "COUNT_TWICE", "NO_LOGOUT", "QUORUM_LESS_ONE", "MINORITY_KEPT",
+}
+
+-- With their kind of system.
+quick.systems = {
+  "sync UNCONFIRMED", "sentinel MINORITY_MOVES", "sentinel NEVER_MOVES", "clock token_clock",
+  "threads SAME_OWNER", "latch latch_early", "latch open_silent", "latch LATCH_BELIEVES",
+  "latch LATCH_DEAF", "latch NO_LAST_LOOK", "plain_semaphore acquire_note_unread",
+  "plain_semaphore give_silent", "plain_semaphore NO_UNDO", "plain_semaphore RELEASE_DROPPED",
+  "plain_semaphore NOTE_FORGOTTEN", "plain_semaphore LATCH_BELIEVES",
+  "plain_semaphore LATCH_DEAF", "plain_semaphore NO_LAST_LOOK", "leader leads_any",
+  "leader term_forever", "leader term_by_lock", "leader term_untold", "leader term_no_reason",
+  "leader term_unnumbered", "leader lead_once", "leader lead_unresigned",
+}
+
+-- → those of the list of mutants that these names stand for; an error if one of them is missing
+function quick.choose(list, names)
+  local wanted, chosen = {}, {}
+  for _, name in ipairs(names) do wanted[name] = true end
+  for _, mutant in ipairs(list) do
+    local name = mutant.kind and mutant.kind .. " " .. mutant.name or mutant.name
+    if wanted[name] then chosen[#chosen + 1] = mutant end
+  end
+  if #chosen ~= #names then error("quick.lua names a mutant that is no more, or twice", 0) end
+  return chosen
+end
+
+return quick

@@ -1,0 +1,31 @@
+# Read by tools/suites: the second look at what failed in make test
+# shellcheck shell=sh disable=SC2086,SC2154
+
+# A busy machine makes a test fail now and then that has nothing wrong. After everything has run, each spec file and each
+# unit program that failed is run once more, alone. One that then passes counts as passed and is "shaky"; tools/tally
+# names it, and fails the run if more than three files are shaky. A file that fails twice has failed. Nothing else is run
+# again. The first output is kept in NAME.first.log.
+
+# may_run_again NAME KIND FILE COMMAND...
+may_run_again() { echo "$*" >>"$tally/again"; }
+
+failed_tests() { # LOG: the names of the tests that failed, on one line
+    awk '/^(Failure|Error) -> / { name_follows = 1; next }
+        name_follows { print; name_follows = 0 }
+        sub(/^not ok (- )?/, "") { print }' "$1" | awk '{ printf "%s%s", (NR > 1 ? "; " : ""), $0 }' | cut -c1-300
+}
+
+second_look() {
+    [ -f "$tally/again" ] || return
+    while read -r name kind file command; do
+        read -r _ failed <"$tally/$name.count"
+        [ "$failed" != 0 ] || continue
+        mv "$tally/$name.log" "$tally/$name.first.log"
+        mv "$tally/$name.status" "$tally/$name.first.status"
+        tests=$(failed_tests "$tally/$name.first.log")
+        printf '== %s failed, and runs once more alone\n' "$name"
+        suite "$name" "$kind" $command
+        read -r _ failed <"$tally/$name.count"
+        [ "$failed" != 0 ] || echo "$file: ${tests:-exit code $(cat "$tally/$name.first.status")} ($name)" >"$tally/$name.shaky"
+    done <"$tally/again"
+}

@@ -1,0 +1,52 @@
+# Read by tools/suites: how a suite runs, and how its tests are counted
+# shellcheck shell=sh disable=SC2034,SC2154
+
+# count NAME KIND STATUS: what the log says, as "passed failed"
+count() {
+    awk -v kind="$2" -v status="$3" '
+        kind == "tap" && /^ok / { passed++ }
+        kind == "tap" && /^not ok / { failed++ }
+        kind == "busted" && /^[0-9]+ success(es)? \/ [0-9]+ failures? \/ [0-9]+ errors? \/ [0-9]+ pending/ {
+            passed += $1; failed += $4 + $7
+        }
+        END {
+            if (kind == "one" && status == 0) passed = 1
+            if (!failed && (status != 0 || !passed)) failed = 1
+            print passed + 0, failed + 0
+        }' "$tally/$1.log" >"$tally/$1.count"
+}
+
+# suite NAME KIND COMMAND...: KIND is tap, busted or one (the exit code is the only result). Of suites that run at once
+# each shows what it said when it is over.
+suite() {
+    name=$1 kind=$2
+    shift 2
+    if [ "$at_once" = 1 ]; then
+        "$@" </dev/null >"$tally/$name.log" 2>&1
+        echo $? >"$tally/$name.status"
+        flock "$tally/output.lock" sh -c 'printf "== %s\n" "$1"; cat "$2"' show "$name" "$tally/$name.log"
+    else
+        printf '== %s\n' "$name"
+        { "$@" </dev/null; echo $? >"$tally/$name.status"; } 2>&1 | tee "$tally/$name.log"
+    fi
+    count "$name" "$kind" "$(cat "$tally/$name.status")"
+}
+
+# Runs these parts one after the other, beside what runs already.
+lane() {
+    at_once=1
+    for part in "$@"; do "$part"; done &
+    at_once=0
+}
+
+# A suite that hangs is ended and has failed.
+bounded() { timeout -k 10 "${HOLDFAST_SUITE_TIMEOUT:-600}" "$@"; }
+
+with() ( # with VARIABLE=value... -- COMMAND
+    while [ "$1" != -- ]; do
+        export "$1"
+        shift
+    done
+    shift
+    "$@"
+)
