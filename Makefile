@@ -5,6 +5,7 @@
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis, and the newest Redis and Valkey that
 #                 are in PATH or HOLDFAST_SERVERS_DIR (make servers: those alone)
+# make shaky      the specs ten times over on a machine that is too busy; its table says which tests depend on time
 # make nightly    the simulator and the chaos from random seeds, until something is found
 # make mutants    changes one place of the programs or the core at a time, and asks the tests; takes many hours, goes on
 #                 where it was stopped; MUTANTS="--part 1/50" (tools/mutants.lua)
@@ -83,7 +84,7 @@ UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
 .PHONY: build unit-programs demo demo-quorum demo-openresty test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages model servers sim sim-mutants \
-        fuzz-build chaos mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
+        fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -142,6 +143,11 @@ sim-mutants:
 
 sim: build sim-mutants
 	@tools/suites sim
+
+ROUNDS = 10
+
+shaky:
+	@tools/shaky $(ROUNDS)
 
 nightly: build
 	@tools/nightly

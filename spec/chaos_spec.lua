@@ -235,6 +235,8 @@ describe("the checker rejects", function()
   it("a lock that is free while somebody has it", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
       :op(0.2, 0.3, "B", { what = "look", result = "false" }))
+    good(tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
+      :op(0.2, 0.3, "B", { what = "look", result = "false" }), { reports = true })
   end)
 
   it("a release without an answer of an older hold that frees the newer one", function()

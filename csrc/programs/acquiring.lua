@@ -80,10 +80,12 @@ if FROM > 0 then return { -1 } end
 if granted() then return take(0) end
 
 --#include "queue.lua"
+--#include "runs.lua"
 -- Nobody holds it: it is the caller's unless others come first.
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
 local left = foreign_ms()
 if left > 0 then return busy(left, true) end
+if OWNER:find(OURS) then note_ours() end
 local given = hand_over(WAITER)
 if given then return busy(tonumber(GRANT_MS), false) end
 if given == nil then return busy(1, false) end

@@ -11,5 +11,5 @@ local function is_due(was, now)
   if was.unused > 0 then
     return since >= PROBE_MS * 2 ^ math.min(was.unused - 1, PROBE_DOUBLINGS)
   end
-  return was.turns >= POLLERS_EVERY and since >= 2 * was.run
+  return was.turns >= POLLERS_EVERY and since >= was.run
 end

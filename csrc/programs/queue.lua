@@ -10,10 +10,8 @@
 --           score <  0   the record of clients that know no queue: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
-local TURN_MS = 50 -- for those that listen to a release
 local POLL_MS = 250 -- for those that poll
 local POLL_LOOK_MS = 20 -- when the first waiter looks whether one of them has come
-local RUN_MS = 2000 -- the most that ours get in return for one of theirs
 local MOST_BATCHES = 10 -- of dead waiters that one script removes
 local FEW = '2' -- the last of a record, a grant and a waiter
 
@@ -118,10 +116,16 @@ local function left_to_pollers(was, member)
   if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them
     write_record(was, 0, 1, false, 0, now)
   elseif seen then
-    local run = was.turns == 0 and math.max(0, math.min(now - was.till, RUN_MS)) or was.run
-    write_record(was, was.turns + 1, 0, false, run, was.till)
+    write_record(was, was.turns + 1, 0, false, was.run, was.till)
   end
   return false
+end
+
+-- Whether ours have had the lock for less time than those that listen had it before, with one more turn, too. Theirs
+-- are several where ours is one that wakes up at their releases, so they may have had many turns.
+local function is_ours_again(was)
+  if not was or was.turns == 0 or was.unused > 0 then return false end
+  return (now_ms() - was.till) * (was.turns + 1) <= was.run * was.turns
 end
 
 -- Frees the lock, unless that is done and its first waiters are known since. It goes to the next one, of ours and of
@@ -132,8 +136,14 @@ local function pass_on(heads)
   heads = heads or redis.pcall('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')
   local was = record_in(heads)
   local member, place, foreign = first_waiter(nil, heads)
-  if foreign == 0 and member and not is_newer(member) then
+  local ours = member and not is_newer(member)
+  if ours and foreign == 0 then
     if not left_to_pollers(was, member) then grant(member, place) end
+    return 1
+  end
+  if ours and is_ours_again(was) then
+    write_record(was, was.turns + 1, 0, false, was.run, was.till)
+    grant(member, place)
     return 1
   end
   if (foreign or 0) > 0 then foreign_turn(was, member, place) end

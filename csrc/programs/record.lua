@@ -3,10 +3,11 @@
 -- "1f <turns> <unused> <heard> <run>" with a score below 0; until -score ms of server time, the free
 -- lock is left to those clients.
 --
--- turns   of ours since such a client had the lock
+-- turns   of ours since such a client had the lock; 0: it has it, or had it last
 -- unused  how often in a row the free lock was left to them and none came
 -- heard   1: it is left to those that listen to the lock's channel, while any does
--- run     for how many ms they had the lock the last time
+-- run     for how many ms they had the lock the last time; the score then tells when that ended
+local TURN_MS = 50 -- for those that listen to a release
 --#include "now.lua"
 
 -- The record, if these first members begin with one.
@@ -17,6 +18,7 @@ local function record_in(members)
   return turns and {
     member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),
     heard = heard == '1', run = tonumber(run),
+    began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them
   }
 end
 
@@ -33,6 +35,6 @@ end
 -- Such a client has the lock: those that poll get turns from now on.
 local function note_foreign()
   local was, now = record_in(first_members()), now_ms()
-  if was and was.turns == 0 and was.unused == 0 and was.till <= now then return end
-  write_record(was, 0, 0, false, 0, now)
+  if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end
+  write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)
 end

@@ -29,14 +29,14 @@ local checker = {}
 
 local LOSING = { release = true, check = true, extend = true, acquire = true }
 
-local function effect_of(op)
+local function effect_of(op, reports)
   local result = op.result
   if op.what == "claim" or op.what == "forget" then return op.what end
   if op.what == "force" then
     if result == "false" then return "free" end
     return "forget", result ~= "true"
   end
-  if op.what == "look" then return result == "false" and "free" or nil end
+  if op.what == "look" then return result == "false" and not reports and "free" or nil end
   if (result == "lost" or result == "not_held") and LOSING[op.what] then
     return op.count > 0 and "lost" or nil
   end
@@ -59,13 +59,13 @@ end
 
 -- Gives the operations on one key their effects, and those that speak of a hold its token. An
 -- acquire without a yes has no effect that any of the others could show.
-local function prepare(ops, grant)
+local function prepare(ops, grant, reports)
   local tokens, list = {}, {}
   for _, op in ipairs(ops) do
     op.count, op.grant = tonumber(op.count) or 0, grant
     if op.what == "acquire" and op.token then tokens[op.owner] = op.token end
     if op.what ~= "force" and op.owner then op.of = op.token or tokens[op.owner] end
-    op.effect, op.maybe = effect_of(op)
+    op.effect, op.maybe = effect_of(op, reports)
     op.finish = op.stop
     if op.maybe then leave_open(op) end
     if op.effect and (op.finish < huge or op.maybe) then list[#list + 1] = op end
@@ -397,7 +397,8 @@ end
 -- run: { ops, log = of the store, grant, timeout, pauses = { name = { { from, to } } }, finished =
 -- { name = true },
 --   unnoticed = true: only a minority of the servers had faults,
---   kept = true: nothing but slots that moved }
+--   kept = true: nothing but slots that moved,
+--   reports = true: of a quorum, whose is_locked is a report and no promise }
 -- → list of { rule, text, at, key, op, other }, empty: it was a lock
 function checker.check(run)
   local found = {}
@@ -410,7 +411,7 @@ function checker.check(run)
   local keys, names = by_key(run.ops)
   local origin = run.ops[1] and run.ops[1].start or 0
   for _, key in ipairs(names) do
-    local effective = prepare(keys[key], run.grant)
+    local effective = prepare(keys[key], run.grant, run.reports)
     note(check_tokens(keys[key]), key)
     note(check_exclusion(keys[key]), key)
     note(check_order(effective, origin), key)

@@ -68,12 +68,12 @@ start.slots = start.cluster
 function round.plan(seed, options)
   local prng = Prng.new(seed)
   local kind = options.kind or KINDS[(seed - 1) % #KINDS + 1]
-  local is_quorum = kind == "minority" or kind == "network"
+  local quorum = kind == "minority" or kind == "network"
   local plan = {
-    seed = seed, kind = kind, seconds = options.seconds, workers = prng:range(3, 4),
+    seed = seed, kind = kind, quorum = quorum, seconds = options.seconds, workers = prng:range(3, 4),
     keys = prng:pick { "a", "a,b", "a,b,m", "a,m" }, shared = kind == "shared",
       lossy = kind == "loses",
-    grant = prng:pick { 0.3, 0.6, 2 }, timeout = prng:pick { 0.3, 0.8 }, servers = is_quorum
+    grant = prng:pick { 0.3, 0.6, 2 }, timeout = prng:pick { 0.3, 0.8 }, servers = quorum
       and prng:pick { 3, 5 } or 1,
     mutant = options.mutant, faults = options.faults, keep = options.keep or 8,
     quiet = kind == "sentinel" and PROMOTION or QUIET,
@@ -310,7 +310,7 @@ function round.run(plan)
     ops = plan.permits and without_keys(ops) or ops,
     log = self.store:cli("LRANGE", "log", 0, -1), grant = plan.grant, timeout = plan.timeout,
     pauses = pauses_of(self), finished = finished, unnoticed = plan.kind == "minority",
-    kept = plan.kind == "slots",
+    kept = plan.kind == "slots", reports = plan.quorum,
   }
   for _, each in ipairs(found) do problems[#problems + 1] = each end
   if plan.permits then

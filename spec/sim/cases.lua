@@ -327,21 +327,45 @@ case("a counter in its last millisecond is kept", function(c)
   c.same({ "8", -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
 end)
 
-local function noted(name, turns, unused, till, expected)
+-- before: turns, unused, heard, ms from now; after: the ms from now of the new one, nil: it stays
+local function noted(name, before, after)
   case("a record is written again " .. name, function(c)
     held(c, JAVA)
-    record(c, turns, unused, 1, 9, T0_MS + till)
+    record(c, before[1], before[2], before[3], 9, T0_MS + before[4])
     acquire(c, { member = member(A, 1) })
     local score = c.cmd("ZRANGE", QUEUE, 0, 0, "WITHSCORES")
-    c.same(expected and { "1f 0 0 0 0", "-" .. text(T0_MS) }
-      or { ("1f %d %d 1 9"):format(turns, unused), "-" .. text(T0_MS + till) }, score)
+    c.same(after and { "1f 0 0 0 0", "-" .. text(T0_MS + after) }
+      or { ("1f %d %d %d 9"):format(before[1], before[2], before[3]),
+        "-" .. text(T0_MS + before[4]) }, score)
   end)
 end
-noted("never while it says the same", 0, 0, 0, false)
-noted("never while it says the same, from earlier", 0, 0, -100, false)
-noted("when their turn has been taken", 0, 0, 1, true)
-noted("when ours had turns", 1, 0, 0, true)
-noted("when none came", 0, 1, 0, true)
+noted("never while it says the same", { 0, 0, 0, 0 })
+noted("never while it says the same, from earlier", { 0, 0, 0, -100 })
+noted("when its time is yet to come", { 0, 0, 0, 1 }, 0)
+noted("when their turn has been taken", { 0, 0, 1, 20 }, -30)
+noted("…and was over when it was noticed", { 0, 0, 1, -10 }, -60)
+noted("…as if it was left to them now, if the clock went back", { 0, 0, 1, 51 }, 0)
+noted("when ours had turns", { 1, 0, 0, 0 }, 0)
+noted("when none came", { 0, 1, 0, 0 }, 0)
+
+-- before: turns, unused, heard, ms from now; after: turns, run, ms from now
+local function run_of_ours(name, before, after, owner)
+  case("the free lock ends a run of theirs: " .. name, function(c)
+    record(c, before[1], before[2], before[3], 9, T0_MS + before[4])
+    queued(c, T0, member(A, 1))
+    queued(c, T0 + 1, member(B, 7))
+    c.same(1, acquire(c, { member = member(A, 1), owner = owner })[1])
+    c.same({ ("1f %d %d 0 %d"):format(after[1], before[2], after[2]),
+      "-" .. text(T0_MS + after[3]), member(B, 7), text(T0 + 1) }, queue(c))
+  end)
+end
+run_of_ours("it is noted", { 0, 0, 0, -30 }, { 1, 30, 0 })
+run_of_ours("…up to two seconds", { 0, 0, 0, -2001 }, { 1, 2000, 0 })
+run_of_ours("it began when the lock was left to them", { 0, 0, 1, -10 }, { 1, 60, 0 })
+run_of_ours("…or never, if the clock went back", { 0, 0, 0, 300 }, { 1, 0, 0 })
+run_of_ours("…and there was none if ours had the lock last", { 1, 0, 0, -30 }, { 1, 9, -30 })
+run_of_ours("…or if nobody came", { 0, 1, 0, -30 }, { 0, 9, -30 })
+run_of_ours("a shared owner may be one of theirs", { 0, 0, 0, -30 }, { 0, 9, -30 }, SHARED)
 
 case("a waiter stands behind the last one, and keeps its place and the queue", function(c)
   held(c, OTHER)
@@ -680,16 +704,38 @@ poller("…then after four", { 0, 3, 0, 4000 }, { "1f 0 4 0 0", 250 }, false)
 poller("…not before", { 0, 3, 0, 3999 }, { "1f 0 3 0 0", -3999 }, true)
 poller("…at last after sixty-four", { 0, 9, 0, 64000 }, { "1f 0 10 0 0", 250 }, false)
 poller("…not before", { 0, 9, 0, 63999 }, { "1f 0 9 0 0", -63999 }, true)
-poller("theirs is noted when ours comes", { 0, 0, 0, 30 }, { "1f 1 0 0 30", -30 }, true)
-poller("…up to two seconds", { 0, 0, 0, 2001 }, { "1f 1 0 0 2000", -2001 }, true)
-poller("…or nothing", { 0, 0, 0, -5 }, { "1f 1 0 0 0", 5 }, true)
+poller("…nor if theirs was ended by force", { 0, 0, 0, 30 }, { "1f 1 0 0 0", -30 }, true)
 poller("ours are counted", { 4, 0, 10, 20 }, { "1f 5 0 0 10", -20 }, true)
-poller("theirs is due after six of ours", { 6, 0, 10, 20 }, { "1f 0 1 0 0", 250 }, false)
+poller("theirs is due after six of ours", { 6, 0, 10, 10 }, { "1f 0 1 0 0", 250 }, false)
 poller("…not after five", { 5, 0, 10, 20 }, { "1f 6 0 0 10", -20 }, true)
-poller("…and not before ours had twice as long", { 6, 0, 10, 19 }, { "1f 7 0 0 10", -19 }, true)
+poller("…and not before ours had as long", { 6, 0, 10, 9 }, { "1f 7 0 0 10", -9 }, true)
 poller("a shared owner's hold was none of theirs", { 0, 0, 0, 30 }, { "1f 0 1 0 0", 0 }, true,
   SHARED)
 poller("…nor its later ones", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
+
+-- before: turns, unused, run, ms since its time; after: what the release writes, nil: it leaves the
+-- lock to them
+local function listener(name, before, after)
+  case("of a lock that Redisson waits for, " .. name, function(c)
+    local ears = grants_of(c, B)
+    c.listen(CHANNEL)
+    held(c)
+    record(c, before[1], before[2], 0, before[3], T0_MS - before[4])
+    queued(c, T0, member(B, 7))
+    c.same(1, release(c))
+    c.same({ after and grant_text("l", 7, text(T0), text(T0)) or "1 turn 7 50" }, ears.heard())
+    c.same({ after or ("1f 0 %d 1 0"):format(before[2]),
+      "-" .. text(T0_MS - (after and before[4] or -50)), member(B, 7), after and "0"
+      or text(T0) }, queue(c))
+  end)
+end
+listener("ours have it for as long as they had it", { 1, 0, 20, 10 }, "1f 2 0 0 20")
+listener("…with one turn more, too", { 1, 0, 20, 11 })
+listener("…whatever their number", { 4, 0, 20, 16 }, "1f 5 0 0 20")
+listener("…and no longer", { 4, 0, 20, 17 })
+listener("…and they get it if they had no run", { 1, 0, 0, 1 })
+listener("…or if nobody knows when it ended", { 0, 0, 20, 0 })
+listener("…or if none came", { 1, 1, 20, 0 })
 
 case("the turn of those that poll is no longer than they may be away", function(c)
   mutex_held(c)

@@ -538,6 +538,25 @@ local function check_token(self, key, args)
   if key.holder and not kept then key.take_of[token] = take end -- for who joins a shared owner, too
 end
 
+-- Redisson's waiters have the lock in turns with ours: theirs begins when they get it or when it is
+-- left to them, and ours may then have it for as long.
+local MOST_IN_RETURN, ROUNDED = 2000000, 2000
+
+local function note_sides(self, key, before)
+  local holder, now = key.holder, self.world.now
+  local left = before and not holder and self.server.redis.channels[key.releases]
+  if left or holder and not wire.is_ours(holder) then
+    key.theirs_since = key.theirs_since or now
+  elseif holder and key.theirs_since then
+    key.their_run = math.min(now - key.theirs_since, MOST_IN_RETURN)
+    key.ours_since, key.theirs_since = now, nil
+  end
+end
+
+local function is_in_return(self, key)
+  return key.their_run and self.world.now - key.ours_since <= key.their_run + ROUNDED
+end
+
 -- A grant needs somebody who hears it, and is no way to keep a lock from Redisson's waiters.
 local function check_grant(self, key, before)
   local owner = key.granted_to
@@ -550,7 +569,8 @@ local function check_grant(self, key, before)
       key.unheard_by = not hears(self, client) and owner or nil
     end)
   end
-  if before and key.layout == "lock" and self.server.redis.channels[key.releases] then
+  if before and key.layout == "lock" and self.server.redis.channels[key.releases]
+      and not is_in_return(self, key) then
     self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name,
       key.granted_to)
   end
@@ -641,6 +661,7 @@ function Watcher:after(name, client, args, reply)
     if before and before ~= holder then check_backed(self, key, before, name) end
     check_token(self, key, args)
     check_idle(self, key)
+    note_sides(self, key, before)
     if before and not holder then key.free_since, key.expired = self.world.now, false end
     local was_done = key.done_until
     key.done_until = done and entry.expires or nil

@@ -57,6 +57,12 @@ all_specs() {
     { specs_but $UNDER_LUA $NOT_IN_TEST | sed 's/^/luajit /'; specs_but $UNDER_LUAJIT $NOT_IN_TEST | sed 's/^/lua5.4 /'; } | spec_queue spec
 }
 
+# One round of tools/shaky: all specs, or $FILES.
+# shellcheck disable=SC2086
+shaky_round() {
+    if [ "${FILES:-}" ]; then specs_under "luajit lua5.4" spec $FILES; else all_specs; fi
+}
+
 # The binding and the Lua files under the other Luas: these differ in nothing below them.
 BINDING_SPECS="spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua \
 spec/waiting_spec.lua spec/watchdog_spec.lua spec/signal_spec.lua spec/threads_spec.lua spec/command_spec.lua \
