@@ -70,7 +70,8 @@ function round.plan(seed, options)
   local kind = options.kind or KINDS[(seed - 1) % #KINDS + 1]
   local quorum = kind == "minority" or kind == "network"
   local plan = {
-    seed = seed, kind = kind, quorum = quorum, seconds = options.seconds, workers = prng:range(3, 4),
+    seed = seed, kind = kind, quorum = quorum, seconds = options.seconds,
+    workers = prng:range(3, 4),
     keys = prng:pick { "a", "a,b", "a,b,m", "a,m" }, shared = kind == "shared",
       lossy = kind == "loses",
     grant = prng:pick { 0.3, 0.6, 2 }, timeout = prng:pick { 0.3, 0.8 }, servers = quorum
