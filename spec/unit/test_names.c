@@ -82,16 +82,39 @@ TEST(a_latch_has_its_key_in_braces_whatever_it_is) {
     hf_names_free(&names);
 }
 
-TEST(no_two_keys_have_one_queue) {
-    static const char *const keys[] = {"x", "{x}", ":x", ":{x}", "x}", "{x", "{{x}}", "}{x", ""};
-    hf_names names[sizeof keys / sizeof *keys];
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        CHECK(hf_names_make(&names[i], hf_slice_of(keys[i])));
-        for (size_t j = 0; j < i; j++)
-            CHECK_OR(!hf_slice_equal(names[i].queue, names[j].queue), "\"%s\" and \"%s\"", keys[i],
-                     keys[j]);
+#define KEYS(keys) (sizeof(keys) / sizeof *(keys))
+
+/* What is counted or queued under a name belongs to one key of a kind. */
+static void check_names_of(const hf_kind *kind, const char *const *keys, size_t count) {
+    hf_names names[16];
+    for (size_t i = 0; i < count; i++) {
+        CHECK(hf_names_make_on(&names[i], hf_slice_of(keys[i]), kind));
+        for (size_t j = 0; j < i; j++) {
+            if (kind->bare && hf_names_are_shared(names[i].key)) continue;
+            if (kind->bare && hf_names_are_shared(names[j].key)) continue;
+            CHECK_OR(!hf_slice_equal(names[i].queue, names[j].queue), "%s: queue of \"%s\" and \"%s\"",
+                     kind->name, keys[i], keys[j]);
+            if (!kind->counted && !kind->listed) continue;
+            CHECK_OR(!hf_slice_equal(names[i].leases, names[j].leases),
+                     "%s: leases of \"%s\" and \"%s\"", kind->name, keys[i], keys[j]);
+        }
     }
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) hf_names_free(&names[i]);
+    for (size_t i = 0; i < count; i++) hf_names_free(&names[i]);
+}
+
+TEST(no_two_keys_have_one_queue) {
+    static const char *const keys[] = {"x",     "{x}",  ":x",    ":{x}",  "x}",  "{x", "{{x}}",
+                                       "{{x}",  "}{x",  "x}{y}", "{x}{y}", "a}c", "{a}c}", ""};
+    for (size_t i = 0; hf_kinds[i]; i++) check_names_of(hf_kinds[i], keys, KEYS(keys));
+}
+
+TEST(some_keys_have_the_names_of_others) {
+    static const char *const shared[] = {"{x}", "{a}c}", "{}}"};
+    static const char *const own[] = {"x", "", "{}", "{x", "x}", "{{x}", "{x}y", "y{x}", "{x}{y}"};
+    for (size_t i = 0; i < KEYS(shared); i++)
+        CHECK_OR(hf_names_are_shared(hf_slice_of(shared[i])), "%s", shared[i]);
+    for (size_t i = 0; i < KEYS(own); i++)
+        CHECK_OR(!hf_names_are_shared(hf_slice_of(own[i])), "%s", own[i]);
 }
 
 TEST(keys_are_binary) {

@@ -35,6 +35,7 @@ struct hf_kind {
     bool counted;        /* a number of permits; an acquire takes one or several */
     bool joint;          /* several owners may hold it at once, and get it in one grant */
     bool listed;         /* waits in Redisson's list; each waiter has a channel of its own */
+    bool bare;           /* keys in braces are refused: they have the names of those without */
     const char *suffix;  /* after <uuid>:<number> in its owners; NULL: nothing */
     const char *channel; /* before the key, in the channel of its releases; NULL: as for a lock */
     bool wraps;          /* that channel has the key in braces, also a key with braces of its own */

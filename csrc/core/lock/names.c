@@ -26,6 +26,11 @@ bool hf_names_make(hf_names *names, hf_slice key) {
     return hf_names_make_on(names, key, NULL);
 }
 
+bool hf_names_are_shared(hf_slice key) {
+    return key.size > 2 && key.data[0] == '{' && key.data[key.size - 1] == '}' &&
+           !memchr(key.data + 1, '{', key.size - 1);
+}
+
 static const char *queue_prefix(const hf_kind *kind, bool tagged) {
     if (kind && kind->listed) return "redisson_lock_queue:";
     return tagged ? "holdfast_queue::" : "holdfast_queue:";

@@ -50,6 +50,10 @@ size_t hf_names_lease(char *text, hf_slice key, hf_slice owner);
 #define HF_NAMES_NOTE 20
 size_t hf_names_note(char *text, hf_slice key, hf_slice owner);
 
+/* Returns whether Redisson's names are the same for the key without its first and last brace: those
+ * of "{a}" are those of "a". */
+bool hf_names_are_shared(hf_slice key);
+
 /* Makes a pattern that matches only the releases channel. Returns false when out of memory; the
  * caller calls free(pattern->data). */
 bool hf_names_pattern(const hf_names *names, hf_slice *pattern);

@@ -44,6 +44,12 @@ static bool is_in_pieces(const hf_op *op) {
     return op->client->topology->moves_slots && op->spec.names && !hf_slot_is_one(op->spec.names);
 }
 
+/* Two keys of this kind with the same names would take each other's permits or places. */
+static bool has_names_of_another(const hf_op *op) {
+    const hf_kind *kind = op->spec.lock_kind;
+    return kind && kind->bare && op->spec.names && hf_names_are_shared(op->spec.names->key);
+}
+
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     char text[HF_FAILURE_TEXT];
     va_list args;
@@ -115,6 +121,9 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
         hf_op_fail(
             op, HF_CONFLICT,
             "its braces are no hash tag, so its lock would be in several slots of the cluster");
+    else if (has_names_of_another(op))
+        hf_op_fail(op, HF_CONFLICT,
+                   "the key without its braces has the same names on the server; use that one");
     else op->class->begin(op, now);
     return op;
 }
