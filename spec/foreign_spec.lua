@@ -185,7 +185,6 @@ describe("a lock shared with Redisson", function()
     local took = process.now() - before
     assert.equal(15, history.turns)
     assert.is_true(took < GRANT * 0.8, ("%.3f s"):format(took)) -- each release leaves it 50 ms
-    for i = 4, 12 do assert.equal(history.names[i], history.names[i + 3]) end
   end)
 
   it("starves neither side", function()

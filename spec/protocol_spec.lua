@@ -4,6 +4,8 @@
 
 local crowd = require "spec.support.crowd"
 local process = require "spec.support.process"
+local resp = require "spec.support.resp"
+local wire = require "spec.sim.wire"
 
 local world = require("spec.support.world").new()
 
@@ -244,7 +246,6 @@ describe("what a replica confirms", function()
   it("was written after it was asked for", function()
     world.hold_as("A:1", KEY, 60000)
     world.cli("CONFIG", "SET", "notify-keyspace-events", "Eg")
-    local resp = require "spec.support.resp"
     local events = assert(resp.connect { path = world.server.path })
     events:call("SUBSCRIBE", "__keyevent@0__:expire")
     local function wrote() return events:receive(1) ~= nil end
@@ -257,6 +258,57 @@ describe("what a replica confirms", function()
     events:close()
     clean()
   end)
+
+  local A = "11111111-0000-8000-8000-000000000001:1"
+  local TAG = "{" .. KEY .. "}:"
+
+  local function renewed_permits()
+    for _, id in ipairs(wire.ids_of(A .. "*2")) do
+      world.cli("ZADD", TAG .. "timeout", (os.time() + 60) * 1000, id)
+    end
+  end
+
+  local function read()
+    world.cli("HSET", KEY, "mode", "read", A, "1")
+    world.cli("PEXPIRE", KEY, 60000)
+    world.cli("SET", TAG .. A .. ":rwlock_timeout:1", "1", "PX", 60000)
+  end
+
+  -- { whose lease, what makes it, program, keys, arguments for one of a second }
+  for _, case in ipairs {
+    { "a mutex", function() world.cli("SET", KEY, A, "PX", 60000) end, "mutex",
+      { KEY }, { KEY, crowd.queue_of(KEY) }, A },
+    { "a reader", read, "rw", { KEY, TAG .. A .. ":rwlock_timeout:1" },
+      { KEY, crowd.queue_of(KEY) }, A },
+    { "permits", renewed_permits, "permit", { TAG .. "timeout" },
+      { TAG .. "timeout", crowd.queue_of(KEY) }, A .. "*2" },
+  } do
+    it("was written for " .. case[1] .. " whose lease is longer already", function()
+      local _, make, name, renewed, extended, owner = (unpack or table.unpack)(case)
+      make()
+      local calls = {
+        { crowd.program(name .. "_renew"), renewed, { owner, 1000 }, { 1 } },
+        { crowd.program(name .. "_extend"), extended, { owner, 1000, 100, "" }, 1 },
+      }
+      world.cli("CONFIG", "SET", "notify-keyspace-events", "EA")
+      local events = assert(resp.connect { path = world.server.path })
+      events:call("PSUBSCRIBE", "__keyevent@0__:*")
+      for _, each in ipairs(calls) do
+        local words = { each[1], #each[2] }
+        for _, part in ipairs { each[2], each[3] } do
+          for _, word in ipairs(part) do words[#words + 1] = word end
+        end
+        for _ = 1, 2 do
+          assert.same(each[4], world.cli("EVAL", (unpack or table.unpack)(words)))
+          assert.is_truthy(events:receive(10), "nothing was written")
+          world.cli("PUBLISH", "__keyevent@0__:end", "")
+          repeat until events:receive(10)[3] == "__keyevent@0__:end"
+        end
+      end
+      events:close()
+      world.cli("DEL", KEY, TAG .. "timeout", TAG .. A .. ":rwlock_timeout:1")
+    end)
+  end
 end)
 
 describe("a queue", function()

@@ -204,6 +204,7 @@ describe("a semaphore", function()
     fails("conflict", pool:available())
     assert.equal(0, server:cli("EXISTS", "{pool}"))
     assert(assert(client:semaphore("{pool}:1", { permits = 1 }):acquire(1, 0)):release())
+    for _, key in ipairs(server:cli("KEYS", "*:1")) do server:cli("DEL", key) end
   end)
 
   it("serves in the order of arrival, and a large request is not passed by", function()

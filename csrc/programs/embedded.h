@@ -4478,7 +4478,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      841, NULL},
-    {"permit_acquire", "6ad6108675e6ea4e263ad5017e7a24c6a1bd4eac",
+    {"permit_acquire", "964d39bef081dbe45a1a2c860a71d72f63221798",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4593,7 +4593,7 @@ static const hf_program hf_program_table[] = {
      "local back = first_end and first_end <= NOW and reclaim() or 0\n"
      "local function take(before)\n"
      "local token = next_token(TOKEN_TTL, nil, US)\n"
-     "draw(IDS, math.max(NOW + LEASE, before or 0))\n"
+     "draw(IDS, math.max(NOW + LEASE, (before or 0) + 1))\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "return { 1, token }\n"
      "end\n"
@@ -4833,8 +4833,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14016, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
-    {"permit_extend", "c4b19db57211520b87a5f45689ca8e066d97af8e",
+     14022, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+    {"permit_extend", "5a21e682d5f76ee68433e9b4b795a0ce916a1204",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -4880,7 +4880,8 @@ static const hf_program hf_program_table[] = {
      "if ARGV[2] ~= '0' then\n"
      "local ttl_ms, most = ends - NOW, tonumber(ARGV[3])\n"
      "local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])\n"
-     "set_end(KEYS[1], IDS, stays and ends or NOW + ARGV[2])\n"
+     "local new = stays and ends or NOW + ARGV[2]\n"
+     "set_end(KEYS[1], IDS, new == ends and new + 1 or new)\n"
      "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end\n"
      "if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one\n"
      "local waiter = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
@@ -4889,7 +4890,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return 1\n",
-     2074, NULL},
+     2117, NULL},
     {"permit_info", "23b268dd95c41d3c3ddf998bad0d41e3e00cfab3",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5642,7 +5643,7 @@ static const hf_program hf_program_table[] = {
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
      14558, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
-    {"permit_renew", "13a95493c4b661b5b95e0bbeba7b9011f97b41d0",
+    {"permit_renew", "ce7159c59d2e8b623d5da3718eed589df33bf777",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -5687,14 +5688,14 @@ static const hf_program hf_program_table[] = {
      "local ids = ids_of(ARGV[2 * i - 1])\n"
      "local readable, ends = pcall(end_of, leases, ids)\n"
      "if readable and ends then\n"
-     "set_end(leases, ids, math.max(ends, NOW + ARGV[2 * i]))\n"
+     "set_end(leases, ids, math.max(ends + 1, NOW + ARGV[2 * i]))\n"
      "results[i] = 1\n"
      "else\n"
      "results[i] = -1\n"
      "end\n"
      "end\n"
      "return results\n",
-     1623, NULL},
+     1627, NULL},
     {"permit_set", "5ada403c766d79e609140e6eb7cbc56d75d05413",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -7191,7 +7192,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      2456, NULL},
-    {"rw_force", "d4bc632aa499fdef8f4f8767b3fab1b7d5600362",
+    {"rw_force", "b0f145849990dc2be99024367a00bb4d767cb636",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7543,19 +7544,32 @@ static const hf_program hf_program_table[] = {
      "redis.call('HDEL', LOCK, OWNER)\n"
      "return is_write(OWNER) and after_writer() or after_reader()\n"
      "end\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local kind = redis.call('TYPE', LOCK).ok\n"
      "if kind == 'none' then return 0 end\n"
      "if kind ~= 'hash' then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
-     "if redis.call('HEXISTS', LOCK, 'mode') == 0 or redis.call('PTTL', LOCK) < 0 then\n"
-     "return redis.error_reply('WRONGTYPE the key is not a read/write lock')\n"
+     "local function is_read_write(fields)\n"
+     "local mode\n"
+     "for i = 1, #fields, 2 do\n"
+     "local name, value = fields[i], fields[i + 1]\n"
+     "if name == 'mode' then\n"
+     "mode = value == 'read' or value == 'write' or value:find('^drain:%d+$')\n"
+     "elseif not name:gsub(':write$', ''):find(JAVAS) or not tonumber(value) then\n"
+     "return false\n"
+     "end\n"
+     "end\n"
+     "return mode\n"
      "end\n"
      "local fields = redis.call('HGETALL', LOCK)\n"
+     "if not is_read_write(fields) or redis.call('PTTL', LOCK) < 0 then\n"
+     "return redis.error_reply('WRONGTYPE the key is not a read/write lock')\n"
+     "end\n"
      "for i = 1, #fields, 2 do\n"
      "drop_holds(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0)\n"
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     13050, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
+     13456, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
     {"rw_info", "9033fc63d01168892accd2e1d2667cc48014e54d",
      "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
      "local function is_write(owner)\n"
@@ -11501,7 +11515,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      13781, NULL},
-    {"sharded_permit_acquire", "59b950c05e33ec3ad24d2b9b4e2b3172266c7bab",
+    {"sharded_permit_acquire", "173fe2d128c5cd7102e6ee7b76e8da19e8d10793",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11616,7 +11630,7 @@ static const hf_program hf_program_table[] = {
      "local back = first_end and first_end <= NOW and reclaim() or 0\n"
      "local function take(before)\n"
      "local token = next_token(TOKEN_TTL, nil, US)\n"
-     "draw(IDS, math.max(NOW + LEASE, before or 0))\n"
+     "draw(IDS, math.max(NOW + LEASE, (before or 0) + 1))\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "return { 1, token }\n"
      "end\n"
@@ -11866,7 +11880,7 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14516, NULL},
+     14522, NULL},
     {"sharded_permit_leave", "a7799d099e3b7169af05eb3b05dbf9eb20bbedd3",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -14048,7 +14062,7 @@ static const hf_program hf_program_table[] = {
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
      16263, NULL},
-    {"sharded_rw_force", "ac78e647c63b31a6f9491636081311a9eb44f06f",
+    {"sharded_rw_force", "37567378a8f53995a19926e19c13d33613ebe3bb",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14407,19 +14421,32 @@ static const hf_program hf_program_table[] = {
      "redis.call('HDEL', LOCK, OWNER)\n"
      "return is_write(OWNER) and after_writer() or after_reader()\n"
      "end\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local kind = redis.call('TYPE', LOCK).ok\n"
      "if kind == 'none' then return 0 end\n"
      "if kind ~= 'hash' then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
-     "if redis.call('HEXISTS', LOCK, 'mode') == 0 or redis.call('PTTL', LOCK) < 0 then\n"
-     "return redis.error_reply('WRONGTYPE the key is not a read/write lock')\n"
+     "local function is_read_write(fields)\n"
+     "local mode\n"
+     "for i = 1, #fields, 2 do\n"
+     "local name, value = fields[i], fields[i + 1]\n"
+     "if name == 'mode' then\n"
+     "mode = value == 'read' or value == 'write' or value:find('^drain:%d+$')\n"
+     "elseif not name:gsub(':write$', ''):find(JAVAS) or not tonumber(value) then\n"
+     "return false\n"
+     "end\n"
+     "end\n"
+     "return mode\n"
      "end\n"
      "local fields = redis.call('HGETALL', LOCK)\n"
+     "if not is_read_write(fields) or redis.call('PTTL', LOCK) < 0 then\n"
+     "return redis.error_reply('WRONGTYPE the key is not a read/write lock')\n"
+     "end\n"
      "for i = 1, #fields, 2 do\n"
      "drop_holds(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0)\n"
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     13415, NULL},
+     13821, NULL},
     {"sharded_rw_leave", "60192616c53a687297cf6a08a7337734cedc5da2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -36,7 +36,7 @@ local back = first_end and first_end <= NOW and reclaim() or 0
 
 local function take(before)
   local token = next_token(TOKEN_TTL, nil, US)
-  draw(IDS, math.max(NOW + LEASE, before or 0))
+  draw(IDS, math.max(NOW + LEASE, (before or 0) + 1))
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token }
 end

@@ -1,8 +1,8 @@
 --#include "clock.lua"
 --#include "permit_id.lua"
 --#include "permits.lua"
--- Sets a new lease of an owner's permits, which also confirms those that came by a grant. A lease that stays is written
--- again, so that a WAIT behind it waits for that.
+-- Sets a new lease of an owner's permits, which also confirms those that came by a grant. A lease that stays gets a
+-- millisecond more, as in permit_renew.lua.
 --
 -- KEYS[1] the permits' leases, KEYS[2] the queue
 -- ARGV as extend.lua: owner; lease in ms, 0: only look; least; member of the queue
@@ -15,7 +15,8 @@ if not ends then return -1 end
 if ARGV[2] ~= '0' then
   local ttl_ms, most = ends - NOW, tonumber(ARGV[3])
   local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])
-  set_end(KEYS[1], IDS, stays and ends or NOW + ARGV[2])
+  local new = stays and ends or NOW + ARGV[2]
+  set_end(KEYS[1], IDS, new == ends and new + 1 or new)
   if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
   if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one
 --#include "shortened.lua"

@@ -67,7 +67,7 @@ local IN_PROGRAMS = {
   { "take_endless", "a taken lock has no TTL", "create_hold(LOCK, OWNER, LEASE)",
     "redis.call('HSET', LOCK, OWNER, 1)", HASH_ONLY },
   { "untold", "a release hands over to nobody",
-    "if foreign == 0 and member and not is_newer(member) then",
+    "if ours and foreign == 0 then",
     "if false then" },
   { "short_lease", "the server keeps a lock for less than was asked",
     "redis.call('HSET', lock, owner, '1')\nredis.call('PEXPIRE', lock, ms)",

@@ -190,6 +190,31 @@ case("a lock of another kind is a conflict, for acquire and force", function(c)
   c.same(0, c.run("rw_leave", FOUR, A .. ":9", GRANT, 0, "", ""))
 end)
 
+case("data with a field that is called mode is no lock for force", function(c)
+  local function is_left(...)
+    c.cmd("DEL", LOCK)
+    c.cmd("HSET", LOCK, ...)
+    c.cmd("PEXPIRE", LOCK, LEASE)
+    c.same({ err = "WRONGTYPE the key is not a read/write lock" },
+      c.run("rw_force", FOUR, A, GRANT))
+    c.same(1, c.cmd("EXISTS", LOCK))
+  end
+  is_left("mode", "dark", JAVA, 1)
+  is_left("mode", "read", "user", 1)
+  is_left("mode", "read", JAVA, "x")
+  is_left("mode", "drain:x", JAVA, 1)
+  is_left(JAVA, 1)
+end)
+
+case("force ends a lock in each mode", function(c)
+  for name, owner in pairs { read = JAVA, write = JAVA .. ":write", ["drain:17"] = READER } do
+    c.cmd("HSET", LOCK, "mode", name, owner, 2)
+    c.cmd("PEXPIRE", LOCK, LEASE)
+    c.same(1, c.run("rw_force", FOUR, A, GRANT))
+    c.same(0, c.cmd("EXISTS", LOCK))
+  end
+end)
+
 case("a lock without a TTL is none", function(c)
   c.cmd("HSET", LOCK, "mode", "write", JAVA .. ":write", 1)
   c.same({ -3 }, acquire(c, READER))

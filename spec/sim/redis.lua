@@ -233,25 +233,26 @@ local function refusal_in_script(state, command)
   return nil
 end
 
--- Those that found nothing to do, and so have nothing for a replica.
-local function is_idle(command, args, reply)
+-- Those that found nothing to do, and so have nothing for a replica. idle: what a command says of
+-- that by itself, nil: its reply tells
+local function is_idle(command, reply, idle)
+  if idle ~= nil then return idle end
   if type(reply) == "table" then return reply.err ~= nil end
   local keeps = command.name == "hset" or command.name == "hincrby" or command.name == "incrby"
-    or command.name == "zadd" and (args[3] or ""):upper() ~= "NX"
   return not keeps and (reply == 0 or reply == false)
 end
 
 -- → reply, an error reply included
 local function perform(command, client, args)
-  local ok, reply
+  local ok, reply, idle
   local instead = client.server.replaced[command.name]
   if instead then
-    ok, reply = pcall(instead, command.run, client, args)
+    ok, reply, idle = pcall(instead, command.run, client, args)
   else
-    ok, reply = pcall(command.run, client, args)
+    ok, reply, idle = pcall(command.run, client, args)
   end
   if ok then
-    if command.w and client.server.on_write and not is_idle(command, args, reply) then
+    if command.w and client.server.on_write and not is_idle(command, reply, idle) then
       client.server.wrote = true
     end
     return reply

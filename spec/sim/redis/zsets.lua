@@ -48,7 +48,7 @@ commands.ZADD = { -4, "wm", function(client, args)
   end
   local pairs_given = scores_from(args, at)
   local zset = client.db:get(args[2], "zset")
-  if not zset and given.XX then return 0 end
+  if not zset and given.XX then return 0, true end
   zset = zset or client.db:open(args[2], "zset")
   local added, changed = 0, 0
   for _, pair in ipairs(pairs_given) do
@@ -62,7 +62,7 @@ commands.ZADD = { -4, "wm", function(client, args)
       zset:set(member, score)
     end
   end
-  return given.CH and added + changed or added
+  return given.CH and added + changed or added, added + changed == 0
 end }
 
 commands.ZINCRBY = { 4, "wm", function(client, args)
