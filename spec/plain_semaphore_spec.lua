@@ -2,6 +2,7 @@
 
 local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
+local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
@@ -229,29 +230,30 @@ describe("a plain semaphore", function()
     end, 5))
   end)
 
-  it("serves the coroutines of a client as far as there are permits", function()
-    local cqueues = require "spec.support.loops"[1]
-    local client = holdfast.new { url = world.server:url(), driver = cqueues.driver,
-      grant_lease = LATE }
-    local plain_semaphore, served = client:plain_semaphore(KEY), {}
-    cqueues.spawn(function()
-      for i, count in ipairs { 3, 1, 1, 2, 1 } do
-        cqueues.spawn(function()
-          assert(plain_semaphore:acquire(count, 20))
-          served[#served + 1] = i
-        end)
-        cqueues.sleep(0.05)
-      end
-      for _, count in ipairs { 2, 2, 1, 3 } do
-        assert(plain_semaphore:release(count))
-        cqueues.sleep(0.1)
-      end
+  for _, loop in ipairs { loops[1] } do
+    it("serves the coroutines of a client as far as there are permits", function()
+      local client = holdfast.new { url = world.server:url(), driver = loop.driver,
+        grant_lease = LATE }
+      local plain_semaphore, served = client:plain_semaphore(KEY), {}
+      loop.spawn(function()
+        for i, count in ipairs { 3, 1, 1, 2, 1 } do
+          loop.spawn(function()
+            assert(plain_semaphore:acquire(count, 20))
+            served[#served + 1] = i
+          end)
+          loop.sleep(0.05)
+        end
+        for _, count in ipairs { 2, 2, 1, 3 } do
+          assert(plain_semaphore:release(count))
+          loop.sleep(0.1)
+        end
+      end)
+      loop.run()
+      assert.same({ 2, 3, 4, 5, 1 }, served)
+      assert.equal(0, free())
+      client:close()
     end)
-    cqueues.run()
-    assert.same({ 2, 3, 4, 5, 1 }, served)
-    assert.equal(0, free())
-    client:close()
-  end)
+  end
 
   it("keeps the permits of a process that dies, and those of a client that closes", function()
     assert(world.client():plain_semaphore(KEY):set(3))
@@ -482,7 +484,7 @@ describe("a plain semaphore on a server that comes again", function()
 
 end)
 
-for _, loop in ipairs(require "spec.support.loops") do
+for _, loop in ipairs(loops) do
   it("a plain semaphore under " .. loop.name .. " lets so many coroutines in as it should",
     function()
       local here = redis.start()

@@ -627,7 +627,7 @@ end)
 it("a semaphore outlives a failover by Sentinels", function()
   local set = require("spec.support.sentinel").start {}
   local client = holdfast.new(set:url())
-  local pool = client:semaphore("far", { permits = 2, lease = 6, watchdog = true })
+  local pool = client:semaphore("far", { permits = 2, lease = 60, watchdog = true })
   local permit = assert(pool:acquire())
   assert(set:wait_key("far") ~= false)
   set:fail_over()

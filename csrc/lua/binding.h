@@ -58,13 +58,6 @@ void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods);
 /* Adds these methods to the type whose metatable is on top, for objects that only holdfast uses. */
 void hf_new_methods(lua_State *L, const luaL_Reg *methods);
 
-/* Pushes an integer, or a number if this Lua has no integers of 64 bits. */
-void hf_push_token(lua_State *L, uint64_t token);
-
-/* Remembers the main state. Under Lua 5.1, which cannot tell, it is the state that loaded the
- * module. */
-void hf_keep_main_state(lua_State *L);
-
 void hf_open_observer(lua_State *L); /* adds to the table of the client's functions on top */
 void hf_open_client(lua_State *L);   /* adds to the module table on top */
 void hf_open_lock(lua_State *L);

@@ -6,6 +6,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 _Static_assert(
     LUA_VERSION_NUM >= 501 && LUA_VERSION_NUM <= 505,
@@ -83,6 +84,40 @@ static inline void hf_getuservalue(lua_State *L, int index) {
 #else
     lua_getiuservalue(L, index, 1);
 #endif
+}
+
+/* Pushes a whole number. Before Lua 5.3 it is exact up to 2^53. */
+static inline void hf_pushwhole(lua_State *L, uint64_t number) {
+#if LUA_VERSION_NUM < 503
+    lua_pushnumber(L, (lua_Number)number);
+#else
+    lua_pushinteger(L, (lua_Integer)number);
+#endif
+}
+
+/* The main thread, for hf_getmainthread. Lua 5.1 and LuaJIT do not keep it: there it is known if it
+ * is the one that loads the module and calls hf_keepmainthread. */
+#define HF_MAIN_THREAD "holdfast.main_thread"
+
+static inline void hf_keepmainthread(lua_State *L) {
+#if LUA_VERSION_NUM < 502
+    if (lua_pushthread(L)) lua_setfield(L, LUA_REGISTRYINDEX, HF_MAIN_THREAD);
+    else lua_pop(L, 1);
+#else
+    (void)L;
+#endif
+}
+
+/* Returns the main thread; NULL: it is not known. */
+static inline lua_State *hf_getmainthread(lua_State *L) {
+#if LUA_VERSION_NUM < 502
+    lua_getfield(L, LUA_REGISTRYINDEX, HF_MAIN_THREAD);
+#else
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+#endif
+    lua_State *main = lua_tothread(L, -1);
+    lua_pop(L, 1);
+    return main;
 }
 
 #endif

@@ -323,7 +323,7 @@ static int l_remaining(lua_State *L) {
 static int l_token(lua_State *L) {
     uint64_t token = snapshot(L, hf_lock_check(L)).token;
     if (token == 0) lua_pushnil(L);
-    else hf_push_token(L, token);
+    else hf_pushwhole(L, token);
     return 1;
 }
 

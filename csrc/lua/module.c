@@ -82,7 +82,7 @@ int luaopen_holdfast_core(lua_State *L) {
         {"now", l_now}, {"parse_url", l_parse_url}, {"states", l_states}, {NULL, NULL}};
     hf_check_version(L);
     pin_module();
-    hf_keep_main_state(L);
+    hf_keepmainthread(L);
     watch_state(L);
     lua_newtable(L);
     hf_setfuncs(L, functions);

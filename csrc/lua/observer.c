@@ -98,7 +98,7 @@ static void push_event(lua_State *L, const hf_event *event) {
     lua_pushstring(L, event->class);
     lua_setfield(L, -2, "class");
     if (event->token > 0) {
-        hf_push_token(L, event->token);
+        hf_pushwhole(L, event->token);
         lua_setfield(L, -2, "token");
     }
     if (event->timed) set_number(L, "seconds", hf_to_seconds(event->seconds));

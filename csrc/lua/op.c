@@ -184,7 +184,7 @@ static void push_info(lua_State *L, const hf_lock_info *info, bool counted) {
     push_ttl(L, info->ttl_ms);
     lua_setfield(L, -2, "ttl");
     if (info->token == 0) return;
-    hf_push_token(L, info->token);
+    hf_pushwhole(L, info->token);
     lua_setfield(L, -2, "token");
 }
 

@@ -1,4 +1,4 @@
-/* What all files of the binding use: times, tokens, fields of tables, failures, userdata, and an
+/* What all files of the binding use: times, fields of tables, failures, userdata, and an
  * operation that blocks. */
 #include <math.h>
 #include <string.h>
@@ -58,14 +58,6 @@ void hf_new_methods(lua_State *L, const luaL_Reg *methods) {
     lua_setfield(L, -2, "__index");
 }
 
-void hf_push_token(lua_State *L, uint64_t token) {
-#if LUA_VERSION_NUM >= 503
-    lua_pushinteger(L, (lua_Integer)token);
-#else
-    lua_pushnumber(L, (lua_Number)token);
-#endif
-}
-
 /* ---- signals ---- */
 
 typedef struct watched_hooks {
@@ -74,40 +66,6 @@ typedef struct watched_hooks {
     bool interruptible;
 } watched_hooks;
 
-#if LUA_VERSION_NUM < 502
-static const char MAIN =
-    0; /* its address: the registry key of the main thread, if that loaded the module */
-
-void hf_keep_main_state(lua_State *L) {
-    lua_pushlightuserdata(L, (void *)(uintptr_t)&MAIN);
-    if (!lua_pushthread(L)) {
-        lua_pop(L, 2);
-        return;
-    }
-    lua_rawset(L, LUA_REGISTRYINDEX);
-}
-
-static void push_main_state(lua_State *L) {
-    lua_pushlightuserdata(L, (void *)(uintptr_t)&MAIN);
-    lua_rawget(L, LUA_REGISTRYINDEX);
-}
-#else
-void hf_keep_main_state(lua_State *L) {
-    (void)L;
-}
-
-static void push_main_state(lua_State *L) {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
-}
-#endif
-
-static lua_State *main_state(lua_State *L) {
-    push_main_state(L);
-    lua_State *main = lua_tothread(L, -1);
-    lua_pop(L, 1);
-    return main ? main : L;
-}
-
 static bool check_interrupt(void *context, bool signalled) {
     const watched_hooks *hooks = context;
     if (signalled && hooks->interruptible) return true;
@@ -115,7 +73,8 @@ static bool check_interrupt(void *context, bool signalled) {
 }
 
 static watched_hooks watch_hooks(lua_State *L, bool interruptible) {
-    lua_State *main = main_state(L);
+    lua_State *main = hf_getmainthread(L);
+    if (!main) main = L;
     return (watched_hooks){L, main, lua_gethook(L), lua_gethook(main), interruptible};
 }
 

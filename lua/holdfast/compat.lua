@@ -1,6 +1,8 @@
 -- What Lua 5.1 to 5.5 and LuaJIT have under different names, or do differently.
 
-local compat = {}
+local compat = { jit = rawget(_G, "jit") }
+
+local is_plain_5_1 = _VERSION == "Lua 5.1" and not compat.jit
 
 local unpack = table.unpack or unpack
 compat.unpack = unpack
@@ -29,12 +31,29 @@ local function with_tail_calls(level)
   return depth - 1
 end
 
-if _VERSION == "Lua 5.1" and not rawget(_G, "jit") then
+if is_plain_5_1 then
   function compat.error(message, level)
     error(message, with_tail_calls(level))
   end
 else
   compat.error = error
+end
+
+-- Whether a coroutine may yield inside pcall.
+compat.yields_in_pcall = not is_plain_5_1
+
+-- Whether the caller runs in a coroutine that may yield.
+compat.isyieldable = coroutine.isyieldable or function()
+  local thread, is_main = coroutine.running()
+  return thread ~= nil and not is_main
+end
+
+-- Returns run(...), and calls abandon(lock) if the coroutine is closed meanwhile: Lua 5.4 and newer
+-- can close one.
+if _VERSION >= "Lua 5.4" then
+  compat.closing = require "holdfast.closing"
+else
+  function compat.closing(_, _, run, ...) return run(...) end
 end
 
 return compat

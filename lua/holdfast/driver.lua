@@ -1,6 +1,7 @@
 -- How the API reaches a server: the core's own calls, which block, or those of an event loop for
 -- the clients that one serves.
 
+local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local loops = require "holdfast.loop"
 local pump = require "holdfast.loop.pump"
@@ -67,7 +68,7 @@ end
 -- Raises, at the line of the caller, where the functions that run under locks like this one take
 -- turns and would share LuaJIT's one hook.
 function driver.check_hooks(lock)
-  if rawget(_G, "jit") and data(lock).loop then
+  if compat.jit and data(lock).loop then
     pump.raise "holdfast: abort_on_loss cannot be had in an event loop under LuaJIT; ask lock:lost(), or give on_lost"
   end
 end

@@ -1,6 +1,7 @@
 -- Tells owners that a lock is lost: on_lost callbacks, called in the owner's Lua state at the next
 -- call of holdfast, and the error that abort_on_loss raises in a running function.
 
+local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
@@ -73,7 +74,7 @@ function loss.check_abort(value)
 end
 
 -- LuaJIT looks at hooks only in its interpreter, and has one hook for all coroutines.
-local jit = rawget(_G, "jit")
+local jit = compat.jit
 
 local function interpret(on)
   if not jit then return end

@@ -54,21 +54,14 @@ local function call(fn, ...)
   return compat.xpcall(fn, traceback.keep, ...)
 end
 
-local guarded -- run(...), which also calls abandon(lock) when the coroutine is closed
-if _VERSION >= "Lua 5.4" then
-  guarded = require "holdfast.closing"
-else
-  function guarded(_, _, run, ...) return run(...) end
-end
-
 -- xpcall(fn, …, ...). A coroutine that is closed meanwhile calls abandon(lock).
 function with_lock.guarded(abandon, lock, fn, ...)
-  return guarded(abandon, lock, call, fn, ...)
+  return compat.closing(abandon, lock, call, fn, ...)
 end
 
 -- The same under the lock, which is released then.
 function with_lock.call(lock, fn, ...)
-  return guarded(raw.abandon, lock, call, fn, ...)
+  return compat.closing(raw.abandon, lock, call, fn, ...)
 end
 
 -- Runs fn(lock, ...) under a lock that was just acquired.

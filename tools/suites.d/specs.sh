@@ -63,10 +63,16 @@ shaky_round() {
     if [ "${FILES:-}" ]; then specs_under "luajit lua5.4" spec $FILES; else all_specs; fi
 }
 
-# The binding and the Lua files under the other Luas: these differ in nothing below them.
-BINDING_SPECS="spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua \
-spec/waiting_spec.lua spec/watchdog_spec.lua spec/signal_spec.lua spec/threads_spec.lua spec/command_spec.lua \
-spec/command_run_spec.lua"
+# The binding and the Lua files under the other Luas: every kind and every feature. These Luas differ in nothing below the
+# binding. Lua 5.1 has no event loops.
+BINDING_SPECS="spec/lead_spec.lua spec/semaphore_spec.lua spec/watchdog_spec.lua spec/waiting_spec.lua \
+spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua spec/signal_spec.lua \
+spec/threads_spec.lua spec/command_spec.lua spec/command_run_spec.lua spec/command_kinds_spec.lua \
+spec/command_latch_spec.lua spec/command_lead_spec.lua spec/kinds_spec.lua spec/latch_spec.lua spec/read_write_spec.lua \
+spec/plain_semaphore_spec.lua spec/channel_waits_spec.lua spec/fair_spec.lua spec/keep_spec.lua \
+spec/async_release_spec.lua spec/metrics_spec.lua spec/names_spec.lua spec/deadlocks_spec.lua \
+spec/deadlocks_kinds_spec.lua spec/connect_spec.lua"
+LOOP_SPECS="spec/loops_spec.lua"
 
 # Lua 5.5 where there is one that make found and that has busted: Debian has none yet.
 other_luas() {
@@ -75,6 +81,8 @@ other_luas() {
     else echo "SKIPPED: the specs under Lua 5.5, there is no lua5.5 with busted"; fi
     # shellcheck disable=SC2086
     specs_under "$luas" spec $BINDING_SPECS
+    # shellcheck disable=SC2086
+    specs_under "${luas#lua5.1 }" spec $LOOP_SPECS
 }
 
 # With an old and the newest hiredis 1.x, built from source, and those in $HOLDFAST_HIREDIS_DIRS, beside the system's:

@@ -1,7 +1,7 @@
 -- The loop of copas, from 1.1 on.
 
 local copas = require "copas"
-local isyieldable = require("holdfast.loop.coroutines").isyieldable
+local isyieldable = require("holdfast.compat").isyieldable
 
 local loop = { name = "copas" }
 

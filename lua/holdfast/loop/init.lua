@@ -19,6 +19,7 @@
 -- holdfast owns the sockets. For each client the loop waits for one descriptor, which becomes
 -- readable when there is something to do, also when a time has come.
 
+local compat = require "holdfast.compat"
 local descriptors = require "holdfast.loop.descriptors"
 
 local loop = {}
@@ -72,7 +73,7 @@ local NO_YIELD = "Lua 5.1 cannot wait inside pcall, as event loops need; LuaJIT 
 
 -- The loop with this name, or the user's own. → the loop | nil, why it is not available
 function loop.get(given)
-  if _VERSION == "Lua 5.1" and not rawget(_G, "jit") then return nil, NO_YIELD end
+  if not compat.yields_in_pcall then return nil, NO_YIELD end
   if NAMES[given] then
     local name = "holdfast.loop." .. given
     local found, module = pcall(require, name)

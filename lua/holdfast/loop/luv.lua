@@ -1,6 +1,6 @@
 -- The loop of luv: libuv's default loop, as run by uv.run(), in luvit too.
 
-local isyieldable = require("holdfast.loop.coroutines").isyieldable
+local isyieldable = require("holdfast.compat").isyieldable
 
 local here, is_main = coroutine.running()
 if here and not is_main and not package.loaded.luv then
