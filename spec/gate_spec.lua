@@ -44,8 +44,9 @@ echo "ok - the first of %s"
 end
 
 -- → what the run printed, its exit code
-local function run()
-  local pipe = io.popen(("sh %s/script %s 2>&1; echo $?"):format(directory, directory))
+local function run(before)
+  local pipe = io.popen(("%s sh %s/script %s 2>&1; echo $?"):format(before or "", directory,
+    directory))
   local text = pipe:read("*a")
   pipe:close()
   local output, code = text:match("^(.*\n)(%d+)\n$")
@@ -101,5 +102,31 @@ describe("the gate", function()
     text, code = run()
     assert.equal(1, code)
     assert.matches("\nfailed: 4 shaky files, 3 are the most that may be\n4 passed, 1 failed\n$", text)
+  end)
+end)
+
+describe("the format of C", function()
+  before_each(function()
+    write("script", [[
+tally=$1 at_once=0
+. tools/suites.d/run.sh
+. tools/suites.d/sources.sh
+has() { [ "$1" != clang-format ]; }
+suite() { echo "runs $*"; echo 1 0 >"$tally/$1.count"; }
+format
+tools/tally "$tally"
+]])
+  end)
+
+  it("is not left out in CI", function()
+    local text = run("CI=true")
+    assert.matches("^runs format one tools/check_format\n", text)
+    assert.not_matches("SKIPPED", text)
+  end)
+
+  it("is named where it is left out", function()
+    local text = run("CI=")
+    assert.matches("^runs format one tools/check_format lines\n", text)
+    assert.matches("\nSKIPPED: clang%-format: clang%-format is not installed", text)
   end)
 end)

@@ -16,7 +16,7 @@
 #define UNUSED __attribute__((unused))
 
 /* Milliseconds on the test's clock. */
-#define AT(ms) (1000 * HF_SECOND + (hf_time)(ms)*HF_MS)
+#define AT(ms) (1000 * HF_SECOND + HF_MS * (hf_time)(ms))
 
 static const hf_session_config DRIVE_CONFIG = {.server = {.host = "h", .port = 1, .label = "h:1"},
                                                .connect_timeout = HF_SECOND,

@@ -8,7 +8,7 @@
 #include "check.h"
 #include "memerr.h"
 
-#define AT(ms) (1000 * HF_SECOND + (hf_time)(ms)*HF_MS)
+#define AT(ms) (1000 * HF_SECOND + HF_MS * (hf_time)(ms))
 #define ACQUIRED "*2\r\n:1\r\n:77\r\n"
 #define NOT_HELD "*1\r\n:-1\r\n"
 

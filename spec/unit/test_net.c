@@ -14,7 +14,7 @@
 #include "check.h"
 
 #define NAME "several.example"
-#define AT(ms) (1000 * HF_SECOND + (hf_time)(ms)*HF_MS)
+#define AT(ms) (1000 * HF_SECOND + HF_MS * (hf_time)(ms))
 
 /* ---- the name's addresses ---- */
 

@@ -100,7 +100,9 @@ static void connect_pair(size_t at, int ends[2]) {
 
 TEST(this_file_has_the_form_of_posix) {
     char text[96];
-    CHECK_EQ_INT(_Generic(strerror_r(EPIPE, text, sizeof text), int : 1, default : 0), 1);
+    /* clang-format off */
+    CHECK(_Generic(strerror_r(EPIPE, text, sizeof text), int: true, default: false));
+    /* clang-format on */
 }
 
 TEST(a_known_error_has_the_words_of_the_system) {

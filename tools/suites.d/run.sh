@@ -32,6 +32,13 @@ suite() {
     count "$name" "$kind" "$(cat "$tally/$name.status")"
 }
 
+skipped() { # skipped NAME WHY: said again before the closing line
+    printf '== %s SKIPPED: %s\n' "$1" "$2"
+    echo "$2" >"$tally/$1.skipped"
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
 # Runs these parts one after the other, beside what runs already.
 lane() {
     at_once=1

@@ -5,11 +5,6 @@
 # version there is: tools/servers says where they are looked for.
 SERVER_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/foreign_spec.lua spec/sentinel_spec.lua spec/cluster_spec.lua"
 
-skipped() { # skipped NAME WHY: said again before the closing line
-    printf '== %s SKIPPED: %s\n' "$1" "$2"
-    echo "$2" >"$tally/$1.skipped"
-}
-
 newest_servers() {
     for family in redis valkey; do
         server=$(tools/servers newest "$family")

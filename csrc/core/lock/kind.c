@@ -102,12 +102,10 @@ const hf_kind hf_kind_permit = {
 };
 
 #define READ_WRITE_PROGRAMS                                                                        \
-    {                                                                                              \
-        [HF_VERB_ACQUIRE] = HAS(RW_ACQUIRE), [HF_VERB_RELEASE] = HAS(RW_RELEASE),                  \
-        [HF_VERB_LEAVE] = HAS(RW_LEAVE), [HF_VERB_EXTEND] = HAS(RW_EXTEND),                        \
-        [HF_VERB_RENEW] = HAS(RW_RENEW), [HF_VERB_FORCE] = HAS(RW_FORCE),                          \
-        [HF_VERB_INFO] = HAS(RW_INFO),                                                             \
-    }
+    [HF_VERB_ACQUIRE] = HAS(RW_ACQUIRE), [HF_VERB_RELEASE] = HAS(RW_RELEASE),                      \
+    [HF_VERB_LEAVE] = HAS(RW_LEAVE), [HF_VERB_EXTEND] = HAS(RW_EXTEND),                            \
+    [HF_VERB_RENEW] = HAS(RW_RENEW), [HF_VERB_FORCE] = HAS(RW_FORCE),                              \
+    [HF_VERB_INFO] = HAS(RW_INFO)
 
 const hf_kind hf_kind_read = {
     .name = "read",
@@ -118,7 +116,7 @@ const hf_kind hf_kind_read = {
     .joint = true,
     .channel = "redisson_rwlock:",
     .writes = &hf_kind_write,
-    .programs = READ_WRITE_PROGRAMS,
+    .programs = {READ_WRITE_PROGRAMS},
 };
 
 const hf_kind hf_kind_write = {
@@ -130,7 +128,7 @@ const hf_kind hf_kind_write = {
     .suffix = ":write",
     .channel = "redisson_rwlock:",
     .reads = &hf_kind_read,
-    .programs = READ_WRITE_PROGRAMS,
+    .programs = {READ_WRITE_PROGRAMS},
 };
 
 const hf_kind hf_kind_fair = {

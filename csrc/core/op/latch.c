@@ -86,7 +86,7 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     hf_look_again(op, now);
 }
 
-static const hf_wait_class wait_class = HF_LOOK_WAIT_CLASS(on_recheck);
+static const hf_wait_class wait_class = {HF_LOOK_WAIT_FUNCTIONS(on_recheck)};
 static const hf_look_class look_class = {encode_count, is_open, fail_in_time, NULL};
 
 /* ---- the classes ---- */

@@ -34,11 +34,8 @@ void hf_look_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now)
     .begin = hf_look_begin, .deadline = hf_look_deadline, .tick = hf_look_tick,                    \
     .interrupt = hf_look_interrupt, .abandon = hf_look_abandon
 
-#define HF_LOOK_WAIT_CLASS(recheck)                                                                \
-    {                                                                                              \
-        .waits = hf_look_waits, .on_subscribed = hf_look_on_subscribed,                            \
-        .on_grant = hf_look_on_grant, .on_window = hf_look_on_window, .on_recheck = (recheck),     \
-        .on_denied = hf_look_on_denied                                                             \
-    }
+#define HF_LOOK_WAIT_FUNCTIONS(recheck)                                                            \
+    .waits = hf_look_waits, .on_subscribed = hf_look_on_subscribed, .on_grant = hf_look_on_grant,  \
+    .on_window = hf_look_on_window, .on_recheck = (recheck), .on_denied = hf_look_on_denied
 
 #endif
