@@ -130,3 +130,47 @@ tools/tally "$tally"
     assert.matches("\nSKIPPED: clang%-format: clang%-format is not installed", text)
   end)
 end)
+
+describe("what was left out", function()
+  it("is named before the closing line: packages without root, Lua 5.5", function()
+    write("script", [[
+tally=$1 at_once=0
+. tools/suites.d/run.sh
+. tools/suites.d/specs.sh
+. tools/suites.d/sources.sh
+is_root() { false; }
+has() { false; }
+suite() { :; }
+specs_under() { echo 1 0 >"$tally/specs.count"; }
+packages
+other_luas
+tools/tally "$tally"
+]])
+    local text, code = run()
+    assert.equal(0, code)
+    assert.matches("\nSKIPPED: lua5.5: there is no lua5.5 with busted\n"
+      .. "SKIPPED: packages: a clean root is made by root alone\n1 passed, 0 failed\n$", text)
+  end)
+
+  -- A tree in which make check says this.
+  local function release(said)
+    for _, folder in ipairs { "tools", "build", "lua/holdfast", ".ci" } do
+      os.execute(("mkdir -p %s/%s"):format(directory, folder))
+    end
+    os.execute(("cp tools/release %s/tools/release"):format(directory))
+    write("lua/holdfast/version.lua", 'return "1"\n')
+    write(".ci/run", "#!/bin/sh\necho 1 passed, 0 failed\n")
+    write("Makefile", ("check:\n\t@printf '%s1 passed, 0 failed\\n'\ninterop:\n"):format(said))
+    write("script", ("chmod +x %s/.ci/run; sh %s/tools/release tests"):format(directory, directory))
+    return run()
+  end
+
+  it("is no release", function()
+    local text, code = release("SKIPPED: musl: no musl-gcc\\n")
+    assert.equal(1, code)
+    assert.matches("\nnot ok %- make check\n# SKIPPED: musl: no musl%-gcc\n# 1 passed", text)
+    text, code = release("")
+    assert.equal(0, code)
+    assert.matches("\nok %- make check\n", text)
+  end)
+end)

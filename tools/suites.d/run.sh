@@ -38,6 +38,7 @@ skipped() { # skipped NAME WHY: said again before the closing line
 }
 
 has() { command -v "$1" >/dev/null 2>&1; }
+is_root() { [ "$(id -u)" = 0 ]; }
 
 # Runs these parts one after the other, beside what runs already.
 lane() {

@@ -77,8 +77,8 @@ LOOP_SPECS="spec/loops_spec.lua"
 # Lua 5.5 where there is one that make found and that has busted: Debian has none yet.
 other_luas() {
     luas="lua5.1 lua5.2 lua5.3"
-    if [ -d build/lua5.5 ] && lua5.5 -e 'require "busted.runner"' 2>/dev/null; then luas="$luas lua5.5"
-    else echo "SKIPPED: the specs under Lua 5.5, there is no lua5.5 with busted"; fi
+    if has lua5.5 && [ -d build/lua5.5 ] && lua5.5 -e 'require "busted.runner"' 2>/dev/null; then luas="$luas lua5.5"
+    else skipped lua5.5 "there is no lua5.5 with busted"; fi
     # shellcheck disable=SC2086
     specs_under "$luas" spec $BINDING_SPECS
     # shellcheck disable=SC2086
