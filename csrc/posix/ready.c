@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "system.h"
+
 static bool same_file(const hf_watch *a, const hf_watch *b) {
     return a->fd == b->fd && a->file.device == b->file.device && a->file.inode == b->file.inode;
 }
@@ -32,7 +34,7 @@ static bool must_change(hf_time set, hf_time until, hf_time now) {
     return until < set || (has_come && until != set);
 }
 
-#if defined(__linux__) && !defined(HF_PORTABLE)
+#ifdef HF_LINUX
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -125,8 +127,6 @@ void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
 #else
 
 #include <pthread.h>
-
-#include "system.h"
 
 /* A thread polls what is watched. Once it has told, it waits for the next list. */
 struct hf_ready {

@@ -10,8 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined __linux__ && !defined HF_PORTABLE
-#define LINUX
+#ifdef HF_LINUX
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -73,7 +72,7 @@ void hf_pipe_drain(int end) {
 
 /* ---- time ---- */
 
-#if defined LINUX && defined CLOCK_BOOTTIME
+#if defined HF_LINUX && defined CLOCK_BOOTTIME
 #define CLOCK CLOCK_BOOTTIME /* CLOCK_MONOTONIC stands still while a Linux host is suspended */
 #else
 #define CLOCK CLOCK_MONOTONIC
@@ -95,7 +94,7 @@ hf_time hf_now(void) {
     return read_clock(CLOCK);
 }
 
-#ifdef LINUX
+#ifdef HF_LINUX
 
 bool hf_random(unsigned char *bytes, size_t size) {
     return getrandom(bytes, size, 0) == (ssize_t)size;

@@ -12,6 +12,11 @@
 
 #include "holdfast.h"
 
+/* Defined where Linux's own ways are used. No other line of the sources asks for a system. */
+#if defined __linux__ && !defined HF_PORTABLE
+#define HF_LINUX
+#endif
+
 /* The text for an errno value, safe to call from any thread. Returns `text` or a string that lives
  * forever; never NULL. An unknown number gives a text that names it. */
 const char *hf_error_text(int error, char *text, size_t size);

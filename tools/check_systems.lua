@@ -1,0 +1,54 @@
+-- Which places of the C sources ask for a system or use what is one system's own: lua5.4
+-- tools/check_systems.lua
+--
+-- csrc/posix/system.h asks once; system.c and ready.c have both ways. All else is POSIX.
+
+local ASKS = { ["csrc/posix/system.h"] = true }
+local HAS_BOTH = {
+  ["csrc/posix/system.h"] = true, ["csrc/posix/system.c"] = true, ["csrc/posix/ready.c"] = true,
+}
+
+local RULES = { -- a pattern, and the files that may have it
+  { "__linux__", ASKS },
+  { "HF_PORTABLE", ASKS },
+  { "HF_LINUX", HAS_BOTH },
+  { "#include <linux/", {} },
+}
+
+for _, name in ipairs { "__APPLE__", "__FreeBSD__", "__NetBSD__", "__OpenBSD__", "__sun", "_WIN32",
+  "__GLIBC__", "__gnu_linux__", "__unix__", "_GNU_SOURCE" } do
+  RULES[#RULES + 1] = { "%f[%w_]" .. name .. "%f[^%w_]", {} }
+end
+for _, header in ipairs { "epoll", "eventfd", "inotify", "prctl", "random", "signalfd", "syscall",
+  "timerfd", "event" } do
+  RULES[#RULES + 1] = { "#include <sys/" .. header .. "%.h>", HAS_BOTH }
+end
+
+-- Comments and texts become blanks; the lines stay.
+local function code_of(path)
+  local file = assert(io.open(path))
+  local text = file:read "a"
+  file:close()
+  local function blank(piece) return (piece:gsub("[^\n]", " ")) end
+  return (text:gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
+end
+
+local failures = 0
+
+local function check(path)
+  local number = 0
+  for line in code_of(path):gmatch "([^\n]*)\n" do
+    number = number + 1
+    for _, rule in ipairs(RULES) do
+      if line:find(rule[1]) and not rule[2][path] then
+        failures = failures + 1
+        print(("%s:%d: one system's own: %s"):format(path, number, line:match "^%s*(.-)%s*$"))
+      end
+    end
+  end
+end
+
+local pipe = assert(io.popen "find csrc -name '*.[ch]' -not -name embedded.h")
+for path in pipe:lines() do check(path) end
+assert(pipe:close())
+os.exit(failures == 0)
