@@ -72,7 +72,7 @@ struct hf_topology {
 };
 
 /* By hf_mode. */
-extern const hf_topology *const hf_topologies[];
+extern const hf_topology *const hf_topologies[HF_MODES];
 
 /* What decides about a lock: the server where its key is, or a majority of several servers. The
  * functions of client.h with these names are for all clients, these for one decider. */
@@ -102,6 +102,6 @@ struct hf_decider {
 };
 
 /* By hf_mode. */
-extern const hf_decider *const hf_deciders[];
+extern const hf_decider *const hf_deciders[HF_MODES];
 
 #endif

@@ -111,7 +111,8 @@ typedef enum hf_acquire_state {
     HF_ACQUIRE_WAITING, /* in the queue, until a message, the next recheck or the end */
     HF_ACQUIRE_CANCELLING,
     HF_ACQUIRE_QUEUED, /* in this client, until it may have the kept lock or ask for it */
-    HF_ACQUIRE_DONE
+    HF_ACQUIRE_DONE,
+    HF_ACQUIRE_STATES
 } hf_acquire_state;
 
 struct hf_op {

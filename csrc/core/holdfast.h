@@ -135,7 +135,8 @@ typedef enum hf_mode {
     HF_MODE_SENTINEL, /* one server, which the Sentinels know; session.server has the log-in */
     HF_MODE_QUORUM,   /* a majority decides */
     HF_MODE_SHARDS,   /* each has its own keys */
-    HF_MODE_CLUSTER   /* some nodes of a Redis Cluster, which know the others */
+    HF_MODE_CLUSTER,  /* some nodes of a Redis Cluster, which know the others */
+    HF_MODES
 } hf_mode;
 
 #define HF_QUORUM_MAX 32  /* servers of a quorum, or Sentinels */
@@ -323,31 +324,35 @@ hf_time hf_session_received_at(const hf_session *session);
 
 #define HF_BATCH_MAX 1024
 
-typedef enum hf_op_kind {
-    HF_OP_ACQUIRE,
-    HF_OP_RELEASE,
-    HF_OP_COMPLETE, /* a guard's release that leaves a record */
-    HF_OP_EXTEND,
-    HF_OP_CHECK,
-    HF_OP_FORCE,
-    HF_OP_INFO,
-    HF_OP_TTL,
-    HF_OP_PING,
-    HF_OP_COMMAND,
-    HF_OP_WRITE_BACK,  /* raises the fencing counter to token_floor */
-    HF_OP_SET,         /* sets a semaphore's number of permits to spec.value */
-    HF_OP_PAUSE,       /* waits for spec.wait */
-    HF_OP_SET_COUNT,   /* begins a latch's count of spec.value, unless it counts */
-    HF_OP_COUNT_DOWN,  /* by spec.value */
-    HF_OP_COUNT,       /* reads what is left of it */
-    HF_OP_AWAIT,       /* waits for its end, for spec.wait */
-    HF_OP_DELETE,      /* ends it */
-    HF_OP_TAKE,        /* takes spec.value permits of a plain semaphore; waits for spec.wait */
-    HF_OP_GIVE,        /* adds spec.value permits, read as a signed number */
-    HF_OP_DRAIN,       /* takes all that are free */
-    HF_OP_ACQUIRE_ALL, /* one attempt at several locks, all or none */
-    HF_OP_RELEASE_ALL
-} hf_op_kind;
+/* All kinds of operations: the name in the enum, and that of the class in registry.c. */
+#define HF_OP_LIST(X)                                                                              \
+    X(ACQUIRE, acquire)                                                                            \
+    X(RELEASE, release)                                                                            \
+    X(COMPLETE, complete) /* a guard's release that leaves a record */                             \
+    X(EXTEND, extend)                                                                              \
+    X(CHECK, check)                                                                                \
+    X(FORCE, force)                                                                                \
+    X(INFO, info)                                                                                  \
+    X(TTL, ttl)                                                                                    \
+    X(PING, ping)                                                                                  \
+    X(COMMAND, command)                                                                            \
+    X(WRITE_BACK, raise)      /* raises the fencing counter to token_floor */                      \
+    X(SET, set)               /* sets a semaphore's number of permits to spec.value */             \
+    X(PAUSE, pause)           /* waits for spec.wait */                                            \
+    X(SET_COUNT, set_count)   /* begins a latch's count of spec.value, unless it counts */         \
+    X(COUNT_DOWN, count_down) /* by spec.value */                                                  \
+    X(COUNT, count)           /* reads what is left of it */                                       \
+    X(AWAIT, await)           /* waits for its end, for spec.wait */                               \
+    X(DELETE, delete)         /* ends it */                                                        \
+    X(TAKE, take)             /* takes spec.value permits of a plain semaphore; waits as AWAIT */  \
+    X(GIVE, give)             /* adds spec.value permits, read as a signed number */               \
+    X(DRAIN, drain)           /* takes all that are free */                                        \
+    X(ACQUIRE_ALL, acquire_all) /* one attempt at several locks, all or none */                    \
+    X(RELEASE_ALL, release_all)
+
+#define HF_OP_ENTRY(NAME, name) HF_OP_##NAME,
+typedef enum hf_op_kind { HF_OP_LIST(HF_OP_ENTRY) } hf_op_kind;
+#undef HF_OP_ENTRY
 
 bool hf_op_kind_acquires(hf_op_kind kind);
 bool hf_op_kind_releases(hf_op_kind kind);     /* it ends a hold of the caller */
@@ -527,7 +532,8 @@ typedef enum hf_event_kind {
     HF_EVENT_AT_RISK,
     HF_EVENT_RENEWED_LATE,
     HF_EVENT_OPENED,
-    HF_EVENT_CLOSED
+    HF_EVENT_CLOSED,
+    HF_EVENT_KINDS
 } hf_event_kind;
 
 const char *hf_event_name(hf_event_kind kind);

@@ -4,18 +4,20 @@
 #include "binding.h"
 #include "client.h"
 
+#define HF_NAMES(list) (sizeof(list) / sizeof *(list))
+
 static const char *name_of_op(const hf_op *op) {
     static const char *const acquiring[] = {"blocked", "following", "asking", "subscribing",
                                             "waiting", "leaving",   "queued", "done"};
-    static const char *const kinds[] = {
-        "acquire",    "release", "complete", "extend", "check",       "force",      "info",
-        "ttl",        "ping",    "command",  "raise",  "set",         "pause",      "set_count",
-        "count_down", "count",   "await",    "delete", "acquire_all", "release_all"};
+#define HF_OP_NAME(NAME, name) #name,
+    static const char *const kinds[] = {HF_OP_LIST(HF_OP_NAME)};
+    _Static_assert(HF_NAMES(acquiring) == HF_ACQUIRE_STATES, "each state has a name");
     return op->spec.kind == HF_OP_ACQUIRE && !op->client->quorum ? acquiring[op->state]
                                                                  : kinds[op->spec.kind];
 }
 
 static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing", "leaving"};
+_Static_assert(HF_NAMES(hold_states) == HF_HOLD_STATES, "each state has a name");
 
 static void push_hold(lua_State *L, const hf_hold *hold) {
     lua_pushfstring(L, "hold %s%s%s%s%s%s%s", hold_states[hold->state], hold->idle ? " idle" : "",

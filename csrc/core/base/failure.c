@@ -22,6 +22,7 @@ static const char *const NAMES[] = {
     [HF_TIMEOUT] = "timeout",
     [HF_NO_MEMORY] = "no_memory",
 };
+_Static_assert(sizeof NAMES / sizeof *NAMES == HF_CODES, "each code has a name");
 
 static const char *const ADVICE[] = {
     [HF_BUSY] = "wait longer or try again later",

@@ -7,6 +7,7 @@
 #include "base/mutants.h"
 
 static const char *const REASONS[] = {NULL, "expired", "taken", "deleted", "unreachable"};
+_Static_assert(sizeof REASONS / sizeof *REASONS == HF_LOST_REASONS, "each reason has a name");
 
 const char *hf_lost_reason_name(hf_lost_reason reason) {
     return REASONS[reason];

@@ -26,6 +26,7 @@ static void fail_lost(hf_op *op, hf_lost_reason reason) {
         [HF_LOST_DELETED] = "its key was deleted on the server",
         [HF_LOST_UNREACHABLE] = "it could not be renewed in time",
     };
+    _Static_assert(sizeof words / sizeof *words == HF_LOST_REASONS, "each reason has its words");
     hf_op_fail(op, HF_LOST, "%s", words[reason]);
 }
 

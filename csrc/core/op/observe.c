@@ -110,6 +110,7 @@ static void tell_failure(hf_op *op, hf_time now) {
 const char *hf_event_name(hf_event_kind kind) {
     static const char *const names[] = {"acquired", "busy",         "released", "lost",
                                         "at_risk",  "renewed_late", "opened",   "closed"};
+    _Static_assert(sizeof names / sizeof *names == HF_EVENT_KINDS, "each kind has a name");
     return names[kind];
 }
 
