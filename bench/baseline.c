@@ -5,8 +5,9 @@
  *   baseline unix:PATH|tcp:PORT CYCLES FILE [pipelined]
  *
  * FILE holds the two commands, each as a line with the number of arguments, then for each argument
- * a line with its length, its bytes and a newline. Prints the seconds that one cycle took. Fails if
- * a reply is an error or its type changes: then it would not be measuring what it should.
+ * a line with its length, its bytes and a newline. Ten # in an argument stand for the number of the
+ * cycle. Prints the seconds that one cycle took. Fails if a reply is an error or its type changes:
+ * then it would not be measuring what it should.
  */
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
@@ -18,11 +19,13 @@
 #define ARGUMENTS_MAX 64
 #define COMMANDS 2
 #define WARM_UP 200
+#define NUMBER "##########"
 
 struct command {
     int count;
     char *text[ARGUMENTS_MAX];
     size_t length[ARGUMENTS_MAX];
+    char *number; /* the place of the cycle's number; NULL: there is none */
     int reply_type;
 };
 
@@ -40,7 +43,17 @@ static void read_command(FILE *file, struct command *command) {
         if (!command->text[i]) fail("out of memory");
         if (fread(command->text[i], 1, command->length[i], file) != command->length[i])
             fail("bad file");
+        command->text[i][command->length[i]] = '\0';
+        char *number = strstr(command->text[i], NUMBER);
+        if (number) command->number = number;
     }
+}
+
+static void write_number(struct command *command, long number) {
+    char digits[sizeof NUMBER];
+    if (!command->number) return;
+    snprintf(digits, sizeof digits, "%010ld", number);
+    memcpy(command->number, digits, strlen(NUMBER));
 }
 
 static redisContext *connect_to(const char *target) {
@@ -67,9 +80,14 @@ static void receive(redisContext *redis, struct command *command) {
 }
 
 /* together: how many commands go into one write. */
-static void run_cycles(redisContext *redis, struct command *commands, int together, long cycles) {
-    for (long i = 0; i < cycles * COMMANDS; i += together) {
-        for (int j = 0; j < together; j++) append(redis, &commands[(i + j) % COMMANDS]);
+static void run_cycles(redisContext *redis, struct command *commands, int together, long from,
+                       long to) {
+    for (long i = from * COMMANDS; i < to * COMMANDS; i += together) {
+        for (int j = 0; j < together; j++) {
+            struct command *command = &commands[(i + j) % COMMANDS];
+            write_number(command, i / COMMANDS);
+            append(redis, command);
+        }
         for (int j = 0; j < together; j++) receive(redis, &commands[(i + j) % COMMANDS]);
     }
 }
@@ -89,9 +107,9 @@ int main(int argc, char **argv) {
     if (!file) fail("cannot read the file");
     for (int i = 0; i < COMMANDS; i++) read_command(file, &commands[i]);
     redisContext *redis = connect_to(argv[1]);
-    run_cycles(redis, commands, together, WARM_UP);
+    run_cycles(redis, commands, together, 0, WARM_UP);
     double start = now();
-    run_cycles(redis, commands, together, cycles);
+    run_cycles(redis, commands, together, WARM_UP, WARM_UP + cycles);
     printf("%.9f\n", (now() - start) / (double)cycles);
     redisFree(redis);
     fclose(file);

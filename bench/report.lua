@@ -15,7 +15,7 @@ function report.row(name, value, format, relation, bar)
   if relation == "<=" then verdict = value <= bar and "pass" or "miss" end
   if relation == ">=" then verdict = value >= bar and "pass" or "miss" end
   local limit = relation and relation .. " " .. bar or ""
-  print(("%-46s %12s  %-8s %s"):format(name, format:format(value), limit, verdict))
+  print(("%-58s %10s  %-8s %s"):format(name, format:format(value), limit, verdict))
   io.stdout:flush()
 end
 

@@ -7,44 +7,13 @@ local cost = require "bench.cost"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local redisson = require "bench.redisson"
 local report = require "bench.report"
 local resp = require "spec.support.resp"
 local sys = require "spec.support.sys"
 
 local CYCLES, ROUNDS = 1000, 15
 local WAITERS, SECONDS = 32, 3
-
-local FENCED_LOCK = [[
-if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
-  redis.call('incr', KEYS[2])
-  redis.call('hincrby', KEYS[1], ARGV[2], 1)
-  redis.call('pexpire', KEYS[1], ARGV[1])
-  return { -1, tonumber(redis.call('get', KEYS[2])) }
-end
-return { redis.call('pttl', KEYS[1]), -1 }]]
-
-local LOCK = [[
-if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
-  redis.call('hincrby', KEYS[1], ARGV[2], 1)
-  redis.call('pexpire', KEYS[1], ARGV[1])
-  return nil
-end
-return redis.call('pttl', KEYS[1])]]
-
-local UNLOCK = [[
-local done = redis.call('get', KEYS[3])
-if done ~= false then return tonumber(done) end
-if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end
-local left = redis.call('hincrby', KEYS[1], ARGV[3], -1)
-if left > 0 then
-  redis.call('pexpire', KEYS[1], ARGV[2])
-  redis.call('set', KEYS[3], 0, 'px', ARGV[5])
-  return 0
-end
-redis.call('del', KEYS[1])
-redis.call(ARGV[4], KEYS[2], ARGV[1])
-redis.call('set', KEYS[3], 1, 'px', ARGV[5])
-return 1]]
 
 local COMPARE_AND_DELETE = [[
 if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
@@ -102,25 +71,19 @@ end
 local function sha(connection, text) return connection:call("SCRIPT", "LOAD", text) end
 
 -- Redisson's cycle: it deletes the latch that its unlock has left.
-local function redisson(server, text, counter)
+local function java(server, text, counter)
   local connection = assert(resp.connect { path = server.path })
-  local lock, unlock = sha(connection, text), sha(connection, UNLOCK)
-  local owner = "c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1"
-  local left = "redisson_unlock_latch:{bench:java}:0123456789abcdef0123456789abcd"
-  local keys = { "bench:java", counter }
-  local take = { "EVALSHA", lock, #keys, keys[1], keys[2] }
-  take[#take + 1] = 30000
-  take[#take + 1] = owner
+  local key = "bench:java"
+  local take = redisson.lock_words(sha(connection, text), key, counter)
+  local unlock = sha(connection, redisson.UNLOCK)
   local count = 0
   return function()
     for _ = 1, CYCLES do
       count = count + 1
-      local id = left .. ("%02x"):format(count % 256)
+      local latch = redisson.latch(key, ("0123456789abcdef%016x"):format(count))
       connection:call(take)
-      assert(connection:call("EVALSHA", unlock, 3, "bench:java",
-        "redisson_lock__channel:{bench:java}", id, 0, 30000,
-        owner, "publish", 1) == 1)
-      connection:call("DEL", id)
+      assert(connection:call(redisson.unlock_words(unlock, key, latch, 20000)) == 1)
+      connection:call("DEL", latch)
     end
   end
 end
@@ -159,9 +122,9 @@ local server = redis.start()
 local SUBJECTS = {
   { "holdfast, with a token", ours(server) },
   { "holdfast, without", ours(server, { fencing = false }) },
-  { "Redisson's fenced lock", redisson(server, FENCED_LOCK, "redisson_lock_token:{bench:java}"),
+  { "Redisson's fenced lock", java(server, redisson.FENCED_LOCK, "redisson_lock_token:{bench:java}"),
     { del = 1 } },
-  { "Redisson's lock", redisson(server, LOCK), { del = 1 } },
+  { "Redisson's lock", java(server, redisson.LOCK), { del = 1 } },
   { "a permit", permits(server) },
   { "SET NX PX, compare-and-delete", plain(server), { set = 1 } },
   { "a read lock, nobody else there", half(server, "read", 0) },
