@@ -1,5 +1,6 @@
 -- Locks that their client keeps: the own key again and again against a bare hiredis loop that asks
--- the server each time, two processes of eight owners on one key, and a waiter elsewhere.
+-- the server each time, two processes of eight owners on one key, and a waiter elsewhere: while the
+-- lock is unused, and while a holder of the keeping client has it.
 --
 -- HOLDFAST_BENCH_SECONDS=0.5: of each round of two processes, with and without keep
 
@@ -12,6 +13,7 @@ local sys = require "spec.support.sys"
 local CYCLES, BARE_CYCLES, ROUNDS, START_UP = 20000, 1000, 15, 1
 local TWO_ROUNDS, PAUSE = 9, 0.25
 local SECONDS = tonumber(os.getenv("HOLDFAST_BENCH_SECONDS") or 0.5)
+local HOLD, WAITS = 0.02, 31
 local OWN_BAR, TOTAL_BAR, SHARE_BAR, WAIT_BAR = 20, 3, 0.9, 0.003
 
 local function cycles(lock, count)
@@ -106,7 +108,7 @@ local function measure_wait(server)
   local kept = keeper:lock("bench:wait", { keep = 30 })
   local client, waits = holdfast.new(server:url()), {}
   local lock = client:lock("bench:wait")
-  for i = 1, 31 do
+  for i = 1, WAITS do
     assert(kept:acquire(10))
     assert(kept:release())
     local start = process.now()
@@ -116,7 +118,64 @@ local function measure_wait(server)
   end
   keeper:close()
   client:close()
-  report.row("a waiter elsewhere, ms", report.median(waits) * 1e3, "%.2f", "<=", WAIT_BAR * 1e3)
+  report.row("a waiter elsewhere, of an unused lock, ms", report.median(waits) * 1e3, "%.2f", "<=", WAIT_BAR * 1e3)
+end
+
+-- URL HOLD SECONDS: holds the lock again and again, at once after each release. Prints when each
+-- hold began and ended.
+local HOLDER = [[
+local holdfast, process = require "holdfast", require "spec.support.process"
+local client = holdfast.new(arg[1])
+local lock = client:lock("bench:holds", { keep = 30 })
+local stop = process.now() + arg[3]
+local lines = {}
+print "ready"
+io.stdout:flush()
+while process.now() < stop do
+  assert(lock:acquire(30))
+  local from = process.now()
+  process.sleep(tonumber(arg[2]))
+  lines[#lines + 1] = ("hold %.6f %.6f"):format(from, process.now())
+  assert(lock:release())
+end
+client:close()
+print(table.concat(lines, "\n"))
+]]
+
+-- When the hold under way at this time ended; nil: there was none.
+local function end_of_hold(holds, time)
+  for _, hold in ipairs(holds) do
+    if hold.from <= time and time < hold.to then return hold.to end
+  end
+end
+
+-- A waiter elsewhere that comes during a hold, now early in it, now late.
+local function measure_wait_of_hold(server)
+  local seconds = WAITS * HOLD * 4
+  local holder = process.lua { code = HOLDER, args = { server:url(), HOLD, seconds } }
+  assert(holder:wait_output("ready", 20), holder:output())
+  local client, waits = holdfast.new(server:url()), {}
+  local lock = client:lock("bench:holds")
+  for i = 1, WAITS do
+    process.sleep(HOLD * (1 + i % 10 / 10))
+    local asked = process.now()
+    assert(lock:acquire(30))
+    waits[i] = { asked = asked, got = process.now() }
+    assert(lock:release())
+  end
+  client:close()
+  holder:wait(seconds + 60)
+  local holds, beyond = {}, {}
+  for from, to in holder:output():gmatch("hold (%S+) (%S+)") do
+    holds[#holds + 1] = { from = tonumber(from), to = tonumber(to) }
+  end
+  for _, wait in ipairs(waits) do
+    local stop = end_of_hold(holds, wait.asked)
+    if stop then beyond[#beyond + 1] = wait.got - stop end
+  end
+  assert(#beyond > WAITS / 2, "the waiter came to few holds: " .. holder:output():sub(-500))
+  report.row(("a waiter elsewhere, beyond a hold of %g ms, ms"):format(HOLD * 1e3),
+    report.median(beyond) * 1e3, "%.2f", "<=", WAIT_BAR * 1e3)
 end
 
 assert(sys.pin(0, 0))
@@ -124,4 +183,5 @@ local server = redis.start()
 measure_own(server)
 measure_two(server)
 measure_wait(server)
+measure_wait_of_hold(server)
 server:stop()
