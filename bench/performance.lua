@@ -67,22 +67,31 @@ local function largest(list)
   return most
 end
 
--- "a, b and c" of the peers that do better than holdfast by more than a twentieth; nil: none does
-local function better(value_of, more_is_better)
-  local own, list = value_of("holdfast"), {}
-  for _, name in ipairs(names()) do
-    local value = value_of(name)
-    local is_better = value and (more_is_better and value > own * 1.05 or not more_is_better
-      and value < own * 0.95)
-    if name ~= "holdfast" and is_better then list[#list + 1] = name end
-  end
-  if #list == 0 then return nil end
-  local last = table.remove(list)
-  return #list > 0 and table.concat(list, ", ") .. " and " .. last or last
+-- → "a, b and c"
+local function in_words(list)
+  if #list < 2 then return list[1] end
+  return table.concat(list, ", ", 1, #list - 1) .. " and " .. list[#list]
 end
 
-local function add_better(what, value_of, more_is_better)
-  local who = better(value_of, more_is_better)
+-- The names of those whose result passes, in words; nil: none does.
+local function those(results_of, passes)
+  local list = {}
+  for _, name in ipairs(names()) do
+    local one = results_of[name]
+    if one and passes(one) then list[#list + 1] = name end
+  end
+  return in_words(list)
+end
+
+local MORE, LESS = 1, -1
+
+-- A line that names those that do better than holdfast by more than a twentieth, if any does.
+-- better: MORE or LESS
+local function add_better(what, results_of, figure, better)
+  local own = results_of.holdfast and results_of.holdfast[figure]
+  local who = own and those(results_of, function(one)
+    return (one[figure] - own) * better > own / 20
+  end)
   if who then add("- %s: %s.", what, who) end
 end
 
@@ -211,12 +220,7 @@ plot("server", "the server's processor for each turn", svg.lines {
 })
 crowd_table("µs, commands", function(one) return ("%.0f, %.1f"):format(one.cpu, one.commands) end)
 
-add "A hand-off is 17 commands in two scripts, a cycle of one owner 10. In scripts that check nothing, these 17 take 1.6"
-add "times as long as a cycle of holdfast, and holdfast's hand-off 2.0 to 2.1 times (`bench/run floor`, with Redis 7.0.15:"
-add "one client, warm caches; 206,000 and 259,000 instructions of the server, a cycle 140,000). None of the 17 can be left"
-add "out: they read who is first, whether its client listens and whether Redisson waits, and write the place of the one that"
-add "waits, the token, the lock with its lease, the grant and its message. With 33 processes on one processor a hand-off is"
-add "2.4 to 2.6 cycles (`bench/run server`), because each script finds the caches cold."
+add "[waiting.md](waiting.md#where-the-time-goes) tells what a hand-off of holdfast does in this time."
 add ""
 
 add("## %d held locks", results.held_count)
@@ -237,31 +241,42 @@ end)
 
 add "## Where others are better"
 add ""
-add "By more than 5 %; in every other figure of speed, fairness and cost above nobody is better than holdfast."
+add "All columns above are compared, except for the span of the rounds. By more than 5 %, these libraries are better than"
+add "holdfast; nobody is in any other column."
 add ""
-local function add_all(what, results_of, figure, more_is_better)
-  add_better(what, function(name)
-    local one = results_of[name]
-    return one and one[figure]
-  end, more_is_better)
-end
-add_all("Cycles of one owner alone", results.free, "rate", true)
-add_all("Server's processor for such a cycle", results.free, "cpu", false)
+add_better("One owner alone, cycles/s", results.free, "rate", MORE)
+add_better("One owner alone, server's processor for a cycle", results.free, "cpu", LESS)
+add_better("One owner alone, commands a cycle", results.free, "commands", LESS)
 for _, owners in ipairs(results.crowds) do
-  local crowd = results.crowd[owners]
-  add_all(("Turns of %d owners"):format(owners), crowd, "rate", true)
-  add_all(("Least share among %d owners"):format(owners), crowd, "least", true)
-  add_all(("99 %% of the acquires among %d owners"):format(owners), crowd, "p99", false)
-  add_all(("Server's processor for a turn of %d owners"):format(owners), crowd, "cpu", false)
+  local function add_column(what, figure, better)
+    add_better(("%d owners, %s"):format(owners, what), results.crowd[owners], figure, better)
+  end
+  add_column("turns/s", "rate", MORE)
+  add_column("the least share", "least", MORE)
+  add_column("the greatest share", "most", LESS)
+  add_column("median of the acquires", "p50", LESS)
+  add_column("99 % of the acquires", "p99", LESS)
+  add_column("server's processor for a turn", "cpu", LESS)
+  add_column("commands for a turn", "commands", LESS)
 end
-add_all("Server's memory for a held lock", results.held, "bytes", false)
+add_better("Held locks, time to take one", results.held, "taken", LESS)
+add_better("Held locks, server's memory for one", results.held, "bytes", LESS)
+add_better("Held locks, commands/s", results.held, "commands", LESS)
+add_better("Held locks, server's processor", results.held, "cpu", LESS)
+add_better("Held locks, lost", results.held, "lost", LESS)
+local silent = those(results.held, function(one) return not one.renewed end)
+if silent then
+  add ""
+  add("%s renew nothing, so they send nothing.", silent)
+end
+add ""
+add "Where the share is low, a median tells of the few that get the lock again and again, not of those that wait."
+add ""
 
-add("")
-add("## Other kinds")
-add("")
-add("Their pages have the figures: [a permit handed over among 64 waiters](semaphore.md#what-it-costs) costs the server")
-add("1.7 times a free one, and would cost 1.8 times as much with the barest scripts that keep order, leases and tokens; [plain")
-add("semaphores](plain_semaphore.md#what-it-costs).")
+add "## Other kinds"
+add ""
+add "What they cost is measured without peers: [semaphores](semaphore.md#what-it-costs), [plain"
+add "semaphores](plain_semaphore.md#what-it-costs)."
 
 local page = assert(io.open(directory .. "/performance.md", "w"))
 page:write(table.concat(lines, "\n"), "\n")
