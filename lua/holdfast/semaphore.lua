@@ -160,14 +160,6 @@ function semaphore.new(client, key, given, defaults)
   return setmetatable(self, Semaphore)
 end
 
-local function check_fits(self, count, what, level)
-  local all = self.given.permits
-  if all and count > all then
-    error(("%s: count must be at most %d, the semaphore's permits, not %d"):format(what, all,
-      count), level + 1)
-  end
-end
-
 -- Takes `count` permits, all or none. `wait`: seconds, 0 tries once, math.huge waits for ever.
 ---@param count? integer 1 to 1000; 1
 ---@param wait? number
@@ -179,7 +171,6 @@ function Semaphore:acquire(count, wait)
   count = count or 1
   argument(count, check_count, "semaphore:acquire", "count", 2)
   if wait ~= nil then argument(wait, options.wait, "semaphore:acquire", "wait", 2) end
-  check_fits(self, count, "semaphore:acquire", 2)
   tell()
   return raw.acquire(handle(self, count), wait)
 end
@@ -193,7 +184,6 @@ function Semaphore:try_acquire(count)
   check_self(self, Semaphore, "semaphore:try_acquire", 2)
   count = count or 1
   argument(count, check_count, "semaphore:try_acquire", "count", 2)
-  check_fits(self, count, "semaphore:try_acquire", 2)
   tell()
   return raw.acquire(handle(self, count), 0)
 end
@@ -207,7 +197,6 @@ function Semaphore:with_permit(opts, fn, ...)
   if options.callable(opts) == nil then return Semaphore.with_permit(self, {}, opts, fn, ...) end
   opts = options.table(opts, with_options, "semaphore:with_permit", 2)
   argument(fn, options.callable, "semaphore:with_permit", "fn", 2)
-  check_fits(self, opts.count or 1, "semaphore:with_permit", 2)
   return templates.run(handle(self, opts.count or 1, opts.wait), opts, fn, ...)
 end
 
