@@ -8,6 +8,9 @@ local redis = require "spec.support.redis"
 
 local START_UP = java_program.START_UP
 local LATE = 20 -- seconds between two looks of ours: only a message comes before
+local WOKEN = LATE / 2
+-- Four waiters of each side, so a message that wakes one of a process or one process is seen.
+local PROCESSES, THREADS, OURS_WAITING = 2, 2, 4
 
 local OURS = [[
 local holdfast, sys = require "holdfast", require "spec.support.sys"
@@ -40,6 +43,30 @@ local function heard_by(server, count, channel, sharded)
     return server:cli("PUBSUB", sharded and "SHARDNUMSUB" or "NUMSUB", channel)[2] == count
   end, START_UP), "they do not listen")
   process.sleep(0.2) -- what a client does behind its subscription
+end
+
+-- They listen to the channel when this returns. options: of Latches, for each thread of Redisson's
+-- processes. → the processes
+local function all_wait(server, key, channel, options, sharded)
+  local all = {}
+  options = options or {}
+  options.threads = THREADS
+  for i = 1, PROCESSES do all[i] = java(key, "wait", options) end
+  for _ = 1, OURS_WAITING do all[#all + 1] = ours(key) end
+  heard_by(server, #all, channel, sharded)
+  return all
+end
+
+local function passed(all)
+  local count = 0
+  for _, child in ipairs(all) do count = count + select(2, child:output():gsub("done true\n", "")) end
+  return count
+end
+
+local function all_pass(all)
+  local want = PROCESSES * THREADS + OURS_WAITING
+  process.wait_until(function() return passed(all) == want end, WOKEN)
+  assert.equal(want, passed(all))
 end
 
 local function stop_workers()
@@ -80,23 +107,19 @@ describe("a latch of holdfast and Redisson", function()
 
   it("is opened by ours for both", function()
     assert.is_true(latch:set(2))
-    local theirs, mine = java("job", "wait"), ours "job"
-    heard_by(server, 2, CHANNEL)
+    local all = all_wait(server, "job", CHANNEL)
     assert.equal(1, latch:count_down())
     process.sleep(0.3)
-    assert.is_nil(theirs:output():match "done")
+    assert.equal(0, passed(all))
     assert.equal(0, latch:count_down())
-    done(theirs, "true", 2)
-    done(mine, "true", 2)
+    all_pass(all)
   end)
 
   it("is opened by theirs for both", function()
     assert.is_true(latch:set(2))
-    local theirs, mine = java("job", "wait"), ours "job"
-    heard_by(server, 2, CHANNEL)
+    local all = all_wait(server, "job", CHANNEL)
     done(java("job", "down", { count = 2 }), "0")
-    done(theirs, "true", 2)
-    done(mine, "true", 2)
+    all_pass(all)
   end)
 
   it("is opened for those of Redisson that wait when ours deletes it", function()
@@ -104,7 +127,7 @@ describe("a latch of holdfast and Redisson", function()
     local theirs = java("job", "wait")
     heard_by(server, 1, CHANNEL)
     assert.is_true(latch:delete())
-    done(theirs, "true", 2)
+    done(theirs, "true", WOKEN)
   end)
 
   it("is opened for ours when theirs deletes it", function()
@@ -112,7 +135,7 @@ describe("a latch of holdfast and Redisson", function()
     local mine = ours "job"
     heard_by(server, 1, CHANNEL)
     done(java("job", "delete"), "true")
-    done(mine, "true", 2)
+    done(mine, "true", WOKEN)
   end)
 
   it("may have a key with braces", function()
@@ -121,7 +144,7 @@ describe("a latch of holdfast and Redisson", function()
     local theirs = java("a{b}", "wait")
     heard_by(server, 1, "redisson_countdownlatch__channel__{a{b}}")
     assert.equal(0, braces:count_down())
-    done(theirs, "true", 2)
+    done(theirs, "true", WOKEN)
   end)
 end)
 
@@ -135,12 +158,10 @@ describe("a latch of holdfast and Redisson in a cluster", function()
     latch = client:latch "job"
     for _, opens in ipairs { "ours", "theirs" } do
       assert.is_true(latch:set(1))
-      local theirs, mine = java("job", "wait", { cluster = 1 }), ours "job"
-      heard_by(node, 2, channel, sharded)
+      local all = all_wait(node, "job", channel, { cluster = 1 }, sharded)
       if opens == "ours" then assert.equal(0, latch:count_down())
       else done(java("job", "down", { cluster = 1 }), "0") end
-      done(theirs, "true", 2)
-      done(mine, "true", 2)
+      all_pass(all)
     end
     client:close()
     stop_workers()

@@ -8,6 +8,7 @@ local kinds = {}
 local PATIENCE = 30
 
 local function add(name, hold, within)
+  assert(not kinds[name], name)
   kinds[#kinds + 1] = { name = name, hold = hold, within = within }
   kinds[name] = kinds[#kinds]
 end
@@ -65,18 +66,6 @@ add("latch", function(client, key)
 end, function(client, key, fn)
   assert(client:latch(key):wait(PATIENCE))
   fn()
-end)
-
-add("plain semaphore", function(client, key)
-  local pool = client:plain_semaphore(key)
-  assert(pool:set(2) ~= nil)
-  assert(pool:acquire(2, PATIENCE))
-  return function() assert(pool:release(2)) end
-end, function(client, key, fn)
-  local pool = client:plain_semaphore(key)
-  assert(pool:acquire(1, PATIENCE))
-  fn()
-  assert(pool:release())
 end)
 
 add("leader", kinds.lock.hold, function(client, key, fn)

@@ -1,7 +1,8 @@
 // One Redisson process at a latch: PORT KEY WHAT [option=value ...]
 //
 // WHAT: set, down, wait, delete or get. count: to set, or how often to count down; wait: in seconds, none: without end;
-// cluster=1: the port is that of a node of a cluster. It prints "ready" before and "done <result>" behind it.
+// threads: that wait, 1; cluster=1: the port is that of a node of a cluster. It prints "ready" before and
+// "done <result>" behind it, for each thread that waited.
 
 import java.util.HashMap;
 import java.util.Map;
@@ -43,6 +44,14 @@ public class Latches {
         }
     }
 
+    private static void tell(RCountDownLatch latch, String what) {
+        try {
+            System.out.println("done " + carryOut(latch, what));
+        } catch (InterruptedException e) {
+            System.out.println("done interrupted");
+        }
+    }
+
     public static void main(String[] args) throws Exception {
         for (int i = 3; i < args.length; i++) {
             String[] pair = args[i].split("=");
@@ -52,7 +61,12 @@ public class Latches {
         RCountDownLatch latch = client.getCountDownLatch(args[1]);
         latch.getCount();
         System.out.println("ready");
-        System.out.println("done " + carryOut(latch, args[2]));
+        Thread[] threads = new Thread[options.getOrDefault("threads", 1.0).intValue()];
+        for (int i = 0; i < threads.length; i++) {
+            threads[i] = new Thread(() -> tell(latch, args[2]));
+            threads[i].start();
+        }
+        for (Thread thread : threads) thread.join();
         client.shutdown();
     }
 }
