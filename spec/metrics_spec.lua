@@ -82,6 +82,29 @@ describe("a client's work", function()
       assert.equal(1, class_of("pay").releases)
     end)
 
+    it("knows the classes of guards, of latches and of plain semaphores", function()
+      client:idempotent("i", { class = "pay" }, function() end)
+      assert.is_nil(client:idempotent("i", { class = "pay" }, function() end))
+      local pay = class_of("pay")
+      assert.same({ 1, 1, 1 }, { pay.outcomes.acquired, pay.releases, pay.outcomes.duplicate })
+      local latch = client:latch("gate", { class = "gates" })
+      latch:set(1)
+      assert.is_nil(latch:wait(0))
+      latch:count_down()
+      assert.is_true(latch:wait())
+      local gates = class_of("gates")
+      assert.same({ 1, 1, 1 },
+        { gates.outcomes.acquired, gates.outcomes.timeout, gates.waited.count })
+      local places = client:plain_semaphore("places", { class = "places" })
+      places:set(1)
+      assert.is_true(places:acquire())
+      assert.is_nil(places:acquire(1, 0))
+      local of = class_of("places")
+      assert.same({ 1, 1, 1 }, { of.outcomes.acquired, of.outcomes.busy, of.waited.count })
+      assert.is_true(of.round_trips.count >= 3)
+      assert.equal(0, class_of("jobs").round_trips.count)
+    end)
+
     it("has waits, hand-offs and times", function()
       local helper = process.lua { code = [[
         local client = require("holdfast").new(arg[1])
@@ -280,6 +303,40 @@ describe("a client's work", function()
       assert(client:lock("another"):acquire()):release()
       lock:release()
       assert.same({ "acquired", "released" }, list)
+    end)
+
+    it("tells those of a guard, of a template, of a latch and of a plain semaphore", function()
+      local list
+      local function given()
+        list = {}
+        return { class = "seen", on_event = function(event)
+          list[#list + 1] = event
+        end }
+      end
+      local function told()
+        local text = {}
+        for i, event in ipairs(list) do
+          assert.equal("seen", event.class)
+          assert.is_true(event.seconds >= 0)
+          text[i] = event.event .. " " .. event.key .. (event.code and " " .. event.code or "")
+        end
+        return text
+      end
+      client:idempotent("i", given(), function() end)
+      assert.same({ "acquired i", "released i" }, told())
+      client:one_by_one(given()):execute("t", 1, function() end)
+      assert.same({ "acquired", "released" }, { list[1].event, list[2].event })
+      local latch = client:latch("gate", given())
+      latch:set(1)
+      assert.is_nil(latch:wait(0))
+      latch:count_down()
+      assert.is_true(latch:wait())
+      assert.same({ "busy gate timeout", "acquired gate" }, told())
+      local places = client:plain_semaphore("places", given())
+      places:set(1)
+      assert.is_true(places:acquire())
+      assert.is_nil(places:try_acquire())
+      assert.same({ "acquired places", "busy places busy" }, told())
     end)
 
     it("tells that a renewal failed, and that a later one worked", function()

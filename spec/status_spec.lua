@@ -17,6 +17,8 @@ local INIT = [[
   init_by_lua_block {
     HOLDFAST = require "holdfast"
     CLIENT_URL = "%s"
+    NOTED = ""
+    function NOTE(event) NOTED = NOTED .. event.event .. " " .. event.class .. ";" end
     CLIENT = HOLDFAST.new { %s, class = "orders" }
   }
 ]]
@@ -32,6 +34,14 @@ local SERVER = [[
     client:close()
     ngx.print("done")
   } }
+  location = /paid {
+    access_by_lua_block {
+      HOLDFAST.idempotent_request { client = CLIENT, key = "paid", class = "pay", on_event = NOTE }
+    }
+    content_by_lua_block { ngx.print("paid") }
+    log_by_lua_block { HOLDFAST.finish() }
+  }
+  location = /noted { content_by_lua_block { ngx.print(NOTED) } }
   location = /metrics { content_by_lua_block { HOLDFAST.metrics() } }
   location = /status { content_by_lua_block { HOLDFAST.status { client = CLIENT } } }
 ]]
@@ -98,6 +108,17 @@ describe("for operators under ngx_lua", function()
         assert.truthy(process.wait_until(function() return acquired() == i end, PATIENCE),
           ("%s of %d"):format(acquired(), i))
       end
+    end)
+
+    it("know the class of an idempotent request, and its listener is told", function()
+      start {}
+      assert.equal("paid", front:get("/paid").body)
+      assert.truthy(process.wait_until(function()
+        return front:get("/noted").body == "acquired pay;released pay;"
+      end, PATIENCE), front:get("/noted").body)
+      assert.truthy(process.wait_until(function()
+        return front:get("/metrics").body:find('holdfast_releases_total{class="pay"} 1', 1, true)
+      end, PATIENCE))
     end)
 
     it("are read by Prometheus's parser", function()

@@ -370,8 +370,8 @@ typedef struct hf_op_spec {
     hf_time lease;            /* acquire, extend */
     hf_time wait; /* acquire, pause, await; for acquire 0: one attempt, HF_NEVER: no limit */
     hf_time deadlock_check;    /* acquire: checks for a deadlock after this time; 0: never */
-    uint64_t observer;         /* acquire: that gets its events; 0: none of its own */
-    uint16_t class;            /* acquire: from hf_observe_class */
+    uint64_t observer;         /* that gets the events; 0: no listener of its own */
+    uint16_t class;            /* from hf_observe_class */
     uint64_t agent;            /* acquire: the calling coroutine, also for a shared owner */
     uint64_t token_ttl_ms;     /* acquire; 0: no fencing, HF_NO_TOKEN_TTL: the counter has no TTL */
     uint64_t token_floor;      /* acquire: the token is at least this */

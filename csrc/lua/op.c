@@ -66,10 +66,10 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     const hf_lua_lock *first = self->first;
     *spec = (hf_op_spec){.kind = self->kind};
     spec->caller = hf_lock_caller(first, number, &self->text);
-    if (!hf_op_kind_acquires(self->kind)) return;
-    spec->agent = (uint64_t)number;
     spec->observer = first->observer;
     spec->class = first->class;
+    if (!hf_op_kind_acquires(self->kind)) return;
+    spec->agent = (uint64_t)number;
     spec->lease = first->lease;
     spec->token_ttl_ms = first->token_ttl_ms;
     spec->renewed = first->renewed;

@@ -73,7 +73,7 @@ local function tell_after(...)
 end
 
 local CALLS = { "acquire", "release", "complete", "force_release", "extend", "check", "acquire_all",
-  "release_all" }
+  "release_all", "take", "await" }
 
 -- From the first listener on, each call tells what it did when it returns.
 local function install()

@@ -30,6 +30,8 @@ local idempotent = {}
 ---@field wait? number seconds to wait for the one that runs; 0
 ---@field keep_on_error? boolean an error counts as done; false
 ---@field lease? number seconds after which the key of a dead run is free; the client's
+---@field class? string for counters and events; the client's
+---@field on_event? fun(event: table)
 
 idempotent.options = {
   expire = options.lease,
@@ -40,6 +42,8 @@ idempotent.options = {
   wait = options.wait,
   keep_on_error = options.boolean,
   lease = options.lease,
+  class = options.class,
+  on_event = options.callable,
 }
 
 local function refuse(opts, message, code, stored)
@@ -77,6 +81,8 @@ function idempotent.run(client, key, defaults, opts, fn, ...)
     fingerprint = opts.fingerprint,
     fencing = false,
     async_release = false,
+    class = opts.class,
+    on_event = opts.on_event,
   }, defaults, "guard")
   loss.tell()
   local begun, message, code, stored = raw.acquire(guard)

@@ -28,6 +28,8 @@ local idempotent_request = {}
 ---@field replay? boolean answer a duplicate with the first one's response, as far as holdfast.capture() saw it; false
 ---@field delete_key? boolean free the key after a success; false
 ---@field lease? number seconds after which the key of a dead worker is free; the client's
+---@field class? string for counters and events; the client's
+---@field on_event? fun(event: table)
 
 local function key_option(value)
   if options.key(value) and options.callable(value) then
@@ -60,6 +62,8 @@ idempotent_request.options = {
   replay = options.boolean,
   delete_key = options.boolean,
   lease = options.lease,
+  class = options.class,
+  on_event = options.callable,
 }
 
 -- ---- what identifies a request ----
@@ -181,6 +185,8 @@ function idempotent_request.enter(client, opts, defaults)
     wait = 0,
     fingerprint = fingerprint,
     fencing = false,
+    class = opts.class,
+    on_event = opts.on_event,
   }, defaults, "guard")
   local begun, message, code, stored = driver.lock.acquire(lock)
   if not begun then return refuse(opts, message, code, stored) end

@@ -19,9 +19,18 @@ local check_count = options.whole(1, 1000000000, "1 to 1e9")
 
 ---@class holdfast.latch_options
 ---@field wait? number seconds that wait waits by default; the client's
+---@field class? string for counters and events; the client's
+---@field on_event? fun(event: table)
 ---@field interruptible? boolean a signal ends a wait
 
-local latch = { options = { wait = options.wait, interruptible = options.boolean } }
+local latch = {
+  options = {
+    wait = options.wait,
+    class = options.class,
+    on_event = options.callable,
+    interruptible = options.boolean,
+  },
+}
 
 -- `given` is checked, `defaults` are the client's.
 function latch.new(client, key, given, defaults)

@@ -28,6 +28,7 @@ meta.__metatable = meta.__name
 ---@field queue? boolean false: try once instead of waiting; true
 ---@field prefix? string before every key
 ---@field class? string for counters and events; the client's
+---@field on_event? fun(event: table)
 ---@field interruptible? boolean a signal ends a wait
 ---@field async_release? boolean a run's end is not waited for; the client's
 ---@field keep? number seconds, 0 to 60, for which the client keeps the lock for its next runs; the client's
@@ -40,6 +41,7 @@ one_by_one.options = {
   queue = options.boolean,
   prefix = options.text,
   class = options.class,
+  on_event = options.callable,
   interruptible = options.boolean,
   async_release = options.boolean,
   keep = options.keep,
@@ -98,6 +100,7 @@ local function run(self, biz_type, biz_id, opts, fn, ...)
     async_release = given.async_release,
     keep = given.keep,
     class = given.class,
+    on_event = given.on_event,
   }, data.defaults, "mutex")
   loss.tell()
   local acquired, message, code = driver.lock.acquire(lock)

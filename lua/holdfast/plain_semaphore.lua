@@ -25,9 +25,18 @@ local check_change = options.whole(-MOST, MOST, "-1e9 to 1e9")
 
 ---@class holdfast.plain_semaphore_options
 ---@field wait? number seconds that acquire waits by default; the client's
+---@field class? string for counters and events; the client's
+---@field on_event? fun(event: table)
 ---@field interruptible? boolean a signal ends a wait
 
-local plain_semaphore = { options = { wait = options.wait, interruptible = options.boolean } }
+local plain_semaphore = {
+  options = {
+    wait = options.wait,
+    class = options.class,
+    on_event = options.callable,
+    interruptible = options.boolean,
+  },
+}
 
 ---@class holdfast.with_plain_permit_options
 ---@field count? integer 1 to 1e9; 1

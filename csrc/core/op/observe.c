@@ -96,15 +96,15 @@ static void tell_hold(hf_client *client, hf_event_kind kind, const hf_hold *hold
     event->token = hold->token;
 }
 
-static void tell_failure(hf_op *op, hf_time now) {
+/* Of an operation without a hold. */
+static void tell_op(hf_op *op, hf_event_kind kind, const char *code, hf_time now) {
     const hf_op_spec *spec = &op->spec;
     if (!is_wanted(op->client, spec->observer)) return;
     const hf_names *names = hf_op_names(op);
     hf_slice key = names ? names->key : HF_NO_TEXT;
-    hf_event *event = add(op->client, HF_EVENT_BUSY, key, spec->caller);
+    hf_event *event = add(op->client, kind, key, spec->caller);
     if (event)
-        fill(event, class_of(op->client, spec->class), spec->observer,
-             hf_code_name(op->failure.code), now - op->begun_at);
+        fill(event, class_of(op->client, spec->class), spec->observer, code, now - op->begun_at);
 }
 
 const char *hf_event_name(hf_event_kind kind) {
@@ -182,13 +182,27 @@ static void on_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
     else on_released(op, hold, now);
 }
 
+/* It waited, and there is no hold: of a latch, or of a plain semaphore. */
+static void on_looked(hf_op *op, hf_time now) {
+    hf_class *class = class_of(op->client, op->spec.class);
+    if (class) {
+        class->outcomes[HF_OK]++;
+        count_time(&class->waited, now - op->begun_at);
+    }
+    tell_op(op, HF_EVENT_ACQUIRED, NULL, now);
+}
+
 void hf_observe_op(hf_op *op, hf_time now) {
-    bool acquires = hf_op_asked_for(op)->acquires, releases = hf_op_asked_for(op)->releases;
+    bool looks = hf_op_asked_for(op)->look != NULL;
+    bool acquires = hf_op_asked_for(op)->acquires || looks;
+    bool releases = hf_op_asked_for(op)->releases;
     if (op->client->is_member || (!acquires && !releases)) return;
     if (acquires && op->failure.code != HF_OK) {
         hf_class *class = class_of(op->client, op->spec.class);
         if (class) class->outcomes[op->failure.code]++;
-        tell_failure(op, now);
+        tell_op(op, HF_EVENT_BUSY, hf_code_name(op->failure.code), now);
+    } else if (looks) {
+        on_looked(op, now);
     } else if (op->spec.batch_count > 0) {
         for (size_t i = 0; op->holds && i < op->spec.batch_count; i++)
             on_hold(op, op->holds[i], acquires, now);
