@@ -6,7 +6,6 @@
 -- not met is read again.
 
 local core = require "holdfast.core"
-local deadlocks = require "holdfast.deadlocks"
 local driver = require "holdfast.driver"
 local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
@@ -83,44 +82,39 @@ local function keep(view, entry, now)
   view.entries[id] = entry
 end
 
--- Of a quorum each server has the keys; the lock is what a majority says.
-local function read_quorum(view, now)
-  local seen = {}
-  local ok, message = deadlocks.scan(view.client, view.pattern, function(key, node)
-    if seen[key] or key:find("^holdfast_") or key:find("^redisson_") then return end
-    seen[key] = true
-    local kind = driver.command(view.client, { "TYPE", key }, node)
-    local mutex = kind == "string"
-    if kind ~= "hash" and not mutex then return end
-    local entry = locks.read(view.client, key, mutex and "mutex" or "lock")
-    if entry and (not entry.owner or entry.owner:find("^%x+%-%x+%-%x+%-%x+%-%x+:%d+$")) then
-      keep(view, entry, now)
-    end
-  end)
-  view.trouble = not ok and message or nil
-end
-
--- One step of a scan. → whether it has gone round
+-- One step of a scan. A round does not read a lock twice, which each server of a quorum has.
+-- → whether it has gone round
 local function step(view, scan, now)
-  local found, message = scan:next()
+  scan.met = scan.met or {}
+  local found, message = scan:next(scan.met)
   view.trouble = message
   for _, entry in ipairs(found or {}) do
+    scan.met[entry.found_as] = entry
     if not entry.done then keep(view, entry, now) end
   end
+  if scan.ended then scan.met = nil end
   return not found or scan.ended
 end
 
-local function read_again(view, now, till)
+-- What the scans have not met now, what was read longest ago first.
+local function unread(view, now)
+  local list = {}
   for _, entry in pairs(view.entries) do
+    if entry.read_at < now then list[#list + 1] = entry end
+  end
+  table.sort(list, function(a, b) return a.read_at < b.read_at end)
+  return list
+end
+
+local function read_again(view, now, till)
+  for _, entry in ipairs(unread(view, now)) do
     if core.now() > till then return end
-    if entry.read_at < now then
-      local again, _, code = locks.read(view.client, entry.key, entry.kind)
-      if again then
-        keep(view, again, now)
-      elseif code == "conflict" then
-        entry.held = false
-        keep(view, entry, now)
-      end
+    local again, _, code = locks.read(view.client, entry.key, entry.kind)
+    if again then
+      keep(view, again, now)
+    elseif code == "conflict" then
+      entry.held = false
+      keep(view, entry, now)
     end
   end
 end
@@ -163,11 +157,8 @@ local function refresh(view)
   local now = core.now()
   if view.reading or now < view.at + FRESH then return end
   view.reading, view.at = true, now
-  local ok, err = pcall(view.quorum and read_quorum or read_servers, view, now)
-  if ok and view.quorum then
-    read_again(view, now, now + BUDGET)
-    view.members = member_states(view)
-  end
+  local ok, err = pcall(read_servers, view, now)
+  if ok and view.quorum then view.members = member_states(view) end
   view.reading = false
   forget_names(view, now)
   if not ok then error(err, 0) end
