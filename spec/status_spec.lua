@@ -13,7 +13,7 @@ local nginx = require "spec.support.nginx"
 local PATIENCE = 20
 
 local INIT = [[
-  lua_shared_dict holdfast 1m;
+  %s
   init_by_lua_block {
     HOLDFAST = require "holdfast"
     CLIENT_URL = "%s"
@@ -43,16 +43,29 @@ local SERVER = [[
   }
   location = /noted { content_by_lua_block { ngx.print(NOTED) } }
   location = /metrics { content_by_lua_block { HOLDFAST.metrics() } }
-  location = /status { content_by_lua_block { HOLDFAST.status { client = CLIENT } } }
+  location = /status { content_by_lua_block {
+    ngx.header.worker = ngx.worker.pid()
+    HOLDFAST.status { client = CLIENT }
+  } }
+  location = /lose { content_by_lua_block {
+    local lock = CLIENT:lock("lost")
+    assert(lock:acquire())
+    local other = HOLDFAST.new(CLIENT_URL)
+    other:lock("lost"):force_release()
+    other:close()
+    ngx.print(select(3, lock:check()))
+  } }
 ]]
 
 describe("for operators under ngx_lua", function()
   local server, front
 
   local function start(options)
+    local dict = options.dict or "lua_shared_dict holdfast 1m;"
+    local where = options.where or ('url = "%s"'):format(server:url())
     front = nginx.start {
       workers = options.workers, tcp = options.tcp, server = SERVER,
-      http = INIT:format(server:url(), options.where or ('url = "%s"'):format(server:url())),
+      http = INIT:format(dict, server:url(), where) .. (options.http or ""),
     }
   end
 
@@ -249,12 +262,115 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    -- How often the server has been asked for keys.
+    local function scans()
+      local info = server:cli("INFO", "commandstats")
+      return tonumber(info:match("cmdstat_scan:calls=(%d+)") or 0)
+    end
+
+    -- Waits until nginx has looked by itself, from beginning to end.
+    local function wait_for_look(of_one)
+      local from = scans()
+      assert.truthy(process.wait_until(function()
+        return scans() >= from + 2 * of_one
+      end, 60), "nginx does not look while the page is closed")
+    end
+
+    -- → what each of two workers answers
+    local function both()
+      local answers, count = {}, 0
+      assert.truthy(process.wait_until(function()
+        local response = front:get("/status?json")
+        local pid = response.headers.worker
+        count = count + (answers[pid] and 0 or 1)
+        answers[pid] = dkjson.decode(response.body)
+        return count == 2
+      end, PATIENCE), "one worker answers everything")
+      local list = {}
+      for _, answer in pairs(answers) do list[#list + 1] = answer end
+      return list
+    end
+
+    local function sums(answer)
+      local handed, most = 0, 0
+      for _, point in ipairs(answer.points) do
+        handed, most = handed + point.hand_offs, math.max(most, point.waiting)
+      end
+      return { handed, most }
+    end
+
+    local function patient()
+      return command.start(server, { "run", "busy", "--", "sleep", "600" })
+    end
+
+    it("tells the same in each worker, also of what was while it was closed", function()
+      start { workers = 2 }
+      local of_one = scans()
+      assert.is_true(state().shared)
+      of_one = scans() - of_one
+      assert.equal("lost", front:get("/lose").body)
+      local lock = assert(client:lock("busy"):acquire())
+      local first = patient()
+      assert.truthy(process.wait_until(function() return lock:info().waiters == 1 end, PATIENCE))
+      local second = patient()
+      assert.truthy(process.wait_until(function() return lock:info().waiters == 2 end, PATIENCE))
+      wait_for_look(of_one)
+      local seen_at = process.now()
+      lock:release()
+      wait_for_look(of_one)
+      local for_seconds = process.now() - seen_at
+      assert.truthy(process.wait_until(function()
+        local answers = both()
+        return answers[1].losses.deleted == 1 and answers[2].losses.deleted == 1
+      end, PATIENCE))
+      for _, answer in ipairs(both()) do
+        assert.same({ 1, 2 }, sums(answer))
+        local queue = answer.locks[1].queue
+        assert.equal(second.pid, queue[1].pid)
+        assert.is_true(queue[1].seconds >= for_seconds,
+          ("%s, but %s"):format(queue[1].seconds, for_seconds))
+      end
+      first:kill("TERM") -- both workers see what follows, and one of them counts it
+      assert.equal("exit", first:wait(PATIENCE))
+      assert.truthy(process.wait_until(function()
+        local answers = both()
+        return sums(answers[1])[1] > 1 and sums(answers[2])[1] > 1
+      end, PATIENCE))
+      for _, answer in ipairs(both()) do assert.same({ 2, 2 }, sums(answer)) end
+      second:kill("TERM")
+      assert.equal("exit", second:wait(PATIENCE))
+      assert.same({}, front:errors())
+    end)
+
+    it("looks before it is opened, from init_worker_by_lua on", function()
+      start { http = "init_worker_by_lua_block { HOLDFAST.status { client = CLIENT } }" }
+      wait_for_look(1)
+      assert.same({}, front:errors())
+    end)
+
+    it("without a dict tells what its worker saw, and says so", function()
+      start { dict = "" }
+      assert.is_false(state().shared)
+      local lock = assert(client:lock("busy"):acquire())
+      local waiter = patient()
+      eventually("busy", function(of) return of.waiters == 1 end)
+      lock:release()
+      assert.truthy(process.wait_until(function()
+        return sums(state())[1] == 1
+      end, PATIENCE))
+      assert.same({ 1, 1 }, sums(state()))
+      assert.matches('at%("alone"%)%.hidden = state%.shared', front:get("/status").body)
+      waiter:kill("TERM")
+      assert.equal("exit", waiter:wait(PATIENCE))
+      assert.same({}, front:errors())
+    end)
+
     it("tells read/write locks and semaphores, again and again, whatever prefix its client has", function()
       start { where = ('url = "%s", prefix = "app:"'):format(server:url()) }
-      local both = client:read_write_lock("app:rw")
+      local rw = client:read_write_lock("app:rw")
       local other = holdfast.new { url = server:url(), name = "lua-owner" }
       local second = other:read_write_lock("app:rw")
-      assert(both:read():acquire())
+      assert(rw:read():acquire())
       assert(second:read():acquire())
       local pool = client:semaphore("app:pool", { permits = 3 })
       local permit = assert(pool:acquire(2))
@@ -271,13 +387,13 @@ describe("for operators under ngx_lua", function()
         end, PATIENCE))
         last = state().time
       end
-      both:read():release()
+      rw:read():release()
       second:read():release()
-      assert(both:write():acquire())
+      assert(rw:write():acquire())
       assert.equal(0, eventually("app:rw", function(of) return of.mode == "write" end).readers)
       permit:release()
       assert.truthy(process.wait_until(function() return not entry("app:pool") end, PATIENCE))
-      both:write():release()
+      rw:write():release()
       other:close()
       assert.same({}, front:errors())
     end)

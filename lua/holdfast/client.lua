@@ -232,6 +232,7 @@ local function new(given, level, more)
     classes = {},
     loop = loop,
     quorum = given.mode == "quorum",
+    where = table.concat(several.urls, " ") .. " " .. (given.url or ""),
     patience = given.command_timeout or 3,
   }
   driver.take(client, loop)

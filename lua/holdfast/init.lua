@@ -94,14 +94,14 @@ function holdfast.metrics()
 end
 
 -- Under ngx_lua, in content_by_lua: a live page of what is held and who waits. It only reads. It
--- must be protected.
+-- must be protected. In init_worker_by_lua: begins to look, so that the page knows what was before.
 ---@param opts? { client: holdfast.client?, pattern: string? }
 function holdfast.status(opts)
   options.no_colon(opts, holdfast, "holdfast.status", 2)
   opts = options.table(opts, STATUS_OPTIONS, "holdfast.status", 2)
   if not driver.finish then error("holdfast.status: only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
-  require("holdfast.status").serve(one, opts.pattern)
+  require("holdfast.status").serve(one, opts.pattern, client.defaults(one).where)
 end
 
 return holdfast

@@ -62,6 +62,17 @@ local function samples(dict)
   return list
 end
 
+-- What the clients of all workers have lost, by reason; nil without a dict.
+function shared_metrics.losses()
+  local dict, lost = ngx.shared[NAME], {}
+  if not dict then return nil end
+  for _, name in ipairs(dict:get_keys(0)) do
+    local reason = name:match('^losses|_total|.*reason="(%l+)"$')
+    if reason then lost[reason] = (lost[reason] or 0) + (dict:get(name) or 0) end
+  end
+  return lost
+end
+
 -- The content handler.
 function shared_metrics.serve(level)
   local dict = ngx.shared[NAME]

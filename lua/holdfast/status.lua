@@ -3,20 +3,23 @@
 --
 -- Each worker keeps one view for each client. A request brings it up to date if it is older than
 -- FRESH: SCAN goes on where it stopped, a page at a time, for at most BUDGET seconds; what it has
--- not met is read again.
+-- not met is read again. With a lua_shared_dict one worker looks by the clock as well, so that the
+-- view's record has what happened while nobody had the page open.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
+local records = require "holdfast.status_record"
+local shared_metrics = require "holdfast.shared_metrics"
 
 local status = {}
 
 local FRESH, BUDGET = 0.4, 0.3
 local SHOWN = 1000 -- locks that the answer lists
 local WAITERS = 20 -- of one lock
-local SPAN, STEP = 600, 5 -- seconds of the plots, and of each of their points
+local SPAN, STEP = records.SPAN, records.STEP -- seconds of the plots, and of each of their points
 local NAMES_FOR = 30 -- seconds for which a name is believed
 
 local views = setmetatable({}, { __mode = "k" })
@@ -58,6 +61,24 @@ local function handed_over(before, entry)
   return (before.token ~= entry.token or before.owner ~= entry.owner) and 1 or 0
 end
 
+-- A queue gives each wait a place of its own; a fair lock's list does not.
+local function name_of(waiter)
+  return ("%s %s"):format(waiter.owner, waiter.score or "")
+end
+
+-- Since when its waiters wait, as far as they were seen.
+local function note_waiters(view, entry, before)
+  local known = before and before.waiting or {}
+  entry.waiting = {}
+  for _, waiter in ipairs(entry.queue or {}) do
+    local name = name_of(waiter)
+    entry.waiting[name] = view.record:first_seen(entry.key, name, known[name] or ngx.now())
+  end
+  for name in pairs(known) do
+    if not entry.waiting[name] then view.record:forget(entry.key, name) end
+  end
+end
+
 local function keep(view, entry, now)
   local id = entry.key
   local before = view.entries[id]
@@ -65,6 +86,7 @@ local function keep(view, entry, now)
     entry = locks.read(view.client, id, "fair") or entry
   end
   if not entry.held then
+    note_waiters(view, { key = id }, before)
     view.entries[id] = nil
     return
   end
@@ -73,10 +95,7 @@ local function keep(view, entry, now)
     entry.head = entry.queue[1] and entry.queue[1].score
   end
   entry.since = since(entry, before, ngx.time() * 1e6)
-  entry.waiting = {}
-  for _, waiter in ipairs(entry.queue or {}) do
-    entry.waiting[waiter.owner] = before and before.waiting[waiter.owner] or ngx.now()
-  end
+  note_waiters(view, entry, before)
   view.handed = view.handed + handed_over(before, entry)
   entry.read_at = now
   view.entries[id] = entry
@@ -132,15 +151,14 @@ end
 -- ---- the last ten minutes ----
 
 local function note(view)
-  local at = math.floor(ngx.time() / STEP) * STEP
-  local point = view.points[at] or { handed = 0, waiting = 0 }
+  local adds, begins = view.record:adds()
   local waiting = 0
   for _, entry in pairs(view.entries) do waiting = waiting + entry.waiters end
-  point.handed, point.waiting = point.handed + view.handed, math.max(point.waiting, waiting)
-  view.points[at], view.handed = point, 0
-  for old in pairs(view.points) do
-    if old < at - SPAN then view.points[old] = nil end
+  if adds then
+    local at = math.floor(ngx.time() / STEP) * STEP
+    view.record:add(at, begins and 0 or view.handed, waiting)
   end
+  view.handed = 0
 end
 
 local function member_states(view)
@@ -165,21 +183,20 @@ local function refresh(view)
   note(view)
 end
 
-local function new_view(client, pattern)
+local function new_view(client, pattern, where)
   local scans = locks.scans(client, pattern)
   scans[#scans + 1] = locks.scans(client, pattern, true)[1]
   return {
-    client = client, pattern = pattern, quorum = core.client.is_quorum(client), entries = {},
-    names = {}, points = {},
-    handed = 0, at = -FRESH,
+    client = client, quorum = core.client.is_quorum(client), entries = {}, names = {},
+    record = records.new(where .. " " .. pattern), handed = 0, at = -FRESH,
     scans = scans,
   }
 end
 
-local function view_of(client, pattern)
+local function view_of(client, pattern, where)
   local of_client = views[client] or {}
   views[client] = of_client
-  of_client[pattern] = of_client[pattern] or new_view(client, pattern)
+  of_client[pattern] = of_client[pattern] or new_view(client, pattern, where)
   return of_client[pattern]
 end
 
@@ -194,7 +211,7 @@ local function waiter_json(view, entry, waiter, now)
   local is = who(view, waiter.owner, now) or {}
   return json.object {
     { "owner", waiter.owner }, { "host", is.host }, { "pid", is.pid }, { "name", is.name },
-    { "seconds", ngx.now() - entry.waiting[waiter.owner] },
+    { "seconds", ngx.now() - entry.waiting[name_of(waiter)] },
   }
 end
 
@@ -229,19 +246,25 @@ end
 local function points_json(view)
   local list, at = {}, math.floor(ngx.time() / STEP) * STEP
   for time = at - SPAN + STEP, at, STEP do
-    local point = view.points[time] or {}
+    local handed, waiting = view.record:point(time)
     list[#list + 1] = json.object {
-      { "time", time }, { "hand_offs", point.handed or 0 }, { "waiting", point.waiting or 0 },
+      { "time", time }, { "hand_offs", handed }, { "waiting", waiting },
     }
   end
   return json.list(list)
 end
 
-local function losses_json(client)
+-- What this worker's client has lost, by reason.
+local function own_losses(client)
   local lost = {}
   for _, of in ipairs(core.client.classes(client)) do
     for reason, count in pairs(of.lost) do lost[reason] = (lost[reason] or 0) + count end
   end
+  return lost
+end
+
+local function losses_json(view)
+  local lost = shared_metrics.losses() or own_losses(view.client)
   local fields = {}
   for _, reason in ipairs { "expired", "taken", "deleted", "unreachable" } do
     fields[#fields + 1] = { reason, lost[reason] or 0 }
@@ -267,7 +290,8 @@ local function answer(view, prefix)
     { "server", core.client.server(view.client) }, { "time", clock(ngx.now()) },
     { "trouble", view.trouble },
     { "count", #list }, { "locks", json.list(shown) }, { "points", points_json(view) },
-    { "losses", losses_json(view.client) }, { "members", members_json(view) },
+    { "losses", losses_json(view) }, { "members", members_json(view) },
+    { "shared", view.record.shared },
   }
 end
 
@@ -278,8 +302,16 @@ local HEADERS = {
     .. "connect-src 'self'; frame-ancestors 'none'",
 }
 
--- The content handler.
-function status.serve(client, pattern)
+-- Looks by the clock as well, from now on, if there is a record of all workers.
+local function watch(view)
+  view.record:watch(function() refresh(view) end)
+end
+
+-- The content handler. `where`: what tells the keys of this client from those of other clients. In
+-- init_worker_by_lua nobody has asked: it begins to look.
+function status.serve(client, pattern, where)
+  pattern = pattern or "*"
+  if ngx.get_phase() == "init_worker" then return watch(view_of(client, pattern, where)) end
   local method = ngx.req.get_method()
   if method ~= "GET" and method ~= "HEAD" then return ngx.exit(405) end
   for name, value in pairs(HEADERS) do ngx.header[name] = value end
@@ -288,7 +320,8 @@ function status.serve(client, pattern)
     ngx.header["Content-Type"] = "text/html; charset=utf-8"
     return ngx.print(require "holdfast.status_page")
   end
-  local view = view_of(client, pattern or "*")
+  local view = view_of(client, pattern, where)
+  watch(view)
   refresh(view)
   ngx.header["Content-Type"] = "application/json"
   ngx.print(answer(view, type(args.prefix) == "string" and args.prefix or ""))

@@ -70,6 +70,8 @@ footer { color: var(--soft); font-size: 13px; margin: 18px 0; }
 <section class="card"><h2>Waiting, last ten minutes</h2><svg id="waits" role="img" aria-label="waiters"></svg>
 <div class="soft" id="waits-most"></div></section>
 </div>
+<p class="soft" id="alone" hidden>There is no <code>lua_shared_dict holdfast</code>: the plots, the losses and the times
+of waiters are what this worker of nginx has seen while the page was open.</p>
 <section class="card" id="members" style="margin-top:12px" hidden><h2>Servers of the quorum</h2><div></div></section>
 <table>
 <thead><tr><th>Key</th><th>Holder</th><th class="number">Held</th><th class="number">TTL</th><th class="number">Token</th>
@@ -168,11 +170,12 @@ function show(state) {
   const waiters = state.locks.reduce((sum, lock) => sum + lock.waiters, 0);
   at("count").textContent = state.count + (state.count === 1 ? " lock, " : " locks, ") + waiters + " waiting" +
     (state.count > state.locks.length ? "; the first " + state.locks.length + " are shown" : "");
-  at("losses").textContent = "Lost by this worker: " +
+  at("losses").textContent = (state.shared ? "Lost by all workers: " : "Lost by this worker: ") +
     Object.entries(state.losses).map(([reason, count]) => reason + " " + count).join(", ");
   at("locks").replaceChildren(...state.locks.map(lock => rowOf(lock, state.time)));
   plot("handoffs", state.points, "hand_offs");
   plot("waits", state.points, "waiting");
+  at("alone").hidden = state.shared;
   at("members").hidden = !state.members;
   if (state.members) at("members").lastElementChild.replaceChildren(...state.members.map(member =>
     element("div", member.server + ": " + (member.up ? "answers in " + (member.seconds * 1000).toFixed(1) + " ms"

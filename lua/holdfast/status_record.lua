@@ -1,0 +1,113 @@
+-- What the status page remembers: a point for each STEP seconds of the last ten minutes, and since
+-- when waiters have been seen.
+--
+-- With `lua_shared_dict holdfast` all workers have one record. The worker that comes first adds to
+-- it until it has not come for LEASE seconds: a count of hand-offs needs one observer. Without the
+-- dict each worker has a record of its own.
+
+local status_record = { STEP = 5, SPAN = 600 }
+
+local NAME = "holdfast"
+local STEP, SPAN = status_record.STEP, status_record.SPAN
+local LEASE = 3 * STEP
+local WAIT_KEPT = 60 -- seconds for which a waiter is known that nobody looks at
+
+-- ---- of all workers ----
+
+local shared = { shared = true }
+shared.__index = shared
+
+-- → whether this worker adds to the record, whether it begins to
+function shared:adds()
+  local name, pid = self.name .. "worker", ngx.worker.pid()
+  if self.dict:add(name, pid, LEASE) then return true, true end
+  if self.dict:get(name) ~= pid then return false end
+  self.dict:expire(name, LEASE)
+  return true, false
+end
+
+-- This worker ends.
+function shared:leave()
+  local name = self.name .. "worker"
+  if self.dict:get(name) == ngx.worker.pid() then self.dict:delete(name) end
+end
+
+-- Calls look() every STEP seconds in one worker, once for each process: with lua_code_cache off
+-- each request comes with another Lua state.
+function shared:watch(look)
+  local name = self.name .. "timer " .. ngx.worker.pid()
+  if self.timer or not self.dict:add(name, true, LEASE) then return end
+  self.timer = ngx.timer.every(STEP, function(ends)
+    if ends then return self:leave() end
+    self.dict:set(name, true, LEASE)
+    if self:adds() then look() end
+  end)
+end
+
+function shared:add(at, handed, waiting)
+  local handed_before, waiting_before = self:point(at)
+  local text = ("%d %d"):format(handed_before + handed, math.max(waiting_before, waiting))
+  self.dict:set(self.name .. at, text, SPAN + STEP)
+end
+
+-- → hand-offs, most waiters
+function shared:point(at)
+  local handed, waiting = (self.dict:get(self.name .. at) or "0 0"):match("^(%d+) (%d+)$")
+  return tonumber(handed), tonumber(waiting)
+end
+
+local function name_of(self, key, waiter)
+  return self.name .. "wait " .. ngx.md5_bin(key .. "\0" .. waiter)
+end
+
+-- When any worker saw this waiter first; `at` if none has. Counters do not make way for waiters.
+function shared:first_seen(key, waiter, at)
+  local dict, name = self.dict, name_of(self, key, waiter)
+  local known = dict:get(name)
+  if known then
+    dict:expire(name, WAIT_KEPT)
+  elseif dict:free_space() > dict:capacity() / 2 then
+    dict:safe_add(name, at, WAIT_KEPT)
+  end
+  return math.min(known or at, at)
+end
+
+function shared:forget(key, waiter)
+  self.dict:delete(name_of(self, key, waiter))
+end
+
+-- ---- of this worker ----
+
+local alone = { shared = false }
+alone.__index = alone
+
+function alone.adds() return true, false end
+
+function alone.watch() end
+
+function alone:add(at, handed, waiting)
+  local handed_before, waiting_before = self:point(at)
+  self.points[at] = { handed_before + handed, math.max(waiting_before, waiting) }
+  for old in pairs(self.points) do
+    if old < at - SPAN then self.points[old] = nil end
+  end
+end
+
+function alone:point(at)
+  local point = self.points[at] or { 0, 0 }
+  return point[1], point[2]
+end
+
+function alone.first_seen(_, _, _, at) return at end
+
+function alone.forget() end
+
+-- `id`: the same in all workers that look at the same keys.
+function status_record.new(id)
+  local dict = ngx.shared[NAME]
+  if not dict then return setmetatable({ points = {} }, alone) end
+  local name = ("status:%s "):format(ngx.encode_base64(ngx.md5_bin(id)))
+  return setmetatable({ dict = dict, name = name }, shared)
+end
+
+return status_record
