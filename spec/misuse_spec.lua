@@ -170,7 +170,20 @@ describe("an option", function()
 
   it("that belongs elsewhere is told where", function()
     raises(function() local _ = client:lock("k", { abort_on_loss = true }) end,
-      '"abort_on_loss" is an option of client:with_lock and one_by_one:execute')
+      '"abort_on_loss" is an option of client:with_lock, with_read_lock, with_write_lock, '
+        .. 'with_fair_lock, lead, semaphore:with_permit and one_by_one:execute')
+    local abort = { abort_on_loss = true }
+    for name, run in pairs {
+      with_lock = function() return client:with_lock("k", abort, 1) end,
+      with_read_lock = function() return client:with_read_lock("k", abort, 1) end,
+      with_write_lock = function() return client:with_write_lock("k", abort, 1) end,
+      with_fair_lock = function() return client:with_fair_lock("k", abort, 1) end,
+      lead = function() return client:lead("k", abort, 1) end,
+      with_permit = function() return client:semaphore("k"):with_permit(abort, 1) end,
+      execute = function() return client:one_by_one():execute("a", 1, abort, 1) end,
+    } do
+      assert.matches("fn must be a function", select(2, pcall(run)), name)
+    end
     raises(function()
       local _ = client:lock("k", { prefix = "a" })
     end, '"prefix" is an option of holdfast.new')

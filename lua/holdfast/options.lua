@@ -213,7 +213,8 @@ local function home(function_name, ...)
   for _, name in ipairs { ... } do HOME[name] = function_name end
 end
 
-home("client:with_lock and one_by_one:execute", "abort_on_loss")
+home("client:with_lock, with_read_lock, with_write_lock, with_fair_lock, lead, semaphore:with_permit "
+  .. "and one_by_one:execute", "abort_on_loss")
 home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "sync", "prefix", "driver",
   "grant_lease",
   "connect_timeout", "command_timeout", "sentinel_user", "sentinel_password")
