@@ -63,6 +63,11 @@ describe("the tables of the documents", function()
   setup(function() client = holdfast.new() end)
   teardown(function() client:close() end)
 
+  -- Those of a lock, but for a few: `more` are told elsewhere.
+  local function of_lock(what, call, more)
+    return { "docs/api.md", "Lock options", what, call, more or {}, { "owner", "keep" } }
+  end
+
   local cases = {
     { "docs/api.md", "Client options", "holdfast.new", function() holdfast.new {}:close() end },
     { "docs/api.md", "TLS", "holdfast.new: tls", function()
@@ -77,6 +82,14 @@ describe("the tables of the documents", function()
       client:with_lock("k", {}, 1)
     end,
       { abort_on_loss = true } },
+    of_lock("client:read_write_lock", function() client:read_write_lock("k", {}) end),
+    of_lock("client:fair_lock", function() client:fair_lock("k", {}) end),
+    of_lock("client:with_read_lock", function() client:with_read_lock("k", {}, 1) end,
+      { abort_on_loss = true }),
+    of_lock("client:with_write_lock", function() client:with_write_lock("k", {}, 1) end,
+      { abort_on_loss = true }),
+    of_lock("client:with_fair_lock", function() client:with_fair_lock("k", {}, 1) end,
+      { abort_on_loss = true }),
     { "docs/api.md", "`client:one_by_one([options])`", "client:one_by_one", function()
       client:one_by_one {}
     end },
@@ -87,6 +100,15 @@ describe("the tables of the documents", function()
       function() client:idempotent("k", {}, 1) end },
     { "docs/api.md", "`client:semaphore(key, [options])`", "client:semaphore",
       function() client:semaphore("k", {}) end },
+    { "docs/api.md", "`semaphore:with_permit([options,] fn, ...)`", "semaphore:with_permit",
+      function() client:semaphore("k"):with_permit({}, 1) end },
+    { "docs/api.md", "`client:plain_semaphore(key, [options])`", "client:plain_semaphore",
+      function() client:plain_semaphore("k", {}) end },
+    { "docs/api.md", "`plain_semaphore:with_permit([options,] fn, ...)`",
+      "plain_semaphore:with_permit",
+      function() client:plain_semaphore("k"):with_permit({}, 1) end },
+    { "docs/api.md", "`client:latch(key, [options])`", "client:latch",
+      function() client:latch("k", {}) end },
     { "docs/openresty.md", "The status page", "holdfast.status",
       function() holdfast.status {} end },
   }
@@ -94,6 +116,7 @@ describe("the tables of the documents", function()
     local path, heading, what, call, told_elsewhere, refused = compat.unpack(case, 1, 6)
     it(("have the options of %s, and no others"):format(what), function()
       local known = assert(known_by(call)[what], what .. " checks no options")
+      for name in pairs(told_elsewhere or {}) do assert.is_truthy(known[name], name) end
       local all = sorted(known, told_elsewhere)
       for _, name in ipairs(refused or {}) do
         assert.is_nil(known[name])
@@ -104,24 +127,8 @@ describe("the tables of the documents", function()
     end)
   end
 
-  it("have the options of a read/write lock, which are those of a lock without owner and keep", function()
-    local known = known_by(function() client:read_write_lock("k", {}) end)["client:read_write_lock"]
-    assert.is_nil(known.owner)
-    local all = sorted(known)
-    assert.is_nil(known.keep)
-    all[#all + 1] = "owner"
-    all[#all + 1] = "keep"
-    table.sort(all)
-    assert.same(all, documented("docs/api.md", "Lock options"))
-    local with = known_by(function() client:with_read_lock("k", {}, 1) end)["client:with_read_lock"]
-    assert.same(sorted(known), sorted(with, { abort_on_loss = true }))
-    assert.is_truthy(with.abort_on_loss)
-  end)
-
   -- Those of a few words have no table.
   local in_prose = {
-    { "docs/api.md", "`semaphore:with_permit([options,] fn, ...)`", "semaphore:with_permit",
-      function() client:semaphore("k"):with_permit({}, 1) end },
     { "docs/api.md", "`one_by_one:execute(type, id, [options,] fn, ...)`", "one_by_one:execute",
       function() client:one_by_one():execute("a", "b", {}, 1) end },
     { "docs/api.md", "`holdfast.multi_lock(locks, [options])`", "holdfast.multi_lock",
@@ -194,6 +201,30 @@ describe("the tables of the documents", function()
     local counters = {}
     for name in pairs(client:stats()) do counters[name] = true end
     assert.same(sorted(counters), documented("docs/api.md", "`client:stats()`"))
+  end)
+
+  it("have each family of metrics with its type and labels, and no others", function()
+    local labels, family = {}, nil
+    for line in client:metrics():gmatch("[^\n]+") do
+      local name, kind = line:match("^# TYPE (%S+) (%S+)$")
+      if name then
+        family = ("%s %s"):format(name, kind)
+        labels[family] = {}
+      elseif not line:find("^#") then
+        for label in (line:match("{(.*)}") or ""):gmatch("([%w_]+)=") do
+          if label ~= "le" then labels[family][label] = true end
+        end
+      end
+    end
+    local told, shown = {}, {}
+    for of, names in pairs(labels) do told[of .. ": " .. table.concat(sorted(names), " ")] = true end
+    for _, cells in ipairs(rows_below("docs/api.md", "`client:metrics()`")) do
+      local names = {}
+      for name in cells[3]:gmatch("`([%w_]+)`") do names[name] = true end
+      shown[("%s %s: %s"):format(cells[1]:match("`(.-)`"), cells[2]:match("%S+"),
+        table.concat(sorted(names), " "))] = true
+    end
+    assert.same(sorted(told), sorted(shown))
   end)
 
   it("have each exit code, and no others", function()
