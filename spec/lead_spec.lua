@@ -38,6 +38,7 @@ describe("client:lead", function()
       assert.is_false(term:is_leader())
       assert.is_nil(term:lost())
       assert.equal(tokens[i], term:token())
+      assert.equal(("%.0f"):format(tokens[i]), term:token_text())
       assert.equal("holdfast.term: chief (over)", tostring(term))
     end
     assert.is_true(terms[1]:resign()) -- is over already

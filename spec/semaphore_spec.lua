@@ -29,7 +29,7 @@ local pool = client:semaphore("pool", { permits = permits, wait = wait, lease = 
 for _ = 1, rounds do
   local permit = assert(pool:acquire(count))
   local out = server:call("INCRBY", "test:out", count)
-  server:call("RPUSH", "test:log", ("%s %d %.0f"):format(name, out, permit:token()))
+  server:call("RPUSH", "test:log", ("%s %d %s"):format(name, out, permit:token_text()))
   sys.sleep(inside)
   server:call("DECRBY", "test:out", count)
   assert(permit:release())
@@ -137,6 +137,7 @@ describe("a semaphore", function()
       assert.is_true(left > 18000 and left < 22000, leases[i + 1])
     end
     assert.is_true(two:token() > one:token())
+    assert.equal(("%.0f"):format(two:token()), two:token_text())
     assert.same({ 1, 2 }, { one:count(), two:count() })
     assert.is_true(one:release())
     assert.is_true(two:release())

@@ -71,6 +71,13 @@ function Term:token()
   return self.number
 end
 
+-- The same as decimal text, also where `..` and tostring write 14 digits.
+---@return string?
+function Term:token_text()
+  check_self(self, Term, "term:token_text", 2)
+  return locks.text_of(self.number)
+end
+
 -- The key on the server, with the client's prefix.
 ---@return string
 function Term:key()

@@ -12,6 +12,13 @@ local argument, check_self = options.argument, options.self
 local tell, tell_after = loss.tell, loss.tell_after
 local is_wrong_wait = options.wait
 
+local lock = {}
+
+-- A token as decimal text; nil: none.
+function lock.text_of(token)
+  return token and ("%.0f"):format(token)
+end
+
 ---@class holdfast.lock
 local Lock = {}
 
@@ -138,6 +145,14 @@ function Lock:token()
   return raw.token(self)
 end
 
+-- The same as decimal text, also where `..` and tostring write 14 digits; no I/O.
+---@return string?
+function Lock:token_text()
+  check_self(self, meta, "lock:token_text", 2)
+  tell()
+  return lock.text_of(raw.token(self))
+end
+
 -- How this owner's lock was lost: "expired", "taken", "deleted", "unreachable"; nil if it was not.
 -- No I/O.
 ---@return string? reason
@@ -203,8 +218,6 @@ meta.__close = raw.release
 ---@field deadlock_check? number seconds, at least 0.5: after so long acquire looks whether it waits for itself
 ---@field fencing? boolean the client's, true by default
 ---@field token_ttl? number seconds that the fencing counter outlives the last acquire; the client's, 7 days by default
-
-local lock = {}
 
 lock.options = {
   lease = options.lease,

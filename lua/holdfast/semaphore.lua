@@ -83,6 +83,14 @@ function Permit:token()
   return raw.token(self)
 end
 
+-- The same as decimal text, also where `..` and tostring write 14 digits; no I/O.
+---@return string?
+function Permit:token_text()
+  check_self(self, meta, "permit:token_text", 2)
+  tell()
+  return locks.text_of(raw.token(self))
+end
+
 -- How many permits it is.
 ---@return integer
 function Permit:count()

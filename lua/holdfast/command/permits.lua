@@ -39,6 +39,7 @@ end
 function Held:key() return self.of end
 function Held:owner() return core.lock.owner(self.permit) end
 function Held:token() return self.permit:token() end
+function Held:token_text() return self.permit:token_text() end
 function Held:lost() return self.permit:lost() end
 function Held:remaining() return self.permit:remaining() end
 function Held:extend(seconds) return self.permit:extend(seconds) end

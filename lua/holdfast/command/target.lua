@@ -131,8 +131,7 @@ local function servers_text(chosen)
 end
 
 local function token_text(lock)
-  local token = lock:token()
-  return token and ("%.0f"):format(token) or ""
+  return lock:token_text() or ""
 end
 
 target.token_text = token_text
