@@ -12,7 +12,7 @@
 # make porcupine  builds the second checker of chaos histories, with Go
 # make chaos      processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60 says for how long
 # make soak       locks of every kind under random faults for SECONDS=60, and a report with plots: build/soak/report.html
-# make bench      the ratios of the quality bars
+# make bench      the ratios of the quality bars; STRICT=1: a missed one fails
 # make bench-report     docs/performance.md: beside Redisson, redsync and others, which it installs into build/peers
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 # make site       the documents as static pages, in build/site; needs mkdocs-material and, once, npm
@@ -253,7 +253,7 @@ $(BUILD)/bench/observe: bench/observe.c $(BUILD)/libholdfast_core.a
 	$(COMPILE) $(LDFLAGS) $(LIBRARY_PATH_FLAGS) $^ $(HIREDIS) -o $@
 
 bench: build $(BASELINES) $(BUILD)/bench/observe
-	@bench/run
+	@bench/run $(if $(STRICT),--strict)
 
 # docs/performance.md: holdfast beside other libraries, which bench/peers/install fetches into build/peers
 bench-report: build

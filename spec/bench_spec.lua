@@ -1,0 +1,36 @@
+-- What bench/run makes of missed bars and of broken benches.
+
+-- → what it printed, its exit code
+local function run(options, figure)
+  local pipe = io.popen(("FIGURE=%s bench/run %s ../spec/fixtures/bench/row 2>&1; echo $?"):format(
+    figure, options))
+  local text = pipe:read("*a")
+  pipe:close()
+  local output, code = text:match("^(.*\n)(%d+)\n$")
+  return output, tonumber(code)
+end
+
+describe("bench/run", function()
+  it("tells a missed bar", function()
+    local text, code = run("", 11)
+    assert.matches("a figure +11 +<= 10 +miss\n$", text)
+    assert.equal(0, code)
+  end)
+
+  it("fails with --strict where a bar is missed, and says which", function()
+    local text, code = run("--strict", 11)
+    assert.matches("\nmissed:\na figure +11 +<= 10 +miss\n$", text)
+    assert.equal(1, code)
+    text, code = run("--strict", 10)
+    assert.matches("a figure +10 +<= 10 +pass\n$", text)
+    assert.equal(0, code)
+  end)
+
+  it("fails where a bench breaks", function()
+    for _, options in ipairs { "", "--strict" } do
+      local text, code = run(options, "none")
+      assert.matches("stack traceback", text)
+      assert.equal(1, code)
+    end
+  end)
+end)
