@@ -82,7 +82,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "f3dd98d239a58b0114528b24ab49cd64630a60bb",
+    {"acquire", "8b30974cf1c323f58e36b1af6734170176bcbdcb",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -198,7 +198,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -209,7 +209,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -409,7 +409,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -474,8 +474,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16000, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "6e1cb44b5a2393d055291a4d16ce3421ae5f61eb",
+     16008, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "20046fe393b7145eea219911f416cefeb6a45b62",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -563,7 +563,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -574,7 +574,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -716,7 +716,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -794,8 +794,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     12546, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "4e56820477960b264a2742dd4cc7d7e8b566ff1b",
+     12554, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "e5d0edb1e46a704b109de18d2928f97bb1bea43a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -900,7 +900,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -911,7 +911,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -1117,7 +1117,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -1182,8 +1182,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15711, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "e9d92c95d2268bd3cb0d1f45aec3fe25c3a1adb2",
+     15719, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "fd6d45fb9fdaa1f5953a0df62a659ae75d377641",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1260,7 +1260,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -1271,7 +1271,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -1413,7 +1413,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -1480,7 +1480,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     11683, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+     11691, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "7e6405b47618316bca016f2c61d13769a4517969",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2191,7 +2191,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      4760, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
-    {"force", "9d4a13b16f8f9f97ae26bc4f4e5c75c94c053792",
+    {"force", "c4cb63b2759c21a7654d87f843e600c70b9ad29e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2279,7 +2279,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -2290,7 +2290,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -2432,7 +2432,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -2497,7 +2497,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12340, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+     12348, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
     {"info", "1d50c724813656ef69859eedef13f325e38748cf",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2640,7 +2640,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      994, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "01fb27a727c4ffe95c0d489b2dd081ec7e20fef0",
+    {"leave", "8cecb0d2e683ef3d2e81c42d40ae8c6f44a3a8d1",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2728,7 +2728,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -2739,7 +2739,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -2881,7 +2881,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -2984,8 +2984,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13281, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "67e86dc8a51e3b46078bd8d8c32debde838d9bc0",
+     13289, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "29be8282aadaf317e4cf1b5ade8e518df2524804",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3095,7 +3095,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -3106,7 +3106,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -3306,7 +3306,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -3371,7 +3371,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15615, NULL},
+     15623, NULL},
     {"mutex_extend", "ee334e74de281c7ca11810cb4346d5dcd9ad9423",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
@@ -3403,7 +3403,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      1270, NULL},
-    {"mutex_force", "8c592c05e3ebc1478a0c6d760c00f5551d4b20bf",
+    {"mutex_force", "f6dfe1cd0026fe39ac7b75ab78d650a67ebedc7f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3486,7 +3486,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -3497,7 +3497,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -3638,7 +3638,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -3703,7 +3703,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     11955, NULL},
+     11963, NULL},
     {"mutex_info", "2b900ff9f73ad2843de2082fb96a122ae374e192",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
@@ -3742,7 +3742,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1205, NULL},
-    {"mutex_leave", "29d1608286fee048da871a86c1ba2fa441c98472",
+    {"mutex_leave", "7c5f31f87cca2ce5fb4bf6b8e54e89c9d465669a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3825,7 +3825,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -3836,7 +3836,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -3977,7 +3977,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -4080,8 +4080,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     12896, NULL},
-    {"mutex_release", "11abd3d3640bf2afc79c00f56441bc02b970d244",
+     12904, NULL},
+    {"mutex_release", "7a2943f2ae419ef4985c765aea03b3715fb52190",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'string', 'm'\n"
@@ -4179,7 +4179,7 @@ static const hf_program hf_program_table[] = {
      "if owner == '' then owner = client .. ':' .. number end\n"
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -4190,7 +4190,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -4254,7 +4254,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -4265,7 +4265,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -4397,7 +4397,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -4450,7 +4450,7 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     14785, NULL},
+     14797, NULL},
     {"mutex_renew", "172485a8ab07e972fb3b22931faa85dc84dce641",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
@@ -4478,7 +4478,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      841, NULL},
-    {"permit_acquire", "964d39bef081dbe45a1a2c860a71d72f63221798",
+    {"permit_acquire", "e26088e5bdd4b0618ef9f69724af8e87b194dfed",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4614,7 +4614,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -4625,7 +4625,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -4833,7 +4833,7 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14022, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     14026, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "5a21e682d5f76ee68433e9b4b795a0ce916a1204",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -4927,7 +4927,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "974fe00a7211bd3e022630444a5f9c6626b72402",
+    {"permit_leave", "f3d7e490876b417a83599584bc906eaad7fd0d9c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5046,7 +5046,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -5057,7 +5057,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -5267,8 +5267,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     12588, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "efb937335427ad40ea279fa0e481051145c69d20",
+     12592, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "5828839094ee940d1d36875cc1a45eaf156c01e0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5452,7 +5452,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -5463,7 +5463,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -5642,7 +5642,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     14558, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     14562, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "ce7159c59d2e8b623d5da3718eed589df33bf777",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5696,7 +5696,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1627, NULL},
-    {"permit_set", "5ada403c766d79e609140e6eb7cbc56d75d05413",
+    {"permit_set", "9f153b30e38d657a483a853b5e57b42a3da756f5",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5815,7 +5815,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -5826,7 +5826,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -6008,7 +6008,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     11706, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     11710, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -6020,7 +6020,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      327, NULL},
-    {"release", "7395845159c758dd0e5cccbab04824d79eacb5c0",
+    {"release", "5199a9e78bb7fb0aead322b4711502ce32377b2d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -6160,7 +6160,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -6171,7 +6171,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -6303,7 +6303,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -6356,8 +6356,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     13417, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "f66c52ce19ffb9ca095681ec41f3f607c355d227",
+     13425, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
+    {"release_all", "257c34a94beee4b0c65e79e9a11c5e0858d9eb01",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6445,7 +6445,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -6456,7 +6456,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -6598,7 +6598,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -6666,7 +6666,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12058, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+     12066, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "b56b1c14d1224ff1f56bc62caaf0ed73cb7b0289",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -8601,7 +8601,7 @@ static const hf_program hf_program_table[] = {
      "give(ARGV[2])\n"
      "return note(1)\n",
      1094, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "c30b9edbb6bcd142488043379c5e05277c34408d",
+    {"sharded_acquire", "c04406fdf7ecacee0f979fd4d0712ee2383cc731",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8727,7 +8727,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -8738,7 +8738,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -8938,7 +8938,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -9003,8 +9003,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16500, NULL},
-    {"sharded_acquire_all", "549d197f93618f962423a384b4390e51931c07c2",
+     16508, NULL},
+    {"sharded_acquire_all", "2571159171f9a6e5444d4df4f88228e91eaa8d0e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9092,7 +9092,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -9103,7 +9103,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -9255,7 +9255,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -9333,8 +9333,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     13046, NULL},
-    {"sharded_begin", "f82b42829204e2d30642d5efa1a3132006a76e0a",
+     13054, NULL},
+    {"sharded_begin", "847b3012ab5d42a9f709e7abb12c6451217245e4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9449,7 +9449,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -9460,7 +9460,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -9666,7 +9666,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -9731,8 +9731,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16211, NULL},
-    {"sharded_complete", "3321275be71d5d99dff9d7adf241413fa3ef4dad",
+     16219, NULL},
+    {"sharded_complete", "c8efb566da8bfa3745278a6abc1c8173ad687c0d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9809,7 +9809,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -9820,7 +9820,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -9972,7 +9972,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -10039,7 +10039,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     12183, NULL},
+     12191, NULL},
     {"sharded_fair_acquire", "04c37f7cfa392b6d5e4ce6275b838e5f31956a75",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -10714,7 +10714,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      5260, NULL},
-    {"sharded_force", "0fadc9564a442743075e5e0bd08eda39a7211219",
+    {"sharded_force", "1e5720d924f4b0fe4e505ceb708fffebcaa79280",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10802,7 +10802,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -10813,7 +10813,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -10965,7 +10965,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -11030,7 +11030,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12840, NULL},
+     12848, NULL},
     {"sharded_latch_delete", "5c8d9da9bb35d5b137a6dd11b221035046937dd7",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -11160,7 +11160,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1494, NULL},
-    {"sharded_leave", "c279b26e99e5a64fb9e57d7f4cfc62b8d156d3b3",
+    {"sharded_leave", "0791d95a33f1c52c28140e27850d5fb152453994",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11248,7 +11248,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -11259,7 +11259,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -11411,7 +11411,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -11514,8 +11514,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13781, NULL},
-    {"sharded_permit_acquire", "173fe2d128c5cd7102e6ee7b76e8da19e8d10793",
+     13789, NULL},
+    {"sharded_permit_acquire", "d0fd950833ad90bfde74f31a31a75a64e0397657",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11651,7 +11651,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -11662,7 +11662,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -11880,8 +11880,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14522, NULL},
-    {"sharded_permit_leave", "a7799d099e3b7169af05eb3b05dbf9eb20bbedd3",
+     14526, NULL},
+    {"sharded_permit_leave", "36d467a06c7f9cd3745c17b3bb62db0e2a23df96",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12010,7 +12010,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -12021,7 +12021,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -12231,8 +12231,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     13088, NULL},
-    {"sharded_permit_release", "ce4f4ece1e6e91da988521262221f0023a32c477",
+     13092, NULL},
+    {"sharded_permit_release", "960460ec6d7b0b2c91ab7c2a4119691881e6b9c7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12436,7 +12436,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -12447,7 +12447,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -12626,8 +12626,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15558, NULL},
-    {"sharded_permit_set", "71dbc744490ad93b2a9178e23ef44ff680090be9",
+     15562, NULL},
+    {"sharded_permit_set", "fc453b4cf412ec1b714e7eca5372c8b3bf1cc3d4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12756,7 +12756,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -12767,7 +12767,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -12949,8 +12949,8 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     12206, NULL},
-    {"sharded_release", "ed406ab636f6d90a9faa0aee694efac3820febbb",
+     12210, NULL},
+    {"sharded_release", "7058da1552143c8fd9ba80b71e61d08365e0190c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -13100,7 +13100,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -13111,7 +13111,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -13243,7 +13243,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -13296,8 +13296,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     13917, NULL},
-    {"sharded_release_all", "98e7a5693e135e5be99116b1adb4ae10cd2f64ef",
+     13925, NULL},
+    {"sharded_release_all", "e849aa6f9283282d48eb1f603acd2c9f193ebdfc",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13385,7 +13385,7 @@ static const hf_program hf_program_table[] = {
      "local text = redis.pcall('GET', COUNTER)\n"
      "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
      "end\n"
-     "local TURN_MS = 50 -- for those that listen to a release\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
      "end\n"
@@ -13396,7 +13396,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -13548,7 +13548,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function foreign_turn(was, member, more)\n"
      "keep_counter()\n"
-     "leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)\n"
+     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
@@ -13616,7 +13616,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12558, NULL},
+     12566, NULL},
     {"sharded_rw_acquire", "8990b5f1b560395a8df3482cf0168cd5c39d3dae",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

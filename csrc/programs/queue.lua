@@ -100,7 +100,7 @@ end
 -- To Redisson's waiters.
 local function foreign_turn(was, member, more)
   keep_counter()
-  leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more)
+  leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)
 end
 
 --#include "due.lua"

@@ -7,7 +7,7 @@
 -- unused  how often in a row the free lock was left to them and none came
 -- heard   1: it is left to those that listen to the lock's channel, while any does
 -- run     for how many ms they had the lock the last time; the score then tells when that ended
-local TURN_MS = 50 -- for those that listen to a release
+local LISTEN_MS = 50 -- for those that listen to a release
 --#include "now.lua"
 
 -- The record, if these first members begin with one.
@@ -18,7 +18,7 @@ local function record_in(members)
   return turns and {
     member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),
     heard = heard == '1', run = tonumber(run),
-    began = heard == '1' and -score - TURN_MS or -score, -- the run of theirs: the lock was left to them
+    began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them
   }
 end
 

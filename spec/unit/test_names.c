@@ -92,8 +92,8 @@ static void check_names_of(const hf_kind *kind, const char *const *keys, size_t 
         for (size_t j = 0; j < i; j++) {
             if (kind->bare && hf_names_are_shared(names[i].key)) continue;
             if (kind->bare && hf_names_are_shared(names[j].key)) continue;
-            CHECK_OR(!hf_slice_equal(names[i].queue, names[j].queue), "%s: queue of \"%s\" and \"%s\"",
-                     kind->name, keys[i], keys[j]);
+            CHECK_OR(!hf_slice_equal(names[i].queue, names[j].queue),
+                     "%s: queue of \"%s\" and \"%s\"", kind->name, keys[i], keys[j]);
             if (!kind->counted && !kind->listed) continue;
             CHECK_OR(!hf_slice_equal(names[i].leases, names[j].leases),
                      "%s: leases of \"%s\" and \"%s\"", kind->name, keys[i], keys[j]);
@@ -103,8 +103,8 @@ static void check_names_of(const hf_kind *kind, const char *const *keys, size_t 
 }
 
 TEST(no_two_keys_have_one_queue) {
-    static const char *const keys[] = {"x",     "{x}",  ":x",    ":{x}",  "x}",  "{x", "{{x}}",
-                                       "{{x}",  "}{x",  "x}{y}", "{x}{y}", "a}c", "{a}c}", ""};
+    static const char *const keys[] = {"x",    "{x}", ":x",    ":{x}",   "x}",  "{x",    "{{x}}",
+                                       "{{x}", "}{x", "x}{y}", "{x}{y}", "a}c", "{a}c}", ""};
     for (size_t i = 0; hf_kinds[i]; i++) check_names_of(hf_kinds[i], keys, KEYS(keys));
 }
 
