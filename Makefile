@@ -32,7 +32,7 @@ LUA_LIB_DIR = $(PREFIX)/lib/lua
 BUILD := build
 comma := ,
 ifeq ($(origin CC),default)
-CC = gcc
+CC = $(if $(shell command -v gcc),gcc,cc)
 endif
 WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes $(if $(WERROR),-Werror)
 CFLAGS ?= -O2 -g
@@ -49,7 +49,10 @@ INCLUDES = -Icsrc -Icsrc/core -Icsrc/posix $(addprefix -isystem ,$(call outside,
 LIBRARY_PATH_FLAGS = $(addprefix -L,$(call outside,$(HIREDIS_LIBDIR) $(OPENSSL_LIBDIR)))
 COMPILE = $(CC) -std=c11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) $(INCLUDES)
 HIREDIS = $(HIREDIS_DIR:%=-Wl$(comma)-rpath$(comma)%/lib) -lhiredis
-LINK = $(CC) -shared $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(LIBRARY_PATH_FLAGS)
+SYSTEM := $(shell uname -s)
+# A module finds the functions of Lua in the interpreter that loads it; the linker of macOS asks for leave.
+MODULE = $(if $(filter Darwin,$(SYSTEM)),-bundle -undefined dynamic_lookup,-shared)
+LINK = $(CC) $(MODULE) $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(LIBRARY_PATH_FLAGS)
 HIREDIS_A = $(firstword $(wildcard $(addsuffix /libhiredis.a,$(HIREDIS_LIBDIR) /usr/lib/* /usr/lib /usr/local/lib)))
 
 config = $(or $(shell pkg-config $(1) $(2) 2>/dev/null),$(3))
@@ -74,6 +77,7 @@ BINDING := $(wildcard csrc/lua/*.c)
 PROCESS := $(wildcard csrc/process/*.c)
 PROGRAMS := $(wildcard csrc/programs/*.lua)
 LUA_FILES := $(patsubst lua/%,%,$(shell find lua -name '*.lua'))
+LUA_FOLDERS := $(sort $(patsubst %/,%,$(dir $(LUA_FILES))))
 UNIT := $(patsubst spec/unit/%.c,%,$(wildcard spec/unit/test_*.c))
 
 core_objects := $(CORE:%.c=$(BUILD)/obj/%.o)
@@ -273,8 +277,9 @@ SHEBANG = /usr/bin/env $(notdir $(LUA))
 define install_modules # BUILT,LIBRARIES,LUA FILES
 	install -d $(2)/holdfast
 	install -m 644 $(1)/holdfast/core.so $(1)/holdfast/process.so $(2)/holdfast/
-	@echo 'install -D -m 644 lua/... $(3)/...'
-	@for file in $(LUA_FILES); do install -D -m 644 lua/$$file $(3)/$$file || exit 1; done
+	install -d $(addprefix $(3)/,$(LUA_FOLDERS))
+	@echo 'install -m 644 lua/... $(3)/...'
+	@for file in $(LUA_FILES); do install -m 644 lua/$$file $(3)/$$file || exit 1; done
 
 endef
 install_flavour = $(call install_modules,$(BUILD)/install/$(1),$(DESTDIR)$(LUA_LIB_DIR)/$(2),$(DESTDIR)$(LUA_SHARE_DIR)/$(2))

@@ -15,7 +15,7 @@ description = {
   license = "MIT",
 }
 
-supported_platforms = { "linux" }
+supported_platforms = { "unix" }
 dependencies = { "lua >= 5.1, < 5.6" }
 external_dependencies = {
   HIREDIS = { header = "hiredis/hiredis.h", library = "hiredis" },

@@ -41,6 +41,30 @@ describe("make", function()
     assert.is_true(linked > 10, output)
   end)
 
+  it("uses what other systems have: their linker's flags, and no GNU option of install", function()
+    local directory = process.directory()
+    local flags = { Darwin = "-bundle -undefined dynamic_lookup", FreeBSD = "-shared" }
+    for system, flag in pairs(flags) do
+      local ok, output = shell(("make -n modules BUILD=%s SYSTEM=%s"):format(directory, system),
+        { MAKEFLAGS = false })
+      assert(ok, output)
+      local modules = 0
+      for line in output:gmatch("[^\n]+") do
+        if line:find("/core.so", 1, true) then
+          assert.truthy(line:find(flag, 1, true), line)
+          assert.equal(flag == "-shared", line:find("-shared", 1, true) ~= nil)
+          modules = modules + 1
+        end
+      end
+      assert.is_true(modules > 0, output)
+    end
+    local _, output = shell(("make -n rock-install LUADIR=%s LIBDIR=%s"):format(directory,
+      directory), { MAKEFLAGS = false })
+    process.remove(directory)
+    assert.matches("install %-m 644 lua/", output)
+    assert.not_matches("install [^\n]*%-D", output)
+  end)
+
   it("says so when there are no headers of Lua", function()
     local ok, output = shell("make modules FLAVOURS=", { MAKEFLAGS = false })
     assert.is_false(ok)

@@ -9,6 +9,8 @@ local HAS_BOTH = {
 }
 
 local RULES = { -- a pattern, and the files that may have it
+  { "%f[%w_]dladdr%f[^%w_]", HAS_BOTH },
+  { "_GNU_SOURCE", HAS_BOTH },
   { "__linux__", ASKS },
   { "HF_PORTABLE", ASKS },
   { "HF_LINUX", HAS_BOTH },
@@ -16,7 +18,7 @@ local RULES = { -- a pattern, and the files that may have it
 }
 
 for _, name in ipairs { "__APPLE__", "__FreeBSD__", "__NetBSD__", "__OpenBSD__", "__sun", "_WIN32",
-  "__GLIBC__", "__gnu_linux__", "__unix__", "_GNU_SOURCE" } do
+  "__GLIBC__", "__gnu_linux__", "__unix__" } do
   RULES[#RULES + 1] = { "%f[%w_]" .. name .. "%f[^%w_]", {} }
 end
 for _, header in ipairs { "epoll", "eventfd", "inotify", "prctl", "random", "signalfd", "syscall",

@@ -1,6 +1,5 @@
 /* holdfast.core: the client, lock and watchdog userdata, and the raw functions that lua/holdfast
  * builds its API on. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -8,14 +7,6 @@
 #include "lock.h"
 
 static const char NAMED_HERE = 0; /* any address of the module */
-
-/* The watchdog runs this module's code: it must stay mapped after lua_close has unloaded it. */
-static void pin_module(void) {
-    Dl_info info;
-    if (dladdr((void *)(uintptr_t)&NAMED_HERE, &info) && info.dli_fname) {
-        dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    }
-}
 
 /* ---- how many Lua states use the module ---- */
 
@@ -81,7 +72,7 @@ int luaopen_holdfast_core(lua_State *L) {
     static const luaL_Reg functions[] = {
         {"now", l_now}, {"parse_url", l_parse_url}, {"states", l_states}, {NULL, NULL}};
     hf_check_version(L);
-    pin_module();
+    hf_stay_loaded(&NAMED_HERE); /* the watchdog runs this module's code, also after lua_close */
     hf_keepmainthread(L);
     watch_state(L);
     lua_newtable(L);

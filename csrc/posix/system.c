@@ -1,5 +1,6 @@
 #include "system.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -58,6 +59,17 @@ bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = result;
     return result == 0;
+}
+
+/* Linux, macOS and the BSDs declare dladdr, unless POSIX alone is asked for. */
+void hf_stay_loaded(const void *address) {
+#ifdef _GNU_SOURCE
+    Dl_info info;
+    if (dladdr((void *)(uintptr_t)address, &info) && info.dli_fname)
+        dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+#else
+    (void)address;
+#endif
 }
 
 void hf_pipe_wake(int end) {

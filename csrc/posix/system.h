@@ -66,6 +66,11 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
  * wipes a page of memory at a fork. */
 pid_t hf_process(void);
 
+/* Keeps the shared object that has this address in memory when it is unloaded, for threads that run
+ * its code. Without dladdr, which is not in POSIX, this does nothing: link with -z nodelete there.
+ */
+void hf_stay_loaded(const void *address);
+
 /* Makes the system send this signal to this process when its parent ends. Returns false if it
  * cannot do that. Safe after a fork. */
 bool hf_end_with_parent(int number);

@@ -20,6 +20,10 @@
  * WAY is up (to the server), down or both. A connection that its client resets is reset at once,
  * and what was still under way of it is dropped, as no network delivers what its sender has taken
  * back. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

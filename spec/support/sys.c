@@ -6,6 +6,10 @@
  * are seconds. Failures return nil, message, errno; misuse raises. Reads and writes block for at
  * most the timeout given.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

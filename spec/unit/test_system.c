@@ -25,6 +25,7 @@
 #define hf_cond_wait posix_cond_wait
 #define hf_process posix_process
 #define hf_end_with_parent posix_end_with_parent
+#define hf_stay_loaded posix_stay_loaded
 #include "../../csrc/posix/system.c"
 #undef hf_error_text
 #undef hf_now
@@ -43,6 +44,7 @@
 #undef hf_cond_wait
 #undef hf_process
 #undef hf_end_with_parent
+#undef hf_stay_loaded
 #undef HF_SYSTEM_H
 #include "../../csrc/posix/system.h"
 
