@@ -3,8 +3,8 @@
 --
 --   at=<s> rss=<KB> fds=<n> done=<n> failed=<n> p50=<ms> p90=<ms> p99=<ms>
 --
--- Arguments are NAME=VALUE: url, file, seed, stop (a monotonic time), every (seconds of an
--- interval)
+-- Arguments are NAME=VALUE: url, file, seed, permits (of both semaphores), stop (a monotonic time),
+-- every (seconds of an interval)
 
 local lfs = require "lfs"
 local sys = require "spec.support.sys"
@@ -86,7 +86,57 @@ function use.once()
   return code ~= "duplicate" and code or nil, sys.now() - begun
 end
 
-local KINDS = { "lock", "lock", "mutex", "several", "shared", "entered", "dropped", "once" }
+local both = client:read_write_lock("rw")
+function use.read() return timed(both:read()) end
+function use.write() return timed(both:write()) end
+function use.fair() return timed(client:fair_lock("fair")) end
+function use.kept() return timed(client:lock("kept", { keep = 0.5 })) end
+
+function use.permits()
+  local begun = sys.now()
+  local permit, _, code = client:semaphore("pool", { permits = options.permits })
+    :acquire(prng:range(1, options.permits), MOST_WAIT)
+  local waited = sys.now() - begun
+  if not permit then return code, waited end
+  work()
+  local released, _, why = permit:release()
+  return not released and why or nil, waited
+end
+
+function use.plain()
+  local begun, places = sys.now(), client:plain_semaphore("places")
+  local count = prng:range(1, options.permits)
+  local ok, _, code = places:acquire(count, MOST_WAIT)
+  local waited = sys.now() - begun
+  if not ok then return code, waited end
+  work()
+  local released, _, why = places:release(count)
+  return not released and why or nil, waited
+end
+
+-- Whoever finds no latch sets one; each call opens it.
+function use.latch()
+  local begun, gate = sys.now(), client:latch("gate")
+  gate:set(1)
+  local _, _, code = gate:count_down()
+  local ok, _, why = gate:wait(MOST_WAIT)
+  return code or not ok and why or nil, sys.now() - begun
+end
+
+function use.lead()
+  local begun, waited = sys.now(), nil
+  local _, _, code = client:lead("boss", { once = true }, function()
+    waited = sys.now() - begun
+    work()
+    return true
+  end)
+  return code, waited or sys.now() - begun
+end
+
+local KINDS = {
+  "lock", "lock", "mutex", "several", "shared", "entered", "dropped", "once", "read", "read",
+  "write", "fair", "kept", "permits", "plain", "latch", "lead",
+}
 
 -- ---- intervals ----
 
