@@ -447,6 +447,20 @@ describe("the checker of kinds", function()
       0.2 0.3 claim pool B valid=1 permits=1
       0.4 0.5 claim pool A valid=1.5 permits=2
       1.4 1.5 claim pool C valid=2 permits=2]],
+    ["plain permits of one that was killed"] = [[
+      0 0.1 take places A permits=2 result=ok by=w1
+      0.2 0.3 take places B permits=1 result=ok by=w2
+      0.4 0.5 give places B result=unreachable by=w2
+      0.6 open take places C permits=1 by=w3
+      0.7 0.7 end x x by=w2
+      0.8 0.8 free places X left=0]],
+    ["plain permits that one process in doubt gave back and another undid"] = [[
+      0 0.1 take places A permits=2 result=ok by=w1
+      0.2 0.3 give places A result=unreachable by=w1
+      0.4 0.5 take places B permits=3 result=unreachable by=w2
+      0.6 0.6 end x x by=w1
+      0.6 0.6 end x x by=w2
+      0.8 0.8 free places X left=3]],
     ["a term after the other"] = [[
       0 0.1 leads boss A token=1
       0.4 0.5 leads boss A token=1
@@ -470,6 +484,22 @@ describe("the checker of kinds", function()
     ["more permits than there are"] = { "permits", [[
       0 0.1 claim pool A valid=1 permits=2
       0.2 0.3 claim pool B valid=1 permits=2]] },
+    ["more plain permits than there are, long after they were taken"] = { "permits", [[
+      0 0.1 take places A permits=2 result=ok by=w1
+      60.2 60.3 take places B permits=2 result=ok by=w2]] },
+    ["plain permits that nobody has"] = { "count", [[
+      0 0.1 take places A permits=2 result=ok by=w1
+      0.2 0.3 give places A result=ok by=w1
+      0.4 0.5 take places B permits=1 result=busy by=w2
+      0.8 0.8 free places X left=2]] },
+    ["a plain permit that an ended process keeps"] = { "count", [[
+      0 0.1 take places A permits=1 result=unreachable by=w1
+      0.6 0.6 end x x by=w1
+      0.8 0.8 free places X left=2]] },
+    ["plain permits that were given back twice"] = { "count", [[
+      0 0.1 take places A permits=1 result=ok by=w1
+      0.2 0.3 give places A result=ok by=w1
+      0.8 0.8 free places X left=4]] },
     ["a term within another one"] = { "terms", [[
       0 0.1 leads boss A token=1
       0.2 0.3 leads boss B token=2

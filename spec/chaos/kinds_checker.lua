@@ -2,7 +2,9 @@
 --
 --   alone    a writer is valid beside no reader and no other writer, an owner of a fair lock beside
 --            no other one
---   permits  no more permits are valid than there are
+--   permits  no more permits are valid than there are; those of a plain semaphore are taken until
+--            they are given back
+--   count    at the end those of a plain semaphore are free but what killed processes may have
 --   terms    no term begins before another one is over
 --   token    a writer, a fair lock's owner or a leader that began after another had begun has the
 --            higher token
@@ -86,6 +88,51 @@ local function check_permits(intervals, permits)
         text = ("%d permits of %d are held"):format(sum, permits) }
     end
   end)
+end
+
+-- ---- the plain semaphore ----
+
+-- Of each take: from its end to the call that gives back.
+local function takes_until_given(ops)
+  local given, list = {}, {}
+  for _, op in ipairs(ops) do
+    if op.what == "give" then given[op.owner] = op end
+  end
+  for _, op in ipairs(ops) do
+    if op.what == "take" and op.result == "ok" then
+      local give = given[op.owner]
+      list[#list + 1] = { from = op.stop, to = give and give.start or huge, op = op }
+    end
+  end
+  return list, given
+end
+
+-- → how many permits a take has for certain at the end, and how many it may have
+local function kept_by(take, give, finished)
+  local permits = tonumber(take.permits)
+  if take.result == "ok" and not give then return permits, permits end
+  local done = take.result == "ok" and give.result == "ok" or take.result == "busy"
+  return 0, (done or finished[take.by]) and 0 or permits
+end
+
+-- A process that comes to its end has done, or undone, all that was in doubt.
+local function check_count(ops, all, permits)
+  local finished, least, most, free = {}, 0, 0, nil
+  local _, given = takes_until_given(ops)
+  for _, op in ipairs(all) do
+    if op.what == "end" then finished[op.by] = true end
+  end
+  for _, op in ipairs(ops) do
+    if op.what == "free" then free = op end
+    if op.what == "take" then
+      local certain, possible = kept_by(op, given[op.owner], finished)
+      least, most = least + certain, most + possible
+    end
+  end
+  local kept = free and permits - tonumber(free.left)
+  if not free or kept >= least and kept <= most then return end
+  return { rule = "count", at = free.stop, key = free.key, op = free,
+    text = ("%d permits of %d are free, %d to %d are kept"):format(free.left, permits, least, most) }
 end
 
 -- ---- tokens ----
@@ -183,6 +230,9 @@ function kinds.check(run)
   note(check_alone("alone", claims_of(of_key(run.ops, "fair"))))
   note(check_alone("terms", terms_of(of_key(run.ops, "boss"))))
   note(check_permits(claims_of(of_key(run.ops, "pool")), run.permits))
+  local places = of_key(run.ops, "places")
+  note(check_permits(takes_until_given(places), run.permits))
+  note(check_count(places, run.ops, run.permits))
   note(check_latch(of_key(run.ops, "gate"), run.latch))
   return found
 end

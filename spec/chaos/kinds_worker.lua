@@ -1,5 +1,6 @@
 -- One process of a chaos round of kinds: it reads and writes under a read/write lock, takes permits
--- of a semaphore and a fair lock, leads, counts a latch down, and writes down when it held what.
+-- of a semaphore, of a plain one and a fair lock, leads, counts a latch down, and writes down when
+-- it held what.
 -- Arguments as those of spec/chaos/worker.lua. Each hold has an owner of its own here.
 
 local mutants = require "spec.sim.mutants"
@@ -71,6 +72,7 @@ end
 local both = client:read_write_lock("rw", { lease = prng:chance(50) and prng:pick(LEASES) or nil })
 local fair = client:fair_lock("fair", { lease = prng:chance(50) and prng:pick(LEASES) or nil })
 local pool = client:semaphore("pool", { permits = options.permits })
+local places = client:plain_semaphore("places")
 local latch = client:latch("gate")
 
 local steps = {}
@@ -86,6 +88,18 @@ end
 function steps.permits()
   local permits = prng:range(1, options.permits)
   hold("pool", "permits", permits, function(wait) return pool:acquire(permits, wait) end)
+end
+
+-- These have no lease: they are taken until they are given back.
+function steps.places()
+  count = count + 1
+  local permits = prng:range(1, options.permits)
+  local fields = { what = "take", key = "places", permits = permits, wait = prng:pick(WAITS),
+    owner = ("%s.%d"):format(options.name, count) }
+  if not run(fields, function() return places:acquire(permits, fields.wait) end) then return end
+  sys.sleep(prng:range(2, 60) / 1000)
+  run({ what = "give", key = "places", owner = fields.owner },
+    function() return places:release(permits) end)
 end
 
 function steps.fair()
@@ -124,7 +138,8 @@ function steps.wait()
   run({ what = "await", key = "gate", wait = wait }, function() return latch:wait(wait) end)
 end
 
-local ORDER = { "read", "read", "write", "permits", "permits", "fair", "lead", "down", "wait" }
+local ORDER = { "read", "read", "write", "permits", "permits", "places", "places", "fair",
+  "lead", "down", "wait" }
 
 while sys.now() < options.stop do
   steps[prng:pick(ORDER)]()

@@ -24,6 +24,8 @@ local FAULTS = {
 }
 local FLUSH, RESTART_EMPTY = { "flush", 8, 0, 0 }, { "restart_empty", 4, 0.05, 0.4 }
 local LOSSES = { loses = { FLUSH, RESTART_EMPTY }, minority = { RESTART_EMPTY } }
+local BACK = { "clock_back", 5, 0, 0 }
+local CLOCKS = { one = { BACK }, shared = { BACK }, kinds = { BACK } }
 -- Of Sentinels and clusters.
 local MOVES = {
   sentinel = { { "fail_over", 10, 2, 5 }, { "stop_replica", 14, 0.1, 0.6 } },
@@ -58,8 +60,10 @@ function nemesis.schedule(plan)
   for _, each in ipairs(FAULTS) do
     if wanted(each, plan.faults) then faults[#faults + 1] = each end
   end
-  for _, kinds in ipairs { LOSSES, MOVES } do
-    for _, each in ipairs(kinds[plan.kind] or {}) do faults[#faults + 1] = each end
+  for _, kinds in ipairs { LOSSES, CLOCKS, MOVES } do
+    for _, each in ipairs(kinds[plan.kind] or {}) do
+      if kinds ~= CLOCKS or wanted(each, plan.faults) then faults[#faults + 1] = each end
+    end
   end
   local at = 0.3
   while at < plan.seconds do
@@ -167,6 +171,12 @@ on_server("restart", kill, function(server) server:restart(true) end)
 on_server("flush", function(server) tell(server, "FLUSHALL") end)
 on_server("restart_empty", kill, function(server) server:restart(false) end)
 
+-- Each time a second more: leases end later than they should, never earlier.
+on_server("clock_back", function(server)
+  server.behind = (server.behind or 0) + 1
+  server:set_clock(-server.behind)
+end)
+
 -- One change of a whole set at a time.
 local function on_set(name, start, stop)
   begin[name] = function(world, fault)
@@ -225,8 +235,8 @@ local OF_WORKER = { stop_worker = true, kill_worker = true }
 local OF_SERVER = {
   stop_server = true, pause_clients = true, kill_clients = true, kill_listeners = true,
   flush_scripts = true,
-  restart = true, flush = true, restart_empty = true, fail_over = true, stop_replica = true,
-  move_slot = true, drain_slot = true, promote = true,
+  clock_back = true, restart = true, flush = true, restart_empty = true,
+  fail_over = true, stop_replica = true, move_slot = true, drain_slot = true, promote = true,
 }
 
 local function target_of(world, fault)

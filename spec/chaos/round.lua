@@ -168,7 +168,7 @@ end
 
 local function start_behind_proxies(self)
   for i = 1, self.plan.servers do
-    self.servers[i] = redis.start { persist = true, conf = { "appendfsync no" } }
+    self.servers[i] = redis.start { persist = true, clock = true, conf = { "appendfsync no" } }
   end
   for i = 1, self.plan.workers do
     self.proxies[i] = {}
@@ -184,7 +184,7 @@ local function open(plan)
   }, World)
   if start[plan.kind] then start[plan.kind](self) else start_behind_proxies(self) end
   if plan.kind == "minority" then look_known(self.servers) end
-  if plan.latch then self.servers[1]:cli("SET", "gate", plan.latch) end
+  if plan.latch then self.servers[1]:cli("MSET", "gate", plan.latch, "places", plan.permits) end
   self.stop = sys.now() + plan.seconds + plan.quiet
   for i = 1, plan.workers do self:start_worker(i) end
   return self
@@ -259,13 +259,27 @@ local function check_quiet(self, problems)
     if ok then lock:release() else problem(key .. " cannot be had: " .. message) end
   end
   client:close()
-  if self.plan.permits then self.servers[1]:cli("DEL", "pool") end
+  if self.plan.permits then self.servers[1]:cli("DEL", "pool", "places") end
   for i, server in ipairs(masters_of(self)) do
     local function litter_of() return crowd.litter(server, self.set ~= nil) end
     process.wait_until(function() return not litter_of() end, LITTER_TIMEOUT)
     local litter = litter_of()
     if litter then problem(("server %d: %s"):format(i, litter)) end
   end
+end
+
+-- Only what the dead have left still waits for its end by a clock that was set back.
+local function set_clocks_right(self)
+  for _, server in ipairs(self.servers) do
+    if server.behind then server:set_clock(0) end
+  end
+end
+
+-- What the plain semaphore says when all processes have ended.
+local function free_places(self)
+  local left, now = self.servers[1]:cli("GET", "places"), sys.now()
+  return { what = "free", key = "places", by = "server", owner = "server", left = left, start = now,
+    stop = now }
 end
 
 local function pauses_of(self)
@@ -302,10 +316,13 @@ function round.run(plan)
   local self = open(plan)
   nemesis.run(self, nemesis.schedule(plan))
   local problems, finished = await_workers(self)
+  set_clocks_right(self)
+  local free = plan.permits and free_places(self)
   check_quiet(self, problems)
   local ops = history.read(self.paths)
   for _, fault in ipairs(self.faults) do ops[#ops + 1] = fault end
   table.sort(ops, function(a, b) return a.start < b.start end)
+  ops[#ops + 1] = free
   for number, op in ipairs(ops) do op.number, op.theirs = number, self.theirs[op.by] end
   local found = checker.check {
     ops = plan.permits and without_keys(ops) or ops,

@@ -50,6 +50,7 @@ local MUTANTS = {
   { "SAME_OWNER", { "reset" } },
   { "CALLERS_OWNER", { "late" }, slow = true },
   { "permit_overdrawn", { "reset" }, kind = "kinds" },
+  { "acquire_note_unread", { "cut_reply", "lose_down" }, kind = "kinds" },
   { "fair_taken", { "reset" }, kind = "kinds" },
   { "writer_joins", { "reset" }, kind = "kinds" },
   { "take_any", { "reset" }, kind = "kinds", id = "take_any-leaders" },

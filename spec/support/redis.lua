@@ -122,9 +122,11 @@ end
 -- From now on its wall clock is so many seconds ahead; it must have been started with clock = true.
 function Server:set_clock(seconds)
   assert(self.options.clock, "start it with clock = true")
-  local file = assert(io.open(self:_clock_path(), "w"))
+  local path = self:_clock_path()
+  local file = assert(io.open(path .. ".new", "w"))
   file:write(("%d"):format(seconds))
   file:close()
+  assert(os.rename(path .. ".new", path)) -- the server never reads an empty file
 end
 
 function Server:_launch()
