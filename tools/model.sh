@@ -114,5 +114,21 @@ found safety SAME_OWNER -DFAULTY -DCALLERS=1
 found tokens RANGE_UNRESERVED -DTOKENS -DCALLERS=1
 found tokens RANGE_EXCEEDED -DTOKENS -DCALLERS=1
 found tokens TOKEN_AGAIN -DTOKENS -DCALLERS=1
+model=$PWD/docs/model/read_write.pml
+holds safety "read/write lock, calm, 2 readers, 1 writer"
+holds progress "read/write lock, calm, 2 readers, 1 writer"
+holds safety "read/write lock, calm, 2 readers, 2 writers" -DCLIENTS=4
+holds safety "read/write lock, faulty, 2 readers, 1 writer" -DFAULTY
+holds progress "read/write lock, lossy, 2 readers, 1 writer" -DFAULTY -DENDS=0
+found safety READER_PASSES
+found safety WRITER_JOINS
+found safety RELEASE_FREES
+found safety ONE_READER
+found safety BATCH_PASSES
+found safety LEAVE_SILENT -DCLIENTS=4
+found progress NO_SKIP
+found safety DEAD_COUNT -DFAULTY
+found safety NO_BOUND -DFAULTY
+found progress NO_RECHECK -DFAULTY -DENDS=0
 echo "states of the protocol: $states_in_all"
 exit $bad
