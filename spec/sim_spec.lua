@@ -39,7 +39,7 @@ describe("the simulator", function()
 
   it("has only mutants that change a program or the core", function()
     local mutants = require "spec.sim.mutants"
-    for _, list in ipairs { mutants.list(), mutants.of_systems() } do
+    for _, list in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do
       for _, mutant in ipairs(list) do
         local on = mutant.entry and mutants.turn_on(mutant)
         if on then assert.truthy(on.patched or on.lead, mutant.name) end

@@ -1,8 +1,8 @@
 -- The documents keep up with the code: each public function has a heading in docs/api.md and is
 -- called in a spec, each page is in the site's menu, each block of code has a language and
 -- something that runs it, nginx takes each piece of nginx.conf, the README shows
--- examples/hello.lua, a translation has the code and links of its original, and links and names
--- lead to a file and a heading.
+-- examples/hello.lua, a translation has the code and links of its original, docs/proof.md has each
+-- mutant of the simulator, and links and names lead to a file and a heading.
 -- Needs nginx with ngx_lua.
 --
 --   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing
@@ -315,8 +315,22 @@ local function check_menu()
   end
 end
 
+-- A row begins with the mutant's name, behind the kind of system, as --mutants prints it.
+local function check_mutants()
+  local text, mutants = read("docs/proof.md"), require "spec.sim.mutants"
+  for _, all in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do
+    for _, mutant in ipairs(all) do
+      local row = (mutant.kind and ("%-10s "):format(mutant.kind) or "") .. mutant.name
+      if not text:find("\n" .. row .. " ", 1, true) then
+        report("docs/proof.md has no row of the mutant %s", row)
+      end
+    end
+  end
+end
+
 check_functions()
 check_hello()
+check_mutants()
 check_menu()
 for _, path in ipairs(#arg > 0 and arg or pages.all()) do
   check_document(path)

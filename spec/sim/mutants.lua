@@ -434,8 +434,11 @@ function mutants.of_systems()
   return list
 end
 
+-- Those that only a kept schedule finds, of schedules.lua.
+function mutants.of_schedules() return IN_SCHEDULES end
+
 function mutants.find(name)
-  for _, list in ipairs { mutants.list(), mutants.of_systems(), IN_SCHEDULES } do
+  for _, list in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do
     for _, mutant in ipairs(list) do
       if mutant.name == name then return mutant end
     end
