@@ -403,6 +403,18 @@ local fair_behind = fair({
   task { process = 2, slot = 7, start = 100000, wait = huge },
 }, { calm = true })
 
+-- A request vanishes with the lock that it was granted, while another one of the same client waits.
+-- The server grants the lock to the vanished one again, and the client has to pass it on.
+local WORKER = { needs_approval = true, grant_lease = 0.5, command_timeout = 0.4 }
+local vanished = plan(LOCK, {
+  process(1, WORKER), process(2, WORKER),
+  task { process = 2, slot = 8, start = 1000, lease = 0.3, wait = 8, naps = { 240000 } },
+  task {
+    process = 1, slot = 7, start = 2000, lease = 3, wait = 8, finish = "vanish", noticed = 2 * S,
+  },
+  task { process = 1, slot = 6, start = 43000, renewed = false, wait = 3 },
+}, { calm = true, grant_lease = 0.5, timeout = 0.4 })
+
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
 return {
   { "stale_grant", stale_grant, "STALE_GRANT" },
@@ -435,6 +447,7 @@ return {
   { "released_half", released_half },
   { "released_permit", released_permit },
   { "marked_grant", marked_grant },
+  { "vanished", vanished, "STRAY_KEPT" },
   { "fair_dead_java", fair_dead_java, "fair_java_kept" },
   { "fair_dead", fair_dead, "fair_dead_kept" },
   { "fair_long_hold", fair_long_hold, "fair_short" },
