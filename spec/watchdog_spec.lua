@@ -199,7 +199,7 @@ describe("the watchdog", function()
     local lock = client:lock("k")
     assert(lock:acquire())
     for _ = 1, 3 do
-      process.sleep(lease / 4)
+      process.sleep(lease / 2)
       assert.is_true(kill_connections() >= 1)
     end
     process.sleep(1.2 * lease)
