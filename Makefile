@@ -86,7 +86,7 @@ MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/hol
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: build unit-programs demo demo-quorum demo-openresty test check nightly bench bench-report interop lint docs \
+.PHONY: coverage systems named-mutants long browser demos build unit-programs demo demo-quorum demo-openresty test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages model servers sim sim-mutants \
         fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
@@ -145,8 +145,6 @@ SIM_FLAVOURS = $(filter lua5.4 luajit,$(FLAVOURS))
 sim-mutants:
 	@$(MAKE) -s BUILD=$(BUILD)/sim "DEFINES=$(DEFINES) -DHF_MUTANTS" $(SIM_FLAVOURS:%=$(BUILD)/sim/%/holdfast/core.so)
 
-sim: build sim-mutants
-	@tools/suites sim
 
 ROUNDS = 10
 
@@ -243,7 +241,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs asan tsan valgrind clang analyse gc luas hiredis machines packages model fuzz servers:
+spec lint docs sim coverage systems named-mutants long browser demos asan tsan valgrind clang analyse gc luas hiredis machines packages model fuzz servers:
 	@tools/suites $@
 
 BASELINES = $(BUILD)/bench/baseline $(BUILD)/bench/handoff_baseline

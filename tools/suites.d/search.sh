@@ -17,15 +17,28 @@ simulations_in_short() {
     suite sim-system-mutants one bounded luajit spec/sim/run.lua --system --mutants --quick
 }
 
-# $HOLDFAST_SIM_SEEDS schedules; then how soon each mutant is found.
-simulations() {
-    suite sim-build one make -s sim-mutants
+# $HOLDFAST_SIM_SEEDS schedules.
+sim_seeds() {
     suite sim-kept one bounded luajit spec/sim/run.lua --kept
     suite sim one patient luajit spec/sim/run.lua --seeds "${HOLDFAST_SIM_SEEDS:-100000}"
+}
+
+# Schedules that follow what others reached, and each fault in each state.
+sim_coverage() {
+    suite sim-build one make -s sim-mutants
     suite sim-guided one patient luajit spec/sim/run.lua --guided --coverage --from 2000001 --seeds 10000
     suite sim-meet one patient luajit spec/sim/run.lua --coverage --meet --from 3000001 --seeds 4000
+}
+
+sim_systems() {
+    suite sim-build one make -s sim-mutants
     suite sim-system one patient luajit spec/sim/run.lua --system --from 4000001 --seeds "${HOLDFAST_SYSTEM_SEEDS:-20000}"
     suite sim-system-mutants one patient luajit spec/sim/run.lua --system --mutants --seeds 4000
+}
+
+# How soon each mutant is found.
+sim_mutants() {
+    suite sim-build one make -s sim-mutants
     suite sim-mutants one patient luajit spec/sim/run.lua --mutants --seeds 4000
 }
 
