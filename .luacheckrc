@@ -1,7 +1,6 @@
 std = "max"
 cache = false
-max_line_length = 160
-max_string_line_length = false
+max_line_length = false -- tools/check_lines.lua
 self = false
 exclude_files = {
   "build/deb", "build/dist", "build/kind", "build/machines", "build/mutants", "build/opm", "build/peers", "build/protocol",

@@ -61,7 +61,7 @@ local function check(path)
 end
 
 local failures = 0
-for _, path in ipairs(lines_of "find lua spec tools bench examples -name '*.lua' -not -path 'spec/fixtures/*'") do
+for _, path in ipairs(lines_of "find lua spec tools bench examples csrc/programs -name '*.lua' -not -path 'spec/fixtures/*'") do
   failures = failures + check(path)
 end
 for _, path in ipairs(lines_of "find lua/holdfast/loop -name '*.lua'") do

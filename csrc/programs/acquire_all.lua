@@ -7,7 +7,8 @@
 --#include "placing.lua"
 --#include "releases.lua"
 --#include "queue.lua"
--- Takes several locks, all or none. Waits for none of them and never overtakes their queues. Safe to send twice.
+-- Takes several locks, all or none. Waits for none of them and never overtakes their queues. Safe
+-- to send twice.
 --
 -- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
 -- ARGV[1] unused, ARGV[2] grant lease in ms, ARGV[3] lease ms, ARGV[4] token ttl ms, 0: no fencing
@@ -15,7 +16,8 @@
 --
 -- { 1, token 1, token 2, … }  acquired; token 0: unchanged, or no fencing
 -- { 0, i, ttl ms }            lock i is busy
--- { -1, i } { -2, i }         the owner's hold of lock i is gone: the key is gone, another owner has it
+-- { -1, i } { -2, i }         the owner's hold of lock i is gone: the key is gone, another owner
+--                             has it
 local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]
 
 local function look_at(i)

@@ -10,21 +10,24 @@
 -- ARGV[9] floor     of a quorum: the token is at least this, and the reply tells the server's clock
 --
 -- { 1, token, others, clock µs, last }
---                                acquired; token 0: unchanged, or no fencing; `others`: by how many more, or less,
---                                than from + 1 the server counts, where a grant came meanwhile; last: of an owner that
---                                keeps the lock the last token of its range
+--                                acquired; token 0: unchanged, or no fencing; `others`: by how many
+--                                more, or less, than from + 1 the server counts, where a grant came
+--                                meanwhile; last: of an owner that keeps the lock the last token of
+--                                its range
 -- { 0, ttl ms, ahead, foreign, place }
---                                busy, a TTL of -1: without end; `ahead` waiters come first; foreign 1: the holder will
---                                not hand over; the waiter stands at `place`, "": in no queue
+--                                busy, a TTL of -1: without end; `ahead` waiters come first;
+--                                foreign 1: the holder will not hand over; the waiter stands at
+--                                `place`, "": in no queue
 -- { 2, count }                   another process of this shared owner holds it
--- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has it
+-- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has
+--                                it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
 -- { -4 }                         the first waiter is of a format that this program does not know
 local FROM, SHARED, WAITER, FLOOR = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[7], tonumber(ARGV[9])
 local PRINT = ARGV[8] or ''
 
--- A re-entry keeps its token; another process that joins a shared owner has yet to learn it, or to draw one if the
--- counter was lost.
+-- A re-entry keeps its token; another process that joins a shared owner has yet to learn it, or to
+-- draw one if the counter was lost.
 local function token_of_hold()
   if FROM == 0 then return next_token(TOKEN_TTL, FLOOR, nil, keeps(OWNER) and range_end) end
   if not SHARED or TOKEN_TTL == '0' then return 0 end

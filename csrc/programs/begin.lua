@@ -7,9 +7,9 @@
 --#include "releases.lua"
 --#include "ours.lua"
 --#include "placing.lua"
--- Begins a run that must happen once. While it runs the key is a lock with one more field, "print"; complete.lua then
--- leaves "done", "print" and "by", the owner, there for a while. A grant writes no print: whoever has one asks for the
--- lock all the same.
+-- Begins a run that must happen once. While it runs the key is a lock with one more field, "print";
+-- complete.lua then leaves "done", "print" and "by", the owner, there for a while. A grant writes
+-- no print: whoever has one asks for the lock all the same.
 --
 -- Arguments and replies are those of acquiring.lua, and
 --

@@ -6,14 +6,15 @@
 --#include "placing.lua"
 --#include "releases.lua"
 --#include "queue.lua"
--- Ends a run that began with begin.lua: keeps its result for a while, or frees the key. Whoever waits is told.
+-- Ends a run that began with begin.lua: keeps its result for a while, or frees the key. Whoever
+-- waits is told.
 --
 -- ARGV[3] keep    ms that the result stays, 0: free the key for the next run
 -- ARGV[4] print   the request's fingerprint, "": any
 -- ARGV[5] result
 --
--- 1 ended, now or by the same command before; 3: likewise, and dead waiters are left to be removed before the next one
--- gets it; not held by this owner: -1 the key is gone, -2 another owner has it
+-- 1 ended, now or by the same command before; 3: likewise, and dead waiters are left to be removed
+-- before the next one gets it; not held by this owner: -1 the key is gone, -2 another owner has it
 local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]
 
 if not holds_of(LOCK, OWNER) then

@@ -4,8 +4,9 @@ local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs
 local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long
 local PROBE_DOUBLINGS = 6
 
--- Those that poll get the lock again when ours have had it for some turns, and for as long as theirs was. Now and then
--- it is left free although none was seen, as nothing else tells of a client that only polls.
+-- Those that poll get the lock again when ours have had it for some turns, and for as long as
+-- theirs was. Now and then it is left free although none was seen, as nothing else tells of a
+-- client that only polls.
 local function is_due(was, now)
   local since = now - was.till
   if was.unused > 0 then

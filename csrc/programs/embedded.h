@@ -82,7 +82,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "8b30974cf1c323f58e36b1af6734170176bcbdcb",
+    {"acquire", "2c0c7afb6b73ffd273512a7974b85b9f9d953796",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -171,7 +171,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -209,7 +210,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -222,7 +223,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local FROM, SHARED, WAITER, FLOOR = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[7], tonumber(ARGV[9])\n"
@@ -308,7 +310,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -352,7 +355,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -370,7 +374,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -429,7 +434,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -474,8 +479,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16008, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "20046fe393b7145eea219911f416cefeb6a45b62",
+     15971, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "a74e70940190de5c6c4f7901a77402241b749e38",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -545,7 +550,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -574,7 +580,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -587,7 +593,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
@@ -615,7 +622,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -659,7 +667,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -677,7 +686,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -736,7 +746,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -794,8 +804,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     12554, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "e5d0edb1e46a704b109de18d2928f97bb1bea43a",
+     12517, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "42ce9edc06784346af4ceb3e5d0442f97486acab",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -872,7 +882,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -911,7 +922,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -924,7 +935,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local known = redis.call('HMGET', LOCK, 'print', 'done')\n"
@@ -1016,7 +1028,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -1060,7 +1073,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -1078,7 +1092,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -1137,7 +1152,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -1182,8 +1197,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15719, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "fd6d45fb9fdaa1f5953a0df62a659ae75d377641",
+     15682, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "04a4fde8a155661747e2218b4447d4a050b6932e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1271,7 +1286,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -1284,7 +1299,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
@@ -1312,7 +1328,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -1356,7 +1373,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -1374,7 +1392,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -1433,7 +1452,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -1480,8 +1499,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     11691, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
-    {"extend", "7e6405b47618316bca016f2c61d13769a4517969",
+     11632, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+    {"extend", "8e1319c9caca02ee9d87b0d093935260ecadfe79",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
@@ -1508,12 +1527,14 @@ static const hf_program hf_program_table[] = {
      "if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one\n"
      "local waiter = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "local client, number = (waiter or ''):match('^1%l([%x-]+):(%d+)')\n"
-     "if number then redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2]) end\n"
+     "if number then\n"
+     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2])\n"
+     "end\n"
      "end\n"
      "end\n"
      "return 1\n",
      1257, NULL},
-    {"fair_acquire", "56db1d55007d0970ab4fde6552c79fa0cac4e86b",
+    {"fair_acquire", "3678041f83fe50ed5d4928461272fcfa6a31b0f6",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1583,7 +1604,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -1675,7 +1697,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZREM', TIMEOUTS, owner)\n"
      "end\n"
      "local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]\n"
-     "local CROWD = 100 -- waiters before one that looks every grant lease; one behind more looks less often\n"
+     "local CROWD = 100 -- waiters before one that looks every grant lease; one behind more looks later\n"
      "local MOST_LOOK_MS = 30000\n"
      "local LOOKS = 3 -- that are missed before a waiter of ours is taken for dead\n"
      "local SLACK_MS = 1000\n"
@@ -1726,8 +1748,8 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     8460, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
-    {"fair_force", "cc701a4d301b6e92d79b5c0b9dc918f03d924b97",
+     8477, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
+    {"fair_force", "c4c4048b7eff19cf0eb72d7581452ff9debcc827",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1763,7 +1785,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -1867,8 +1890,8 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5173, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
-    {"fair_info", "9d03977a9e4b90938cd9f87d6c8244754803ddab",
+     5195, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
+    {"fair_info", "1b790cf0147fdd6df6e045d95edb765c1a849f5b",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
@@ -1891,7 +1914,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -1911,8 +1935,8 @@ static const hf_program hf_program_table[] = {
      "#waiters,\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1378, NULL},
-    {"fair_leave", "14a4a34288b61aad852d615a13b35d445f18b6d2",
+     1400, NULL},
+    {"fair_leave", "d587729580cf302f68f7534ae608089860143293",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1948,7 +1972,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -2052,8 +2077,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     4879, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
-    {"fair_release", "5fba300867c0dff183a46fa7921dbfe377f2867c",
+     4901, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
+    {"fair_release", "3a4ca5f2c82e9aced52a63a72a5688424bbbee07",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -2078,7 +2103,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -2190,8 +2216,8 @@ static const hf_program hf_program_table[] = {
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     4760, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
-    {"force", "c4cb63b2759c21a7654d87f843e600c70b9ad29e",
+     4782, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
+    {"force", "d0532965906822be108b5ab8572d39e1490650c9",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2261,7 +2287,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -2290,7 +2317,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -2303,7 +2330,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
@@ -2331,7 +2359,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -2375,7 +2404,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -2393,7 +2423,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -2452,7 +2483,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -2497,8 +2528,8 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12348, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
-    {"info", "1d50c724813656ef69859eedef13f325e38748cf",
+     12311, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+    {"info", "718b61249d5cbf1ab9b32ec4a656a1c803c195dc",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
@@ -2521,7 +2552,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -2540,8 +2572,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1405, NULL},
-    {"latch_delete", "370c934e4ef185e9bccd0b70a45eebb87d1f65d7",
+     1427, NULL},
+    {"latch_delete", "e4928c91990beacd0e246ba49bc8d56eed75ef98",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -2556,7 +2588,7 @@ static const hf_program hf_program_table[] = {
      "local function count()\n"
      "local text = redis.call('GET', LATCH)\n"
      "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0) -- no number: the key has the wrong type\n"
+     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -2572,8 +2604,8 @@ static const hf_program hf_program_table[] = {
      "if count() == 0 then return note(0) end\n"
      "open()\n"
      "return note(1)\n",
-     945, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE]},
-    {"latch_down", "7434e57025eef35bd479fe4d3f75d8997c3575e1",
+     904, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE]},
+    {"latch_down", "3378ee1c68cec781e133044e211257d761fbe4a9",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -2588,7 +2620,7 @@ static const hf_program hf_program_table[] = {
      "local function count()\n"
      "local text = redis.call('GET', LATCH)\n"
      "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0) -- no number: the key has the wrong type\n"
+     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -2606,8 +2638,8 @@ static const hf_program hf_program_table[] = {
      "if left > tonumber(ARGV[2]) then return note(redis.call('DECRBY', LATCH, ARGV[2])) end\n"
      "open()\n"
      "return note(0)\n",
-     1051, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN]},
-    {"latch_set", "6e10f13e5856ee2068995fc1458089fe722547e5",
+     1010, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN]},
+    {"latch_set", "05a16e3ae7952cfe164da1fcc2ebd6f180159272",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -2622,7 +2654,7 @@ static const hf_program hf_program_table[] = {
      "local function count()\n"
      "local text = redis.call('GET', LATCH)\n"
      "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0) -- no number: the key has the wrong type\n"
+     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -2639,8 +2671,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('SET', LATCH, ARGV[2])\n"
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
-     994, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "8cecb0d2e683ef3d2e81c42d40ae8c6f44a3a8d1",
+     953, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
+    {"leave", "b08a5cb823431dd8b60624f7bd0bf1eaeb30f7d6",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2710,7 +2742,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -2739,7 +2772,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -2752,7 +2785,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
@@ -2780,7 +2814,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -2824,7 +2859,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -2842,7 +2878,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -2901,7 +2938,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -2972,7 +3009,7 @@ static const hf_program hf_program_table[] = {
      "if not first() then redis.call('DEL', QUEUE) end\n"
      "end\n"
      "local _, _, _, _, owner = parts(granted or '')\n"
-     "if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end -- a shared one: the client knew its number alone\n"
+     "if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if OWN == 0 and granted then OWN = 1 end\n"
      "local to = OWN and count and count - OWN or TO\n"
@@ -2984,8 +3021,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13289, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "29be8282aadaf317e4cf1b5ade8e518df2524804",
+     13202, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "80880d6d6d6556d7cb6bc13b1b3b5ce7959fc718",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3000,7 +3037,7 @@ static const hf_program hf_program_table[] = {
      "return string.format('%d%07d', (number - low) / 1e7, low)\n"
      "end\n"
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
+     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
@@ -3106,7 +3143,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -3119,7 +3156,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local FROM, SHARED, WAITER, FLOOR = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[7], tonumber(ARGV[9])\n"
@@ -3205,7 +3243,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -3249,7 +3288,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -3267,7 +3307,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -3326,7 +3367,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -3371,10 +3412,10 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15623, NULL},
-    {"mutex_extend", "ee334e74de281c7ca11810cb4346d5dcd9ad9423",
+     15477, NULL},
+    {"mutex_extend", "82dfb76ff7ac8514b83bdfa87745ba79f415965a",
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
+     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
@@ -3398,12 +3439,14 @@ static const hf_program hf_program_table[] = {
      "if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one\n"
      "local waiter = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "local client, number = (waiter or ''):match('^1%l([%x-]+):(%d+)')\n"
-     "if number then redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2]) end\n"
+     "if number then\n"
+     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2])\n"
+     "end\n"
      "end\n"
      "end\n"
      "return 1\n",
-     1270, NULL},
-    {"mutex_force", "f6dfe1cd0026fe39ac7b75ab78d650a67ebedc7f",
+     1183, NULL},
+    {"mutex_force", "c9ba705776889cbe7ebc234a2c9d520d1ad53c63",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3452,7 +3495,7 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
+     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
@@ -3497,7 +3540,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -3510,7 +3553,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function foreign_waiters(_)\n"
@@ -3537,7 +3581,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -3581,7 +3626,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -3599,7 +3645,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -3658,7 +3705,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -3703,10 +3750,10 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     11963, NULL},
-    {"mutex_info", "2b900ff9f73ad2843de2082fb96a122ae374e192",
+     11817, NULL},
+    {"mutex_info", "87d08e5195422c3eb31b5cb67d36813dda3cf00c",
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
+     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
@@ -3741,8 +3788,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1205, NULL},
-    {"mutex_leave", "7c5f31f87cca2ce5fb4bf6b8e54e89c9d465669a",
+     1118, NULL},
+    {"mutex_leave", "22ee1869b3825f7dd2174a6b8e33f53a0215fdf7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3791,7 +3838,7 @@ static const hf_program hf_program_table[] = {
      "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
      "end\n"
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
+     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
@@ -3836,7 +3883,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -3849,7 +3896,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function foreign_waiters(_)\n"
@@ -3876,7 +3924,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -3920,7 +3969,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -3938,7 +3988,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -3997,7 +4048,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -4068,7 +4119,7 @@ static const hf_program hf_program_table[] = {
      "if not first() then redis.call('DEL', QUEUE) end\n"
      "end\n"
      "local _, _, _, _, owner = parts(granted or '')\n"
-     "if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end -- a shared one: the client knew its number alone\n"
+     "if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if OWN == 0 and granted then OWN = 1 end\n"
      "local to = OWN and count and count - OWN or TO\n"
@@ -4080,12 +4131,12 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     12904, NULL},
-    {"mutex_release", "7a2943f2ae419ef4985c765aea03b3715fb52190",
+     12708, NULL},
+    {"mutex_release", "e7c59e4f28174553cf3f112f6f6e8afdd445429a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
+     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
@@ -4190,7 +4241,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -4203,7 +4254,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
@@ -4232,7 +4284,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -4265,7 +4318,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -4278,7 +4331,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local POLL_MS = 250 -- for those that poll\n"
@@ -4296,7 +4350,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -4340,7 +4395,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -4358,7 +4414,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -4417,7 +4474,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -4450,10 +4507,10 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     14797, NULL},
-    {"mutex_renew", "172485a8ab07e972fb3b22931faa85dc84dce641",
+     14623, NULL},
+    {"mutex_renew", "48ffe2ac11955f7464d84d6361bdec364216dab2",
      "local KIND, KINDS = 'string', 'm'\n"
-     "local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it\n"
+     "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
      "return redis.call('GET', lock) == owner and 1 or nil\n"
      "end\n"
@@ -4477,8 +4534,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return results\n",
-     841, NULL},
-    {"permit_acquire", "e26088e5bdd4b0618ef9f69724af8e87b194dfed",
+     754, NULL},
+    {"permit_acquire", "228a4e80c7bd07941bf04685d77cc3ecd3b1914e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4509,7 +4566,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('SET', LOCK, string.format('%.0f', FREE))\n"
      "end\n"
      "local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])\n"
-     "local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW and OWNER:match('^:(%d+)$', 37)\n"
+     "local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW\n"
+     "and OWNER:match('^:(%d+)$', 37)\n"
      "if ONE and not redis.call('ZSCORE', LEASES, first_id(OWNER, ONE)) then\n"
      "local ttl_ms = first_end < ENDLESS and first_end - NOW or -1\n"
      "local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
@@ -4625,7 +4683,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -4638,7 +4696,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
@@ -4674,7 +4733,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function busy(left_ms, foreign)\n"
      "if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end\n"
-     "local ttl_ms = left_ms > 0 and left_ms or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
+     "local ttl_ms = left_ms > 0 and left_ms\n"
+     "or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
      "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
      "local place = enqueue()\n"
      "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
@@ -4810,7 +4870,7 @@ static const hf_program hf_program_table[] = {
      "stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now\n"
+     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
      "local _, _, number = parts(first_left)\n"
      "if number then tell(first_left, 'recheck', number) end\n"
      "end\n"
@@ -4833,8 +4893,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14026, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
-    {"permit_extend", "5a21e682d5f76ee68433e9b4b795a0ce916a1204",
+     13963, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+    {"permit_extend", "4bf7e3ef12306716b42050a441687bdbd5b58a28",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -4886,12 +4946,14 @@ static const hf_program hf_program_table[] = {
      "if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one\n"
      "local waiter = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "local client, number = (waiter or ''):match('^1%l([%x-]+):(%d+)')\n"
-     "if number then redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2]) end\n"
+     "if number then\n"
+     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2])\n"
+     "end\n"
      "end\n"
      "end\n"
      "return 1\n",
      2117, NULL},
-    {"permit_info", "23b268dd95c41d3c3ddf998bad0d41e3e00cfab3",
+    {"permit_info", "02701ff386bb61f4654fc276a1937f099ca71998",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -4912,7 +4974,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local now = string.format('%.0f', NOW)\n"
      "local free, over = redis.call('GET', KEYS[1]), redis.call('ZCOUNT', KEYS[4], '-inf', now)\n"
-     "local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]\n"
+     "local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES',\n"
+     "'LIMIT', 0, 1)[2]\n"
      "if not next_end then next_end = -2\n"
      "elseif tonumber(next_end) >= 922337203685477 then next_end = -1\n"
      "else next_end = next_end - NOW end\n"
@@ -4927,7 +4990,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "f3d7e490876b417a83599584bc906eaad7fd0d9c",
+    {"permit_leave", "0ec9c8c6502d122f04fd7e1e09a7f693a6ffd978",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5057,7 +5120,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -5070,7 +5133,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function parts(member)\n"
@@ -5202,7 +5266,7 @@ static const hf_program hf_program_table[] = {
      "stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now\n"
+     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
      "local _, _, number = parts(first_left)\n"
      "if number then tell(first_left, 'recheck', number) end\n"
      "end\n"
@@ -5267,8 +5331,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     12592, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "5828839094ee940d1d36875cc1a45eaf156c01e0",
+     12529, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "e2834c96825de44af6a4c7451da9c2f9ba445838",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5342,7 +5406,8 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
      "local foreign, counts = listeners(RELEASES, 'holdfast_grant:' .. (client or ''))\n"
-     "if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0 and not is_foreign() then\n"
+     "if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0\n"
+     "and not is_foreign() then\n"
      "redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
      "token = counted and digits(token) or '0'\n"
@@ -5463,7 +5528,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -5476,7 +5541,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function parts(member)\n"
@@ -5608,7 +5674,7 @@ static const hf_program hf_program_table[] = {
      "stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now\n"
+     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
      "local _, _, number = parts(first_left)\n"
      "if number then tell(first_left, 'recheck', number) end\n"
      "end\n"
@@ -5642,7 +5708,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     14562, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     14499, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "ce7159c59d2e8b623d5da3718eed589df33bf777",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5696,7 +5762,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1627, NULL},
-    {"permit_set", "9f153b30e38d657a483a853b5e57b42a3da756f5",
+    {"permit_set", "d26c032f663ab65a5deec885439bfa062e4ade06",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5826,7 +5892,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -5839,7 +5905,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function parts(member)\n"
@@ -5971,7 +6038,7 @@ static const hf_program hf_program_table[] = {
      "stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now\n"
+     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
      "local _, _, number = parts(first_left)\n"
      "if number then tell(first_left, 'recheck', number) end\n"
      "end\n"
@@ -6008,7 +6075,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     11710, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     11647, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -6020,7 +6087,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      327, NULL},
-    {"release", "5199a9e78bb7fb0aead322b4711502ce32377b2d",
+    {"release", "af17591e0d269f38ecfa4d392118ff01fb504ebf",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -6060,7 +6127,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -6138,7 +6206,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -6171,7 +6240,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -6184,7 +6253,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local POLL_MS = 250 -- for those that poll\n"
@@ -6202,7 +6272,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -6246,7 +6317,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -6264,7 +6336,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -6323,7 +6396,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -6356,8 +6429,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     13425, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "257c34a94beee4b0c65e79e9a11c5e0858d9eb01",
+     13388, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
+    {"release_all", "351d27e8aa43d4ad23bde3d8b5eac3ed900ca360",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6427,7 +6500,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -6456,7 +6530,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -6469,7 +6543,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
@@ -6497,7 +6572,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -6541,7 +6617,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -6559,7 +6636,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -6618,7 +6696,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -6666,7 +6744,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12066, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+     12029, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "b56b1c14d1224ff1f56bc62caaf0ed73cb7b0289",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -6695,7 +6773,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      828, NULL},
-    {"rw_acquire", "c9ddf7483f867970378af200bc8f8dc29d6b3db6",
+    {"rw_acquire", "0ba6734cd683cf79d1d648f602024f169f7bfbb0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6797,7 +6875,9 @@ static const hf_program hf_program_table[] = {
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "return { 1, token, 0 }\n"
      "end\n"
-     "if held or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then return take() end\n"
+     "if held or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then\n"
+     "return take()\n"
+     "end\n"
      "local joins = found == 'read' and not WRITES\n"
      "if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then\n"
      "if not found or foreign_waiters() == 0 then return take() end\n"
@@ -6806,8 +6886,8 @@ static const hf_program hf_program_table[] = {
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
      "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
-     "local YIELD_MS = 250 -- while one of them waits to write no new readers of ours come in, then for as long they do\n"
-     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000 -- while a writer of ours waits first Redisson's readers are kept out\n"
+     "local YIELD_MS = 250\n"
+     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
      "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
      "local FEW = 8 -- readers among which a release looks for dead ones\n"
      "local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes\n"
@@ -6910,7 +6990,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function tell_readers(groups)\n"
      "for _, group in ipairs(groups) do\n"
-     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '), LOCK)\n"
+     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+     "LOCK)\n"
      "end\n"
      "end\n"
      "local function admit_readers(members)\n"
@@ -6984,7 +7065,8 @@ static const hf_program hf_program_table[] = {
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
      "for _ = 1, MOST_BATCHES do\n"
-     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', state.kept, BATCH)\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
+     "state.kept, BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -7110,7 +7192,9 @@ static const hf_program hf_program_table[] = {
      "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
      "if ahead == 0 and not foreign and found then\n"
      "foreign = has_foreign()\n"
-     "if foreign and WRITES and found ~= 'write' then ttl_ms = math.min(ttl_ms, math.ceil(drain(score))) end\n"
+     "if foreign and WRITES and found ~= 'write' then\n"
+     "ttl_ms = math.min(ttl_ms, math.ceil(drain(score)))\n"
+     "end\n"
      "end\n"
      "return { 0, ttl_ms, ahead, foreign and 1 or 0, place }\n"
      "end\n"
@@ -7132,8 +7216,8 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     15898, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
-    {"rw_extend", "94a340e01b9609aed5464d79257700f2c4df9ab0",
+     15735, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+    {"rw_extend", "a5d1358e7702dbe6611450c46a7015f6285e5767",
      "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
@@ -7188,11 +7272,13 @@ static const hf_program hf_program_table[] = {
      "if not stays and ttl_ms > LEASE then -- the first waiter counts on the longer one\n"
      "local waiter = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "local client, number = (waiter or ''):match('^1%l([%x-]+):(%d+)')\n"
-     "if number then redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2]) end\n"
+     "if number then\n"
+     "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 recheck ' .. number .. ' ' .. ARGV[2])\n"
+     "end\n"
      "end\n"
      "return 1\n",
      2456, NULL},
-    {"rw_force", "b0f145849990dc2be99024367a00bb4d767cb636",
+    {"rw_force", "2c45a3ca5a328011fd6d8a2a9b1c052c95af2ffc",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7280,8 +7366,8 @@ static const hf_program hf_program_table[] = {
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
      "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
-     "local YIELD_MS = 250 -- while one of them waits to write no new readers of ours come in, then for as long they do\n"
-     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000 -- while a writer of ours waits first Redisson's readers are kept out\n"
+     "local YIELD_MS = 250\n"
+     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
      "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
      "local FEW = 8 -- readers among which a release looks for dead ones\n"
      "local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes\n"
@@ -7384,7 +7470,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function tell_readers(groups)\n"
      "for _, group in ipairs(groups) do\n"
-     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '), LOCK)\n"
+     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+     "LOCK)\n"
      "end\n"
      "end\n"
      "local function admit_readers(members)\n"
@@ -7458,7 +7545,8 @@ static const hf_program hf_program_table[] = {
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
      "for _ = 1, MOST_BATCHES do\n"
-     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', state.kept, BATCH)\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
+     "state.kept, BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -7569,7 +7657,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     13456, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
+     13293, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
     {"rw_info", "9033fc63d01168892accd2e1d2667cc48014e54d",
      "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
      "local function is_write(owner)\n"
@@ -7622,7 +7710,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
      "}\n",
      1954, NULL},
-    {"rw_leave", "8adbdff95e6f212be0d46b6c67ffc627b481e1a1",
+    {"rw_leave", "5b69e38b2f0fc75f94f330e49da51fae8158d1b4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7710,8 +7798,8 @@ static const hf_program hf_program_table[] = {
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
      "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
-     "local YIELD_MS = 250 -- while one of them waits to write no new readers of ours come in, then for as long they do\n"
-     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000 -- while a writer of ours waits first Redisson's readers are kept out\n"
+     "local YIELD_MS = 250\n"
+     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
      "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
      "local FEW = 8 -- readers among which a release looks for dead ones\n"
      "local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes\n"
@@ -7814,7 +7902,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function tell_readers(groups)\n"
      "for _, group in ipairs(groups) do\n"
-     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '), LOCK)\n"
+     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+     "LOCK)\n"
      "end\n"
      "end\n"
      "local function admit_readers(members)\n"
@@ -7888,7 +7977,8 @@ static const hf_program hf_program_table[] = {
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
      "for _ = 1, MOST_BATCHES do\n"
-     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', state.kept, BATCH)\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
+     "state.kept, BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -8017,8 +8107,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     13920, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "bda9bfa115b5af0669307d9c381afaefd17e67e9",
+     13757, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+    {"rw_release", "141baaec57b0519562c6e284164a04ee9324bf94",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8101,7 +8191,7 @@ static const hf_program hf_program_table[] = {
      "if not holds then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
-     "if TO == 0 and redis.call('EXISTS', QUEUE) == 0 then -- the common case first, before the rest is made\n"
+     "if TO == 0 and redis.call('EXISTS', QUEUE) == 0 then\n"
      "local left = redis.call('HLEN', LOCK) - 2\n"
      "if left == 0 then\n"
      "drop_holds(LOCK, OWNER, 0, holds)\n"
@@ -8124,8 +8214,8 @@ static const hf_program hf_program_table[] = {
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
      "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
-     "local YIELD_MS = 250 -- while one of them waits to write no new readers of ours come in, then for as long they do\n"
-     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000 -- while a writer of ours waits first Redisson's readers are kept out\n"
+     "local YIELD_MS = 250\n"
+     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
      "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
      "local FEW = 8 -- readers among which a release looks for dead ones\n"
      "local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes\n"
@@ -8228,7 +8318,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function tell_readers(groups)\n"
      "for _, group in ipairs(groups) do\n"
-     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '), LOCK)\n"
+     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+     "LOCK)\n"
      "end\n"
      "end\n"
      "local function admit_readers(members)\n"
@@ -8302,7 +8393,8 @@ static const hf_program hf_program_table[] = {
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
      "for _ = 1, MOST_BATCHES do\n"
-     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', state.kept, BATCH)\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
+     "state.kept, BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -8396,7 +8488,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     13394, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
+     13181, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "7411d8a53d87ce902a5b2eeea7d4a89f28d255b6",
      "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
      "local function is_write(owner)\n"
@@ -8445,12 +8537,12 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1651, NULL},
-    {"semaphore_acquire", "631599e96b9c4f4e7c0c3844ad15cbe910f7b3a1",
+    {"semaphore_acquire", "c1d06df6abb9fa61d54ec578e3569a41eb4b0b1e",
      "local PERMITS = KEYS[1]\n"
      "local function free()\n"
      "local text = redis.call('GET', PERMITS)\n"
      "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type\n"
+     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -8463,13 +8555,13 @@ static const hf_program hf_program_table[] = {
      "if left < count then return { 0, left } end\n"
      "note(count)\n"
      "return { 1, redis.call('DECRBY', PERMITS, ARGV[2]) }\n",
-     619, NULL},
-    {"semaphore_delete", "234c7d698863b0e16f34279a5048e2b8ffa09dba",
+     578, NULL},
+    {"semaphore_delete", "0b5a246421cdb979d32e7144ec95de79e890eef1",
      "local PERMITS = KEYS[1]\n"
      "local function free()\n"
      "local text = redis.call('GET', PERMITS)\n"
      "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type\n"
+     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -8480,13 +8572,13 @@ static const hf_program hf_program_table[] = {
      "if noted then return tonumber(noted) end\n"
      "free()\n"
      "return note(redis.call('DEL', PERMITS))\n",
-     491, NULL},
-    {"semaphore_drain", "fe3d1ae96e0a258c51d87e9cd06cf46c4bd623d4",
+     450, NULL},
+    {"semaphore_drain", "22389b82301dcaa156bea01f710aadb1cac62d9f",
      "local PERMITS = KEYS[1]\n"
      "local function free()\n"
      "local text = redis.call('GET', PERMITS)\n"
      "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type\n"
+     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -8498,8 +8590,8 @@ static const hf_program hf_program_table[] = {
      "local count = math.max(free(), 0)\n"
      "if count > 0 then redis.call('DECRBY', PERMITS, string.format('%.0f', count)) end\n"
      "return note(count)\n",
-     579, NULL},
-    {"semaphore_leave", "6bec269f94ce86c5ea834ae26c851f5b05605460",
+     538, NULL},
+    {"semaphore_leave", "3b9304b977e99353ac8e890bac9c937bbc286b95",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -8514,7 +8606,7 @@ static const hf_program hf_program_table[] = {
      "local function free()\n"
      "local text = redis.call('GET', PERMITS)\n"
      "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type\n"
+     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -8533,8 +8625,8 @@ static const hf_program hf_program_table[] = {
      "if taken == 0 then return 0 end\n"
      "if redis.call('EXISTS', PERMITS) == 1 then give(taken) end\n"
      "return 1\n",
-     1100, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE]},
-    {"semaphore_release", "b0725aea8fd7fe4ee0a1d57fcf7988289be43292",
+     1059, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE]},
+    {"semaphore_release", "7ed1bcff6d54ba4300e660ddfd504ea5f08898c8",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -8549,7 +8641,7 @@ static const hf_program hf_program_table[] = {
      "local function free()\n"
      "local text = redis.call('GET', PERMITS)\n"
      "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type\n"
+     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -8565,8 +8657,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if noted then return tonumber(noted) end\n"
      "return note(give(ARGV[2]))\n",
-     1023, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE]},
-    {"semaphore_set", "26542b439fa994cede7ed6232ea8be64a44a3f90",
+     982, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE]},
+    {"semaphore_set", "115c0eac9fdd2d244fd6509b909fcd897573927c",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -8581,7 +8673,7 @@ static const hf_program hf_program_table[] = {
      "local function free()\n"
      "local text = redis.call('GET', PERMITS)\n"
      "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type\n"
+     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -8600,8 +8692,8 @@ static const hf_program hf_program_table[] = {
      "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
      "give(ARGV[2])\n"
      "return note(1)\n",
-     1094, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "c04406fdf7ecacee0f979fd4d0712ee2383cc731",
+     1053, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
+    {"sharded_acquire", "e8c57ffbd132b49df93fa379fd1b0cff6cc41a89",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8690,7 +8782,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -8738,7 +8831,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -8751,7 +8844,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local FROM, SHARED, WAITER, FLOOR = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[7], tonumber(ARGV[9])\n"
@@ -8837,7 +8931,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -8881,7 +8976,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -8899,7 +8995,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -8958,7 +9055,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -9003,8 +9100,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16508, NULL},
-    {"sharded_acquire_all", "2571159171f9a6e5444d4df4f88228e91eaa8d0e",
+     16471, NULL},
+    {"sharded_acquire_all", "093f55282c41ad4f90af26108b22b33c7e60ed4c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9074,7 +9171,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -9103,7 +9201,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -9116,7 +9214,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
@@ -9154,7 +9253,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -9198,7 +9298,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -9216,7 +9317,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -9275,7 +9377,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -9333,8 +9435,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     13054, NULL},
-    {"sharded_begin", "847b3012ab5d42a9f709e7abb12c6451217245e4",
+     13017, NULL},
+    {"sharded_begin", "243ef99c186facd9eb41cf5ccc69bb861be4b835",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9411,7 +9513,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -9460,7 +9563,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -9473,7 +9576,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local known = redis.call('HMGET', LOCK, 'print', 'done')\n"
@@ -9565,7 +9669,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -9609,7 +9714,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -9627,7 +9733,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -9686,7 +9793,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -9731,8 +9838,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16219, NULL},
-    {"sharded_complete", "c8efb566da8bfa3745278a6abc1c8173ad687c0d",
+     16182, NULL},
+    {"sharded_complete", "d554b7e2d62f5ead3c35b0f2ee571ad8b39a5a62",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9820,7 +9927,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -9833,7 +9940,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
@@ -9871,7 +9979,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -9915,7 +10024,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -9933,7 +10043,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -9992,7 +10103,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -10039,8 +10150,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', QUEUE)\n"
      "end\n"
      "return 1\n",
-     12191, NULL},
-    {"sharded_fair_acquire", "04c37f7cfa392b6d5e4ce6275b838e5f31956a75",
+     12132, NULL},
+    {"sharded_fair_acquire", "e373f4814febb0f352ad14e5907cf75179c88583",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10110,7 +10221,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -10212,7 +10324,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZREM', TIMEOUTS, owner)\n"
      "end\n"
      "local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]\n"
-     "local CROWD = 100 -- waiters before one that looks every grant lease; one behind more looks less often\n"
+     "local CROWD = 100 -- waiters before one that looks every grant lease; one behind more looks later\n"
      "local MOST_LOOK_MS = 30000\n"
      "local LOOKS = 3 -- that are missed before a waiter of ours is taken for dead\n"
      "local SLACK_MS = 1000\n"
@@ -10263,8 +10375,8 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     8960, NULL},
-    {"sharded_fair_force", "b30d85344500bc1de92f9d96ce3ce3900c87e904",
+     8977, NULL},
+    {"sharded_fair_force", "574d91fc8fc926125883d4a5a8ac07a172fb8e3c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10300,7 +10412,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -10414,8 +10527,8 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5673, NULL},
-    {"sharded_fair_leave", "b70d83e90efce4aadf718f0582f8e04a68006a70",
+     5695, NULL},
+    {"sharded_fair_leave", "c05f84d96adc0ecb7bb877e7fd00428211915acf",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10451,7 +10564,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -10565,8 +10679,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5379, NULL},
-    {"sharded_fair_release", "46d31e0f469de4172d9cdd2314c832ef1a3a9093",
+     5401, NULL},
+    {"sharded_fair_release", "6194646b4cd960d70e29356607ee74ed7758ea98",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -10591,7 +10705,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -10713,8 +10828,8 @@ static const hf_program hf_program_table[] = {
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     5260, NULL},
-    {"sharded_force", "1e5720d924f4b0fe4e505ceb708fffebcaa79280",
+     5282, NULL},
+    {"sharded_force", "ec58b498bf4bde4bf0467d264f020378c96cb485",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10784,7 +10899,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -10813,7 +10929,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -10826,7 +10942,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
@@ -10864,7 +10981,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -10908,7 +11026,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -10926,7 +11045,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -10985,7 +11105,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -11030,8 +11150,8 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12848, NULL},
-    {"sharded_latch_delete", "5c8d9da9bb35d5b137a6dd11b221035046937dd7",
+     12811, NULL},
+    {"sharded_latch_delete", "5d1d4b8e7caf4ad6145c212c25368fc2d1638b6f",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -11056,7 +11176,7 @@ static const hf_program hf_program_table[] = {
      "local function count()\n"
      "local text = redis.call('GET', LATCH)\n"
      "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0) -- no number: the key has the wrong type\n"
+     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -11072,8 +11192,8 @@ static const hf_program hf_program_table[] = {
      "if count() == 0 then return note(0) end\n"
      "open()\n"
      "return note(1)\n",
-     1445, NULL},
-    {"sharded_latch_down", "2a4a9a1b2a018c5544e7c63406eaccc25247ffb8",
+     1404, NULL},
+    {"sharded_latch_down", "078022389c088e394313106e7fcf8f3b416600ad",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -11098,7 +11218,7 @@ static const hf_program hf_program_table[] = {
      "local function count()\n"
      "local text = redis.call('GET', LATCH)\n"
      "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0) -- no number: the key has the wrong type\n"
+     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -11116,8 +11236,8 @@ static const hf_program hf_program_table[] = {
      "if left > tonumber(ARGV[2]) then return note(redis.call('DECRBY', LATCH, ARGV[2])) end\n"
      "open()\n"
      "return note(0)\n",
-     1551, NULL},
-    {"sharded_latch_set", "2f1007e830ef09f1f651174d90e822c3109f8104",
+     1510, NULL},
+    {"sharded_latch_set", "ca47d4acbee053af779c63f7f1a77852c3978ea7",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -11142,7 +11262,7 @@ static const hf_program hf_program_table[] = {
      "local function count()\n"
      "local text = redis.call('GET', LATCH)\n"
      "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0) -- no number: the key has the wrong type\n"
+     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -11159,8 +11279,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('SET', LATCH, ARGV[2])\n"
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
-     1494, NULL},
-    {"sharded_leave", "0791d95a33f1c52c28140e27850d5fb152453994",
+     1453, NULL},
+    {"sharded_leave", "4e49769d90b0ccadc6ba4cfc1f8fe9448505ddd3",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11230,7 +11350,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -11259,7 +11380,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -11272,7 +11393,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
@@ -11310,7 +11432,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -11354,7 +11477,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -11372,7 +11496,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -11431,7 +11556,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -11502,7 +11627,7 @@ static const hf_program hf_program_table[] = {
      "if not first() then redis.call('DEL', QUEUE) end\n"
      "end\n"
      "local _, _, _, _, owner = parts(granted or '')\n"
-     "if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end -- a shared one: the client knew its number alone\n"
+     "if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if OWN == 0 and granted then OWN = 1 end\n"
      "local to = OWN and count and count - OWN or TO\n"
@@ -11514,8 +11639,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13789, NULL},
-    {"sharded_permit_acquire", "d0fd950833ad90bfde74f31a31a75a64e0397657",
+     13702, NULL},
+    {"sharded_permit_acquire", "96f1ce46c905cc9271b65e221547d0771abc517d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11546,7 +11671,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('SET', LOCK, string.format('%.0f', FREE))\n"
      "end\n"
      "local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])\n"
-     "local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW and OWNER:match('^:(%d+)$', 37)\n"
+     "local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW\n"
+     "and OWNER:match('^:(%d+)$', 37)\n"
      "if ONE and not redis.call('ZSCORE', LEASES, first_id(OWNER, ONE)) then\n"
      "local ttl_ms = first_end < ENDLESS and first_end - NOW or -1\n"
      "local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
@@ -11662,7 +11788,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -11675,7 +11801,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
@@ -11721,7 +11848,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function busy(left_ms, foreign)\n"
      "if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end\n"
-     "local ttl_ms = left_ms > 0 and left_ms or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
+     "local ttl_ms = left_ms > 0 and left_ms\n"
+     "or first_end and first_end < ENDLESS and first_end - NOW or -1\n"
      "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
      "local place = enqueue()\n"
      "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
@@ -11857,7 +11985,7 @@ static const hf_program hf_program_table[] = {
      "stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now\n"
+     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
      "local _, _, number = parts(first_left)\n"
      "if number then tell(first_left, 'recheck', number) end\n"
      "end\n"
@@ -11880,8 +12008,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14526, NULL},
-    {"sharded_permit_leave", "36d467a06c7f9cd3745c17b3bb62db0e2a23df96",
+     14463, NULL},
+    {"sharded_permit_leave", "35f8febc67c0bf3bb84088f09745c571e20566a6",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12021,7 +12149,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -12034,7 +12162,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function parts(member)\n"
@@ -12166,7 +12295,7 @@ static const hf_program hf_program_table[] = {
      "stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now\n"
+     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
      "local _, _, number = parts(first_left)\n"
      "if number then tell(first_left, 'recheck', number) end\n"
      "end\n"
@@ -12231,8 +12360,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     13092, NULL},
-    {"sharded_permit_release", "960460ec6d7b0b2c91ab7c2a4119691881e6b9c7",
+     13029, NULL},
+    {"sharded_permit_release", "cf885304f2bfca0c9f8527f2de86cf395777fe56",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12316,7 +12445,8 @@ static const hf_program hf_program_table[] = {
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
      "local foreign, counts = listeners(RELEASES, 'holdfast_grant:' .. (client or ''))\n"
-     "if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0 and not is_foreign() then\n"
+     "if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0\n"
+     "and not is_foreign() then\n"
      "redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
      "token = counted and digits(token) or '0'\n"
@@ -12447,7 +12577,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -12460,7 +12590,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function parts(member)\n"
@@ -12592,7 +12723,7 @@ static const hf_program hf_program_table[] = {
      "stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now\n"
+     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
      "local _, _, number = parts(first_left)\n"
      "if number then tell(first_left, 'recheck', number) end\n"
      "end\n"
@@ -12626,8 +12757,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15562, NULL},
-    {"sharded_permit_set", "fc453b4cf412ec1b714e7eca5372c8b3bf1cc3d4",
+     15499, NULL},
+    {"sharded_permit_set", "736fbcab606f6c328b7717937dfed0b9fec590a4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12767,7 +12898,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -12780,7 +12911,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function parts(member)\n"
@@ -12912,7 +13044,7 @@ static const hf_program hf_program_table[] = {
      "stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now\n"
+     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
      "local _, _, number = parts(first_left)\n"
      "if number then tell(first_left, 'recheck', number) end\n"
      "end\n"
@@ -12949,8 +13081,8 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     12210, NULL},
-    {"sharded_release", "7058da1552143c8fd9ba80b71e61d08365e0190c",
+     12147, NULL},
+    {"sharded_release", "e4b05beda44ceddf36374b801c5d1c905d106387",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -13000,7 +13132,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -13078,7 +13211,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -13111,7 +13245,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -13124,7 +13258,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local POLL_MS = 250 -- for those that poll\n"
@@ -13142,7 +13277,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -13186,7 +13322,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -13204,7 +13341,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -13263,7 +13401,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -13296,8 +13434,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     13925, NULL},
-    {"sharded_release_all", "e849aa6f9283282d48eb1f603acd2c9f193ebdfc",
+     13888, NULL},
+    {"sharded_release_all", "de7000679b5f069332987479c63a6be8aa495ba9",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13367,7 +13505,8 @@ static const hf_program hf_program_table[] = {
      "local function holder_of(lock, owner)\n"
      "local fields, holder = redis.call('HKEYS', lock), nil\n"
      "for _, field in ipairs(fields) do\n"
-     "if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
      "end\n"
@@ -13396,7 +13535,7 @@ static const hf_program hf_program_table[] = {
      "return turns and {\n"
      "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
      "heard = heard == '1', run = tonumber(run),\n"
-     "began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
      "}\n"
      "end\n"
      "local function first_members()\n"
@@ -13409,7 +13548,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function note_foreign()\n"
      "local was, now = record_in(first_members()), now_ms()\n"
-     "if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
      "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
@@ -13447,7 +13587,8 @@ static const hf_program hf_program_table[] = {
      "create_hold(LOCK, owner, GRANT_MS)\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
-     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
+     "'1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '\n"
+     ".. LOCK)\n"
      "if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)\n"
      "end\n"
@@ -13491,7 +13632,8 @@ static const hf_program hf_program_table[] = {
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
-     "if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end\n"
+     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
      "end\n"
      "local function foreign_ms()\n"
      "local was = record_in(first_members())\n"
@@ -13509,7 +13651,8 @@ static const hf_program hf_program_table[] = {
      "local function first_waiter(me, members)\n"
      "local foreign\n"
      "for batch = -1, MOST_BATCHES do\n"
-     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')\n"
+     "local last = batch < 1 and FEW or BATCH - 1\n"
+     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
      "local from = record_in(members) and 3 or 1\n"
      "if #members < from then\n"
      "if from == 3 then redis.call('DEL', QUEUE) end\n"
@@ -13568,7 +13711,7 @@ static const hf_program hf_program_table[] = {
      "leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)\n"
      "return true\n"
      "end\n"
-     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them\n"
+     "if not was or seen and was.turns == 0 and not OWNER:find(OURS) then\n"
      "write_record(was, 0, 1, false, 0, now)\n"
      "elseif seen then\n"
      "write_record(was, was.turns + 1, 0, false, was.run, was.till)\n"
@@ -13616,8 +13759,8 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12566, NULL},
-    {"sharded_rw_acquire", "8990b5f1b560395a8df3482cf0168cd5c39d3dae",
+     12529, NULL},
+    {"sharded_rw_acquire", "94ce35ccd0884df9a94a6eac33a16c323cd8be3a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13726,7 +13869,9 @@ static const hf_program hf_program_table[] = {
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "return { 1, token, 0 }\n"
      "end\n"
-     "if held or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then return take() end\n"
+     "if held or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then\n"
+     "return take()\n"
+     "end\n"
      "local joins = found == 'read' and not WRITES\n"
      "if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then\n"
      "if not found or foreign_waiters() == 0 then return take() end\n"
@@ -13735,8 +13880,8 @@ static const hf_program hf_program_table[] = {
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
      "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
-     "local YIELD_MS = 250 -- while one of them waits to write no new readers of ours come in, then for as long they do\n"
-     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000 -- while a writer of ours waits first Redisson's readers are kept out\n"
+     "local YIELD_MS = 250\n"
+     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
      "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
      "local FEW = 8 -- readers among which a release looks for dead ones\n"
      "local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes\n"
@@ -13839,7 +13984,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function tell_readers(groups)\n"
      "for _, group in ipairs(groups) do\n"
-     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '), LOCK)\n"
+     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+     "LOCK)\n"
      "end\n"
      "end\n"
      "local function admit_readers(members)\n"
@@ -13913,7 +14059,8 @@ static const hf_program hf_program_table[] = {
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
      "for _ = 1, MOST_BATCHES do\n"
-     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', state.kept, BATCH)\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
+     "state.kept, BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -14039,7 +14186,9 @@ static const hf_program hf_program_table[] = {
      "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
      "if ahead == 0 and not foreign and found then\n"
      "foreign = has_foreign()\n"
-     "if foreign and WRITES and found ~= 'write' then ttl_ms = math.min(ttl_ms, math.ceil(drain(score))) end\n"
+     "if foreign and WRITES and found ~= 'write' then\n"
+     "ttl_ms = math.min(ttl_ms, math.ceil(drain(score)))\n"
+     "end\n"
      "end\n"
      "return { 0, ttl_ms, ahead, foreign and 1 or 0, place }\n"
      "end\n"
@@ -14061,8 +14210,8 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     16263, NULL},
-    {"sharded_rw_force", "37567378a8f53995a19926e19c13d33613ebe3bb",
+     16100, NULL},
+    {"sharded_rw_force", "d7cd7b79d6721705b140073f2929256520bfc744",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14157,8 +14306,8 @@ static const hf_program hf_program_table[] = {
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
      "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
-     "local YIELD_MS = 250 -- while one of them waits to write no new readers of ours come in, then for as long they do\n"
-     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000 -- while a writer of ours waits first Redisson's readers are kept out\n"
+     "local YIELD_MS = 250\n"
+     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
      "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
      "local FEW = 8 -- readers among which a release looks for dead ones\n"
      "local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes\n"
@@ -14261,7 +14410,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function tell_readers(groups)\n"
      "for _, group in ipairs(groups) do\n"
-     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '), LOCK)\n"
+     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+     "LOCK)\n"
      "end\n"
      "end\n"
      "local function admit_readers(members)\n"
@@ -14335,7 +14485,8 @@ static const hf_program hf_program_table[] = {
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
      "for _ = 1, MOST_BATCHES do\n"
-     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', state.kept, BATCH)\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
+     "state.kept, BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -14446,8 +14597,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     13821, NULL},
-    {"sharded_rw_leave", "60192616c53a687297cf6a08a7337734cedc5da2",
+     13658, NULL},
+    {"sharded_rw_leave", "56f7119f32d0babbebd751a50eac0e8da4b5ea7a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14542,8 +14693,8 @@ static const hf_program hf_program_table[] = {
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
      "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
-     "local YIELD_MS = 250 -- while one of them waits to write no new readers of ours come in, then for as long they do\n"
-     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000 -- while a writer of ours waits first Redisson's readers are kept out\n"
+     "local YIELD_MS = 250\n"
+     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
      "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
      "local FEW = 8 -- readers among which a release looks for dead ones\n"
      "local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes\n"
@@ -14646,7 +14797,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function tell_readers(groups)\n"
      "for _, group in ipairs(groups) do\n"
-     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '), LOCK)\n"
+     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+     "LOCK)\n"
      "end\n"
      "end\n"
      "local function admit_readers(members)\n"
@@ -14720,7 +14872,8 @@ static const hf_program hf_program_table[] = {
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
      "for _ = 1, MOST_BATCHES do\n"
-     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', state.kept, BATCH)\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
+     "state.kept, BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -14849,8 +15002,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     14285, NULL},
-    {"sharded_rw_release", "8e486e0f3dcf63507ac24a33096ef43cbd969d34",
+     14122, NULL},
+    {"sharded_rw_release", "5856c60672a20bf28fe0c9e1ff1697adfad71095",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14940,7 +15093,7 @@ static const hf_program hf_program_table[] = {
      "if not holds then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
-     "if TO == 0 and redis.call('EXISTS', QUEUE) == 0 then -- the common case first, before the rest is made\n"
+     "if TO == 0 and redis.call('EXISTS', QUEUE) == 0 then\n"
      "local left = redis.call('HLEN', LOCK) - 2\n"
      "if left == 0 then\n"
      "drop_holds(LOCK, OWNER, 0, holds)\n"
@@ -14963,8 +15116,8 @@ static const hf_program hf_program_table[] = {
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
      "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
      "local LOOK_MS = 5 -- when the first waiter looks whether one of them has come\n"
-     "local YIELD_MS = 250 -- while one of them waits to write no new readers of ours come in, then for as long they do\n"
-     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000 -- while a writer of ours waits first Redisson's readers are kept out\n"
+     "local YIELD_MS = 250\n"
+     "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
      "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
      "local FEW = 8 -- readers among which a release looks for dead ones\n"
      "local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes\n"
@@ -15067,7 +15220,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function tell_readers(groups)\n"
      "for _, group in ipairs(groups) do\n"
-     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '), LOCK)\n"
+     "tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),\n"
+     "LOCK)\n"
      "end\n"
      "end\n"
      "local function admit_readers(members)\n"
@@ -15141,7 +15295,8 @@ static const hf_program hf_program_table[] = {
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
      "for _ = 1, MOST_BATCHES do\n"
-     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', state.kept, BATCH)\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
+     "state.kept, BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -15235,8 +15390,8 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     13759, NULL},
-    {"sharded_semaphore_leave", "34580d2b3bb384755945f51991b1729e233e413d",
+     13546, NULL},
+    {"sharded_semaphore_leave", "82eb0a9676124758509d44669590637c658b6646",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -15261,7 +15416,7 @@ static const hf_program hf_program_table[] = {
      "local function free()\n"
      "local text = redis.call('GET', PERMITS)\n"
      "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type\n"
+     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -15280,8 +15435,8 @@ static const hf_program hf_program_table[] = {
      "if taken == 0 then return 0 end\n"
      "if redis.call('EXISTS', PERMITS) == 1 then give(taken) end\n"
      "return 1\n",
-     1600, NULL},
-    {"sharded_semaphore_release", "caa522174f5ee471afdce8bec5da65922583864a",
+     1559, NULL},
+    {"sharded_semaphore_release", "bb6c3ff6430f284f60998ac850cccb54d79496ae",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -15306,7 +15461,7 @@ static const hf_program hf_program_table[] = {
      "local function free()\n"
      "local text = redis.call('GET', PERMITS)\n"
      "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type\n"
+     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -15322,8 +15477,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if noted then return tonumber(noted) end\n"
      "return note(give(ARGV[2]))\n",
-     1523, NULL},
-    {"sharded_semaphore_set", "bd18bd933a7012acf7424f23eb4c722da7dab2f1",
+     1482, NULL},
+    {"sharded_semaphore_set", "3273eac6b0e5290beb14e57bb7e6052246e0668b",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -15348,7 +15503,7 @@ static const hf_program hf_program_table[] = {
      "local function free()\n"
      "local text = redis.call('GET', PERMITS)\n"
      "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type\n"
+     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -15367,7 +15522,7 @@ static const hf_program hf_program_table[] = {
      "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
      "give(ARGV[2])\n"
      "return note(1)\n",
-     1594, NULL},
+     1553, NULL},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610",
      "local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')\n"
      "if wait ~= ARGV[1] then\n"

@@ -18,7 +18,7 @@
 -- { -1 } { -2 }              from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                     a hash without TTL, which no lock leaves behind
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
-local CROWD = 100 -- waiters before one that looks every grant lease; one behind more looks less often
+local CROWD = 100 -- waiters before one that looks every grant lease; one behind more looks later
 local MOST_LOOK_MS = 30000
 local LOOKS = 3 -- that are missed before a waiter of ours is taken for dead
 local SLACK_MS = 1000

@@ -3,9 +3,9 @@
 --#include "hash.lua"
 --#include "hash_holding.lua"
 --#include "fair_passing.lua"
--- Takes a fair lock away from whoever holds it, and tells who is first in the list. A key that is no
--- lock stays as it is: a lock is a hash with a TTL and one owner with a count, and either this owner,
--- an owner of the form <uuid>:<n>, or a counter or waiters beside it.
+-- Takes a fair lock away from whoever holds it, and tells who is first in the list. A key that is
+-- no lock stays as it is: a lock is a hash with a TTL and one owner with a count, and either this
+-- owner, an owner of the form <uuid>:<n>, or a counter or waiters beside it.
 --
 -- 1 it was locked, 3 likewise, and dead waiters are left to be removed before the next one is told,
 -- 0 it was free

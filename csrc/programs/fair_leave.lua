@@ -3,8 +3,8 @@
 --#include "hash.lua"
 --#include "hash_holding.lua"
 --#include "fair_passing.lua"
--- Ends a wait for a fair lock, or undoes an acquire whose outcome is unknown. Where the lock is free
--- then, who is first in the list is told.
+-- Ends a wait for a fair lock, or undoes an acquire whose outcome is unknown. Where the lock is
+-- free then, who is first in the list is told.
 --
 -- ARGV[3] to      the count that the owner keeps
 -- ARGV[4] waiter  "": it does not wait

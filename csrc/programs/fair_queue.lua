@@ -59,8 +59,8 @@ local function first_waiter(me, now)
   return nil, nil, true
 end
 
--- Tells the first waiter that the lock is free. Whether one of ours lives is known; one of Redisson's
--- that does not listen may be dead, or about to subscribe, and looks once more then.
+-- Tells the first waiter that the lock is free. Whether one of ours lives is known; one of
+-- Redisson's that does not listen may be dead, or about to subscribe, and looks once more then.
 local function wake(owner, till, now)
   if is_ours(owner) then
     redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))

@@ -5,7 +5,8 @@ token = counted and digits(token) .. (last and '-' .. digits(last) or '') or '0'
 create_hold(LOCK, owner, GRANT_MS)
 redis.call('ZADD', QUEUE, '0', member)
 redis.pcall('PUBLISH', 'holdfast_grant:' .. client,
-  '1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' ' .. LOCK)
+  '1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '
+  .. LOCK)
 if keeps(owner) and redis.call('ZCARD', QUEUE) > 1 then
   redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 wish ' .. number)
 end

@@ -1,6 +1,7 @@
 --#fragment
--- How a reentrant lock stands on the server, as Redisson has it: a hash, owner -> hold count, always with a TTL.
--- A guard's has one more field while it runs, "print", and a record has "done", "print" and "by".
+-- How a reentrant lock stands on the server, as Redisson has it: a hash, owner -> hold count,
+-- always with a TTL. A guard's has one more field while it runs, "print", and a record has "done",
+-- "print" and "by".
 local KIND, KINDS = 'hash', 'lg'
 local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it
 

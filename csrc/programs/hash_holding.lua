@@ -1,7 +1,8 @@
 --#fragment
 -- What more there is to a reentrant lock: see hash.lua.
 
--- Sets the count; never shortens a TTL. It always writes, so that a WAIT behind it waits for what it wrote.
+-- Sets the count; never shortens a TTL. It always writes, so that a WAIT behind it waits for what
+-- it wrote.
 local function set_holds(lock, owner, holds, ms)
   redis.call('HSET', lock, owner, holds)
   if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
@@ -11,7 +12,8 @@ end
 local function holder_of(lock, owner)
   local fields, holder = redis.call('HKEYS', lock), nil
   for _, field in ipairs(fields) do
-    if #fields == 1 or (field ~= 'print' and field ~= 'done' and field ~= 'by') then holder = field end
+    local beside = field == 'print' or field == 'done' or field == 'by'
+    if #fields == 1 or not beside then holder = field end
   end
   return holder, holder and holder == owner and holds_of(lock, owner) or nil
 end

@@ -5,8 +5,8 @@
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
 -- ARGV[1] the uuid of the client that asks
 --
--- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` waiters come before the first of
--- the asking client's, -1 when none of its own waits
+-- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` waiters come
+-- before the first of the asking client's, -1 when none of its own waits
 --#include "ahead.lua"
 
 local holder = holder_of(KEYS[1])

@@ -1,7 +1,7 @@
 --#fragment
 --#include "releases.lua"
--- A count-down latch as Redisson's RCountDownLatch has it: a string, how many are still to come. Without it, or at 0, the
--- latch is open.
+-- A count-down latch as Redisson's RCountDownLatch has it: a string, how many are still to come.
+-- Without it, or at 0, the latch is open.
 --
 -- KEYS[1] the latch, KEYS[2] the note of this call, KEYS[3] the latch's channel
 -- ARGV[1] ms for which the note stays
@@ -10,7 +10,8 @@ local LATCH, CHANNEL = KEYS[1], KEYS[3]
 local function count()
   local text = redis.call('GET', LATCH)
   if not text then return 0 end
-  return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0) -- no number: the key has the wrong type
+  -- no number: the key has the wrong type
+  return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)
 end
 
 local function open()

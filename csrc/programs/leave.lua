@@ -8,16 +8,16 @@
 --#include "hearers.lua"
 --#include "queue.lua"
 --#include "forgetting.lua"
--- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile, or found free, goes to the next
--- one.
+-- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile, or found
+-- free, goes to the next one.
 --
 -- ARGV[3] to      the count that the owner keeps
 -- ARGV[4] waiter  its member of the queue, "": none
--- ARGV[5] own     of an owner that other processes share, instead of `to`: how many holds to let go of, 0: the one that
---                 was granted to the waiter, if any; "": it is not shared
+-- ARGV[5] own     of an owner that other processes share, instead of `to`: how many holds to let go
+--                 of, 0: the one that was granted to the waiter, if any; "": it is not shared
 --
--- 1 the lock had been granted and was passed on, 0 nothing was held, 3 either, and dead waiters are left to be removed
--- before the next one gets it
+-- 1 the lock had been granted and was passed on, 0 nothing was held, 3 either, and dead waiters are
+-- left to be removed before the next one gets it
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
 local function tell_first(...)
@@ -26,8 +26,8 @@ local function tell_first(...)
   if number then tell(first_waiting, (...), number, select(2, ...)) end
 end
 
--- What the first waiter does that a later one does not: to listen to a holder that will not hand over, and to look
--- after a turn of such holders. A free lock goes to it.
+-- What the first waiter does that a later one does not: to listen to a holder that will not hand
+-- over, and to look after a turn of such holders. A free lock goes to it.
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then
@@ -50,7 +50,8 @@ if WAITER ~= '' and queued then
   if not first() then redis.call('DEL', QUEUE) end
 end
 local _, _, _, _, owner = parts(granted or '')
-if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end -- a shared one: the client knew its number alone
+-- A shared one: the client knew its number alone.
+if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end
 local count = holds_of(LOCK, OWNER)
 if OWN == 0 and granted then OWN = 1 end
 local to = OWN and count and count - OWN or TO

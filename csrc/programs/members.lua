@@ -1,5 +1,6 @@
 --#fragment
--- The members of a queue: what they are, and whether their clients listen. queue.lua tells where they stand.
+-- The members of a queue: what they are, and whether their clients listen. queue.lua tells where
+-- they stand.
 local BATCH = 100 -- of waiters that one script looks at
 
 --#include "member.lua"
@@ -8,7 +9,8 @@ local function channel_of(member)
   return 'holdfast_grant:' .. client_of(member)
 end
 
--- A client that may not publish leaves its waiters to their clocks: what it has written must not be half done.
+-- A client that may not publish leaves its waiters to their clocks: what it has written must not be
+-- half done.
 local function tell(member, ...)
   redis.pcall('PUBLISH', channel_of(member), '1 ' .. table.concat({ ... }, ' '))
 end
@@ -20,7 +22,8 @@ local function first()
   return members[i], tonumber(members[i + 1])
 end
 
--- Forgets the waiters of a client that let a grant run out, among the first ones: it is dead, or as good as dead.
+-- Forgets the waiters of a client that let a grant run out, among the first ones: it is dead, or as
+-- good as dead.
 local function evict(client)
   local gone = {}
   for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do
@@ -29,8 +32,8 @@ local function evict(client)
   if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
 end
 
--- Which of these waiters' clients listen: a set of channels. Patterns that somebody else listens to do not count. And
--- how many clients wait that know no queue.
+-- Which of these waiters' clients listen: a set of channels. Patterns that somebody else listens to
+-- do not count. And how many clients wait that know no queue.
 local function listening(members, from)
   local channels, seen, set = {}, {}, {}
   for i = from, #members, 2 do

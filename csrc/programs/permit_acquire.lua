@@ -5,12 +5,15 @@
 -- Takes permits, or tells how long the first of those that are taken is. Safe to send twice.
 --
 -- The arguments are those of acquiring.lua: [3] and [4] are 0, [8] is
--- ARGV[8] permits   how many the semaphore has if it is not there yet, "": it waits until that is set
+-- ARGV[8] permits   how many the semaphore has if it is not there yet, "": it waits until that is
+--                   set
 --
 -- { 1, token }                          acquired; token 0: no fencing
--- { 0, ttl ms, ahead, foreign, place }  busy, a TTL of -1: no end is known; `ahead` waiters come first; foreign 1: the
---                                       first waiter is to listen to Redisson's releases
--- { -4 }                                the first waiter is of a format that this program does not know
+-- { 0, ttl ms, ahead, foreign, place }  busy, a TTL of -1: no end is known; `ahead` waiters come
+--                                       first; foreign 1: the first waiter is to listen to
+--                                       Redisson's releases
+-- { -4 }                                the first waiter is of a format that this program does not
+--                                       know
 -- { -5, permits }                       it has fewer permits in all
 local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local ENDLESS = 922337203685477 -- Redisson's end of a lease without one
@@ -21,8 +24,10 @@ if not FREE and (PERMITS or '') ~= '' then
 end
 local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
 
--- The common wait before the rest is made: nothing is free, and the caller goes behind those that wait already.
-local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW and OWNER:match('^:(%d+)$', 37)
+-- The common wait before the rest is made: nothing is free, and the caller goes behind those that
+-- wait already.
+local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW
+  and OWNER:match('^:(%d+)$', 37)
 if ONE and not redis.call('ZSCORE', LEASES, first_id(OWNER, ONE)) then
   local ttl_ms = first_end < ENDLESS and first_end - NOW or -1
 --#include "behind.lua"
@@ -51,7 +56,8 @@ if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take()
 --#include "queueing.lua"
 local function busy(left_ms, foreign)
   if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2]) end
-  local ttl_ms = left_ms > 0 and left_ms or first_end and first_end < ENDLESS and first_end - NOW or -1
+  local ttl_ms = left_ms > 0 and left_ms
+    or first_end and first_end < ENDLESS and first_end - NOW or -1
   if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
   local place = enqueue()
   local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)

@@ -1,8 +1,8 @@
 --#include "clock.lua"
 --#include "permit_id.lua"
 --#include "permits.lua"
--- Sets a new lease of an owner's permits, which also confirms those that came by a grant. A lease that stays gets a
--- millisecond more, as in permit_renew.lua.
+-- Sets a new lease of an owner's permits, which also confirms those that came by a grant. A lease
+-- that stays gets a millisecond more, as in permit_renew.lua.
 --
 -- KEYS[1] the permits' leases, KEYS[2] the queue
 -- ARGV as extend.lua: owner; lease in ms, 0: only look; least; member of the queue

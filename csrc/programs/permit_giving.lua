@@ -1,5 +1,6 @@
 --#fragment
--- Tells the waiter with these parts, at the place of this text, that the permits are its own. See giving.lua.
+-- Tells the waiter with these parts, at the place of this text, that the permits are its own. See
+-- giving.lua.
 local counted, token = pcall(next_token, ttl_ms, nil, US)
 token = counted and digits(token) or '0'
 redis.call('ZADD', QUEUE, '0', member)

@@ -4,15 +4,16 @@
 -- KEYS[1] the free permits, KEYS[2] the fencing counter, KEYS[3] the queue, KEYS[4] the leases
 -- ARGV[1] the uuid of the client that asks
 --
--- as info.lua: { "", permits that are taken, ms until the first lease ends, last token, waiters, ahead, -1,
--- free permits }; -1 ms: none of them ends, -2: none is taken
+-- as info.lua: { "", permits that are taken, ms until the first lease ends, last token, waiters,
+-- ahead, -1, free permits }; -1 ms: none of them ends, -2: none is taken
 local NOW = math.floor(server_us() / 1000)
 
 --#include "ahead.lua"
 
 local now = string.format('%.0f', NOW)
 local free, over = redis.call('GET', KEYS[1]), redis.call('ZCOUNT', KEYS[4], '-inf', now)
-local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES',
+  'LIMIT', 0, 1)[2]
 if not next_end then next_end = -2
 elseif tonumber(next_end) >= 922337203685477 then next_end = -1
 else next_end = next_end - NOW end

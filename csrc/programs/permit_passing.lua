@@ -1,7 +1,8 @@
 --#fragment
 --#include "permit_granting.lua"
 --#include "permit_queue.lua"
--- One permit is left free to clients that know no queue, for a while; the first waiter of ours is told to look then.
+-- One permit is left free to clients that know no queue, for a while; the first waiter of ours is
+-- told to look then.
 local function begin_foreign_turn()
   write_record(nil, 0, 0, true, 0, NOW + TURN_MS)
   local member = first_waiting()
@@ -10,7 +11,8 @@ local function begin_foreign_turn()
   if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, TURN_MS) end
 end
 
--- How many of the free permits are left to clients that know no queue, now that more are free: one, each other time.
+-- How many of the free permits are left to clients that know no queue, now that more are free: one,
+-- each other time.
 local function kept_for_others()
   local was = record_in(first_members())
   if foreign_waiters(RELEASES) == 0 then

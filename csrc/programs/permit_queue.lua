@@ -1,6 +1,7 @@
 --#fragment
--- The queue of a semaphore is that of a lock: queue.lua. But several waiters may have permits by a grant that they have
--- not confirmed, and a waiter that needs more permits than are free keeps those behind it waiting.
+-- The queue of a semaphore is that of a lock: queue.lua. But several waiters may have permits by a
+-- grant that they have not confirmed, and a waiter that needs more permits than are free keeps
+-- those behind it waiting.
 local TURN_MS = 10 -- in which one permit is left to clients that know no queue
 local MOST_BATCHES = 10 -- of waiters that one script looks at
 
@@ -14,8 +15,8 @@ local function reserved()
   return 1, left
 end
 
--- Leases have ended. A grant that ran out: its client is dead, or as good as dead. A client that is here to ask lives:
--- its waiter keeps its place.
+-- Leases have ended. A grant that ran out: its client is dead, or as good as dead. A client that is
+-- here to ask lives: its waiter keeps its place.
 local function settle_missed_grant(client)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
     local kind, _, _, _, owner = parts(member)
@@ -26,8 +27,8 @@ local function settle_missed_grant(client)
   end
 end
 
--- Why this member cannot be served: a waiter for another type of key, a dead one, one that needs more permits than
--- there are.
+-- Why this member cannot be served: a waiter for another type of key, a dead one, one that needs
+-- more permits than there are.
 local function is_over(member, all, alive)
   local kind, _, number, _, owner = parts(member)
   if not kind then return true end
@@ -47,15 +48,16 @@ local function lacking(ids)
   return rest
 end
 
--- Sets free permits aside for a waiter that needs more of them: clients that know no queue would take them one by one.
--- They end like a grant.
+-- Sets free permits aside for a waiter that needs more of them: clients that know no queue would
+-- take them one by one. They end like a grant.
 local function set_aside(ids, free)
   local some = {}
   for i = 1, free do some[i] = ids[i] end
   draw(some, NOW + GRANT_MS)
 end
 
--- Gives permits to the first `batch` waiters, as far as `free` goes, and removes those that cannot be served.
+-- Gives permits to the first `batch` waiters, as far as `free` goes, and removes those that cannot
+-- be served.
 -- → whether that came to a waiter that has to wait, to `me`, or to the end; how many are still free
 local function serve_batch(me, free, batch)
   local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, batch)
@@ -91,10 +93,10 @@ local function first_waiting()
   return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
 end
 
--- Gives the free permits, but for `kept` of them, to the first waiters. Stops before the member `me`, which can take
--- them by itself.
--- → the first waiter that is left | nil; whether there may be others to serve, behind dead ones that the next script
--- removes
+-- Gives the free permits, but for `kept` of them, to the first waiters. Stops before the member
+-- `me`, which can take them by itself.
+-- → the first waiter that is left | nil; whether there may be others to serve, behind dead ones
+-- that the next script removes
 local function serve(me, kept)
   local before = first_waiting()
   if not before then return nil, false end
@@ -105,7 +107,8 @@ local function serve(me, kept)
     stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)
   end
   local first_left = first_waiting()
-  if first_left and first_left ~= before and first_left ~= me and is_foreign() then -- it is to listen to Redisson now
+  -- it is to listen to Redisson now
+  if first_left and first_left ~= before and first_left ~= me and is_foreign() then
     local _, _, number = parts(first_left)
     if number then tell(first_left, 'recheck', number) end
   end

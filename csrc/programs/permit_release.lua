@@ -4,17 +4,18 @@
 --#include "pool.lua"
 -- Gives an owner's permits back; they go to those that wait.
 --
--- ARGV[3] to [5] are those of release.lua; ARGV[6] the member of the queue that the permits were granted to, if any
+-- ARGV[3] to [5] are those of release.lua; ARGV[6] the member of the queue that the permits were
+-- granted to, if any
 --
--- 1 given back, 3 given back, and dead waiters are left to be removed before the next one is served; -1 not all of them
--- were this owner's
+-- 1 given back, 3 given back, and dead waiters are left to be removed before the next one is
+-- served; -1 not all of them were this owner's
 local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)
 
 local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0
 if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
 
--- The common hand-over before the rest is made: the one permit goes to the first waiter, which needs one and listens,
--- and no client is there that knows no queue.
+-- The common hand-over before the rest is made: the one permit goes to the first waiter, which
+-- needs one and listens, and no client is there that knows no queue.
 local head = freed == 1 and FREE == 0
   and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
 if head and head[1] then
@@ -24,7 +25,8 @@ if head and head[1] then
 --#include "pool_foreign.lua"
 --#include "releases.lua"
   local foreign, counts = listeners(RELEASES, 'holdfast_grant:' .. (client or ''))
-  if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0 and not is_foreign() then
+  if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0
+    and not is_foreign() then
     redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))
 --#include "permit_giving.lua"
     return 1

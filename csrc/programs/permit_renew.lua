@@ -1,9 +1,9 @@
 --#include "clock.lua"
 --#include "permit_id.lua"
 --#include "permits.lua"
--- Renews the permits of many owners at once. Never takes one again, never shortens a lease. One that is longer already
--- gets a millisecond more: the server sends a replica nothing for a score that stays, and a WAIT behind it would wait
--- for nothing.
+-- Renews the permits of many owners at once. Never takes one again, never shortens a lease. One
+-- that is longer already gets a millisecond more: the server sends a replica nothing for a score
+-- that stays, and a WAIT behind it would wait for nothing.
 --
 -- KEYS[i] the leases of a semaphore's permits; ARGV[2i - 1] an owner, ARGV[2i] its lease in ms
 --

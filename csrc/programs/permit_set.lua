@@ -9,7 +9,8 @@
 --#include "ours.lua"
 --#include "placing.lua"
 --#include "permit_passing.lua"
--- Sets how many permits there are in all. Those that are taken stay taken; there may be fewer than none free then.
+-- Sets how many permits there are in all. Those that are taken stay taken; there may be fewer than
+-- none free then.
 --
 -- ARGV[3] permits
 --

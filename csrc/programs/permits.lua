@@ -1,9 +1,10 @@
 --#fragment
--- How permits stand on the server, as Redisson's RPermitExpirableSemaphore has them: a string, how many are free, and a
--- sorted set of those that are not: id -> the ms at which its lease ends.
+-- How permits stand on the server, as Redisson's RPermitExpirableSemaphore has them: a string, how
+-- many are free, and a sorted set of those that are not: id -> the ms at which its lease ends.
 --
--- The owner of one permit is "<uuid>:<number>", that of several at once "<uuid>:<number>*<count>". An id has 16 bytes:
--- "hf", the first 4 and the last 4 of the uuid, 4 of the number, and 2 that count the owner's permits from 1.
+-- The owner of one permit is "<uuid>:<number>", that of several at once "<uuid>:<number>*<count>".
+-- An id has 16 bytes: "hf", the first 4 and the last 4 of the uuid, 4 of the number, and 2 that
+-- count the owner's permits from 1.
 local function ids_of(owner)
   local number, count = owner:match('^:(%d+)%*?(%d*)$', 37)
   local ids = { first_id(owner, number) }

@@ -1,6 +1,6 @@
 --#fragment
--- How a waiter gets its place: behind the last one, in an empty queue the server's time in µs. So no waiter has a place
--- twice, and a grant that names it cannot be an old one.
+-- How a waiter gets its place: behind the last one, in an empty queue the server's time in µs. So
+-- no waiter has a place twice, and a grant that names it cannot be an old one.
 local QUEUE_MS = 120000
 
 --#include "javas.lua"

@@ -4,8 +4,9 @@
 -- KEYS[1] the lock
 -- KEYS[2] its fencing counter
 -- KEYS[3] its queue: a sorted set, the lowest score is served first
---           score >  0   a waiter, "1<kind><client uuid>:<number>:<token ttl ms>[ <owner>]"; the score is its place,
---                        which no waiter has twice; without an owner that is <client uuid>:<number>
+--           score >  0   a waiter, "1<kind><client uuid>:<number>:<token ttl ms>[ <owner>]"; the
+--                        score is its place, which no waiter has twice; without an owner that is
+--                        <client uuid>:<number>
 --           score == 0   the waiter that got the lock by a grant it has not confirmed
 --           score <  0   the record of clients that know no queue: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
@@ -19,12 +20,13 @@ local FEW = '2' -- the last of a record, a grant and a waiter
 --#include "granting.lua"
 
 --#include "members.lua"
--- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the grant. A client that
--- is here to ask lives: its waiter keeps its place.
+-- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the
+-- grant. A client that is here to ask lives: its waiter keeps its place.
 local function settle_missed_grant(client)
   local member, score = first()
   if score ~= 0 then return end
-  if client_of(member) == client then redis.call('ZADD', QUEUE, front_place(), member) else evict(client_of(member)) end
+  if client_of(member) ~= client then return evict(client_of(member)) end
+  redis.call('ZADD', QUEUE, front_place(), member)
 end
 
 -- How long the free lock is left to clients that know no queue; to those that listen, while any
@@ -45,14 +47,17 @@ local function is_over(member, score, alive)
   return not alive[channel_of(member)]
 end
 
--- Removes what comes between the record and the first waiter that can be served, and a record without waiters; the lock
--- is free or about to be. The member `me` can be served, and so can a waiter of a newer format, by itself.
--- `members`: the first ones, with their scores, if they are known.
--- → member, place, foreign waiters | nil, whether more is to be removed, foreign waiters or nil: nobody was looked at
+-- Removes what comes between the record and the first waiter that can be served, and a record
+-- without waiters; the lock is free or about to be. The member `me` can be served, and so can a
+-- waiter of a newer format, by itself. `members`: the first ones, with their scores, if they are
+-- known.
+-- → member, place, foreign waiters | nil, whether more is to be removed, foreign waiters or nil:
+-- nobody was looked at
 local function first_waiter(me, members)
   local foreign
   for batch = -1, MOST_BATCHES do
-    members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', batch < 1 and FEW or BATCH - 1, 'WITHSCORES')
+    local last = batch < 1 and FEW or BATCH - 1
+    members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')
     local from = record_in(members) and 3 or 1
     if #members < from then
       if from == 3 then redis.call('DEL', QUEUE) end
@@ -78,8 +83,10 @@ local function grant(member, place)
   give(member, place_of(place), parts(member))
 end
 
--- Gives the free lock to the first waiter. Stops before the member `me`, which can take it by itself.
--- → true: given; false: to nobody; nil: there may be a waiter, behind dead ones that the next script removes
+-- Gives the free lock to the first waiter. Stops before the member `me`, which can take it by
+-- itself.
+-- → true: given; false: to nobody; nil: there may be a waiter, behind dead ones that the next
+-- script removes
 local function hand_over(me)
   local member, place = first_waiter(me)
   if not member and place then return nil end
@@ -88,8 +95,8 @@ local function hand_over(me)
   return true
 end
 
--- Leaves the free lock to others for `ms`, also before callers of ours that come meanwhile; the first waiter of ours is
--- told to look again after `look_ms`.
+-- Leaves the free lock to others for `ms`, also before callers of ours that come meanwhile; the
+-- first waiter of ours is told to look again after `look_ms`.
 local function leave_free(was, ms, look_ms, unused, heard, member, more)
   write_record(was, 0, unused, heard, 0, now_ms() + ms)
   local _, _, number = parts(member or '')
@@ -104,7 +111,8 @@ local function foreign_turn(was, member, more)
 end
 
 --#include "due.lua"
--- Whether the free lock is left to those that poll. Where it is no mutex, they are only thought of once they are seen.
+-- Whether the free lock is left to those that poll. Where it is no mutex, they are only thought of
+-- once they are seen.
 local function left_to_pollers(was, member)
   if not was and KIND == 'hash' then return false end
   local now = now_ms()
@@ -113,7 +121,8 @@ local function left_to_pollers(was, member)
     leave_free(was, POLL_MS, POLL_LOOK_MS, was.unused + 1, false, member)
     return true
   end
-  if not was or seen and was.turns == 0 and not OWNER:find(OURS) then -- a shared owner, which was taken for one of them
+  -- a shared owner, which was taken for one of them
+  if not was or seen and was.turns == 0 and not OWNER:find(OURS) then
     write_record(was, 0, 1, false, 0, now)
   elseif seen then
     write_record(was, was.turns + 1, 0, false, was.run, was.till)
@@ -121,15 +130,16 @@ local function left_to_pollers(was, member)
   return false
 end
 
--- Whether ours have had the lock for less time than those that listen had it before, with one more turn, too. Theirs
--- are several where ours is one that wakes up at their releases, so they may have had many turns.
+-- Whether ours have had the lock for less time than those that listen had it before, with one more
+-- turn, too. Theirs are several where ours is one that wakes up at their releases, so they may have
+-- had many turns.
 local function is_ours_again(was)
   if not was or was.turns == 0 or was.unused > 0 then return false end
   return (now_ms() - was.till) * (was.turns + 1) <= was.run * was.turns
 end
 
--- Frees the lock, unless that is done and its first waiters are known since. It goes to the next one, of ours and of
--- others in turns.
+-- Frees the lock, unless that is done and its first waiters are known since. It goes to the next
+-- one, of ours and of others in turns.
 -- → 1, or 3 where dead waiters are left to be removed before the next one gets it
 local function pass_on(heads)
   if not heads then redis.call('DEL', LOCK) end

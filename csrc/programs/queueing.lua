@@ -1,7 +1,7 @@
 --#fragment
 --#include "last_place.lua"
--- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before the others. Its
--- looks keep the queue.
+-- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before
+-- the others. Its looks keep the queue.
 local function enqueue()
   local last = last_place()
   if last and last < 0 then last = nil end

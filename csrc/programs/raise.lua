@@ -1,4 +1,5 @@
--- Lifts a fencing counter, so that the next token is above one that another server gave out. Safe to send twice.
+-- Lifts a fencing counter, so that the next token is above one that another server gave out. Safe
+-- to send twice.
 --
 -- KEYS[1] the counter
 -- ARGV[1] token, ARGV[2] ttl ms of a counter of ours, 2^53 - 1 or more: none

@@ -1,7 +1,8 @@
 --#fragment
 --#include "token.lua"
--- An owner that keeps its lock for the other callers of its client gives each of them a token of its own, from a range
--- of this size: one for each microsecond until the counter is so far ahead of the clock, and no fewer than RANGE_LEAST.
+-- An owner that keeps its lock for the other callers of its client gives each of them a token of
+-- its own, from a range of this size: one for each microsecond until the counter is so far ahead of
+-- the clock, and no fewer than RANGE_LEAST.
 local RANGE_LEAST = 64
 local AHEAD_US = 250000
 

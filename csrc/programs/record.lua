@@ -1,7 +1,7 @@
 --#fragment
 -- What is known of clients that wait without a queue. It stands in the queue, before the waiters:
--- "1f <turns> <unused> <heard> <run>" with a score below 0; until -score ms of server time, the free
--- lock is left to those clients.
+-- "1f <turns> <unused> <heard> <run>" with a score below 0; until -score ms of server time, the
+-- free lock is left to those clients.
 --
 -- turns   of ours since such a client had the lock; 0: it has it, or had it last
 -- unused  how often in a row the free lock was left to them and none came
@@ -18,7 +18,8 @@ local function record_in(members)
   return turns and {
     member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),
     heard = heard == '1', run = tonumber(run),
-    began = heard == '1' and -score - LISTEN_MS or -score, -- the run of theirs: the lock was left to them
+    -- the run of theirs, when the lock was left to them
+    began = heard == '1' and -score - LISTEN_MS or -score,
   }
 end
 
@@ -35,6 +36,7 @@ end
 -- Such a client has the lock: those that poll get turns from now on.
 local function note_foreign()
   local was, now = record_in(first_members()), now_ms()
-  if was and was.turns == 0 and was.unused == 0 and not was.heard and was.till <= now then return end
+  local noted = was and was.turns == 0 and was.unused == 0 and not was.heard
+  if noted and was.till <= now then return end
   write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)
 end

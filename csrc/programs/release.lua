@@ -5,10 +5,11 @@
 --
 -- ARGV[3] to     the count that stays; 0: free it
 -- ARGV[4] lease  ms, the least TTL of a lock that is still held
--- ARGV[5] own    of an owner that other processes share, instead of `to`: how many holds to let go of; "": not shared
+-- ARGV[5] own    of an owner that other processes share, instead of `to`: how many holds to let go
+--                of; "": not shared
 --
--- 1 freed, 3 freed, and dead waiters are left to be removed before the next one gets it, 2 still held; not held by this
--- owner: -1 the key is gone, -2 another owner has it
+-- 1 freed, 3 freed, and dead waiters are left to be removed before the next one gets it, 2 still
+-- held; not held by this owner: -1 the key is gone, -2 another owner has it
 if ARGV[3] ~= '0' or ARGV[5] ~= '' then
   local TO, LEASE, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
   local count = holds_of(LOCK, OWNER)
@@ -27,7 +28,8 @@ if #first_few == 0 and (announce(RELEASES) == 0 or first_few.err) then return 1 
 
 --#include "clock.lua"
 --#include "ranges.lua"
--- The common hand-over before the rest is made: the next waiter listens, and nobody waits without a queue.
+-- The common hand-over before the rest is made: the next waiter listens, and nobody waits without a
+-- queue.
 do
 --#include "parts.lua"
 --#include "next.lua"

@@ -14,8 +14,8 @@
 -- ARGV[3i] the owner of lock i, ARGV[3i + 1] the count that stays, 0: free it
 -- ARGV[3i + 2] its lease in ms, the least TTL of a lock that is still held
 --
--- for each lock as release.lua: 1 or 3 freed, 2 still held; not held: -1 the key is gone, -2 another owner (or another
--- type) has it
+-- for each lock as release.lua: 1 or 3 freed, 2 still held; not held: -1 the key is gone, -2
+-- another owner (or another type) has it
 local function release(to, lease)
   local readable, count = pcall(holds_of, LOCK, OWNER)
   if not (readable and count) then

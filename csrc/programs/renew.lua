@@ -1,6 +1,7 @@
 --#include "layout.lua"
--- Renews many locks at once. Never re-creates one, never shortens a lease, never touches another owner's lock. A TTL
--- that is longer already is written again, so that a WAIT behind it waits for that.
+-- Renews many locks at once. Never re-creates one, never shortens a lease, never touches another
+-- owner's lock. A TTL that is longer already is written again, so that a WAIT behind it waits for
+-- that.
 --
 -- KEYS[i] a lock; ARGV[2i - 1] its owner, ARGV[2i] its lease in ms
 --

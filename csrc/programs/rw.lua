@@ -1,8 +1,10 @@
 --#fragment
--- How a read/write lock stands on the server, as Redisson has it: a hash with the field "mode", and for each owner its
--- count; the owner of a write hold is <owner>:write. Each read hold has a key beside it,
--- {lock}:<owner>:rwlock_timeout:<n>, which ends with its lease: a reader without such a key is dead. The mode is "read"
--- or "write"; or "drain:<ms>", while Redisson's readers are kept out until that time of the server.
+-- How a read/write lock stands on the server, as Redisson has it: a hash with the field "mode", and
+-- for each owner its count; the owner of a write hold is <owner>:write. Each read hold has a key
+-- beside it,
+-- {lock}:<owner>:rwlock_timeout:<n>, which ends with its lease: a reader without such a key is
+-- dead. The mode is "read" or "write"; or "drain:<ms>", while Redisson's readers are kept out until
+-- that time of the server.
 local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own
 
 local function is_write(owner)
@@ -14,7 +16,8 @@ local function hold_key(lock, owner, n)
   return tag .. ':' .. owner .. ':rwlock_timeout:' .. n
 end
 
--- Sets the count, of which the last hold is new; never shortens a TTL: it may be a command that comes late.
+-- Sets the count, of which the last hold is new; never shortens a TTL: it may be a command that
+-- comes late.
 local function enter(lock, owner, count, ms)
   if is_write(owner) then
     redis.call('HSET', lock, 'mode', 'write', owner, count)
@@ -27,7 +30,8 @@ local function enter(lock, owner, count, ms)
   if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
 end
 
--- Holds that stay get at least this lease. It always writes, so that a WAIT behind it waits for what it wrote.
+-- Holds that stay get at least this lease. It always writes, so that a WAIT behind it waits for
+-- what it wrote.
 local function renew_holds(lock, owner, count, ms)
   ms = tonumber(ms)
   if not is_write(owner) then

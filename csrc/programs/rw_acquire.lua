@@ -3,7 +3,8 @@
 --#include "token.lua"
 --#include "rw.lua"
 --#include "rw_releases.lua"
--- Comes in to read or to write, enters the lock again, or tells how long it is taken. Safe to send twice.
+-- Comes in to read or to write, enters the lock again, or tells how long it is taken. Safe to send
+-- twice.
 --
 -- ARGV[3] from      the count the owner knows of; the new one is from + 1
 -- ARGV[4] unused
@@ -12,13 +13,16 @@
 -- ARGV[7] waiter    its member of the queue, "": do not wait
 -- ARGV[8] writer    of a read hold: the owner under which the same caller writes; may be left out
 --
--- { 1, token, 0 }                come in; a write hold draws a token, a read hold has the last writer's; 0: unchanged
+-- { 1, token, 0 }                come in; a write hold draws a token, a read hold has the last
+--                                writer's; 0: unchanged
 -- { 0, ttl ms, ahead, foreign, place }
---                                taken, a TTL of -1: without end; `ahead` waiters come first; foreign 1: a holder will
---                                not hand over; the waiter stands at `place`, "": in no queue
+--                                taken, a TTL of -1: without end; `ahead` waiters come first;
+--                                foreign 1: a holder will not hand over; the waiter stands at
+--                                `place`, "": in no queue
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, others have it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
--- { -4 }                         a waiter that comes first is of a format that this program does not know
+-- { -4 }                         a waiter that comes first is of a format that this program does
+--                                not know
 local FROM, LEASE, TOKEN_TTL, WAITER, WRITER = tonumber(ARGV[3]), ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local WRITES = is_write(OWNER)
 
@@ -41,7 +45,9 @@ local function take()
   return { 1, token, 0 }
 end
 
-if held or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then return take() end
+if held or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
+  return take()
+end
 local joins = found == 'read' and not WRITES
 if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then
   if not found or foreign_waiters() == 0 then return take() end
@@ -49,7 +55,8 @@ end
 
 --#include "rw_queue.lua"
 --#include "last_place.lua"
--- A waiter keeps its place; one whose grant ran out goes before the others. Its looks keep the queue.
+-- A waiter keeps its place; one whose grant ran out goes before the others. Its looks keep the
+-- queue.
 local function enqueue()
   local last = last_place()
   local score = last and last > FRONT_MOST and last + 1 or server_us()
@@ -63,8 +70,8 @@ local function enqueue()
   return score
 end
 
--- Redisson's readers are kept out while the first waiter of ours is to write, the longer the longer it has waited, with
--- pauses for those that hold it already. → ms until it is to look again
+-- Redisson's readers are kept out while the first waiter of ours is to write, the longer the longer
+-- it has waited, with pauses for those that hold it already. → ms until it is to look again
 local function drain(score)
   local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end
@@ -88,7 +95,9 @@ local function busy(ttl_ms, foreign)
   local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
   if ahead == 0 and not foreign and found then
     foreign = has_foreign()
-    if foreign and WRITES and found ~= 'write' then ttl_ms = math.min(ttl_ms, math.ceil(drain(score))) end
+    if foreign and WRITES and found ~= 'write' then
+      ttl_ms = math.min(ttl_ms, math.ceil(drain(score)))
+    end
   end
   return { 0, ttl_ms, ahead, foreign and 1 or 0, place }
 end

@@ -1,6 +1,6 @@
 --#include "rw.lua"
--- Sets a new lease, which also confirms a hold that came by a grant. A lease that stays is written again, so that a
--- WAIT behind it waits for that.
+-- Sets a new lease, which also confirms a hold that came by a grant. A lease that stays is written
+-- again, so that a WAIT behind it waits for that.
 --
 -- KEYS[1] the lock, KEYS[2] its queue
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only look

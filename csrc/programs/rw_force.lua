@@ -6,8 +6,9 @@
 --#include "rw_token.lua"
 --#include "rw_queue.lua"
 --#include "javas.lua"
--- Takes the lock away from all that hold it, readers and writers, and passes it on. A key that is no such lock stays as
--- it is: a lock is a hash with a TTL, a mode, and owners of the form <uuid>:<n> with their counts.
+-- Takes the lock away from all that hold it, readers and writers, and passes it on. A key that is
+-- no such lock stays as it is: a lock is a hash with a TTL, a mode, and owners of the form
+-- <uuid>:<n> with their counts.
 --
 -- 1 it was locked, 3 likewise, and the next script is to go on with those that wait, 0 it was free
 local kind = redis.call('TYPE', LOCK).ok

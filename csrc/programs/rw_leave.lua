@@ -6,14 +6,15 @@
 --#include "rw_token.lua"
 --#include "rw_queue.lua"
 --#include "forgetting.lua"
--- Ends a wait, or undoes an acquire whose outcome is unknown. What was granted meanwhile is let go of, and whoever
--- waits behind may come in.
+-- Ends a wait, or undoes an acquire whose outcome is unknown. What was granted meanwhile is let go
+-- of, and whoever waits behind may come in.
 --
 -- ARGV[3] to      the count that the owner keeps
 -- ARGV[4] waiter  its member of the queue, "": none
 -- ARGV[5] unused
 --
--- 1 a hold was let go of, 0 none was there, 3 either, and the next script is to go on with those that wait
+-- 1 a hold was let go of, 0 none was there, 3 either, and the next script is to go on with those
+-- that wait
 local TO, WAITER = tonumber(ARGV[3]), ARGV[4]
 
 -- Who is first now may come in, or has to listen to holders that will not hand over.

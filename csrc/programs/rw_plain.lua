@@ -1,6 +1,6 @@
 --#fragment
--- How Redisson announces that a read/write lock has become free, but in a cluster that has sharded channels
--- (rw_sharded.lua).
+-- How Redisson announces that a read/write lock has become free, but in a cluster that has sharded
+-- channels (rw_sharded.lua).
 
 -- Clients that wait without a queue: Redisson's.
 local function foreign_waiters()

@@ -2,16 +2,20 @@
 -- The waiters of a read/write lock, and which of them get it: see docs/protocol.md.
 --
 -- KEYS[3] its queue: a sorted set, the lowest score is served first
---           score >  0   a waiter, "1r<client uuid>:<number>:<token ttl ms>" to read, "1w…" to write; the score is its
+--           score >  0   a waiter, "1r<client uuid>:<number>:<token ttl ms>" to read, "1w…" to
+--                    write; the score is its
 --                        place, which no waiter has twice
 --           score == 0   a waiter that was let in by a grant it has not confirmed
---           score <  0   "1f 0 0 1 0": until -score ms of server time Redisson's clients come first, while any waits
+--           score <  0   "1f 0 0 1 0": until -score ms of server time Redisson's clients come
+--                    first, while any waits
 local QUEUE_MS = 120000
 local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 local TURN_MS = 50 -- of a free lock, for Redisson's waiters
 local LOOK_MS = 5 -- when the first waiter looks whether one of them has come
-local YIELD_MS = 250 -- while one of them waits to write no new readers of ours come in, then for as long they do
-local DRAIN_MS, MOST_DRAIN_MS = 50, 30000 -- while a writer of ours waits first Redisson's readers are kept out
+-- While one of them waits to write no new readers of ours come in, then for as long they do.
+local YIELD_MS = 250
+-- While a writer of ours waits first, Redisson's readers are kept out.
+local DRAIN_MS, MOST_DRAIN_MS = 50, 30000
 local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again
 local FEW = 8 -- readers among which a release looks for dead ones
 local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes
@@ -31,7 +35,8 @@ end
 
 --#include "member.lua"
 
--- A client that may not publish leaves its waiters to their clocks: what it has written must not be half done.
+-- A client that may not publish leaves its waiters to their clocks: what it has written must not be
+-- half done.
 local function tell(client, ...)
   redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 ' .. table.concat({ ... }, ' '))
 end
@@ -105,7 +110,8 @@ local function write_turn(ms)
   if not has_waiters() then redis.call('PEXPIRE', QUEUE, 2 * ms) end
 end
 
--- How long the free lock is left to Redisson's waiters. More than the longest turn: the server's clock went back.
+-- How long the free lock is left to Redisson's waiters. More than the longest turn: the server's
+-- clock went back.
 local function turn_ms()
   local record, till = turn()
   if not record or foreign_waiters() == 0 then return 0 end
@@ -113,7 +119,8 @@ local function turn_ms()
   return left <= YIELD_MS and math.max(0, left) or 0
 end
 
--- How long no reader joins those that are in, all of ours: a client of Redisson waits, so it is to write.
+-- How long no reader joins those that are in, all of ours: a client of Redisson waits, so it is to
+-- write.
 local function yield_ms()
   if foreign_waiters() == 0 or has_foreign() then return 0 end
   local record, till = turn()
@@ -144,7 +151,8 @@ end
 -- One message for each client: "grants r <token> <ms> <count> <number> <place> … <key>".
 local function tell_readers(groups)
   for _, group in ipairs(groups) do
-    tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '), LOCK)
+    tell(group.client, 'grants', 'r', group.token, GRANT_MS, #group / 2, table.concat(group, ' '),
+      LOCK)
   end
 end
 
@@ -227,14 +235,16 @@ local function serve_batch(members, state)
   return open, newer
 end
 
--- Lets in whom it can, from the first waiter on: the writer that finds the lock free, or all readers before the first
--- writer. The caller's own member `me` comes in by itself. mode: nil: the lock is free; else readers have it.
--- → whether the caller may come in, who writes or not; whether a newer format stands in the way; whether a next script
--- is to go on
+-- Lets in whom it can, from the first waiter on: the writer that finds the lock free, or all
+-- readers before the first writer. The caller's own member `me` comes in by itself. mode: nil: the
+-- lock is free; else readers have it.
+-- → whether the caller may come in, who writes or not; whether a newer format stands in the way;
+-- whether a next script is to go on
 local function serve(mode, me, writes)
   local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }
   for _ = 1, MOST_BATCHES do
-    local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', state.kept, BATCH)
+    local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',
+      state.kept, BATCH)
     if #members == 0 then
       local free = state.kept == 0 and (not writes or not state.mode)
       if free and not writes then end_drain(mode) end
@@ -247,8 +257,8 @@ local function serve(mode, me, writes)
   return state.mine, false, true
 end
 
--- Grants that ran out, as their holds are gone. A writer's client is as good as dead: all its waiters are forgotten,
--- unless it is here to ask; that one's waiter keeps its place.
+-- Grants that ran out, as their holds are gone. A writer's client is as good as dead: all its
+-- waiters are forgotten, unless it is here to ask; that one's waiter keeps its place.
 local function settle_missed_grants(client)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
     local kind, of, _, _, owner = parts(member)
@@ -327,7 +337,8 @@ local function after_writer()
   return more and 3 or 1
 end
 
--- Lets the owner have `to` holds of `count`. → 1 all are gone, 2 some stay, 3: 1, and a next script is to go on
+-- Lets the owner have `to` holds of `count`. → 1 all are gone, 2 some stay, 3: 1, and a next script
+-- is to go on
 local function let_go(count, to)
   drop_holds(LOCK, OWNER, to, count)
   if to > 0 then

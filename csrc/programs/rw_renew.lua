@@ -1,9 +1,9 @@
 --#include "rw.lua"
--- Renews holds of many locks at once. Never re-creates one, never shortens a lease. One that is longer already is
--- written again, so that a WAIT behind it waits for that.
+-- Renews holds of many locks at once. Never re-creates one, never shortens a lease. One that is
+-- longer already is written again, so that a WAIT behind it waits for that.
 --
--- KEYS[2i - 1] a lock, KEYS[2i] where the lease of the first hold stands, of a writer the lock again: a server that
--- moves the slot carries it out only where it finds both
+-- KEYS[2i - 1] a lock, KEYS[2i] where the lease of the first hold stands, of a writer the lock
+-- again: a server that moves the slot carries it out only where it finds both
 -- ARGV[2i - 1] its owner, ARGV[2i] its lease in ms
 --
 -- for each lock: 1 renewed; -1 the key is gone, -2 others (or another type) have it

@@ -1,6 +1,6 @@
 --#fragment
--- How Redisson announces that a read/write lock has become free in a cluster that has sharded channels; see
--- sharded.lua.
+-- How Redisson announces that a read/write lock has become free in a cluster that has sharded
+-- channels; see sharded.lua.
 local function plain_waiters()
   return redis.pcall('PUBSUB', 'NUMSUB', RELEASES)[2] or 0
 end

@@ -1,6 +1,6 @@
 --#fragment
--- A semaphore as Redisson's RSemaphore has it: a string, how many permits are free; without it, none. The server does not
--- know who has the others.
+-- A semaphore as Redisson's RSemaphore has it: a string, how many permits are free; without it,
+-- none. The server does not know who has the others.
 --
 -- KEYS[1] the semaphore, KEYS[2] the note of this call, KEYS[3] the semaphore's channel
 -- ARGV[1] ms for which the note stays
@@ -9,7 +9,8 @@ local PERMITS = KEYS[1]
 local function free()
   local text = redis.call('GET', PERMITS)
   if not text then return 0 end
-  return tonumber(text:match('^-?%d+$')) or redis.call('HLEN', PERMITS) -- no number: the key has the wrong type
+  -- no number: the key has the wrong type
+  return tonumber(text:match('^-?%d+$')) or redis.call('HLEN', PERMITS)
 end
 
 --#include "note.lua"

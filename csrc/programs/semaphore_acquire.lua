@@ -1,6 +1,7 @@
 --#include "semaphore.lua"
--- Takes permits, if so many are free. An attempt that finds too few leaves no note: it is made again. The note of an acquire
--- is how many it has taken; 0: it was undone, so a copy of it that comes late takes none.
+-- Takes permits, if so many are free. An attempt that finds too few leaves no note: it is made
+-- again. The note of an acquire is how many it has taken; 0: it was undone, so a copy of it that
+-- comes late takes none.
 --
 -- ARGV[2] how many
 --

@@ -1,5 +1,6 @@
 --#include "semaphore_giving.lua"
--- Undoes an acquire, or a drain: gives back what its note says, unless the semaphore has been deleted since.
+-- Undoes an acquire, or a drain: gives back what its note says, unless the semaphore has been
+-- deleted since.
 --
 -- 1, 0 it had taken nothing
 local taken = tonumber(noted or '0')

@@ -24,7 +24,8 @@ local function listeners(releases, ...)
   return sharded_waiters(releases) + (counts[2] or 0), counts
 end
 
--- → how many heard it. A plain message goes to all nodes, so it is sent only where somebody listens.
+-- → how many heard it. A plain message goes to all nodes, so it is sent only where somebody
+-- listens.
 local function announce(releases, payload)
   local heard = tonumber(redis.pcall('SPUBLISH', releases, payload or '0')) or 0
   if plain_waiters(releases) == 0 then return heard end

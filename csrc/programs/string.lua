@@ -1,8 +1,9 @@
 --#fragment
--- How a mutex stands on the server, as SET key owner NX PX leaves it: a string, the owner. Others may set it without a
--- TTL; they poll, so nobody needs to be told of a release.
+-- How a mutex stands on the server, as SET key owner NX PX leaves it: a string, the owner. Others
+-- may set it without a TTL; they poll, so nobody needs to be told of a release.
 local KIND, KINDS = 'string', 'm'
-local LAST_OF_FEW = '2' -- of the members that a release looks at: the record, a grant, and a waiter behind it
+-- Of the members that a release looks at: the record, a grant, and a waiter behind it.
+local LAST_OF_FEW = '2'
 
 local function holds_of(lock, owner)
   return redis.call('GET', lock) == owner and 1 or nil

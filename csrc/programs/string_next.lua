@@ -1,6 +1,7 @@
 --#fragment
--- Where the next waiter stands among the first members, if it may have the free mutex: behind the record, if no client
--- that polls has been seen and none is to be looked for now, and the mark of the grant that ends.
+-- Where the next waiter stands among the first members, if it may have the free mutex: behind the
+-- record, if no client that polls has been seen and none is to be looked for now, and the mark of
+-- the grant that ends.
 --#include "record.lua"
 --#include "due.lua"
 local was = record_in(first_few)

@@ -8,8 +8,8 @@ local TTL_SPARE = 1 / 64
 
 -- A token above every earlier one, also when the counter was lost. A counter without a TTL, or from
 -- which Java has drawn, is Java's too: Java's INCR renews no TTL, so the counter gets none. In a
--- quorum, where there is a floor, Java draws nothing. now_us: the clock, if it is known. end_of_range: range_end
--- of ranges.lua, if more than one is drawn.
+-- quorum, where there is a floor, Java draws nothing. now_us: the clock, if it is known.
+-- end_of_range: range_end of ranges.lua, if more than one is drawn.
 -- → the token; and the last one of the range that begins with it
 local function next_token(ttl_ms, floor, now_us, end_of_range)
   if ttl_ms == '0' then return 0 end

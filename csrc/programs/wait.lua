@@ -1,7 +1,9 @@
--- Tells that the owner of a lock waits for another one, and keeps the time at which that began. Safe to send twice.
+-- Tells that the owner of a lock waits for another one, and keeps the time at which that began.
+-- Safe to send twice.
 --
 -- KEYS[1] holdfast_wait:<owner>
--- ARGV[1] "<uuid>:<number> <kind> <key>": who waits, for what; ARGV[2] for how many ms so far; ARGV[3] ttl ms
+-- ARGV[1] "<uuid>:<number> <kind> <key>": who waits, for what; ARGV[2] for how many ms so far;
+-- ARGV[3] ttl ms
 --
 -- 1
 local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')
