@@ -81,7 +81,7 @@ local function has_foreign()
   return false
 end
 
--- Who waits first listens to holders that will not hand over.
+-- The first waiter listens to holders that will not hand over.
 local function tell_first_of_foreign()
   if has_foreign() then tell_first('recheck') end
 end

@@ -1,6 +1,6 @@
 --#fragment
 -- A semaphore as Redisson's RSemaphore has it: a string, how many permits are free; without it,
--- none. The server does not know who has the others.
+-- none. The server does not know the holders of the others.
 --
 -- KEYS[1] the semaphore, KEYS[2] the note of this call, KEYS[3] the semaphore's channel
 -- ARGV[1] ms for which the note stays

@@ -1,5 +1,5 @@
--- Who waits for whom: reads the queues, the holders and what waiting owners tell of themselves.
--- Changes nothing.
+-- Finds which owner waits for which: reads the queues, the holders and what waiting owners tell of
+-- themselves. Changes nothing.
 --
 -- holdfast_wait:<owner> says what the caller waits for that has the hold of this owner
 -- (docs/protocol.md). A caller is stuck that waits for a lock whose owner waits and is stuck too:
@@ -284,7 +284,7 @@ local function rows(graph, waits)
   return list
 end
 
--- A circle begins with who waits for the longest.
+-- A circle begins with the owner that has waited for the longest.
 local function from_oldest(circle)
   local oldest, list = 1, {}
   for i, wait in ipairs(circle) do

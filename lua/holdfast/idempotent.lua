@@ -1,5 +1,5 @@
--- The idempotent guard: for one key a function runs once; who comes later is told so, or gets the
--- first one's results.
+-- The idempotent guard: for one key a function runs once. A later call returns that it ran, or the
+-- results of the first call.
 --
 -- While it runs the key is a lock that the watchdog keeps. After a success it is a record for
 -- `expire` seconds: "D", or "R" and the results when they are to be replayed. After an error it is

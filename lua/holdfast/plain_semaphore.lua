@@ -1,7 +1,7 @@
 -- Semaphores whose permits have no lease. See docs/plain_semaphore.md.
 --
--- The server does not know who has a permit, so there is nothing to renew or to lose, and nothing
--- gives back what a process does not.
+-- The server does not know the holders, so there is nothing to renew or to lose, and permits that a
+-- process does not release stay taken.
 
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"

@@ -24,7 +24,7 @@ end
 
 local WAITS = { 0, 0.05, 0.2, 0.5, 1 }
 local LEASES = { 0.5, 0.9, 1.5 }
-local MOST_WAIT = 60 -- of a leader, who waits without a limit
+local MOST_WAIT = 60 -- of a leader, which waits without a limit
 
 local prng = Prng.new(options.seed)
 local writer = history.writer(options.file, options.name)

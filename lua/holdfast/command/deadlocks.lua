@@ -1,4 +1,4 @@
--- holdfast deadlocks: who waits for whom, and where that is a circle.
+-- holdfast deadlocks: lists which owner waits for which, and names the circles.
 
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"

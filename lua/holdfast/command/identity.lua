@@ -1,4 +1,4 @@
--- Who holds and waits, for people.
+-- Names holders and waiters for people: host, pid, name.
 
 local names = require "holdfast.names"
 
