@@ -57,10 +57,13 @@ all_specs() {
     { specs_but $UNDER_LUA $NOT_IN_TEST | sed 's/^/luajit /'; specs_but $UNDER_LUAJIT $NOT_IN_TEST | sed 's/^/lua5.4 /'; } | spec_queue spec
 }
 
-# One round of tools/shaky: all specs, or $FILES.
-# shellcheck disable=SC2086
+# One round of tools/shaky: all specs, or $FILES; odd rounds under LuaJIT, even ones under Lua 5.4.
+# shellcheck disable=SC2046
 shaky_round() {
-    if [ "${FILES:-}" ]; then specs_under "luajit lua5.4" spec $FILES; else all_specs; fi
+    round=${stage#shaky-}
+    interpreter=luajit
+    [ $((round % 2)) = 1 ] || interpreter=lua5.4
+    specs_under "$interpreter" spec ${FILES:-$(specs_but $NOT_IN_TEST)}
 }
 
 # The binding and the Lua files under the other Luas: every kind and every feature. These Luas differ in nothing below the
