@@ -7,6 +7,7 @@
 --#include "placing.lua"
 --#include "releases.lua"
 --#include "queue.lua"
+--#include "runs.lua"
 -- Takes several locks, all or none. Waits for none of them and never overtakes their queues. Safe
 -- to send twice.
 --
@@ -30,7 +31,9 @@ local function is_free()
   if redis.call('EXISTS', LOCK) == 1 then return false end
   if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))
-  return foreign_ms() == 0 and hand_over() == false and redis.call('ZCARD', QUEUE) == 0
+  if foreign_ms() > 0 then return false end
+  note_ours()
+  return hand_over() == false and redis.call('ZCARD', QUEUE) == 0
 end
 
 for i = 1, #KEYS / 4 do

@@ -480,7 +480,7 @@ static const hf_program hf_program_table[] = {
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
      15971, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "a74e70940190de5c6c4f7901a77402241b749e38",
+    {"acquire_all", "8921efcb7edb917cd394a0e4fbbb31d19a127f43",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -776,6 +776,12 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "return foreign == 0 and not member and place and 3 or 1\n"
      "end\n"
+     "local RUN_MS = 2000 -- the most that ours get in return\n"
+     "local function note_ours()\n"
+     "local was, now = record_in(first_members()), now_ms()\n"
+     "if not was or was.turns > 0 or was.unused > 0 then return end\n"
+     "write_record(was, 1, 0, false, math.max(0, math.min(now - was.began, RUN_MS)), now)\n"
+     "end\n"
      "local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]\n"
      "local function look_at(i)\n"
      "LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]\n"
@@ -786,7 +792,9 @@ static const hf_program hf_program_table[] = {
      "if redis.call('EXISTS', LOCK) == 1 then return false end\n"
      "if redis.call('EXISTS', QUEUE) == 0 then return true end\n"
      "settle_missed_grant(OWNER:sub(1, 36))\n"
-     "return foreign_ms() == 0 and hand_over() == false and redis.call('ZCARD', QUEUE) == 0\n"
+     "if foreign_ms() > 0 then return false end\n"
+     "note_ours()\n"
+     "return hand_over() == false and redis.call('ZCARD', QUEUE) == 0\n"
      "end\n"
      "for i = 1, #KEYS / 4 do\n"
      "local from = look_at(i)\n"
@@ -804,7 +812,7 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     12517, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+     12836, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
     {"begin", "42ce9edc06784346af4ceb3e5d0442f97486acab",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -2672,7 +2680,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      953, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "b08a5cb823431dd8b60624f7bd0bf1eaeb30f7d6",
+    {"leave", "23198ed1cc27061c329cfc822e18e38b6c1ccbb4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2968,6 +2976,12 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "return foreign == 0 and not member and place and 3 or 1\n"
      "end\n"
+     "local RUN_MS = 2000 -- the most that ours get in return\n"
+     "local function note_ours()\n"
+     "local was, now = record_in(first_members()), now_ms()\n"
+     "if not was or was.turns > 0 or was.unused > 0 then return end\n"
+     "write_record(was, 1, 0, false, math.max(0, math.min(now - was.began, RUN_MS)), now)\n"
+     "end\n"
      "local function forget_wait(member)\n"
      "local score = redis.call('ZSCORE', QUEUE, member)\n"
      "if score then\n"
@@ -3001,6 +3015,7 @@ static const hf_program hf_program_table[] = {
      "tell_first('turn', left)\n"
      "return 0\n"
      "end\n"
+     "note_ours()\n"
      "return hand_over() == nil and 3 or 0\n"
      "end\n"
      "local granted, queued = nil, redis.call('TYPE', QUEUE).ok == 'zset'\n"
@@ -3021,7 +3036,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13202, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+     13501, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
     {"mutex_acquire", "80880d6d6d6556d7cb6bc13b1b3b5ce7959fc718",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -3789,7 +3804,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1118, NULL},
-    {"mutex_leave", "22ee1869b3825f7dd2174a6b8e33f53a0215fdf7",
+    {"mutex_leave", "c7ece9af978bd642d859a41b9b93c08944e68974",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4078,6 +4093,12 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "return foreign == 0 and not member and place and 3 or 1\n"
      "end\n"
+     "local RUN_MS = 2000 -- the most that ours get in return\n"
+     "local function note_ours()\n"
+     "local was, now = record_in(first_members()), now_ms()\n"
+     "if not was or was.turns > 0 or was.unused > 0 then return end\n"
+     "write_record(was, 1, 0, false, math.max(0, math.min(now - was.began, RUN_MS)), now)\n"
+     "end\n"
      "local function forget_wait(member)\n"
      "local score = redis.call('ZSCORE', QUEUE, member)\n"
      "if score then\n"
@@ -4111,6 +4132,7 @@ static const hf_program hf_program_table[] = {
      "tell_first('turn', left)\n"
      "return 0\n"
      "end\n"
+     "note_ours()\n"
      "return hand_over() == nil and 3 or 0\n"
      "end\n"
      "local granted, queued = nil, redis.call('TYPE', QUEUE).ok == 'zset'\n"
@@ -4131,7 +4153,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     12708, NULL},
+     13007, NULL},
     {"mutex_release", "e7c59e4f28174553cf3f112f6f6e8afdd445429a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -9101,7 +9123,7 @@ static const hf_program hf_program_table[] = {
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
      16471, NULL},
-    {"sharded_acquire_all", "093f55282c41ad4f90af26108b22b33c7e60ed4c",
+    {"sharded_acquire_all", "8efdd02522419163854bddb322ce1dc9e9b5dfd4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9407,6 +9429,12 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "return foreign == 0 and not member and place and 3 or 1\n"
      "end\n"
+     "local RUN_MS = 2000 -- the most that ours get in return\n"
+     "local function note_ours()\n"
+     "local was, now = record_in(first_members()), now_ms()\n"
+     "if not was or was.turns > 0 or was.unused > 0 then return end\n"
+     "write_record(was, 1, 0, false, math.max(0, math.min(now - was.began, RUN_MS)), now)\n"
+     "end\n"
      "local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]\n"
      "local function look_at(i)\n"
      "LOCK, COUNTER, QUEUE, RELEASES = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]\n"
@@ -9417,7 +9445,9 @@ static const hf_program hf_program_table[] = {
      "if redis.call('EXISTS', LOCK) == 1 then return false end\n"
      "if redis.call('EXISTS', QUEUE) == 0 then return true end\n"
      "settle_missed_grant(OWNER:sub(1, 36))\n"
-     "return foreign_ms() == 0 and hand_over() == false and redis.call('ZCARD', QUEUE) == 0\n"
+     "if foreign_ms() > 0 then return false end\n"
+     "note_ours()\n"
+     "return hand_over() == false and redis.call('ZCARD', QUEUE) == 0\n"
      "end\n"
      "for i = 1, #KEYS / 4 do\n"
      "local from = look_at(i)\n"
@@ -9435,7 +9465,7 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     13017, NULL},
+     13336, NULL},
     {"sharded_begin", "243ef99c186facd9eb41cf5ccc69bb861be4b835",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -11280,7 +11310,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1453, NULL},
-    {"sharded_leave", "4e49769d90b0ccadc6ba4cfc1f8fe9448505ddd3",
+    {"sharded_leave", "a05ad7cbcfacc2bc494e74cd37410ebcef1986e8",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11586,6 +11616,12 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "return foreign == 0 and not member and place and 3 or 1\n"
      "end\n"
+     "local RUN_MS = 2000 -- the most that ours get in return\n"
+     "local function note_ours()\n"
+     "local was, now = record_in(first_members()), now_ms()\n"
+     "if not was or was.turns > 0 or was.unused > 0 then return end\n"
+     "write_record(was, 1, 0, false, math.max(0, math.min(now - was.began, RUN_MS)), now)\n"
+     "end\n"
      "local function forget_wait(member)\n"
      "local score = redis.call('ZSCORE', QUEUE, member)\n"
      "if score then\n"
@@ -11619,6 +11655,7 @@ static const hf_program hf_program_table[] = {
      "tell_first('turn', left)\n"
      "return 0\n"
      "end\n"
+     "note_ours()\n"
      "return hand_over() == nil and 3 or 0\n"
      "end\n"
      "local granted, queued = nil, redis.call('TYPE', QUEUE).ok == 'zset'\n"
@@ -11639,7 +11676,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13702, NULL},
+     14001, NULL},
     {"sharded_permit_acquire", "96f1ce46c905cc9271b65e221547d0771abc517d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -7,6 +7,7 @@
 --#include "placing.lua"
 --#include "hearers.lua"
 --#include "queue.lua"
+--#include "runs.lua"
 --#include "forgetting.lua"
 -- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile, or found
 -- free, goes to the next one.
@@ -41,6 +42,7 @@ local function serve_next()
     tell_first('turn', left)
     return 0
   end
+  note_ours()
   return hand_over() == nil and 3 or 0
 end
 
