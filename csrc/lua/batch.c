@@ -23,7 +23,8 @@ static size_t check_locks(lua_State *L, hf_lua_lock *locks[HF_BATCH_MAX]) {
     return count;
 }
 
-/* Takes those out whose own hold was lost: what another handle has acquired since is not theirs. */
+/* Leaves out the locks whose own hold was lost: a hold that another handle acquired since is not
+ * theirs. */
 static void take_out_lost(hf_lua_op *self, lua_Number number) {
     size_t given = self->count;
     self->count = 0;

@@ -29,7 +29,7 @@ static bool is_replaced(const hf_lua_lock *lock, const hf_hold *hold) {
     return hf_client_has_hold_like(lock->driver->client, hold);
 }
 
-/* Told, and no newer hold of its owner is there to be kept from. */
+/* Whether its loss was reported, and its owner has no newer hold that could be mistaken for it. */
 static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
     return entry->count == 0 && !hf_view_of(entry->hold).ending && !is_replaced(lock, entry->hold);
 }
@@ -56,7 +56,7 @@ static void note_pending_loss(hf_lua_lock *lock, const taken *entry) {
     if (reason != HF_LOST_NOT && !entry->notified) lock->pending_loss = reason;
 }
 
-/* Of what this owner took before and is over, one loss that no release has told of is enough. */
+/* Drops holds of this owner that are over. One loss that no release has reported stays. */
 static void drop_over(hf_lua_lock *lock, hf_slice caller) {
     bool kept = false;
     for (size_t i = lock->taken_count; i-- > 0;) {
@@ -204,7 +204,7 @@ static int l_copy(lua_State *L) {
     return 1;
 }
 
-/* Does no I/O: what is still held goes to the watchdog. */
+/* Does no I/O: the watchdog releases what is still held. */
 static void abandon(hf_lua_lock *lock) {
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);

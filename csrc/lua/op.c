@@ -117,7 +117,7 @@ static void settle_hold(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold,
     hf_lock_note_release(lock, hold);
 }
 
-/* Nobody has taken what this operation acquired. */
+/* Abandons what this operation acquired and nobody has taken. */
 static void abandon_acquired(const hf_lua_op *self) {
     hf_driver *driver = self->first->driver;
     const hf_op *op = self->op;
@@ -128,7 +128,7 @@ static void abandon_acquired(const hf_lua_op *self) {
 
 /* ---- the result ---- */
 
-/* What the operation has to tell, kept while the mutex is released. */
+/* The operation's result, kept while the mutex is released. */
 typedef struct outcome {
     hf_op_kind kind;
     bool counted;     /* of a semaphore */

@@ -206,8 +206,7 @@ static bool has_role(size_t link, unsigned roles) {
     return (roles & ROLE(link % HF_LINKS)) != 0;
 }
 
-/* With a command still unanswered the kernel must not deliver it later: the reset throws it away.
- */
+/* If a command has no answer yet, the kernel must not deliver it later: a reset discards it. */
 static void shut(hf_driver *driver, size_t link) {
     hf_connection *connection = &driver->connections[link];
     const hf_session *session = session_of(driver, link);
@@ -253,7 +252,7 @@ static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const c
     if (!connection->tls) hf_prepare_wait(connection->fd, SLICE);
     hf_session_opened(session_of(driver, link), hf_now());
     if (connection->tls)
-        read_link(driver, link); /* what came with the handshake no poll would tell of */
+        read_link(driver, link); /* no poll reports bytes that came with the handshake */
 }
 
 static void open_link(hf_driver *driver, size_t link) {
@@ -314,7 +313,7 @@ static void read_link(hf_driver *driver, size_t link) {
     }
 }
 
-/* A server that hung up may have said why before. */
+/* The server may have sent the reason before it closed the connection. */
 static void on_write_failed(hf_driver *driver, size_t link) {
     char text[160];
     const char *reason = io_error_text(&driver->connections[link], text, sizeof text);
@@ -436,7 +435,7 @@ static void on_all_polled(hf_driver *driver, unsigned roles, const hf_polled *po
     }
 }
 
-/* Takes what is there, without sleeping. */
+/* Reads what has come, without sleeping. */
 static void poll_links(hf_driver *driver, unsigned roles) {
     hf_polled polled;
     choose_polled(driver, roles, &polled);
@@ -490,7 +489,7 @@ static unsigned watchdog_links(const hf_driver *driver) {
 
 /* ---- operations ---- */
 
-/* What needs the caller's thread; the watchdog sees to the rest. */
+/* When the caller's thread is needed; the watchdog does the rest. */
 static hf_time call_deadline(const hf_driver *driver, const hf_op *op) {
     if (!driver->running) return hf_client_deadline(driver->client);
     return hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(op));
@@ -549,8 +548,9 @@ static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) 
 
 #define IDLE HF_MS /* a connection that was silent for this time is read before it is used */
 
-/* A server that closed the idle connection meanwhile: better noticed before a command is sent into
- * it. And replies that nobody waited for have their say. Returns the time after that. */
+/* Reads a connection that was idle: the server may have closed it, which is to be noticed before a
+ * command is sent, and replies that nobody waited for may have come. Returns the time after that.
+ */
 static hf_time receive_idle(hf_driver *driver) {
     hf_time now = hf_now();
     for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
@@ -638,8 +638,8 @@ static hf_time watch_deadline(hf_driver *driver) {
     return hf_time_min(until, driver->looks_at);
 }
 
-/* Not each time that the watchdog wakes: whoever leaves something behind would have to wake it each
- * time, too. */
+/* Looks now and then, not each time that the watchdog wakes: otherwise each call that leaves
+ * something behind would have to wake it. */
 static void look_behind(hf_driver *driver) {
     bool due = driver->stopping || hf_now() >= driver->looks_at;
     if (!leaves_behind(driver) || !due) return;
@@ -752,7 +752,7 @@ static bool watch_links(hf_driver *driver) {
     return watched;
 }
 
-/* Without memory for the list it comes again soon. */
+/* If there is no memory for the list, the driver comes back soon. */
 static void rest(hf_driver *driver, hf_time until) {
     hf_time now = hf_now();
     if (!watch_links(driver)) until = hf_time_min(until, now + 10 * HF_MS);

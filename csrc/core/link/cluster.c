@@ -24,11 +24,12 @@ struct hf_cluster {
     uint16_t owner[HF_SLOTS]; /* place in client->nodes, or HF_SLOT_NOBODY */
     bool known;               /* a map has been read */
     bool sharded;
-    uint64_t round; /* of asking: grows with each map, and when all nodes have failed */
+    uint64_t round; /* number of the round of asking: grows with each map, and when all nodes have
+                       failed */
     hf_request query, probe;
     size_t asked;         /* the node that was asked last */
     size_t tried;         /* nodes that have failed in this round */
-    hf_link link;         /* of those who want to know */
+    hf_link link;         /* the link whose requests need the map */
     hf_time ask_at;       /* HF_NEVER: the map is good */
     hf_time asked_at;     /* 0: never */
     hf_code trouble_code; /* of this round */
@@ -119,7 +120,7 @@ static void park_for_map(hf_cluster *cluster, hf_request *request, hf_time now) 
     request->routing.round = cluster->round;
 }
 
-/* What is said if the time is over before the next try. */
+/* Notes the failure that is reported if the deadline comes before the next try. */
 static void note(hf_request *request, hf_code code, const char *reason) {
     request->failure.code = code;
     snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
@@ -144,7 +145,7 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
     hf_session_adopt(&node->links[request->routing.link], request, now);
 }
 
-/* The link could not be made, and no newer map knows of another node. */
+/* Whether the link could not be opened, and no newer map names another node. */
 static bool is_hopeless(const hf_request *request, const hf_session *link) {
     return request->routing.down == link && link->state == HF_SESSION_CLOSED &&
            !request->waits_for_connection && request->sends == 0;
@@ -180,8 +181,7 @@ static bool is_due(const hf_request *request, hf_time now) {
     return request->retry_at <= now && !request->routing.needs_map;
 }
 
-/* Sends those on that have waited for the map, or for their time. Sending one may change the queue.
- */
+/* Sends the parked requests whose map or time has come. Sending one may change the queue. */
 static void release_parked(hf_cluster *cluster, hf_time now) {
     hf_request *request = cluster->parked.queue;
     while (request) {
@@ -233,7 +233,8 @@ static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect
     send_to(cluster->client->nodes[place], request, now);
 }
 
-/* Nothing was carried out, and soon it may be: here, or at the node that takes over. */
+/* For a refusal that passes: the command was not carried out, and is sent again soon, to this node
+ * or to the one that takes over. */
 static bool try_again(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
     hf_time at = now + TRY_AGAIN / 2 + hf_jitter(&cluster->client->random, TRY_AGAIN);
     if (at >= request->deadline) return false;
@@ -286,7 +287,7 @@ static void watch(hf_node *node) {
 
 /* ---- the map ---- */
 
-/* Marked at once, so that no new node makes room for the next one. */
+/* A node is marked as serving at once, so that the next new node does not reuse its place. */
 static void find_places(hf_cluster *cluster, uint16_t *places) {
     for (size_t i = 0; i < cluster->read.count; i++) {
         places[i] = place_of(cluster, &cluster->read.nodes[i]);
@@ -308,7 +309,7 @@ static void read_places(hf_cluster *cluster) {
     }
 }
 
-/* What waits for a connection to a node that is gone goes to the node that took over. */
+/* Requests that wait for a connection to a node that is gone go to the node that took over. */
 static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     hf_request *request = link->queue;
     while (request && link->state != HF_SESSION_READY) {
@@ -423,14 +424,14 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     else accept_map(cluster, now);
 }
 
-/* As Redisson decides it, once: by whether the server knows the command. */
+/* As in Redisson, the server has sharded channels if it knows the command. It is asked once. */
 static void on_probed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_cluster *cluster = request->context;
     (void)now;
     if (reply) cluster->sharded = true;
 }
 
-/* The first of a round is one that is connected, if any is; then one after the other. */
+/* Returns the node to ask: first of all one that is connected, then one after the other. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
     size_t first = cluster->asked_at ? cluster->asked + 1 : 0, chosen = SIZE_MAX;
@@ -526,7 +527,7 @@ static void end(hf_client *client) {
     hf_slots_free(&cluster->read);
 }
 
-/* The sessions tell the cluster of what fails while the nodes are freed. */
+/* After the nodes: while they are freed, their sessions report failures to the cluster. */
 static void free_cluster(hf_client *client) {
     free(client->cluster);
 }

@@ -22,7 +22,7 @@ void hf_nodes_begin(hf_client *client, const hf_server *server) {
     init_node(&client->first, client, server);
 }
 
-/* The requests of the background free themselves when they fail. */
+/* Requests of the background free themselves when they fail. */
 static void free_node(hf_node *node) {
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 0);

@@ -137,7 +137,7 @@ static bool is_current(const hf_sentinels *sentinels, const hf_address *address)
            strcmp(master->host, address->host) == 0;
 }
 
-/* What is held is asked for at once at the new master: it may not have come that far. */
+/* Renews all holds soon after a move: the new master may not have received them. */
 static void renew_soon(hf_client *client, hf_time now) {
     for (size_t i = 0; i < client->holds.count; i++) {
         hf_hold *hold = client->holds.heap[i];
@@ -167,7 +167,7 @@ static void resolve_links(hf_sentinels *sentinels) {
     }
 }
 
-/* The first Sentinels by their addresses, as many as have room. */
+/* Lists the addresses of the first Sentinels, as many as the text has room for. */
 static void list_sentinels(const hf_sentinels *sentinels, char *text, size_t size) {
     size_t used = 0;
     text[0] = '\0';
@@ -341,7 +341,7 @@ static void begin_round(hf_sentinels *sentinels, hf_time now) {
 
 /* ---- time ---- */
 
-/* When a link to the master needs the Sentinels' word. */
+/* When a link to the master needs an answer of the Sentinels. */
 static hf_time needed_at(const hf_sentinels *sentinels) {
     hf_time soonest = HF_NEVER;
     for (int link = 0; link < HF_LINKS; link++)

@@ -121,8 +121,8 @@ static void take_back_sent(hf_session *session) {
     session->queue = head;
 }
 
-/* A peer that accepts connections and closes them without a word gets no more of them than one that
- * refuses. */
+/* A server that accepts connections and closes them at once gets no more of them than one that
+ * refuses them. */
 static void schedule_reopen(hf_session *session, hf_time now) {
     if (session->failed_opens == 0) {
         session->retry_at = now;
@@ -139,8 +139,9 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
     return !request->waits_for_connection && !outcome_unknown;
 }
 
-/* After a lost connection: those that must not be sent again fail; after one that could not be made
- * also those that want an answer now. A `done` may change the queue. */
+/* Fails requests of the queue. After a lost connection those that must not be sent again; if no
+ * connection could be made, also those that must not wait for one. A `done` may change the queue.
+ */
 static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
@@ -155,7 +156,7 @@ static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
     }
 }
 
-/* Nobody is there: what may go elsewhere does. */
+/* The server is not there: requests that another node may serve go to the topology. */
 static void hand_over_queue(hf_session *session, hf_time now) {
     if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
     hf_request *request = session->queue;
@@ -169,8 +170,8 @@ static void hand_over_queue(hf_session *session, hf_time now) {
     }
 }
 
-/* Why the server closes: one that expects TLS does so before it has said a word, a proxy at a
- * command it does not know. */
+/* Says why the server may have closed: one that expects TLS closes before its first byte, a proxy
+ * at a command that it does not know. */
 static const char *hang_up_text(const hf_session *session) {
     const hf_server *server = session->server;
     bool refuses =
@@ -185,7 +186,7 @@ static const char *hang_up_text(const hf_session *session) {
                : "the server closed the connection";
 }
 
-/* A connection that stood until nobody needed it any more. */
+/* Whether the connection worked until nobody needed it any more. */
 static bool has_served_its_time(const hf_session *session) {
     bool stood = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
     return stood && !session->closing && session->subscriber && !session->wanted;
@@ -372,7 +373,7 @@ void hf_session_drop(hf_request *request) {
     request->state = HF_REQUEST_IDLE;
 }
 
-/* The last of the replies to what was sent is still to come over this connection. */
+/* Whether the last reply to the request is still to come over this connection. */
 static bool is_to_come(const hf_session *session, const hf_request *request) {
     if (!session || session->state != HF_SESSION_READY || request->opens != session->opens)
         return false;
@@ -492,14 +493,14 @@ void hf_session_opened(hf_session *session, hf_time now) {
     }
 }
 
-/* A refused AUTH or SELECT ends the connection; a refused CLIENT SETNAME is only a missing name,
- * unless it says that nobody is served like this. */
+/* A refused AUTH or SELECT ends the connection. A refused CLIENT SETNAME costs only the name,
+ * unless the error says that the server serves nobody now. */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
     return strncmp(error, "NOAUTH", 6) == 0 || hf_code_of_error(error) == HF_UNREACHABLE;
 }
 
-/* A user who may not ask gets READONLY later. */
+/* A user without the right to ask for the role gets READONLY later. */
 static bool is_no_master(const hf_reply *role) {
     return role->type != HF_REPLY_ERROR &&
            !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
@@ -516,8 +517,7 @@ static hf_slice info_field(const hf_reply *reply, const char *field) {
     return (hf_slice){text, strcspn(text, "\r\n")};
 }
 
-/* A run that is not the one known before, or that the server does not name, is known from now on.
- */
+/* A run that is new, or that the server does not name, counts as known from now on. */
 static void note_run(hf_session *session, hf_slice run_id, hf_time now) {
     bool same = run_id.size > 0 && hf_slice_equal(run_id, hf_slice_of(session->run_id));
     if (!same) session->known_since = now;
@@ -527,7 +527,7 @@ static void note_run(hf_session *session, hf_slice run_id, hf_time now) {
     session->vouched = false;
 }
 
-/* Servers that tell no version, or one that is no number, are given a try. */
+/* A server without a version, or with one that is no number, is used. */
 static void note_version(hf_session *session, hf_slice version) {
     unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0;
     if (major == 0 || major >= LEAST_MAJOR) return;
@@ -595,7 +595,7 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
     return true;
 }
 
-/* The server is no master any more: the command goes, first of all, to the one that is. */
+/* The server is no master any more: the command goes to the new one, before all others. */
 static void send_back(hf_session *session, hf_request *request, const char *error) {
     request->state = HF_REQUEST_QUEUED;
     request->next = session->queue;
@@ -625,7 +625,8 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     hf_request_fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
-/* To the WAIT: the command itself has been carried out. A refusal is kept in the failure's text. */
+/* The reply to the WAIT: the command itself has been carried out. A refused WAIT is noted in the
+ * failure's text. */
 static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_reply *first = request->reply;
     bool counts = reply->type == HF_REPLY_INTEGER && reply->integer > 0;
@@ -638,7 +639,7 @@ static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time no
     hf_reply_free(first);
 }
 
-/* Takes *reply where it is kept. */
+/* Takes *reply, and sets it to NULL, if the request keeps it. */
 static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
     bool error = (*reply)->type == HF_REPLY_ERROR;
     if (session->first_reply == session->next_reply) {
@@ -726,7 +727,7 @@ bool hf_session_has_work(const hf_session *session) {
     return session->queue != NULL;
 }
 
-/* When a silent server is abandoned, HF_NEVER while nothing is awaited. */
+/* When a silent server is given up; HF_NEVER while no reply is awaited. */
 static hf_time silence_deadline(const hf_session *session) {
     const hf_session_config *config = session->config;
     switch (session->state) {

@@ -35,11 +35,10 @@
 #define FIRST_FOREIGN_RECHECK                                                                      \
     (30 * HF_MS) /* between two at a holder that does not hand over, at first */
 #define MOST_FOREIGN_RECHECK (200 * HF_MS)
-#define SAME_HOLD (5 * HF_MS) /* by which the end of one hold differs from look to look */
-#define LISTEN_AFTER                                                                               \
-    (150 * HF_MS) /* first in line behind a hold of ours, which Redisson may end by force */
-#define MOST_HOLDS 1000000000LL /* of one owner, with those of its other processes */
-#define MOST_JOINS 3            /* tries to add to a count that others change */
+#define SAME_HOLD (5 * HF_MS)      /* two looks at one hold tell ends that differ by less */
+#define LISTEN_AFTER (150 * HF_MS) /* then the first waiter listens: Redisson may end our hold */
+#define MOST_HOLDS 1000000000LL    /* of one owner, with those of its other processes */
+#define MOST_JOINS 3               /* tries to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -56,7 +55,7 @@ static void finish(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
 }
 
-/* Nothing of this operation stands on the server. */
+/* For an operation that has left nothing on the server. */
 static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
@@ -70,8 +69,8 @@ static bool awaits_answer(hf_op *op, hf_time now) {
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
 }
 
-/* Something of this operation may stand on the server. A re-entry needs no undoing: the next
- * command for this hold sets the count, or tells what to release. */
+/* For an operation that may have left something on the server. A re-entry needs no undoing: the
+ * next command for this hold sets the count, or tells what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING && !HF_MUTANT(NO_UNDO);
@@ -85,13 +84,13 @@ static void undo(hf_op *op, hf_time now) {
     else forget(op, now);
 }
 
-/* Nothing but a place in the queue may stand on the server. */
+/* For an operation that may have left a place in the queue, and nothing else. */
 static void roll_back(hf_op *op, hf_time now) {
     if (op->queued) undo(op, now);
     else forget(op, now);
 }
 
-/* The words for "somebody else has it". */
+/* Fails because another owner has the lock. */
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
     bool deaf = op->events && !op->node->subscribed && events->reason[0];
@@ -129,15 +128,16 @@ static void fail_unreachable(hf_op *op, const char *reason, hf_time now) {
     finish(op, now);
 }
 
-/* A third of the time is for a connection that has to be made first, unless that is short. */
+/* Returns when to confirm a grant that lasts until `end`: after a third of the time that is left,
+ * so that a connection can be made first; now if less than half of the lease is left. */
 hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now) {
     hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease),
             left = end > now ? end - now : 0;
     return left < lease / 2 ? now : now + left / 3;
 }
 
-/* The lock is ours until `end`; unless that is over already, or the hold that was to be entered
- * again has been lost, and told so, in the meantime. */
+/* The hold is valid until `end`. The acquire fails if that is over, or if the hold that it was to
+ * enter again was lost in the meantime. */
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
@@ -374,7 +374,8 @@ static hf_hold *released_before(const hf_op *op) {
     return NULL;
 }
 
-/* The caller's own release was sent before, but is carried out later: it had to be sent again. */
+/* Whether the caller's own release is still to be carried out: it was sent before this acquire, but
+ * had to be sent again. */
 static bool must_follow(hf_op *op) {
     if (op->queued || op->interrupted || HF_MUTANT(NOT_FOLLOWING)) return false;
     if (op->behind && op->behind->in_flight) return true;
@@ -410,8 +411,8 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         if (op->spec.lock_kind->listed && !HF_MUTANT(DEAF_TO_JAVA))
             hf_client_listen_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
-        if (foreign && op->busy_until >
-                           op->foreign_until + SAME_HOLD) { /* another hold: they change quickly */
+        /* A new hold: look often at first. */
+        if (foreign && op->busy_until > op->foreign_until + SAME_HOLD) {
             op->foreign_since = now;
             op->foreign_until = op->busy_until;
         }
@@ -420,8 +421,8 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     }
 }
 
-/* A lock that cannot be entered twice stands under this owner's name: another process has it, as
- * far as can be told. */
+/* The server has a hold of this owner on a lock that cannot be entered twice: another process must
+ * have taken it under the same name. */
 static void on_same_name(hf_op *op, hf_time now) {
     roll_back(op, now);
     hf_op_fail(op, HF_BUSY,
@@ -577,7 +578,7 @@ static bool may_follow(const hf_client *client, const hf_hold *hold) {
     return on_its_way && decides_alone && !client->topology->moves_slots;
 }
 
-/* A caller that reads would wait for itself to write. */
+/* Whether the caller asks to write while it reads: it would wait for itself. */
 static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
     const hf_kind *reads = op->spec.lock_kind->reads;
     if (!reads || (hold && hold->state == HF_HOLD_HELD)) return false;
@@ -664,7 +665,7 @@ static void start(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-/* What an earlier call of this caller has left on the server goes first: it would be in the way. */
+/* Waits until the renewer has removed what an earlier call of this caller left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     if (hold->in_flight || hold->state == HF_HOLD_CLEANING_UP) {
@@ -688,7 +689,7 @@ static void begin(hf_op *op, hf_time now) {
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
-/* What the server could not be asked to forget is still in the way. */
+/* Fails because the renewer could not remove what an earlier call left on the server. */
 static void fail_blocked(hf_op *op, hf_time now) {
     const char *reason = op->node->links[HF_LINK_CALLS].reason;
     hf_op_fail(op, HF_UNREACHABLE, "%s",
@@ -762,7 +763,7 @@ static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) 
     finish(op, now);
 }
 
-/* It stands in this circle of waiters, and is the youngest there. */
+/* The operation is the youngest waiter of this circle. */
 static void on_deadlock(hf_op *op, const char *circle, hf_time now) {
     free(op->circle);
     op->circle = strdup(circle);
@@ -770,7 +771,7 @@ static void on_deadlock(hf_op *op, const char *circle, hf_time now) {
     if (op->circle && waits) cancel(op, HF_DEADLOCK, now);
 }
 
-/* It has nothing on the server. */
+/* A blocked operation has sent nothing to the server. */
 static void end_blocked(hf_op *op, hf_code code, hf_time now) {
     if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
     if (op->state == HF_ACQUIRE_QUEUED) hf_kept_leave(op);
@@ -805,9 +806,8 @@ static hf_time deadline(const hf_op *op) {
     }
 }
 
-/* A link that is down says little, servers close idle ones; one that could not be made again says
- * that nobody is there.
- */
+/* The wait is over. The server counts as unreachable if a link could not be opened again; a link
+ * that is merely closed says nothing, since servers close idle ones. */
 static void end_wait(hf_op *op, hf_time now) {
     const hf_session *calls = &op->node->links[HF_LINK_CALLS],
                      *events = &op->node->links[HF_LINK_EVENTS];
@@ -823,7 +823,7 @@ static void end_wait(hf_op *op, hf_time now) {
 static void tick(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING;
     if (waits && now >= op->listen_at)
-        hf_client_listen_foreign(op, now); /* it looks when that is confirmed */
+        hf_client_listen_foreign(op, now); /* it looks when the server confirms that */
     if (waits) hf_deadlock_tick(op, on_deadlock, now);
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {

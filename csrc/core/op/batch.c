@@ -47,7 +47,8 @@ static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
     return false;
 }
 
-/* What an earlier call has left goes first, or aside if it could not be left. */
+/* Whether something that an earlier call left on the server must be removed first. What the server
+ * could not be asked to remove is taken out of the table. */
 static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
     bool failed = op->waited && !hold->in_flight && hold->failures > 0;
     if (!failed) return !wait_for(op, hold, now);
@@ -247,8 +248,8 @@ static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
     hf_client_unblock(op->client, hold, now);
 }
 
-/* False: the server no longer had it. One that the first sending may have freed is no loss, nor is
- * one that was abandoned meanwhile. */
+/* False: the server no longer had the lock, and the hold is lost. It is not lost if the first
+ * sending of the command may have released it, or if it was abandoned in the meantime. */
 static bool let_go(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN ||
                 verdict == HF_VERDICT_NONSENSE;

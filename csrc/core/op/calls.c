@@ -50,7 +50,7 @@ static void drop_from_table(hf_op *op, hf_time now) {
     hf_client_unblock(op->client, op->hold, now);
 }
 
-/* The server has freed it. */
+/* The server has released the lock. */
 static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
     hf_hold *hold = op->hold;
     if (verdict == HF_VERDICT_MORE)
@@ -69,7 +69,8 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     else hf_renewer_on_entry_released(op->client, hold, request->sent_at, now);
 }
 
-/* Not found by a release that was sent twice: the first one did it, its reply was lost. */
+/* The server did not find the hold. If the release was sent twice, the first one released it and
+ * its reply was lost. */
 static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdict, hf_time now) {
     if (request->sends > 1) {
         op->client->stats.releases++;
@@ -80,18 +81,18 @@ static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdic
     drop_from_table(op, now);
 }
 
-/* Sent, and not to be sent again. */
+/* Whether the command was sent and must not be sent again. */
 static bool is_used_up(const hf_request *request) {
     return request->no_retry && request->sends > 0;
 }
 
-/* The caller has acquired anew behind this release. */
+/* Whether the caller has acquired the lock again since this release began. */
 static bool is_replaced(const hf_hold *hold) {
     return hf_hold_is_released(hold) && !hold->in_table;
 }
 
-/* The owner has released it in any case; the renewer goes on until the server knows it, or the
- * lease has ended. */
+/* For the owner the lock is released. The renewer goes on until the server has released it too, or
+ * the lease has ended. */
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool used_up = is_used_up(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
@@ -162,7 +163,7 @@ static void release(hf_op *op, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
-    /* The second time, or behind its lease, it would release another process's hold. */
+    /* A second release, or one after the lease, would release a hold of another process. */
     op->request.no_retry = hold->shared;
     hf_time deadline =
         hold->shared ? hf_time_min(deadline_of(op), hold->valid_until) : deadline_of(op);
@@ -171,10 +172,10 @@ static void release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline, false, now);
 }
 
-/* A guard's hold ends with a record of the run instead. One that could not be written is not
- * undone: the key stays taken until its lease ends, because the run has happened. When it was sent
- * twice, the program tells from the record whether the first one left it; a key that was only to be
- * freed is free. */
+/* A guard's hold ends with a record of the run. If the record could not be written, the key stays
+ * taken until its lease ends, because the run has happened. If the command was sent twice, the
+ * program sees by the record whether the first one wrote it; without a record to write, the first
+ * one has freed the key. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
@@ -209,9 +210,9 @@ static void release_lost(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* Not sent: the old lease goes on. Sent, without an answer: it may be carried out at any time,
- * behind renewals of ours that were sent later. So none of these is good for more than the lease
- * asked for. */
+/* For an extend without an answer. If it was not sent, the old lease goes on. If it was, the server
+ * may carry it out at any time, even after renewals that were sent later. So no renewal counts for
+ * more than the lease that the extend asked for. */
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     if (hold->state != HF_HOLD_HELD) return;
@@ -304,7 +305,8 @@ static void fail_not_held(hf_op *op) {
     hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
 }
 
-/* Another handle of this owner may have acquired anew: that is not what the caller means. */
+/* The call is about the lost hold, even if another handle of this owner has acquired the lock
+ * again. */
 void hf_call_begin_on_lost(hf_op *op) {
     refer_to(op, op->spec.lost);
     if (op->spec.loss_notified) fail_not_held(op);
@@ -357,8 +359,8 @@ static void unblock(hf_op *op, hf_time now) {
     op->class->begin(op, now);
 }
 
-/* A release that is abandoned goes on in the background. That of a shared owner cannot be sent
- * twice: what was sent is seen through, since the server may still ask for the program's text. */
+/* An abandoned release goes on in the background. That of a shared owner must not be sent twice, so
+ * the command that was sent goes on by itself: the server may still ask for the program's text. */
 static void abandon_release(hf_op *op, hf_time now) {
     bool sent = op->hold->shared && !op->blocked;
     if (!sent || !hf_renewer_see_through(op->client, &op->request)) hf_session_drop(&op->request);
@@ -405,7 +407,7 @@ static bool encode_force(hf_op *op) {
     const hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, names->key, op->spec.caller);
     hf_wire_lock lock = hf_op_wire_lock(op, hold ? hf_hold_owner(hold) : op->spec.caller);
-    op->request.no_retry = true; /* the second time it would take it from the next owner */
+    op->request.no_retry = true; /* a second one would take the lock from the next owner */
     return hf_wire_force(&op->request, &lock);
 }
 

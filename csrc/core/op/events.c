@@ -161,7 +161,7 @@ static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) 
     }
 }
 
-/* Also the server's own end of a sharded subscription, when the slot has moved. */
+/* Called also when the server ends a sharded subscription because the slot has moved. */
 static void on_channel_subscribed(hf_node *node, hf_slice channel, bool heard, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_at(node, op) || !hears(op, channel)) continue;

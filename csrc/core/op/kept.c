@@ -10,7 +10,9 @@
 #include "op/operation.h"
 #include "op/renewer.h"
 
-#define FOR_POLLERS (25 * HF_MS) /* a mutex whose time is over is left to clients that poll */
+#define FOR_POLLERS                                                                                \
+    (25 *                                                                                          \
+     HF_MS) /* a mutex that was kept for its time is left free this long for clients that poll */
 
 struct hf_kept {
     hf_lent lent;
@@ -151,13 +153,13 @@ static bool has_token(const hf_kept *kept, const hf_op *op) {
            op->spec.token_ttl_ms <= kept->token_ttl_ms;
 }
 
-/* What is left of the lease is enough to be confirmed in time. */
+/* Whether enough of the lease is left to confirm the hold in time. */
 static bool lasts(const hf_hold *hold, const hf_op *op, hf_time now) {
     hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease);
     return now + lease / 4 < hold->valid_until;
 }
 
-/* Once its caller's lease is over, it does not stand at the server for longer than a grant. */
+/* Whether the server's lease ends no later than the next caller's, or a grant's. */
 static bool is_short(const hf_hold *hold, const hf_op *op) {
     return hold->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
 }
@@ -172,7 +174,7 @@ static bool may_lend(const hf_kept *kept, const hf_hold *hold, const hf_op *op, 
            has_token(kept, op);
 }
 
-/* A hold of the same owner in the place of this one. Returns NULL when out of memory. */
+/* Puts a hold of the same owner in the place of this one. Returns NULL when out of memory. */
 static hf_hold *replace(hf_client *client, hf_kept *kept, hf_hold *old, hf_slice caller) {
     hf_hold *hold =
         hf_holds_add(&client->holds, old->kind, hf_hold_key(old), caller, hf_hold_owner(old));
@@ -249,7 +251,7 @@ static void block(hf_op *op, hf_hold *hold) {
     hf_op_block(op, hold);
 }
 
-/* To the server; the command goes before those of callers. */
+/* Releases the idle lock at the server, before the callers' commands. */
 static void give_back(hf_client *client, hf_hold *idle, hf_time now) {
     hf_renewer_clean_up(client, idle, now);
     hf_renewer_clean_up_first(client, idle, now);
@@ -270,8 +272,7 @@ static void wait_here(hf_kept *kept, hf_op *op) {
     else join(kept, op);
 }
 
-/* Lends the idle lock, or returns it to the server, which takes a command that the operation waits
- * for. */
+/* Lends the idle lock; or releases it at the server, and the operation waits for that command. */
 static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     hf_hold *idle = kept->lent.hold;
     if (idle->in_flight) {
@@ -284,8 +285,8 @@ static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     }
 }
 
-/* What was kept and is on its way back, maybe over another connection: whoever asks before that
- * would be kept out by it. */
+/* Returns the kept lock that is being released at the server, perhaps over another connection: an
+ * acquire that overtakes this release would find the lock taken. */
 static hf_hold *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
     char text[HF_UUID_SIZE + 2];
     hf_hold *hold = hf_holds_find(&client->holds, kind, key, no_caller(client, text));
@@ -371,7 +372,8 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
 
 /* ---- the end ---- */
 
-/* Nothing for it is in doubt that could be carried out for the next caller. */
+/* Whether no command for the hold is in doubt, which the server could still carry out while the
+ * next caller has the lock. */
 static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
     return hold->state == HF_HOLD_HELD && now < hold->valid_until && hold->shortened == HF_NEVER &&
            !hold->at_risk && !hold->uncertain && !client->closed;

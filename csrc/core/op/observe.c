@@ -166,7 +166,7 @@ void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now) {
     end_as(client, hold, HF_EVENT_RELEASED, NULL, now);
 }
 
-/* It was held for as long as it could be believed in. */
+/* The hold counts as held until the end of its lease. */
 void hf_observe_loss(hf_client *client, hf_hold *hold) {
     end_as(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason), hold->valid_until);
 }
@@ -182,7 +182,7 @@ static void on_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
     else on_released(op, hold, now);
 }
 
-/* It waited, and there is no hold: of a latch, or of a plain semaphore. */
+/* For a wait without a hold: of a latch, or of a plain semaphore. */
 static void on_looked(hf_op *op, hf_time now) {
     hf_class *class = class_of(op->client, op->spec.class);
     if (class) {

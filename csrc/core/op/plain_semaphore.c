@@ -53,7 +53,7 @@ static bool encode(hf_op *op, hf_verb verb) {
     return hf_wire_noted(&op->request, &lock, verb, (int64_t)op->spec.value, HF_WIRE_NOTE_KEPT);
 }
 
-/* The command under way has its reply; copies of it may still be run. */
+/* The reply to the command has come. If it was sent twice, the server may still run it again. */
 static void note_answer(hf_op *op) {
     op->answered = true;
     op->in_doubt = op->in_doubt || op->request.sends > 1;
@@ -71,7 +71,7 @@ static void undo(hf_op *op, hf_time now) {
     if (!is_good(op) && may_have_been_run(op) && !HF_MUTANT(NO_UNDO)) settle(op, true, now);
 }
 
-/* Permits that nobody has come for are given back. */
+/* Gives back permits whose caller has gone. */
 static void end_taking(hf_op *op, hf_time now) {
     if (!is_good(op)) return;
     if (!op->result_taken) settle(op, true, now);
@@ -80,8 +80,8 @@ static void end_taking(hf_op *op, hf_time now) {
 
 /* ---- taking ---- */
 
-/* The next waiter of the client for which `count` permits are enough looks; ANY_COUNT: how many
- * there are is not known. */
+/* Lets the client's next waiter look for which `count` permits are enough; ANY_COUNT: the number is
+ * not known. */
 static void pass_on(const hf_op *op, long long count, hf_time now) {
     for (hf_op *other = op->next; other; other = other->next) {
         bool enough = count == ANY_COUNT || (long long)other->spec.value <= count;
@@ -109,7 +109,7 @@ static void fail_in_time(hf_op *op) {
                op->value > 0 ? op->value : 0, (unsigned long long)op->spec.value);
 }
 
-/* One that has not looked behind the last message leaves that to the next one. */
+/* If the operation has not looked since the last message, the next waiter does. */
 static void on_take_ended(hf_op *op, hf_time now) {
     bool looked = op->answered && !op->woken;
     undo(op, now);
@@ -117,7 +117,7 @@ static void on_take_ended(hf_op *op, hf_time now) {
     else if (is_good(op)) pass_on(op, op->value, now);
 }
 
-/* A waiter that began before looks, and passes it on. */
+/* Whether an older waiter of this client looks first, and passes on what it does not need. */
 static bool is_behind(const hf_op *op) {
     const hf_op *other = op->client->ops;
     while (other != op && !(other->events && waits_there(op, other))) other = other->next;
@@ -159,7 +159,7 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
-/* It goes on without its caller. */
+/* The command goes on in the background. */
 static void settle_given(hf_op *op, hf_time now) {
     if (!HF_MUTANT(RELEASE_DROPPED)) settle(op, false, now);
 }

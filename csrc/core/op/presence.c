@@ -7,8 +7,8 @@
 #include "link/nodes.h"
 #include "op/holding.h"
 
-#define TELL_AFTER (250 * HF_MS)     /* what is over sooner is not told */
-#define CLIENT_TTL (300 * HF_SECOND) /* a client that holds for longer is there for longer */
+#define TELL_AFTER (250 * HF_MS)     /* a wait that ends sooner is not published */
+#define CLIENT_TTL (300 * HF_SECOND) /* longer if a hold may last longer */
 #define CLIENT_AGAIN (100 * HF_SECOND)
 #define CLIENT_RETRY (5 * HF_SECOND) /* when a server has not answered */
 #define WAIT_TTL (10 * HF_SECOND)
@@ -113,7 +113,7 @@ static bool waits(const hf_op *op) {
     return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 && op->tell_at != 0;
 }
 
-/* It may hold soon. */
+/* Whether the operation may hold a lock soon, without having waited. */
 static bool asks(const hf_op *op) {
     return hf_op_asked_for(op)->acquires && !op->done && op->tell_at == 0;
 }
@@ -144,7 +144,8 @@ size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
                             (unsigned long long)number);
 }
 
-/* False: the caller holds nothing. `telling` false: they are deleted. */
+/* Publishes what the caller waits for and holds, or deletes it if `telling` is false. False: the
+ * caller holds nothing. */
 static bool tell_waits(hf_op *op, bool telling, hf_time now) {
     const hf_holds *holds = &op->client->holds;
     hf_slice key = op->spec.names->key;

@@ -112,14 +112,15 @@ static void on_not_renewed(hf_client *client, hf_hold *hold, hf_time now) {
     hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
 }
 
-/* No caller has it, so nobody is told; what is in doubt is not kept. */
+/* Ends a kept lock that no caller has, so nobody has lost it. A lock in doubt is not kept either.
+ */
 static void end_idle(hf_client *client, hf_hold *hold, bool gone, hf_time now) {
     if (gone) hf_holds_remove(&client->holds, hold);
     else hf_renewer_clean_up(client, hold, now);
 }
 
-/* A confirmation sets a lease that is shorter than the grant's. One that got no answer, or was sent
- * twice, may still do so, behind what sets a longer one since. */
+/* A confirmation sets a lease that may be shorter than the grant's. If it got no answer, or was
+ * sent twice, the server may still carry it out after a command that has set a longer one. */
 static void bound_by_confirmation(const hf_task *task) {
     hf_hold *hold = task->holds[0];
     bool answered = task->request.failure.code == HF_OK && task->request.sends == 1;
@@ -180,9 +181,10 @@ static hf_time time_left(const hf_hold *hold, hf_time now) {
     return hold->valid_until > now ? hold->valid_until - now : 0;
 }
 
-/* An open connection may be dead: half of what is left is for another try over a new one. One that
- * is being made, or that the callers have as well, is given all of it: giving up would not bring
- * the reply any sooner. In a cluster the other try may be another command. */
+/* How long to wait for a reply. An open connection may be dead: half of the time that is left is
+ * kept for another try over a new one. A connection that is being made, or that is the callers'
+ * too, gets all of it, since a new one would not be faster. In a cluster the other try may go to
+ * another node. */
 static hf_time patience(const hf_client *client, const hf_hold *hold, hf_time now) {
     hf_time left = time_left(hold, now);
     bool once = !has_own_link(client) || renewer_link(client, hold)->state != HF_SESSION_READY;
@@ -413,7 +415,8 @@ static bool has_mark(const hf_hold *hold) {
     return hold->shared && hold->granted && hold->wait > 0;
 }
 
-/* By the clock alone: a renewal or a re-entry that got no answer may have been carried out. */
+/* Whether a lost hold may still be on the server. It is lost by the clock alone, and a renewal or a
+ * re-entry without an answer may have been carried out. */
 bool hf_renewer_may_stand(const hf_hold *hold) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE;
     return by_time && (!hold->shared || has_mark(hold));

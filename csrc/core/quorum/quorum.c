@@ -17,8 +17,7 @@ struct hf_late_reply {
 
 /* ---- life ---- */
 
-/* A member's identity stands nowhere on a server but in its connections' channels, which it never
- * opens. */
+/* A member's identity is in the name of its channel alone, and a member never opens that. */
 static void make_entropy(uint64_t *random, unsigned char entropy[24]) {
     for (int i = 0; i < 24; i++) entropy[i] = (unsigned char)hf_jitter(random, 256);
 }
@@ -128,7 +127,7 @@ void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t 
     }
 }
 
-/* The link that renews may have met a run of the server that the callers' link has not seen yet. */
+/* The renewing link may already know of a restart that the callers' link has not seen yet. */
 static bool may_have_forgotten(const hf_client *client, size_t index, hf_time now) {
     const hf_session *links = client->quorum->members[index]->first.links;
     const hf_session *calls = &links[HF_LINK_CALLS], *renewer = &links[HF_LINK_RENEWER];
@@ -165,7 +164,7 @@ static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_tim
     return end;
 }
 
-/* What a server said weighs more than a silence. */
+/* An answer says more than a server without one. */
 static hf_lost_reason reason_of_loss(const hf_hold *hold) {
     hf_lost_reason reason = hf_lost_reason_at_end(hold);
     for (size_t i = 0; i < hold->member_count; i++) {
@@ -284,8 +283,8 @@ static void repair(hf_client *client, hf_hold *hold, size_t index, hf_time now) 
     hf_round_unref(round);
 }
 
-/* While a majority holds it, the others may as well: also one that forgot it, or could not be
- * reached before. */
+/* While a majority holds the lock, the other servers get it too: those that forgot it, and those
+ * that could not be reached before. */
 static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->renewed || hold->state != HF_HOLD_HELD) return;
     for (size_t i = 0; i < hold->member_count; i++) {
@@ -328,7 +327,7 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
         }
         hf_client *member = client->quorum->members[(*at)->index];
         end_late_reply(at, now);
-        hf_renewer_tick(member, now); /* what leaves goes out with what is sent next */
+        hf_renewer_tick(member, now); /* it releases what is to be left with its next commands */
     }
 }
 

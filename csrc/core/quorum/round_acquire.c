@@ -24,7 +24,7 @@ void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-/* A vote that settles the matter whatever the others say. */
+/* Whether one vote decides the round whatever the others say. */
 static bool ends_at_once(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
@@ -52,7 +52,7 @@ static void pause(hf_op *op, hf_time now) {
     hf_presence_note_wait(op, now);
 }
 
-/* The servers that are not known for long enough yet would be enough. */
+/* Whether the servers that are not known for long enough yet would make the majority. */
 static bool waits_for_guard(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
     return votes.guarded > 0 && votes.yes + votes.guarded >= hf_quorum_of(op)->majority;
@@ -113,7 +113,7 @@ static void take(hf_op *op, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-/* A yes whose lease has ended before the decision says nothing of who came in between. */
+/* A yes whose lease ended before the decision does not count: another owner may have come since. */
 static bool still_counts(const hf_vote *vote, hf_time now) {
     return vote->yes && hf_member_hold_is_held(vote->op->hold) &&
            hf_hold_is_valid(vote->op->hold, now);

@@ -19,12 +19,12 @@ static void fail_lost(hf_op *op) {
                hf_lost_reason_name(op->round->hold->reason));
 }
 
-/* Held by fewer than could make a majority together with those that said nothing. */
+/* Whether the servers that hold it, with those that did not answer, make no majority. */
 static bool is_gone(const hf_op *op) {
     return hf_votes_count(op->round).lost > op->round->count - hf_quorum_of(op)->majority;
 }
 
-/* One entry less. The others may have been abandoned while the release was under way. */
+/* Takes one entry off. The other entries may have been abandoned during the release. */
 void hf_round_leave_entry(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table) return;
     hold->count--;
@@ -72,8 +72,8 @@ static void finish_on_hold(hf_op *op, bool done, hf_time now) {
     else finish_extend(op, done, now);
 }
 
-/* A part that is to keep what the owner keeps, or is not there, is released already; but a record
- * cannot be left there. */
+/* Whether a server has nothing to release: its member hold is not there, or has no more entries
+ * than the owner keeps. A record has to be left in any case. */
 static bool has_nothing_to_release(const hf_op *op, const hf_hold *member_hold) {
     uint32_t keep = op->round->hold->count - 1;
     return (op->spec.kind == HF_OP_RELEASE || (releases(op) && HF_MUTANT(RECORD_UNTOLD))) &&
@@ -145,7 +145,7 @@ static void read_ttl(hf_op *op) {
     op->value = values[hf_quorum_of(op)->majority - 1];
 }
 
-/* A server that got its part later has it for a copy of the owner: "<uuid>:<number>.<copy>". */
+/* A server that was repaired holds the lock for a copy of the owner: "<uuid>:<number>.<copy>". */
 static void cut_copy(hf_op *op) {
     char *dot = memchr(op->info.owner, '.', op->info.owner_size);
     bool ours = op->info.owner_size > HF_UUID_SIZE && op->info.owner[HF_UUID_SIZE] == ':';
@@ -159,8 +159,7 @@ static bool same_owner(const hf_op *a, const hf_op *b) {
            memcmp(a->info.owner, b->info.owner, a->info.owner_size) == 0;
 }
 
-/* What a majority says of one owner; without such an owner the lock is free, as far as a quorum can
- * be. */
+/* Reads the owner that a majority names. Without one the lock counts as free. */
 static void read_info(hf_op *op) {
     hf_round *round = op->round;
     op->info.ttl_ms = -2;
@@ -182,7 +181,7 @@ static void read_info(hf_op *op) {
     }
 }
 
-/* Was it locked for anybody to notice: on a majority. */
+/* It was locked if a majority had it. */
 static void read_forced(hf_op *op) {
     hf_round *round = op->round;
     size_t locked = 0;

@@ -99,7 +99,7 @@ void hf_vote_yes(hf_vote *vote) {
     vote->code = HF_OK;
 }
 
-/* The bare reason where there is one, else the code's name. */
+/* Returns the server's reason, or the name of the code if it gave none. */
 static const char *why_not(const hf_op *op) {
     bool server_said = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
     bool bare = server_said && op->request.failure.code == op->failure.code;
@@ -131,7 +131,8 @@ void hf_votes_count_done(hf_op *op, hf_time now) {
     }
 }
 
-/* A server that is not there keeps those waiting that must first undo something on it. */
+/* Says why a server did not answer: an operation may have to wait until an earlier one is undone
+ * there. */
 static const char *why_silent(const hf_client *member) {
     const hf_session *calls = &member->first.links[HF_LINK_CALLS];
     bool away = calls->state == HF_SESSION_CLOSED && calls->reason[0] != '\0';
@@ -146,9 +147,8 @@ void hf_votes_time_out(const hf_op *op) {
     }
 }
 
-/* It waits for a command of the renewer, which waits for a connection: that is tried now, as for a
- * command of its own.
- */
+/* The operation waits for a command of the renewer, and that for a connection: the connection is
+ * tried now, as for a command of the operation itself. */
 static void retry_now(hf_client *member, hf_time now) {
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_retry_now(&member->first.links[link], now);
@@ -177,9 +177,8 @@ static bool refused_lately(const hf_client *member, hf_time now) {
     return refused && now < calls->opened_at + REFUSED_FOR;
 }
 
-/* One text for all servers, and a new one for each attempt: what a round leaves behind has nothing
- * to do with the next.
- */
+/* One owner for all servers, and a new one for each attempt, so that what a round leaves behind
+ * cannot be taken for the next. */
 static void choose_owner(hf_op *op) {
     hf_round *round = op->round;
     if (!acquires(op) || op->spec.shared) return;
@@ -213,7 +212,8 @@ void hf_votes_ask_all(hf_op *op, hf_time now) {
     }
 }
 
-/* The others do not suffice. False when these would not either. */
+/* Asks the servers that were skipped, since the others are not enough. False: with these they are
+ * not either. */
 bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_tally votes = hf_votes_count(round);
@@ -238,7 +238,7 @@ static bool has_got(const hf_op *op, const hf_vote *vote) {
            !vote->left;
 }
 
-/* What is under way goes on in the background; what is done is done. */
+/* Commands under way go on in the background. */
 void hf_votes_end(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
@@ -265,8 +265,8 @@ void hf_votes_roll_back(hf_op *op, hf_time now) {
     }
 }
 
-/* A majority has answered, but not with one voice: the rest is given as long again as that took,
- * and some more. */
+/* A majority has answered, but not alike: the others get as long again as that took, and some more.
+ */
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
     hf_round *round = op->round;
     if (round->count - votes->pending < hf_quorum_of(op)->majority) return;
