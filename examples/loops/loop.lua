@@ -1,13 +1,10 @@
--- An event loop of one page over LuaSocket's select, and what holdfast needs of it: check, spawn,
--- watch and signal. Coroutines sleep, wait for a descriptor, or wait for each other.
+-- An event loop over LuaSocket's select, with the four functions that holdfast needs.
 
 local socket = require "socket"
 
 local loop = { name = "the little loop" }
-
--- coroutines; by the time they wake; by what they wait for
-local ready, sleepers, readers = {}, {}, {}
-local inside -- the coroutine of this loop that runs
+local ready, sleepers, readers = {}, {}, {} -- coroutines; coroutine -> time; watch -> coroutine
+local inside -- the coroutine that runs
 
 local function resume(thread)
   inside = thread
@@ -28,47 +25,40 @@ function loop.check()
   return nil, "outside the little loop: call it in a function given to loop.spawn"
 end
 
--- watch:wait() ends when the descriptor is readable. Select asks a table for its descriptor with
--- getfd.
 function loop.watch(fd)
-  local watch = { getfd = function()
-    return fd
-  end, dirty = function() return false end, close = function() end }
-  function watch.wait()
+  local function wait(watch)
     readers[watch] = inside
     coroutine.yield()
   end
-  return watch
+  local function nothing() end
+  return { getfd = function() return fd end, dirty = nothing, wait = wait, close = nothing }
 end
 
--- signal:wait() ends when signal:fire() is or was called.
 function loop.signal()
-  local fired, waiter = false, nil
-  return {
-    wait = function()
+  local fired, waiter
+  local function wait()
+    if not fired then
       waiter = inside
-      while not fired do coroutine.yield() end
-      return true
-    end,
-    fire = function()
-      fired = true
-      if waiter then ready[#ready + 1] = waiter end
-    end,
-  }
+      coroutine.yield()
+    end
+    return true
+  end
+  local function fire()
+    if waiter and not fired then ready[#ready + 1] = waiter end
+    fired = true
+  end
+  return { wait = wait, fire = fire }
 end
 
--- Runs until no coroutine is ready, asleep or reading.
-function loop.run()
+function loop.run() -- until no coroutine is ready, asleep or reading
   while #ready > 0 or next(sleepers) or next(readers) do
-    local now, list, nearest = ready, {}, #ready > 0 and 0 or 3600
+    local now, watches, nearest = ready, {}, 3600
     ready = {}
     for _, thread in ipairs(now) do resume(thread) end
-    if #ready > 0 then nearest = 0 end
-    for _, time in pairs(sleepers) do
-      nearest = math.max(0, math.min(nearest, time - socket.gettime()))
-    end
-    for watch in pairs(readers) do list[#list + 1] = watch end
-    for _, watch in ipairs((socket.select(list, nil, nearest))) do
+    for _, time in pairs(sleepers) do nearest = math.min(nearest, time - socket.gettime()) end
+    for watch in pairs(readers) do watches[#watches + 1] = watch end
+    if #ready > 0 or nearest < 0 then nearest = 0 end
+    for _, watch in ipairs((socket.select(watches, nil, nearest))) do
       ready[#ready + 1], readers[watch] = readers[watch], nil
     end
     for thread, time in pairs(sleepers) do
