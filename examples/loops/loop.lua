@@ -52,12 +52,13 @@ end
 
 function loop.run() -- until no coroutine is ready, asleep or reading
   while #ready > 0 or next(sleepers) or next(readers) do
-    local now, watches, nearest = ready, {}, 3600
+    local now, watches, nearest = ready, {}, #ready > 0 and 0 or 3600
     ready = {}
     for _, thread in ipairs(now) do resume(thread) end
-    for _, time in pairs(sleepers) do nearest = math.min(nearest, time - socket.gettime()) end
+    for _, time in pairs(sleepers) do
+      nearest = math.max(0, math.min(nearest, time - socket.gettime()))
+    end
     for watch in pairs(readers) do watches[#watches + 1] = watch end
-    if #ready > 0 or nearest < 0 then nearest = 0 end
     for _, watch in ipairs((socket.select(watches, nil, nearest))) do
       ready[#ready + 1], readers[watch] = readers[watch], nil
     end

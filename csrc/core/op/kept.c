@@ -10,9 +10,7 @@
 #include "op/operation.h"
 #include "op/renewer.h"
 
-#define FOR_POLLERS                                                                                \
-    (25 *                                                                                          \
-     HF_MS) /* a mutex that was kept for its time is left free this long for clients that poll */
+#define FOR_POLLERS (25 * HF_MS) /* a mutex is left free this long for clients that poll */
 
 struct hf_kept {
     hf_lent lent;
