@@ -62,7 +62,7 @@ describe("make", function()
       directory), { MAKEFLAGS = false })
     process.remove(directory)
     assert.matches("install %-m 644 lua/", output)
-    assert.not_matches("install [^\n]*%-D", output)
+    assert.not_matches("install [^\n]* %-D", output)
   end)
 
   it("says so when there are no headers of Lua", function()
