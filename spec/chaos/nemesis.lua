@@ -28,12 +28,15 @@ local BACK = { "clock_back", 5, 0, 0 }
 local CLOCKS = { one = { BACK }, shared = { BACK }, kinds = { BACK } }
 -- Of Sentinels and clusters.
 local MOVES = {
-  sentinel = { { "fail_over", 10, 2, 5 }, { "stop_replica", 14, 0.1, 0.6 } },
+  sentinel = {
+    { "fail_over", 6, 2, 5 }, { "lose_tail", 8, 2, 5 }, { "stop_replica", 10, 0.1, 0.6 },
+  },
   cluster = { { "move_slot", 20, 0, 0.8 }, { "promote", 8, 0, 0 } },
   slots = { { "drain_slot", 10, 2.5, 4 } },
 }
 
 local PROMOTION = 5 -- seconds; a replica may have been refused
+local TAIL = 0.3 -- seconds of writes that a failover loses
 
 local function wanted(list, names)
   if not names then return true end
@@ -200,6 +203,21 @@ on_set("fail_over", function(set, fault)
 end, function(set, master, fault)
   if fault.number % 2 == 0 then master:restart(true) else set:resume(master) end
 end)
+-- The master dies after it took writes that never left it, and its replica takes over while their
+-- leases run. What is on its way to a replica that stands still would be read later, so the
+-- connection is cut too.
+on_set("lose_tail", function(set)
+  local master = set:is_settled() and set:master()
+  if not master then return nil end
+  local replica = set:replicas()[1]
+  set:hang(replica)
+  tell(master, "CLIENT", "KILL", "TYPE", "replica")
+  process.sleep(TAIL)
+  master:kill("KILL")
+  set:resume(replica)
+  set:ask_failover()
+  return master
+end, function(_, master) master:restart(true) end)
 on_set("stop_replica", function(set)
   local replica = set:is_settled() and set:replicas()[1]
   if replica then set:hang(replica) end
@@ -236,7 +254,8 @@ local OF_SERVER = {
   stop_server = true, pause_clients = true, kill_clients = true, kill_listeners = true,
   flush_scripts = true,
   clock_back = true, restart = true, flush = true, restart_empty = true,
-  fail_over = true, stop_replica = true, move_slot = true, drain_slot = true, promote = true,
+  fail_over = true, lose_tail = true, stop_replica = true,
+  move_slot = true, drain_slot = true, promote = true,
 }
 
 local function target_of(world, fault)

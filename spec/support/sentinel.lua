@@ -220,6 +220,11 @@ local function follows(node)
   return role and role[1] == "slave"
 end
 
+-- Asks for another master now, whatever the Sentinels think of this one. → "OK", or a refusal
+function Set:ask_failover()
+  return self.sentinels[1]:cli("SENTINEL", "FAILOVER", NAME)
+end
+
 -- Makes another server the master by the Sentinels' own hand, with the old one alive; asks again
 -- when they give up, as they do on a busy machine. Until the old one is a replica, it takes writes
 -- that the failover forgets, so this waits for that. → the new one
@@ -230,7 +235,7 @@ function Set:fail_over()
     if master and follows(old) then return master end
     if process.now() < asked_at + ASK_AGAIN or self:master() ~= old then return nil end
     asked_at = process.now()
-    self.sentinels[1]:cli("SENTINEL", "FAILOVER", NAME)
+    self:ask_failover()
   end, PATIENCE), "no failover")
 end
 
