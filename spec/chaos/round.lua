@@ -261,9 +261,7 @@ local function check_quiet(self, problems)
   client:close()
   if self.plan.permits then self.servers[1]:cli("DEL", "pool", "places") end
   for i, server in ipairs(masters_of(self)) do
-    local function litter_of() return crowd.litter(server, self.set ~= nil) end
-    process.wait_until(function() return not litter_of() end, LITTER_TIMEOUT)
-    local litter = litter_of()
+    local litter = crowd.litter(server, self.set ~= nil, LITTER_TIMEOUT)
     if litter then problem(("server %d: %s"):format(i, litter)) end
   end
 end

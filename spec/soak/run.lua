@@ -84,8 +84,8 @@ if not all_free() then
     tostring(server:cli("GET", "places")), tostring(server:cli("GET", "pool")))
 end
 server:cli("DEL", "places", "pool", "gate")
-process.wait_until(function() return not crowd.litter(server) end, END)
-if crowd.litter(server) then problem("the server keeps %s", crowd.litter(server)) end
+local litter = crowd.litter(server, false, END)
+if litter then problem("the server keeps %s", litter) end
 
 -- ---- what was measured ----
 

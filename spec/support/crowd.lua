@@ -198,9 +198,9 @@ end
 
 -- ---- nothing stays ----
 
--- What is left on the server that should not be, as text; nil: nothing. `failed_over`: see
--- leftovers.may_stay.
-function crowd.litter(server, failed_over)
+-- What is left on the server that should not be after `seconds` (10), as text; nil: nothing.
+-- `failed_over`: see leftovers.may_stay.
+function crowd.litter(server, failed_over, seconds)
   local function look()
     local leaks, litter = server:leaks(), {}
     for _, key in ipairs(leaks.keys) do
@@ -213,7 +213,7 @@ function crowd.litter(server, failed_over)
     if patterns > 0 then litter[#litter + 1] = patterns .. " patterns" end
     return #litter > 0 and table.concat(litter, ", ") or nil
   end
-  process.wait_until(function() return look() == nil end, 10)
+  process.wait_until(function() return look() == nil end, seconds or 10)
   return look()
 end
 
