@@ -253,6 +253,7 @@ local function run_mutants()
       local how, code = running[i]:status()
       if how then
         io.stdout:write(running[i]:output())
+        io.stdout:flush()
         all = all and how == "exit" and code == 0
         table.remove(running, i)
       end
