@@ -315,6 +315,8 @@ local IN_SCHEDULES = {
     "math.max(redis.call('PTTL', lock), tonumber(ms))", "ms"),
   of_program("reader_shortened", "a late acquire shortens a reader's hold",
     "'PX', math.max(redis.call('PTTL', key), tonumber(ms)))", "'PX', ms)"),
+  of_program("leave_unnoted", "a grant by a wait that ends does not end Redisson's run",
+    "note_ours()\nreturn hand_over() == nil and 3 or 0", "return hand_over() == nil and 3 or 0"),
 }
 
 -- Found in the schedules of system_plan.lua, each by those of one kind.

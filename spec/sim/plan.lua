@@ -30,6 +30,7 @@ local FAIR_AT = 11 -- those that leave this over
 local DRAWN = 3 -- of the others one in so many is drawn evenly, and the rest aims:
 local DRAWN_AT = 1 -- those that leave this over
 local KEEPING = 22 -- in so many of 100 clients keep their locks
+local MIXED = 25 -- in so many of 100 that aim Redisson takes part
 local ASYNC = 25 -- in so many of 100 releases are not waited for
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
 local LEASES = { 0.3, 1, 3, 10 }
@@ -300,6 +301,38 @@ local function keep_locks(plan)
   end
 end
 
+local function take_both(prng, task)
+  task.several, task.together, task.naps = { "a", "b" }, prng:chance(70), { task.naps[1] }
+  task.owner = nil
+  if task.finish == "drop" then task.finish = "release" end
+end
+
+-- Two programs of Redisson that go on for long among those of ours that aim, of which some give up
+-- and some take two locks at once.
+local function mix(plan)
+  local prng, key = Prng.new((plan.seed * 37 + 61) % 2147483647), plan.keys[1]
+  if key.name ~= "a" or key.layout ~= "lock" or plan.keys[2] or plan.habits.sharing
+      or not prng:chance(MIXED) then
+    return plan
+  end
+  local both = prng:chance(50)
+  if both then plan.keys[2] = { name = "b", layout = "lock" } end
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" then
+      part.rounds, part.wait = prng:range(2, 4), prng:pick { huge, huge, 3, 0.3 }
+      for i in ipairs(part.naps) do part.naps[i] = prng:range(0, prng:pick { 20000, 400000 }) end
+      if both and prng:chance(60) then take_both(prng, part) end
+    end
+  end
+  for i = 1, 2 do
+    local foreign = foreign_of(prng, plan)
+    foreign.slot, foreign.rounds, foreign.nap = 8 + i, prng:range(2, 4), prng:range(0, 300000)
+    foreign.gap = prng:range(0, 50000)
+    plan.parts[#plan.parts + 1] = foreign
+  end
+  return plan
+end
+
 local function chosen(seed)
   if plans.is_pool(seed) then
     return pool_of(seed, { processes = add_processes, mishap = mishap_of })
@@ -310,7 +343,7 @@ local function chosen(seed)
   if plans.is_read_write(seed) then
     return read_write_of(seed, { processes = add_processes, mishap = mishap_of })
   end
-  if not plans.is_quorum(seed) and seed % DRAWN ~= DRAWN_AT then return aim.of(seed) end
+  if not plans.is_quorum(seed) and seed % DRAWN ~= DRAWN_AT then return mix(aim.of(seed)) end
   return plans.drawn(seed)
 end
 

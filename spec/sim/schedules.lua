@@ -324,6 +324,24 @@ local released_both = plan(TWO, {
   },
 }, CALM)
 
+local function foreign(part)
+  part.what, part.key, part.layout, part.lease, part.gap = "foreign", "a", "lock", 10, 50000
+  return part
+end
+
+-- A waiter gives up while the lock is free, and so gives it to the next of ours. Redisson has had
+-- its turn, and waits again.
+local unnoted_leave = plan(LOCK, {
+  process(1, { grant_lease = 0.2 }), process(3, { grant_lease = 0.2 }),
+  task { process = 1, slot = 8, start = 3000, wait = huge },
+  task { process = 3, slot = 5, start = 92000, wait = 1 },
+  task { process = 3, slot = 4, start = 1000, lease = 1, wait = huge, rounds = 3,
+    naps = { 349531, 909 } },
+  task { process = 3, slot = 3, start = 334000, wait = huge, patience = 99570 },
+  foreign { slot = 9, start = 33000, nap = 2708, rounds = 3 },
+  mishap { kind = "pause", at = 8000, process = 1, duration = 652936 },
+}, { grant_lease = 0.2, timeout = 1 })
+
 -- A writer reads while the release of its write lock, which goes out twice, is on its way.
 local released_half = plan({ { name = "a", layout = "read" } }, {
   process(1),
@@ -448,6 +466,7 @@ return {
   { "released_permit", released_permit },
   { "marked_grant", marked_grant },
   { "vanished", vanished, "STRAY_KEPT" },
+  { "unnoted_leave", unnoted_leave, "leave_unnoted" },
   { "fair_dead_java", fair_dead_java, "fair_java_kept" },
   { "fair_dead", fair_dead, "fair_dead_kept" },
   { "fair_long_hold", fair_long_hold, "fair_short" },
