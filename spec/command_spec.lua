@@ -17,6 +17,21 @@ local function has(program)
   return result == true or result == 0
 end
 
+-- A directory for settings files, until the end of the block.
+-- → function(line, …) → the environment of a command that has them in its file
+local function settings_files()
+  local directory, number = process.directory(), 0
+  teardown(function() process.remove(directory) end)
+  return function(...)
+    number = number + 1
+    local path = ("%s/%d.conf"):format(directory, number)
+    local file = assert(io.open(path, "w"))
+    file:write(table.concat({ ... }, "\n"), "\n")
+    file:close()
+    return { HOLDFAST_CONFIG = path }
+  end
+end
+
 describe("holdfast", function()
   local server, client, held -- what is not kept the collector releases
 
@@ -408,6 +423,8 @@ describe("holdfast", function()
   end)
 
   describe("ping", function()
+    local with_file = settings_files()
+
     it("tells how long it took", function()
       local code, output = run("ping")
       assert.equal(0, code)
@@ -415,6 +432,28 @@ describe("holdfast", function()
       code, output = run("ping", "--url", "unix:///no/such.sock")
       assert.equal(69, code)
       assert.equal(1, select(2, output:gsub("\n", "")))
+    end)
+
+    it("waits for an answer as long as the file says", function()
+      server:kill("STOP")
+      finally(function() server:kill("CONT") end)
+      local patient = command.start(server, { "ping", env = with_file "command_timeout = 1m" })
+      local usual = command.start(server, { "ping", env = with_file "" })
+      assert.same({ "exit", 69 }, { usual:wait(PATIENCE) })
+      assert.is_nil((patient:status()))
+      server:kill("CONT")
+      assert.same({ "exit", 0 }, { patient:wait(PATIENCE) })
+    end)
+
+    it("is told what a time in the file must be", function()
+      for _, name in ipairs { "connect_timeout", "command_timeout" } do
+        for _, wrong in ipairs { "0", "2h", "soon" } do
+          local child = command.start(server,
+            { "ping", env = with_file(name .. " = " .. wrong) })
+          assert.same({ "exit", 64 }, { child:wait(PATIENCE) })
+          assert.matches(name .. " must be a duration from 0.001 s to 1h", child:output(), 1, true)
+        end
+      end
     end)
   end)
 
@@ -615,26 +654,21 @@ end)
 describe("over TLS", function()
   local certificates = require "spec.support.certificates"
 
-  local made, server, directory
+  local made, server
+  local with_file = settings_files()
 
   setup(function()
     made = certificates.make()
     server = redis.start {
       tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert, clients = "yes" },
     }
-    directory = process.directory()
   end)
-  teardown(function()
-    server:stop()
-    process.remove(directory)
-  end)
+  teardown(function() server:stop() end)
 
   local function config(...)
-    local path = directory .. "/holdfast.conf"
-    local file = assert(io.open(path, "w"))
-    file:write(table.concat({ ... }, "\n"), "\n")
-    file:close()
-    return { HOLDFAST_URL = false, HOLDFAST_CONFIG = path }
+    local env = with_file(...)
+    env.HOLDFAST_URL = false
+    return env
   end
 
   local function run(words, env)
@@ -679,6 +713,21 @@ describe("over TLS", function()
     assert.equal(0, (run({ "ping" }, env)))
     assert.equal(0, (run({ "run", "k", "--", "true" }, env)))
     assert.equal(69, (run({ "ping", "--ca", made.other_ca.cert }, env)))
+  end)
+
+  it("the handshake may take as long as the file says", function()
+    server:kill("STOP")
+    finally(function() server:kill("CONT") end)
+    local function ping(...)
+      return command.start(nil, { "ping", env = config("url = " .. server:tls_url(),
+        "ca = " .. made.ca.cert, "cert = " .. made.client.cert, "key = " .. made.client.key,
+        "command_timeout = 1m", ...) })
+    end
+    local patient, usual = ping "connect_timeout = 1m", ping()
+    assert.same({ "exit", 69 }, { usual:wait(PATIENCE) })
+    assert.is_nil((patient:status()))
+    server:kill("CONT")
+    assert.same({ "exit", 0 }, { patient:wait(PATIENCE) })
   end)
 
   it("those in a file are not for a server without TLS", function()
@@ -744,18 +793,18 @@ describe("on a terminal", function()
 
   local function types(...) tmux("send-keys", "-t", "spec", ...) end
 
-  -- The job reads the line that is typed. One that comes while the shell still changes the
-  -- terminal's mode is delivered with the next Enter.
+  -- The job reads the line that is typed, and prints it below. One that comes while the shell still
+  -- changes the terminal's mode is delivered with the next Enter.
   local function gets_words()
-    local typed = 0
+    local seen, typed = nil, 0
     types("words", "Enter")
-    local got = process.wait_until(function()
-      local seen = screen()
-      if seen:find("\nwords\n+words\n+went on\n+code 0") then return true end
+    process.wait_until(function()
+      seen = screen()
+      if seen:find("\ncode %d") then return true end
       typed = typed + 1
       if typed % 100 == 0 then types("Enter") end
     end, PATIENCE)
-    assert(got, "the job does not get the line:\n" .. screen())
+    assert.matches("words\n+words\n+went on\n+code 0\n", seen)
   end
 
   -- The job's own child sleeps: a shell between its fork and its exec may miss a key that is typed
@@ -848,7 +897,7 @@ describe("on a terminal", function()
   end)
 
   it("a job that was stopped for too long is ended when it comes back without its lock", function()
-    types("holdfast run --lease 2 k -- sh -c 'echo rea''dy; head -n 1; echo went on'; echo code $?", "Enter")
+    types("holdfast run --lease 4 k -- sh -c 'echo rea''dy; head -n 1; echo went on'; echo code $?", "Enter")
     sleeps("head")
     types("C-z")
     sees("Stopped")

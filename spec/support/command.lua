@@ -19,9 +19,8 @@ end
 function command.environment(server, more)
   local env = {
     LUA_PATH = process.lua_path, LUA_CPATH = cpath, LUA_INIT = false,
-    HOLDFAST_URL = server and server:url() or false, HOLDFAST_CONFIG = "/dev/null",
-      HOLDFAST_KEY = false,
-    HOLDFAST_OWNER = false, HOLDFAST_SERVERS = false,
+    HOLDFAST_URL = server and server:url() or false, HOLDFAST_SERVERS = false,
+    HOLDFAST_CONFIG = "spec/support/holdfast.conf", HOLDFAST_KEY = false, HOLDFAST_OWNER = false,
     LD_PRELOAD = preload, ASAN_OPTIONS = "detect_leaks=0",
   }
   for name, value in pairs(more or {}) do env[name] = value end

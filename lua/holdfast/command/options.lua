@@ -37,6 +37,12 @@ end
 options.seconds = duration_from(0)
 options.lease = duration_from(0.1)
 
+function options.timeout(text)
+  local seconds = duration(text)
+  if seconds and not library_options.timeout(seconds) then return seconds end
+  return nil, "a duration from 0.001 s to 1h"
+end
+
 function options.exit_code(text)
   local number = tonumber(text)
   if number and number >= 0 and number <= 255 and number == math.floor(number) then

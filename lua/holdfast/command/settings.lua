@@ -26,6 +26,8 @@ settings.known = { -- in a file
   lease = options.lease,
   grace = options.seconds,
   restart_guard = options.seconds,
+  connect_timeout = options.timeout,
+  command_timeout = options.timeout,
   ca = options.text,
   cert = options.text,
   key = options.text,
@@ -115,7 +117,8 @@ local function choose_tls(chosen, given, file)
   return { ca_file = ca, cert = pair.cert, key = pair.key }
 end
 
--- → { url or servers, name, lease, grace, restart_guard, tls } | nil, message
+-- → { url or servers, name, lease, grace, restart_guard, connect_timeout, command_timeout, tls }
+-- | nil, message
 function settings.load(given)
   if given.url and given.servers then return nil, "--url and --servers exclude each other" end
   local file, message = read_file()
@@ -124,6 +127,7 @@ function settings.load(given)
   for _, name in ipairs { "name", "lease", "grace" } do result[name] = given[name] or file[name] end
   choose_servers(result, { given, library_servers.environment(), file })
   result.restart_guard = given["restart-guard"] or file.restart_guard
+  result.connect_timeout, result.command_timeout = file.connect_timeout, file.command_timeout
   if given["restart-guard"] and not result.servers then
     return nil, "--restart-guard is for --servers"
   end
@@ -132,6 +136,7 @@ function settings.load(given)
   return result
 end
 
+-- `more`: options of the client, for what the user has not chosen.
 -- → a client of the library | nil, message
 function settings.client(chosen, more)
   local holdfast = require "holdfast"
@@ -141,6 +146,9 @@ function settings.client(chosen, more)
   end
   given.tls = chosen.tls
   for name, value in pairs(more or {}) do given[name] = value end
+  for _, name in ipairs { "connect_timeout", "command_timeout" } do
+    given[name] = chosen[name] or given[name]
+  end
   local made, client = pcall(holdfast.new, given)
   if made then return client end
   return nil, (tostring(client):gsub("^.-holdfast%.new: ", ""))
