@@ -8,6 +8,7 @@ local sys = require "spec.support.sys"
 local ENDS_WITH_PARENT = not process.build:find("portable", 1, true)
 
 local PATIENCE = 40
+local CROWD_PATIENCE = 120 -- where many processes begin
 local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15, TSTP = 20,
   WINCH = 28 }
 
@@ -527,7 +528,7 @@ describe("holdfast run", function()
 
   describe("that loses the lock", function()
     it("ends the job with TERM, and says why", function()
-      local child, pid = start_job({ "run", "--lease", "5", "k" },
+      local child, pid = start_job({ "run", "--lease", "9", "k" },
         "trap 'echo ending; exit 0' TERM; while :; do sleep 0.05; done")
       server:cli("FLUSHALL")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
@@ -618,10 +619,10 @@ describe("holdfast run", function()
     for i = 1, 50 do
       children[i] = start { "run", "k", "--", "sh", "-c", script, ("%d"):format(i) }
       expected[i] = ("%d\n"):format(i)
-      eventually(function() return lock:info().waiters == i end)
+      assert(process.wait_until(function() return lock:info().waiters == i end, CROWD_PATIENCE))
     end
     assert(lock:release())
-    for i = 1, 50 do assert.same({ "exit", 0 }, { children[i]:wait(PATIENCE) }) end
+    for i = 1, 50 do assert.same({ "exit", 0 }, { children[i]:wait(CROWD_PATIENCE) }) end
     assert.equal(table.concat(expected), read(directory .. "/order"))
     client:close()
   end)
@@ -687,7 +688,7 @@ describe("holdfast run", function()
     end)
 
     it("ends the job when one of several keys is lost, and names it", function()
-      local child = start_job({ "run", "--lease", "5", "a", "b" }, "exec sleep 60")
+      local child = start_job({ "run", "--lease", "9", "a", "b" }, "exec sleep 60")
       server:cli("DEL", "b")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
       assert.matches('lost the lock "b": its key was deleted on the server; ending the job\n',
@@ -804,7 +805,7 @@ describe("holdfast hold", function()
   end)
 
   it("gives 75 when the lock is lost", function()
-    local child = start("--lease", "5", "k")
+    local child = start("--lease", "9", "k")
     assert(child:wait_output("^k %d+\n", PATIENCE), child:output())
     server:cli("DEL", "k")
     assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
@@ -921,12 +922,12 @@ describe("holdfast run over several servers", function()
   end)
 
   it("ends the job before the lock can end when a majority dies", function()
-    local child = command.start(nil, { "run", "--servers", list(servers), "--lease", "4", "k",
+    local child = command.start(nil, { "run", "--servers", list(servers), "--lease", "6", "k",
       "-c",
       "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.05; done" })
     assert(child:wait_output("ready\n", PATIENCE), child:output())
     servers[1]:kill()
-    process.sleep(4.5)
+    process.sleep(6.5)
     assert.is_nil((child:status()), "one dead server of three ended the job")
     servers[3]:kill()
     assert.same({ "exit", 75 }, { child:wait(PATIENCE) })

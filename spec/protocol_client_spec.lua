@@ -130,7 +130,7 @@ describe("a client written from the protocol's page", function()
     line_up { "h1" }
     assert(lock:release())
     assert.truthy(in_soon("p1"))
-    assert.equal(0, server:cli("ZCOUNT", QUEUE, 0, 0))
+    assert(process.wait_until(function() return server:cli("ZCOUNT", QUEUE, 0, 0) == 0 end, 20))
     assert.is_true(server:cli("PTTL", KEY) > LONG * 500)
     assert.same({ "p1", "h1" }, assert_turns(2).names)
     assert.equal(0, server:cli("EXISTS", QUEUE))

@@ -7,7 +7,7 @@ local sys = require "spec.support.sys"
 local Connection = {}
 Connection.__index = Connection
 
-local TIMEOUT = 10
+local TIMEOUT = 30
 local ETIMEDOUT = 110
 
 local function encode(arguments)
