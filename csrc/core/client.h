@@ -42,8 +42,7 @@ typedef struct hf_node {
     bool pattern_denied;  /* the user may not subscribe to Redisson's releases */
     hf_time linger_until; /* until when the events link stays open without a waiter */
     hf_time ping_at;      /* when a silent events link gets a PING */
-    bool serves;          /* CLUSTER: the map has it */
-    bool keyless;         /* a Sentinel */
+    bool serves;          /* it may have keys: no Sentinel, and of a cluster the map has it */
 } hf_node;
 
 #define HF_NODES_MAX 1024
@@ -143,8 +142,8 @@ struct hf_op {
     long long value;        /* force: was locked; ttl: PTTL's result */
     char *record;           /* acquire of a guard: the record of an earlier run; NULL: none */
     size_t record_size;
-    hf_reply *reply; /* command: belongs to the operation */
-    hf_lock_info info;
+    hf_reply *reply;    /* command: belongs to the operation */
+    hf_lock_info *info; /* info: what it has read; belongs to the operation; NULL: nothing */
     /* acquire */
     hf_acquire_state state;
     hf_time wait_until, recheck_at;

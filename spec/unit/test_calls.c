@@ -1064,12 +1064,12 @@ TEST(info) {
     hear_calls(&rig, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
                AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_STR(op->info.owner, "you");
-    CHECK_EQ_INT(op->info.holds, 2);
-    CHECK_EQ_INT(op->info.ttl_ms, 1500);
-    CHECK_EQ_U64(op->info.token, 1722500000000001);
-    CHECK_EQ_INT(op->info.waiters, 3);
-    CHECK_EQ_INT(op->info.ahead, -1);
+    CHECK_STR(op->info->owner, "you");
+    CHECK_EQ_INT(op->info->holds, 2);
+    CHECK_EQ_INT(op->info->ttl_ms, 1500);
+    CHECK_EQ_U64(op->info->token, 1722500000000001);
+    CHECK_EQ_INT(op->info->waiters, 3);
+    CHECK_EQ_INT(op->info->ahead, -1);
     rig_end(&rig, AT(7));
 }
 
@@ -1081,7 +1081,7 @@ TEST(info_that_makes_no_sense) {
         hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
         hear_calls(&rig, replies[i], AT(2));
         CHECK(op->done);
-        CHECK_STR(op->info.owner, "");
+        CHECK_STR(op->info->owner, "");
         rig_end(&rig, AT(7));
     }
 }
@@ -1095,7 +1095,7 @@ TEST(an_owner_longer_than_ours_can_be_is_cut) {
     strcpy(reply + size + 4000, "\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
     hear_calls(&rig, reply, AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(strlen(op->info.owner), HF_OWNER_MAX);
+    CHECK_EQ_INT(strlen(op->info->owner), HF_OWNER_MAX);
     rig_end(&rig, AT(7));
 }
 

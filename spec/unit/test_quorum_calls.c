@@ -479,11 +479,11 @@ TEST(an_owner_is_that_of_a_majority) {
         hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
         answer_all(cases[i].replies, AT(1));
         CHECK_OUTCOME(op, "ok");
-        CHECK_MEM(op->info.owner, op->info.owner_size, cases[i].owner, strlen(cases[i].owner));
-        CHECK_EQ_U64(op->info.token, cases[i].token);
-        CHECK_EQ_INT(op->info.waiters, 0);
-        CHECK_EQ_INT(op->info.ttl_ms, cases[i].owner[0] ? 1500 : -2);
-        CHECK_EQ_INT(op->info.ahead, cases[i].owner[0] ? 2 : -1);
+        CHECK_MEM(op->info->owner, op->info->owner_size, cases[i].owner, strlen(cases[i].owner));
+        CHECK_EQ_U64(op->info->token, cases[i].token);
+        CHECK_EQ_INT(op->info->waiters, 0);
+        CHECK_EQ_INT(op->info->ttl_ms, cases[i].owner[0] ? 1500 : -2);
+        CHECK_EQ_INT(op->info->ahead, cases[i].owner[0] ? 2 : -1);
         hf_op_end(op, AT(1));
         finish(AT(2));
     }
@@ -1076,7 +1076,7 @@ TEST(the_first_server_may_have_the_copy_of_an_owner) {
     answers(1, 3, INFO("38\r\n" OWNER_OF_US, "1", "9"), AT(1));
     answers(3, COUNT, NOBODY, AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_MEM(op->info.owner, op->info.owner_size, OWNER_OF_US, strlen(OWNER_OF_US));
+    CHECK_MEM(op->info->owner, op->info->owner_size, OWNER_OF_US, strlen(OWNER_OF_US));
     finish(AT(2));
 }
 

@@ -75,7 +75,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     hf_sentinel *sentinel = &sentinels->each[sentinels->count];
     sentinel->node = hf_client_add_node(sentinels->client, server);
     if (!sentinel->node) return false;
-    sentinel->node->keyless = true;
+    sentinel->node->serves = false;
     sentinel->request.done = on_answer;
     sentinel->request.no_retry =
         true; /* one whose old connection is gone is asked once more over a new one */

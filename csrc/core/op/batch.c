@@ -10,8 +10,6 @@
 #include "op/operation.h"
 #include "op/renewer.h"
 
-static const hf_kind *const batch_kind = &hf_kind_lock;
-
 static bool acquires(const hf_op *op) {
     return op->class->acquires;
 }
@@ -68,13 +66,14 @@ static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
 static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold =
-        hf_holds_find(&client->holds, batch_kind, op->spec.batch[i]->key, op->spec.caller);
+        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.batch[i]->key, op->spec.caller);
     if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
     if (hold && hold->state == HF_HOLD_LOST && acquires(op)) {
         hf_renewer_clean_up_lost(client, hold, now);
-        return hf_holds_find(&client->holds, batch_kind, op->spec.batch[i]->key, op->spec.caller);
+        return hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.batch[i]->key,
+                             op->spec.caller);
     }
     bool released = hold && (hold->state == HF_HOLD_CLEANING_UP || hf_hold_is_released(hold));
     return released && !acquires(op) ? NULL : hold;
@@ -91,8 +90,8 @@ static bool all_are_idle(hf_op *op, hf_time now) {
 
 static hf_hold *add_hold(hf_op *op, size_t i) {
     hf_slice owner = op->spec.shared ? op->spec.caller : op->spec.owner;
-    hf_hold *hold =
-        hf_client_add_hold(op->client, batch_kind, op->spec.batch[i]->key, op->spec.caller, owner);
+    hf_hold *hold = hf_client_add_hold(op->client, op->spec.lock_kind, op->spec.batch[i]->key,
+                                       op->spec.caller, owner);
     if (hold) hold->agent = op->spec.agent;
     return hold;
 }
@@ -147,10 +146,12 @@ static bool encode(hf_op *op) {
                                  .holds = acquires(op) || held == 0 ? held : held - 1,
                                  .lease = hold ? hold->lease : 0};
     }
-    bool encoded = acquires(op) ? hf_wire_acquire_all(&op->request, count, each, grant_lease,
-                                                      op->spec.lease, op->spec.token_ttl_ms) &&
-                                      hf_client_sync(op->client, &op->request)
-                                : hf_wire_release_all(&op->request, count, each, grant_lease);
+    bool encoded =
+        acquires(op)
+            ? hf_wire_acquire_all(&op->request, op->spec.lock_kind, count, each, grant_lease,
+                                  op->spec.lease, op->spec.token_ttl_ms) &&
+                  hf_client_sync(op->client, &op->request)
+            : hf_wire_release_all(&op->request, op->spec.lock_kind, count, each, grant_lease);
     free(each);
     return encoded;
 }
@@ -232,7 +233,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     } else if (verdict == HF_VERDICT_BUSY) {
         for_each(op, free_hold, now);
         name_key(op, i);
-        hf_op_fail(op, HF_BUSY, "held by another owner");
+        hf_op_fail(op, HF_BUSY, "%s", op->spec.lock_kind->taken);
     } else if (verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN) {
         on_gone(op, i, verdict, now);
     } else {
@@ -304,6 +305,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 
 /* ---- beginning and ending ---- */
 
+#define NOT_BY_QUORUM "several locks in one step need one server, not a quorum"
+
 static void forget_blocker(hf_op *op) {
     if (op->hold) hf_hold_unref(op->hold);
     op->hold = NULL;
@@ -319,7 +322,7 @@ static bool has_any(const hf_op *op) {
 /* A lock that the client keeps for its callers would be in the way. */
 static bool is_kept(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count && acquires(op); i++) {
-        hf_hold *idle = hf_kept_clear(op->client, batch_kind, op->spec.batch[i]->key, now);
+        hf_hold *idle = hf_kept_clear(op->client, op->spec.lock_kind, op->spec.batch[i]->key, now);
         if (idle) return !wait_for(op, idle, now);
     }
     return false;
@@ -364,6 +367,7 @@ static void end(hf_op *op, hf_time now) {
 
 #define ALL_CLASS(name, words, acquiring)                                                          \
     const hf_op_class hf_##name##_all_class = {.verb = (words),                                    \
+                                               .one_server = NOT_BY_QUORUM,                        \
                                                .acquires = (acquiring),                            \
                                                .releases = !(acquiring),                           \
                                                .begin = begin,                                     \

@@ -3,6 +3,7 @@
 /* A release, a complete, an extend or a check is about a hold of the caller. Without one it fails
  * without a command. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "op/kept.h"
@@ -216,7 +217,7 @@ static void release_lost(hf_op *op, hf_time now) {
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     if (hold->state != HF_HOLD_HELD) return;
-    bool extends = op->spec.kind == HF_OP_EXTEND;
+    bool extends = op->class->sets_lease;
     if (extends && op->request.sends == 0) hold->valid_until = op->believed_until;
     else if (extends) hf_hold_bound_lease(hold, op->spec.lease, HF_NEVER);
     else if (op->confirms && hold->granted)
@@ -228,7 +229,7 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     bool held = hold->state == HF_HOLD_HELD;
     if (held && request->sends > 1) bound_lease(op);
-    if (op->spec.kind == HF_OP_EXTEND && held) {
+    if (op->class->sets_lease && held) {
         hold->lease = op->spec.lease;
         hold->valid_until = hf_lease_end(request->sent_at, hf_hold_lease(hold));
         hold->granted = false;
@@ -277,7 +278,7 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 /* A check confirms a hold that came by a grant, and renews one that is due: a caller that checks
  * without a pause leaves the renewer no moment to do so. */
 static void extend(hf_op *op, hf_time now) {
-    hf_time lease = op->spec.kind == HF_OP_EXTEND ? op->spec.lease : 0;
+    hf_time lease = op->class->sets_lease ? op->spec.lease : 0;
     op->confirms = lease == 0 && is_due(op->hold, now) && !HF_MUTANT(PUT_OFF);
     bool encoded = op->confirms ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request)
                                 : encode_extend(op, lease);
@@ -418,7 +419,12 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_op_fail_as(op, request);
         return;
     }
-    hf_wire_read_info(reply, &op->info);
+    op->info = calloc(1, sizeof *op->info);
+    if (!op->info) {
+        hf_op_fail_for_memory(op);
+        return;
+    }
+    hf_wire_read_info(reply, op->info);
     hf_op_succeed(op);
 }
 
@@ -513,13 +519,14 @@ static void abandon_plain(hf_op *op, hf_time now) {
 
 CALL_CLASS(release, "release", begin_release, abandon_release, .on_hold = true, .releases = true);
 CALL_CLASS(complete, "complete", begin_complete, abandon_complete, .on_hold = true,
-           .releases = true);
-CALL_CLASS(extend, "extend", begin_extend, abandon_extend, .on_hold = true);
+           .releases = true, .leaves_record = true);
+CALL_CLASS(extend, "extend", begin_extend, abandon_extend, .on_hold = true, .sets_lease = true);
 CALL_CLASS(check, "check", begin_extend, abandon_extend, .on_hold = true);
 CALL_CLASS(force, "force-release", begin_force, abandon_plain, .on_hold = false);
 CALL_CLASS(info, "read", begin_info, abandon_plain, .on_hold = false);
 CALL_CLASS(ttl, "read the TTL of", begin_ttl, abandon_plain, .on_hold = false);
 CALL_CLASS(ping, "ping", begin_ping, abandon_plain, .on_hold = false);
-CALL_CLASS(command, "run a command", begin_command, abandon_plain, .on_hold = false);
+CALL_CLASS(command, "run a command", begin_command, abandon_plain,
+           .one_server = "a command goes to one server, not to a quorum");
 CALL_CLASS(raise, "raise the token of", begin_raise, abandon_plain, .on_hold = false);
 CALL_CLASS(set, "set the permits of", begin_set, abandon_plain, .on_hold = false);

@@ -210,6 +210,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     hf_reply_free(op->reply);
     free(op->waiter);
     free(op->record);
+    free(op->info);
     free(op->circle);
     free(op);
 }

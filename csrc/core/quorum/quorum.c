@@ -465,6 +465,8 @@ static hf_client *holder(hf_client *client, size_t index) {
 
 const hf_decider hf_majority = {
     .op = &hf_round_class,
+    .everywhere = true,
+    .early = true,
     .open = open,
     .close = end,
     .free = free_all,

@@ -64,12 +64,11 @@ static void begin(hf_op *op, hf_time now) {
         hf_op_fail_for_memory(op);
         return;
     }
-    if (op->spec.batch)
-        hf_op_fail(op, HF_SERVER, "several locks in one step need one server, not a quorum");
-    else if (acquires(op)) hf_round_begin_acquire(op, now);
-    else if (hf_op_asked_for(op)->on_hold) hf_round_begin_on_hold(op, now);
-    else if (op->spec.kind != HF_OP_COMMAND) hf_votes_ask_all(op, now);
-    else hf_op_fail(op, HF_SERVER, "a command goes to one server, not to a quorum");
+    const hf_op_class *class = hf_op_asked_for(op);
+    if (class->one_server) hf_op_fail(op, HF_SERVER, "%s", class->one_server);
+    else if (class->acquires) hf_round_begin_acquire(op, now);
+    else if (class->on_hold) hf_round_begin_on_hold(op, now);
+    else hf_votes_ask_all(op, now);
     if (!op->done && !op->blocked) tick(op, now);
 }
 
