@@ -2,7 +2,7 @@
  * file of the binding includes more of the core than holdfast.h. */
 #ifdef HF_MUTANTS
 #include "binding.h"
-#include "client.h"
+#include "classes.h"
 
 #define HF_NAMES(list) (sizeof(list) / sizeof *(list))
 
