@@ -1214,7 +1214,7 @@ TEST(what_is_abandoned_while_several_enter_it_goes_with_the_end_of_that) {
     spec.batch = all;
     spec.batch_count = 2;
     hf_op *op = begin_spec(&rig, &spec, AT(1));
-    CHECK(op->holds && op->holds[0] == first && first->in_flight);
+    CHECK(op->batch.holds && op->batch.holds[0] == first && first->in_flight);
     hf_client_abandon(&rig.client, first, 1, AT(2));
     CHECK_EQ_INT(first->state, HF_HOLD_HELD);
     CHECK_EQ_INT(first->dropped, 1);

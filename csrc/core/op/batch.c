@@ -29,8 +29,8 @@ static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_time now) {
-    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
-        if (op->holds[i]) act(op, op->holds[i], now);
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
+        if (op->batch.holds[i]) act(op, op->batch.holds[i], now);
     }
 }
 
@@ -39,7 +39,7 @@ static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_tim
 static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
     hf_hold_ref(hold);
     op->hold = hold;
-    op->waited = true;
+    op->batch.waited = true;
     hf_op_block(op, hold);
     if (hold->state == HF_HOLD_CLEANING_UP) hf_renewer_clean_up_first(op->client, hold, now);
     return false;
@@ -48,7 +48,7 @@ static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
 /* Whether something that an earlier call left on the server must be removed first. What the server
  * could not be asked to remove is taken out of the table. */
 static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
-    bool failed = op->waited && !hold->in_flight && hold->failures > 0;
+    bool failed = op->batch.waited && !hold->in_flight && hold->failures > 0;
     if (!failed) return !wait_for(op, hold, now);
     if (hf_renewer_set_aside(op->client, hold, now)) return false;
     hf_op_fail(op, HF_UNREACHABLE, "what an earlier call left could not be undone");
@@ -102,7 +102,7 @@ static bool claim(hf_op *op, size_t i, hf_time now) {
     if (!hold && acquires(op)) hold = add_hold(op, i);
     if (!hold) return !acquires(op);
     hf_hold_ref(hold);
-    op->holds[i] = hold;
+    op->batch.holds[i] = hold;
     if (hold->state == HF_HOLD_LOST) return true;
     hold->in_flight = true;
     hf_holds_wake_at(&client->holds, hold,
@@ -116,15 +116,15 @@ static void fail_for_memory(hf_op *op, hf_time now) {
 }
 
 static bool claim_all(hf_op *op, hf_time now) {
-    op->holds = calloc(op->spec.batch_count, sizeof *op->holds);
-    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
+    op->batch.holds = calloc(op->spec.batch_count, sizeof *op->batch.holds);
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
         if (!claim(op, i, now)) {
             fail_for_memory(op, now);
             return false;
         }
     }
-    if (!op->holds) fail_for_memory(op, now);
-    return op->holds != NULL;
+    if (!op->batch.holds) fail_for_memory(op, now);
+    return op->batch.holds != NULL;
 }
 
 /* ---- the commands ---- */
@@ -139,7 +139,7 @@ static bool encode(hf_op *op) {
     hf_wire_each *each = calloc(count, sizeof *each);
     if (!each) return false;
     for (size_t i = 0; i < count; i++) {
-        const hf_hold *hold = op->holds[i];
+        const hf_hold *hold = op->batch.holds[i];
         uint32_t held = count_of(hold);
         each[i] = (hf_wire_each){.names = op->spec.batch[i],
                                  .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
@@ -181,7 +181,7 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
 /* False: one that was to be entered again has been lost, and told so, in the meantime. */
 static bool all_are_usable(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        hf_hold_state state = op->holds[i]->state;
+        hf_hold_state state = op->batch.holds[i]->state;
         if (state != HF_HOLD_ACQUIRING && state != HF_HOLD_HELD) return false;
     }
     return true;
@@ -199,7 +199,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
         return;
     }
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        take(op, op->holds[i], hf_wire_token_at(reply, i), end);
+        take(op, op->batch.holds[i], hf_wire_token_at(reply, i), end);
     }
     hf_op_succeed(op);
     for_each(op, free_hold, now);
@@ -208,7 +208,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
 /* As name_key. */
 static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     bool known = i >= 1 && (size_t)i <= op->spec.batch_count;
-    hf_hold *hold = known ? op->holds[i - 1] : NULL;
+    hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
     if (hold && hold->state == HF_HOLD_HELD)
         hf_client_lose(op->client, hold, hf_lost_reason_of(verdict));
     for_each(op, free_hold, now);
@@ -295,7 +295,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     }
     size_t lost = 0;
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        if (!op->holds[i] || !let_go(op, op->holds[i], hf_wire_read_at(reply, i), now)) lost++;
+        if (!op->batch.holds[i] || !let_go(op, op->batch.holds[i], hf_wire_read_at(reply, i), now))
+            lost++;
     }
     if (lost == 0) hf_op_succeed(op);
     else
@@ -314,7 +315,7 @@ static void forget_blocker(hf_op *op) {
 
 static bool has_any(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        if (op->holds[i]) return true;
+        if (op->batch.holds[i]) return true;
     }
     return false;
 }
@@ -359,10 +360,10 @@ static void abandon(hf_op *op, hf_time now) {
 
 static void end(hf_op *op, hf_time now) {
     (void)now;
-    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
-        if (op->holds[i]) hf_hold_unref(op->holds[i]);
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
+        if (op->batch.holds[i]) hf_hold_unref(op->batch.holds[i]);
     }
-    free(op->holds);
+    free(op->batch.holds);
 }
 
 #define ALL_CLASS(name, words, acquiring)                                                          \

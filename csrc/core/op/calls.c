@@ -63,7 +63,7 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     bool last = hold->state == HF_HOLD_RELEASING;
     hold->count--;
-    hold->pending_releases -= op->pending_releases;
+    hold->pending_releases -= op->call.pending_releases;
     op->client->stats.releases++;
     hf_op_succeed(op);
     if (last) drop_from_table(op, now);
@@ -104,7 +104,7 @@ static void clean_up(hf_op *op, hf_time now) {
         hold->count--;
         hold->uncertain = true;
         if (hold->shared)
-            hold->pending_releases = used_up ? hold->pending_releases - op->pending_releases
+            hold->pending_releases = used_up ? hold->pending_releases - op->call.pending_releases
                                              : hold->pending_releases + 1;
         bool over = hold->state == HF_HOLD_LOST && hold->count == hold->others;
         if (over && hold->in_table && !HF_MUTANT(LOST_ENTRY_KEPT))
@@ -158,7 +158,7 @@ static void release(hf_op *op, hf_time now) {
     size_t size =
         marked ? hf_client_member(member, op->client, hold, hold->wait, hold->token_ttl_ms) : 0;
     bool last = hold->count == hold->others + 1;
-    op->pending_releases = hold->pending_releases;
+    op->call.pending_releases = hold->pending_releases;
     if (!hf_wire_release(&op->request, &lock, hold->count - 1, hold->lease, own,
                          (hf_slice){member, size})) {
         fail_for_memory(op, now);
@@ -218,9 +218,9 @@ static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     if (hold->state != HF_HOLD_HELD) return;
     bool extends = op->class->sets_lease;
-    if (extends && op->request.sends == 0) hold->valid_until = op->believed_until;
+    if (extends && op->request.sends == 0) hold->valid_until = op->call.believed_until;
     else if (extends) hf_hold_bound_lease(hold, op->spec.lease, HF_NEVER);
-    else if (op->confirms && hold->granted)
+    else if (op->call.confirms && hold->granted)
         hf_hold_bound_lease(hold, hold->lease, op->client->config.grant_lease);
 }
 
@@ -233,7 +233,7 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
         hold->lease = op->spec.lease;
         hold->valid_until = hf_lease_end(request->sent_at, hf_hold_lease(hold));
         hold->granted = false;
-    } else if (op->confirms && held && hf_request_is_confirmed(request)) {
+    } else if (op->call.confirms && held && hf_request_is_confirmed(request)) {
         hf_renewer_on_renewed(op->client, hold, request->sent_at, now);
     }
     if (hold->state == HF_HOLD_HELD && now >= hold->valid_until)
@@ -249,7 +249,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
         bound_lease(op);
     } else if (hf_wire_read(reply) != HF_VERDICT_YES) {
         lose(op, hf_wire_read(reply));
-    } else if (!hf_request_is_confirmed(request) && !op->confirms) {
+    } else if (!hf_request_is_confirmed(request) && !op->call.confirms) {
         hf_op_fail_unconfirmed(op);
     } else {
         on_yes(op, request, now);
@@ -279,14 +279,15 @@ static bool is_due(const hf_hold *hold, hf_time now) {
  * without a pause leaves the renewer no moment to do so. */
 static void extend(hf_op *op, hf_time now) {
     hf_time lease = op->class->sets_lease ? op->spec.lease : 0;
-    op->confirms = lease == 0 && is_due(op->hold, now) && !HF_MUTANT(PUT_OFF);
-    bool encoded = op->confirms ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request)
-                                : encode_extend(op, lease);
+    op->call.confirms = lease == 0 && is_due(op->hold, now) && !HF_MUTANT(PUT_OFF);
+    bool encoded = op->call.confirms
+                       ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request)
+                       : encode_extend(op, lease);
     if (!encoded) {
         fail_for_memory(op, now);
         return;
     }
-    op->believed_until = op->hold->valid_until;
+    op->call.believed_until = op->hold->valid_until;
     if (lease > 0) { /* a shorter lease runs from now on, whenever its reply comes */
         op->hold->valid_until =
             hf_time_min(op->hold->valid_until, hf_lease_end(now, op->spec.lease));
@@ -394,7 +395,7 @@ static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
         return;
     }
     hf_verdict verdict = hf_wire_read(reply);
-    op->value = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
+    op->result.value = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
     hf_op_succeed(op);
     if (verdict == HF_VERDICT_MORE)
         hf_renewer_pass_on(client, op->spec.lock_kind, op->spec.names->key, now);
@@ -419,12 +420,12 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_op_fail_as(op, request);
         return;
     }
-    op->info = calloc(1, sizeof *op->info);
-    if (!op->info) {
+    op->result.info = calloc(1, sizeof *op->result.info);
+    if (!op->result.info) {
         hf_op_fail_for_memory(op);
         return;
     }
-    hf_wire_read_info(reply, op->info);
+    hf_wire_read_info(reply, op->result.info);
     hf_op_succeed(op);
 }
 
@@ -435,7 +436,7 @@ static void on_value(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_op_fail_as(op, request);
         return;
     }
-    op->value = reply->integer;
+    op->result.value = reply->integer;
     hf_op_succeed(op);
 }
 
@@ -445,8 +446,8 @@ static void on_command(hf_request *request, const hf_reply *reply, hf_time now) 
         hf_op_fail_as(op, request);
         return;
     }
-    op->reply = hf_reply_copy(reply);
-    if (op->reply) hf_op_succeed(op);
+    op->result.reply = hf_reply_copy(reply);
+    if (op->result.reply) hf_op_succeed(op);
     else fail_for_memory(op, now);
 }
 

@@ -553,8 +553,8 @@ void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf
 }
 
 static bool is_about(const hf_op *op, const hf_hold *hold) {
-    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
-        if (op->holds[i] == hold) return true;
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
+        if (op->batch.holds[i] == hold) return true;
     }
     return op->hold == hold;
 }

@@ -148,9 +148,9 @@ static void read_ttl(hf_op *op) {
     long long values[HF_QUORUM_MAX] = {0};
     size_t count = 0;
     for (size_t i = 0; i < round->count; i++)
-        values[count++] = round->votes[i].yes ? round->votes[i].op->value : -2;
+        values[count++] = round->votes[i].yes ? round->votes[i].op->result.value : -2;
     qsort(values, count, sizeof *values, compare_values);
-    op->value = values[hf_quorum_of(op)->majority - 1];
+    op->result.value = values[hf_quorum_of(op)->majority - 1];
 }
 
 /* A server that was repaired holds the lock for a copy of the owner: "<uuid>:<number>.<copy>". */
@@ -167,7 +167,7 @@ static bool same_owner(const hf_lock_info *a, const hf_lock_info *b) {
 }
 
 static hf_lock_info *info_of(const hf_vote *vote) {
-    return vote->yes ? vote->op->info : NULL;
+    return vote->yes ? vote->op->result.info : NULL;
 }
 
 /* How many members name this owner. */
@@ -183,7 +183,7 @@ static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
 /* Reads the owner that a majority names. Without one the lock counts as free. */
 static void read_info(hf_op *op) {
     hf_round *round = op->round;
-    hf_lock_info *info = op->info = calloc(1, sizeof *info);
+    hf_lock_info *info = op->result.info = calloc(1, sizeof *info);
     if (!info) {
         hf_op_fail_for_memory(op);
         return;
@@ -208,8 +208,8 @@ static void read_forced(hf_op *op) {
     hf_round *round = op->round;
     size_t locked = 0;
     for (size_t i = 0; i < round->count; i++)
-        locked += round->votes[i].yes && round->votes[i].op->value > 0;
-    op->value = locked > 0;
+        locked += round->votes[i].yes && round->votes[i].op->result.value > 0;
+    op->result.value = locked > 0;
     hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, HF_LOST_DELETED);
