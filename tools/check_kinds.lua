@@ -1,9 +1,8 @@
 -- Which places ask for a kind of lock, of operation or of topology by name: lua5.4
--- tools/check_kinds.lua [--print]
+-- tools/check_kinds.lua
 --
 -- A kind of lock is a row, an operation and a topology are classes. What asks by name has to be
--- changed for each new one, so it stands in the file that is about it, or is counted here. A number
--- may fall and must not grow.
+-- changed for each new one, so it stands only in the file that is about it.
 
 -- What counts, as patterns, and the files that are about it.
 local QUESTIONS = {
@@ -23,22 +22,6 @@ local QUESTIONS = {
     { "csrc/core/registry.c", "csrc/core/link/sentinel.c", "csrc/core/link/cluster.c",
       "csrc/core/quorum/" },
   },
-}
-
--- file → how many such places it may have, for each question
-local MOST = {
-  ["csrc/core/op/calls.c"] = { operation = 3 }, -- extend and check share their steps
-  -- several locks in one step are of the reentrant kind
-  ["csrc/core/op/batch.c"] = { ["kind of lock"] = 3 },
-  ["csrc/core/lock/wire.c"] = { ["kind of lock"] = 2 }, -- so are their programs
-  ["csrc/core/quorum/round.c"] = { operation = 1 },
-  -- how the answers of a quorum are put together
-  ["csrc/core/quorum/round_calls.c"] = { operation = 5 },
-  ["csrc/lua/batch.c"] = { operation = 1 },
-  ["csrc/lua/client.c"] = { topology = 5 }, -- the options of a client
-  ["csrc/lua/inside.c"] = { operation = 1, topology = 1 }, -- names of states, for the simulator
-  ["csrc/core/holdfast.c"] = { operation = 1, topology = 1 },
-  ["csrc/posix/driver.c"] = { topology = 1 },
 }
 
 local function lines_of(command)
@@ -71,7 +54,7 @@ local function asks(line, patterns)
   return false
 end
 
-local failures, print_all = 0, arg[1] == "--print"
+local failures = 0
 
 local function check(path, what, patterns)
   local places, number = {}, 0
@@ -81,13 +64,10 @@ local function check(path, what, patterns)
       places[#places + 1] = ("%s:%d: %s"):format(path, number, line:match "^%s*(.-)%s*$")
     end
   end
-  local most = MOST[path] and MOST[path][what] or 0
-  if print_all or #places > most then
-    for _, place in ipairs(places) do print(place) end
-  end
-  if #places <= most then return end
+  if #places == 0 then return end
   failures = failures + 1
-  print(("%s asks %d times for a %s by name, at most %d may be"):format(path, #places, what, most))
+  for _, place in ipairs(places) do print(place) end
+  print(("%s asks for a %s by name"):format(path, what))
 end
 
 for _, path in ipairs(lines_of "find csrc -name '*.c' | sort") do

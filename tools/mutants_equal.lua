@@ -72,15 +72,15 @@ return {
   ["kept.c constant: hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : "
     .. "16}; => hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : 17};"]
     = "only as many buckets are used as the mask has",
-  ["acquire.c constant: op->last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token); => "
-    .. "op->last_token = (uint64_t)hf_time_max(1, (hf_time)answer->last_token);"]
+  ["acquire.c constant: op->acquire.last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token); => "
+    .. "op->acquire.last_token = (uint64_t)hf_time_max(1, (hf_time)answer->last_token);"]
     = "the next token is 2 at least",
   ["observe.c operator: hold->valid_until > now ? hold->valid_until - now : 0); => hold->valid_until >= now ? "
     .. "hold->valid_until - now : 0);"]
     = "a difference of 0 is a 0",
   ["lease.c operator: if (now >= end) return now; => if (now > end) return now;"]
     = "at the end both are the end",
-  ["presence.c dropped assignment: op->told_waits = false; => "]
+  ["presence.c dropped assignment: op->presence.published = false; => "]
     = "when it ends again, what its caller held is cleaned up",
   ["observe.c constant: if (hold->held_since > 0) { => if (hold->held_since > 1) {"]
     = "no time is a nanosecond",
@@ -158,7 +158,7 @@ return {
     = "what is looked at without need stays as it is",
   ["kept.c word: hf_node_listen(kept->node, true, false, now); => hf_node_listen(kept->node, true, true, now);"]
     = "only at the end it matters whether it will listen again",
-  ["quorum.c constant: if (op->server_us <= 0) return; => if (op->server_us <= 1) return;"]
+  ["quorum.c constant: if (op->acquire.server_us <= 0) return; => if (op->acquire.server_us <= 1) return;"]
     = "no server's time is a microsecond",
   ["votes.c order of calls: hf_votes_open(op, now); choose_owner(op); => choose_owner(op); hf_votes_open(op, "
     .. "now);"]
@@ -178,9 +178,8 @@ return {
   ["session.c operator: unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0; => "
     .. "unsigned long major = version.size >= 0 ? strtoul(version.data, NULL, 10) : 0;"]
     = "an empty text is a 0",
-  ["presence.c constant: return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 && "
-    .. "op->tell_at != 0; => return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 1 && "
-    .. "op->tell_at != 0;"]
+  ["presence.c constant: return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 && => "
+    .. "return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 1 &&"]
     = "no wait is a nanosecond",
   ["session.c operator: return request->sends > 0 && => return request->sends >= 0 &&"]
     = "what was not sent is of no connection",
@@ -200,11 +199,10 @@ return {
   ["round_acquire.c order of calls: hf_votes_roll_back(op, now); pause(op, now); => pause(op, now); "
     .. "hf_votes_roll_back(op, now);"]
     = "the one is about the members, the other about the time",
-  ["acquire.c constant: hf_time soonest = delay > 0 ? hf_time_add(now, delay) + HF_MS : op->placed_at + "
-    .. "LEAST_RECHECK; => hf_time soonest = delay > 1 ? hf_time_add(now, delay) + HF_MS : op->placed_at + "
-    .. "LEAST_RECHECK;"]
+  ["acquire.c constant: delay > 0 ? hf_time_add(now, delay) + HF_MS : op->acquire.placed_at + "
+    .. "LEAST_RECHECK; => delay > 1 ? hf_time_add(now, delay) + HF_MS : op->acquire.placed_at + LEAST_RECHECK;"]
     = "no delay is a nanosecond",
-  ["acquire.c constant: op->record = malloc(record.size + 1); => op->record = malloc(record.size + 0);"]
+  ["acquire.c constant: op->result.record = malloc(record.size + 1); => op->result.record = malloc(record.size + 0);"]
     = "the byte is there for a libc that has no room for nothing",
   ["acquire.c order of calls: follow(op, hold); hf_holds_remove(&client->holds, hold); => "
     .. "hf_holds_remove(&client->holds, hold); follow(op, hold);"]
@@ -251,8 +249,8 @@ return {
   ["votes.c verdict: vote->code = HF_OK; => vote->code = HF_BUSY;"] = "nobody reads the code of a yes",
   ["wire.c constant: : verdict_of(hf_reply_integer_at(reply, i, 99)); => "
     .. ": verdict_of(hf_reply_integer_at(reply, i, 100));"] = "neither is a status of a program",
-  ["look.c constant: return op->spec.wait == 0 || op->request.sent_at >= op->wait_until || => return "
-    .. "op->spec.wait == 1 || op->request.sent_at >= op->wait_until ||"]
+  ["look.c constant: return op->spec.wait == 0 || op->request.sent_at >= op->wait.until || => return "
+    .. "op->spec.wait == 1 || op->request.sent_at >= op->wait.until ||"]
     = "a wait of 0 has ended when its command is sent",
   ["round_acquire.c dropped assignment: vote->write_back = NULL; => "]
     = "where there was one the token is lower still, so another one follows",
@@ -279,8 +277,8 @@ return {
   ["cluster.c order of calls: park(cluster, request, now + NO_NODE); want_map(cluster, request->routing.link, "
     .. "now); => want_map(cluster, request->routing.link, now); park(cluster, request, now + NO_NODE);"]
     = "neither looks at what the other sets",
-  ["presence.c operator: return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 && op->tell_at "
-    .. "!= 0; => return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait >= 0 && op->tell_at != 0;"]
+  ["presence.c operator: return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 && => "
+    .. "return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait >= 0 &&"]
     = "an acquire that does not wait is done when its wait is noted",
   ["quorum.c constant: uint64_t losses = 0; => uint64_t losses = 1;"]
     = "each sum is one more, and sums are compared with each other",
@@ -306,14 +304,14 @@ return {
     .. "vote->yes || !final) continue;"] = "a final vote has been counted, and is no yes",
   ["acquire.c constant: if (spec->permits > 0) => if (spec->permits > 1)"]
     = "one permit has the owner of a hold",
-  ["round_calls.c operator: bool ours = op->info.owner_size > HF_UUID_SIZE && op->info.owner[HF_UUID_SIZE] == "
-    .. "':'; => bool ours = op->info.owner_size >= HF_UUID_SIZE && op->info.owner[HF_UUID_SIZE] == ':';"]
+  ["round_calls.c operator: bool ours = info->owner_size > HF_UUID_SIZE && info->owner[HF_UUID_SIZE] == "
+    .. "':'; => bool ours = info->owner_size >= HF_UUID_SIZE && info->owner[HF_UUID_SIZE] == ':';"]
     = "there is no colon behind the end of a text",
   ["acquire.c operator: if (more || !ours || now >= end || end - now < lease / 4) ask(op, now); => if (more || "
     .. "!ours || now > end || end - now < lease / 4) ask(op, now);"]
     = "at the end there is less than a quarter of the lease left",
-  ["round_calls.c operator: uint64_t token = op->info.token > one->info.token ? op->info.token : "
-    .. "one->info.token; => uint64_t token = op->info.token >= one->info.token ? op->info.token : one->info.token;"]
+  ["round_calls.c operator: uint64_t token = info->token > one->token ? info->token : "
+    .. "one->token; => uint64_t token = info->token >= one->token ? info->token : one->token;"]
     = "equal tokens are one token",
   ["holdfast.c constant: traffic.reconnects += lasting && link->opens > 0 ? link->opens - 1 : 0; => "
     .. "traffic.reconnects += lasting && link->opens > 1 ? link->opens - 1 : 0;"]
@@ -327,8 +325,8 @@ return {
     = "neither looks at what the other sets",
   ["alone.c verdict: tick_topology(client, HF_LINK_RENEWER, now); => tick_topology(client, HF_LINKS, now);"]
     = "a topology asks alone whether it is the callers' half",
-  ["acquire.c operator: bool may_wait = op->spec.wait > 0 && (op->from == 0 || op->spec.shared); => bool "
-    .. "may_wait = op->spec.wait >= 0 && (op->from == 0 || op->spec.shared);"]
+  ["acquire.c operator: bool may_wait = op->spec.wait > 0 && (op->acquire.from == 0 || op->spec.shared); => bool "
+    .. "may_wait = op->spec.wait >= 0 && (op->acquire.from == 0 || op->spec.shared);"]
     = "one that does not wait has no channel",
   ["quorum.c constant: for (size_t j = 0; candidate > 0 && j < hold->member_count; j++) => for (size_t j = 0; "
     .. "candidate > 1 && j < hold->member_count; j++)"] = "no end is a nanosecond",
@@ -354,8 +352,8 @@ return {
     = "what stays is written again",
   ["calls.c verdict: hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE; => hf_verdict "
     .. "verdict = reply ? hf_wire_read(reply) : HF_VERDICT_YES;"] = "neither passes the lock on",
-  ["acquire.c constant: hf_time_max(op->wait_until > now ? op->wait_until - now : 0, least)); => "
-    .. "hf_time_max(op->wait_until > now ? op->wait_until - now : 1, least));"] = "the least time is longer",
+  ["acquire.c constant: hf_time_max(op->wait.until > now ? op->wait.until - now : 0, least)); => "
+    .. "hf_time_max(op->wait.until > now ? op->wait.until - now : 1, least));"] = "the least time is longer",
   ["fair_acquire.lua constant: return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now) => "
     .. "return busy(1, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)"]
     = "a millisecond more is within the slack",
@@ -396,8 +394,8 @@ return {
     .. "return (size_t)snprintf(key, sizeof CLIENT_KEY - HF_UUID_SIZE, \"%s%s\", CLIENT_KEY,"]
     = "the text has the same length in either case",
   ["cluster.c dropped call: hf_slots_init(&cluster->read); => "] = "the first map is read before anybody looks at it",
-  ["calls.c order of calls: hf_wire_read_info(reply, &op->info); hf_op_succeed(op); => "
-    .. "hf_op_succeed(op); hf_wire_read_info(reply, &op->info);"] = "nobody looks before both are done",
+  ["calls.c order of calls: hf_wire_read_info(reply, op->result.info); hf_op_succeed(op); => "
+    .. "hf_op_succeed(op); hf_wire_read_info(reply, op->result.info);"] = "nobody looks before both are done",
   ["deadlock.c constant: int size = 0; => int size = 1;"] = "it is read only where sscanf has set it",
   ['cluster.c order of calls: note(request, HF_UNREACHABLE, "no node of the cluster serves the key\'s '
     .. 'slot"); park(cluster, request, now + NO_NODE); => park(cluster, request, now + NO_NODE); '
@@ -533,7 +531,7 @@ return {
     .. "now); hf_op_succeed(op);"] = "who waits for the hold does not look at the release",
   ["look.c verdict: op->state = HF_ACQUIRE_DONE; => op->state = HF_ACQUIRE_BLOCKED;"] =
     "of one that is done only whether it asks is asked",
-  ["look.c dropped assignment: op->recheck_at = HF_NEVER; => "] = "it is set before the wait",
+  ["look.c dropped assignment: op->wait.recheck_at = HF_NEVER; => "] = "it is set before the wait",
   ["operation.c constant: if (request->failure.text[0]) { => if (request->failure.text[1]) {"] =
     "no error is one byte",
   ["wire.c constant: hf_slice *args = calloc(7 * count + 2, sizeof *args); => hf_slice *args = calloc(8 "
@@ -547,7 +545,7 @@ return {
   ["calls.c order of calls: fail_lost(op, op->hold->reason); hf_renewer_clean_up_lost(op->client, "
     .. "op->hold, now); => hf_renewer_clean_up_lost(op->client, op->hold, now); fail_lost(op, "
     .. "op->hold->reason);"] = "the reason stays",
-  ["deadlock.c dropped assignment: op->walk = NULL; => "] = "the operation ends with its search",
+  ["deadlock.c dropped assignment: op->deadlock.walk = NULL; => "] = "the operation ends with its search",
   ["nodes.c constant: return 0; => return 1;"] = "all keys are in one group, whatever its number",
   ["sentinel.c operator: bool stale_link = !reply && request->sends > 0 && request->failure.code == "
     .. "HF_UNREACHABLE; => bool stale_link = !reply && request->sends >= 0 && request->failure.code == "

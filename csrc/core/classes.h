@@ -30,6 +30,10 @@ struct hf_op_class {
     bool acquires;             /* its failures are counted by code */
     bool releases;             /* it ends a hold of the caller */
     bool on_hold;              /* it needs a hold of the caller, and fails without one */
+    bool sets_lease;           /* on a hold: the hold gets the lease of the spec */
+    bool leaves_record;        /* releases: it ends the hold with all its entries, and leaves a
+                                  record of the run */
+    const char *one_server;    /* why a quorum refuses it; NULL: it does not */
     bool lingers;              /* what it may have left on the server is settled behind its end */
     const hf_wait_class *wait; /* NULL: it never stands in a queue */
     const hf_look_class *look; /* NULL: it does not wait by looking */
@@ -56,6 +60,8 @@ struct hf_topology {
     bool listed;      /* the servers are config.servers, with the first node; else session.server */
     bool moves_slots; /* keys move between nodes slot by slot: the keys of a program are in one
                          slot, and while it moves the server runs only programs with one key */
+    bool places_by_key; /* a lock's names are on the node of its key, whatever their own text; a
+                           group is the node's index */
     bool (*open)(hf_client *client);  /* false: out of memory */
     void (*close)(hf_client *client); /* before the nodes are freed */
     void (*free)(hf_client *client);  /* after that */
@@ -78,6 +84,8 @@ extern const hf_topology *const hf_topologies[HF_MODES];
  * functions of client.h with these names are for all clients, these for one decider. */
 struct hf_decider {
     const hf_op_class *op; /* the class of all its operations; NULL: hf_op_classes */
+    bool everywhere;       /* each key is on every server */
+    bool early;            /* an operation may be done before all its replies have come */
     bool (*open)(hf_client *client);
     void (*close)(hf_client *client, hf_time now);
     void (*free)(hf_client *client);

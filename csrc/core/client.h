@@ -42,8 +42,7 @@ typedef struct hf_node {
     bool pattern_denied;  /* the user may not subscribe to Redisson's releases */
     hf_time linger_until; /* until when the events link stays open without a waiter */
     hf_time ping_at;      /* when a silent events link gets a PING */
-    bool serves;          /* CLUSTER: the map has it */
-    bool keyless;         /* a Sentinel */
+    bool serves;          /* it may have keys: no Sentinel, and of a cluster the map has it */
 } hf_node;
 
 #define HF_NODES_MAX 1024
@@ -115,6 +114,88 @@ typedef enum hf_acquire_state {
     HF_ACQUIRE_STATES
 } hf_acquire_state;
 
+/* Whether an operation listens to the channel of its lock's releases. */
+typedef enum hf_listening {
+    HF_LISTENING_NOT,
+    HF_LISTENING_ASKED,    /* it has subscribed, or another operation has */
+    HF_LISTENING_CONFIRMED /* …and the server has confirmed a channel that it may also refuse */
+} hf_listening;
+
+/* Of operations that wait for a time or a message. */
+typedef struct hf_op_wait {
+    hf_time until;
+    hf_time recheck_at;
+    uint64_t number;        /* of this wait, in grants */
+    hf_names channels;      /* waiter of a listed kind: its own; no block: not made yet */
+    hf_listening listening; /* to releases of clients without a queue */
+    bool events;            /* counted in node->waiting */
+    bool woken;             /* a message came that the command under way may not have seen */
+    bool interrupted;
+} hf_op_wait;
+
+/* Of an acquire, on one server. */
+typedef struct hf_op_acquire {
+    char *waiter; /* our member of the queue */
+    size_t waiter_size;
+    char place[HF_PLACE_SIZE];            /* in the queue, from the last reply; empty: none */
+    hf_time placed_at;                    /* when the command of that reply was sent */
+    hf_time busy_until;                   /* the end of the holder's lease, from it; 0: not known */
+    hf_time foreign_since, foreign_until; /* a foreign hold: when it was first seen, and its end */
+    hf_time listen_at;                    /* when to listen to Redisson's releases */
+    hf_hold *behind;  /* the caller's previous hold, with a detached release; referenced; or NULL */
+    hf_kept *kept;    /* QUEUED, or about to ask for a lock to be kept; else NULL */
+    hf_op *next_kept; /* QUEUED: the one behind it */
+    uint64_t last_token;
+    long long server_us; /* the server's clock at its yes; 0: not given */
+    uint32_t from;       /* the owner's count before it */
+    uint32_t joins;
+    hf_code ended;    /* the code after cancelling */
+    bool queued;      /* the server may have us in its queue */
+    bool handed_over; /* it came by a grant */
+} hf_op_acquire;
+
+/* Of a call on a hold. */
+typedef struct hf_op_call {
+    hf_time believed_until;    /* extend: the hold's end before the operation */
+    uint32_t pending_releases; /* release: those of the hold that it also releases */
+    bool confirms;             /* check: it also renews the hold */
+} hf_op_call;
+
+/* Of the _ALL kinds. */
+typedef struct hf_op_batch {
+    hf_hold **holds; /* spec.batch_count holds, referenced; NULL before they are chosen */
+    bool waited;     /* has been blocked */
+} hf_op_batch;
+
+/* Of a call to a plain semaphore. */
+typedef struct hf_op_noted {
+    bool answered;     /* the reply to the command under way has come */
+    bool in_doubt;     /* …a command was sent again, so a copy of it may still be run */
+    bool result_taken; /* the caller has it */
+} hf_op_noted;
+
+/* What is published about its wait: presence.h. */
+typedef struct hf_op_presence {
+    hf_time publish_at; /* 0: it does not wait */
+    bool published;
+} hf_op_presence;
+
+/* Its search for a deadlock: deadlock.h. */
+typedef struct hf_op_deadlock {
+    hf_time walked_after; /* how long it had waited at its last check; 0: none yet */
+    hf_walk *walk;        /* the check under way; NULL: none */
+    char *circle;         /* that it is in; NULL: none */
+} hf_op_deadlock;
+
+/* What it has read for its caller. It belongs to the operation. */
+typedef struct hf_op_result {
+    long long value; /* force: was locked; ttl: PTTL's result */
+    char *record;    /* acquire of a guard: the record of an earlier run; NULL: none */
+    size_t record_size;
+    hf_reply *reply;    /* command */
+    hf_lock_info *info; /* info; NULL: nothing */
+} hf_op_result;
+
 struct hf_op {
     hf_op *next, **link; /* `link`: the pointer to this operation in the list */
     hf_client *client;
@@ -123,62 +204,25 @@ struct hf_op {
     hf_round *round; /* of a quorum's operation */
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */
+    hf_time begun_at;
+    hf_acquire_state state; /* of an acquire, and of what waits by looking */
     bool done;
-    bool reported;             /* for the driver: it has seen that the operation is done */
-    bool detached;             /* no caller waits for it: the client ends it */
-    bool blocked;              /* waits for a command that the renewer has in flight */
-    bool waited;               /* the _ALL kinds: has been blocked */
-    bool confirms;             /* check: it also renews the hold */
-    uint32_t pending_releases; /* release: those of the hold that it also releases */
-    hf_names own_names;        /* detached: what it points to */
-    hf_names channels;         /* waiter of a listed kind: its own; no block: not made yet */
+    bool reported; /* for the driver: it has seen that the operation is done */
+    bool detached; /* no caller waits for it: the client ends it */
+    bool blocked;  /* waits for a command that the renewer has in flight */
+    hf_hold *hold; /* referenced while the operation lives; NULL: none */
+    hf_request request;
+    hf_names own_names; /* detached: what it points to */
     char *own_caller;
     hf_failure failure; /* code HF_OK on success */
-    hf_hold *hold;      /* referenced while the operation lives; NULL: none */
-    hf_hold *
-        *holds; /* the _ALL kinds: batch_count holds, referenced; NULL before they are chosen */
-    hf_request request;
-    hf_time begun_at;
-    hf_time believed_until; /* extend: the hold's end before the operation */
-    long long value;        /* force: was locked; ttl: PTTL's result */
-    char *record;           /* acquire of a guard: the record of an earlier run; NULL: none */
-    size_t record_size;
-    hf_reply *reply; /* command: belongs to the operation */
-    hf_lock_info info;
-    /* acquire */
-    hf_acquire_state state;
-    hf_time wait_until, recheck_at;
-    hf_time listen_at;                    /* when to listen to Redisson's releases */
-    hf_time foreign_since, foreign_until; /* a foreign hold: when it was first seen, and its end */
-    char place[HF_PLACE_SIZE];            /* in the queue, from the last reply; empty: none */
-    hf_time placed_at;                    /* when the command of that reply was sent */
-    char *waiter;                         /* our member of the queue */
-    size_t waiter_size;
-    uint64_t wait;    /* the number of our wait */
-    hf_hold *behind;  /* the caller's previous hold, with a detached release; referenced; or NULL */
-    hf_kept *kept;    /* QUEUED, or about to ask for a lock to be kept; else NULL */
-    hf_op *next_kept; /* QUEUED: the one behind it */
-    uint32_t from;
-    uint64_t token, last_token;
-    long long server_us; /* the server's clock at its yes; 0: not given */
-    hf_time busy_until;  /* the end of the holder's lease, from the last reply; 0: not known */
-    uint32_t joins;
-    bool queued;             /* the server may have us in its queue */
-    bool woken;              /* a message came that the command under way may not have seen */
-    bool foreign;            /* listens for Redisson's releases */
-    bool foreign_subscribed; /* and in a cluster the server has confirmed the sharded channel */
-    bool interrupted;
-    bool answered;     /* plain semaphore: the reply to the command under way has come */
-    bool in_doubt;     /* …a command was sent again, so a copy of it may still be run */
-    bool result_taken; /* the caller has it */
-    bool events;       /* counted in client->waiting */
-    hf_code ended;     /* the code after leaving */
-    hf_time tell_at;   /* when to publish that it waits; 0: it does not wait */
-    bool told_waits;
-    bool handed_over;     /* it came by a grant */
-    hf_time walked_after; /* how long it had waited at its last check for a deadlock; 0: none yet */
-    hf_walk *walk;        /* the check under way; NULL: none */
-    char *circle;         /* the deadlock that it is in; NULL: none */
+    hf_op_result result;
+    hf_op_wait wait;
+    hf_op_acquire acquire;
+    hf_op_call call;
+    hf_op_batch batch;
+    hf_op_noted noted;
+    hf_op_presence presence;
+    hf_op_deadlock deadlock;
 };
 
 /* Returns the names of the operation's lock, of several the first; NULL: it has none. */

@@ -109,6 +109,18 @@ bool hf_client_keeps(const hf_client *client) {
     return client->kept_count > 0;
 }
 
+bool hf_client_is_everywhere(const hf_client *client) {
+    return client->decider->everywhere;
+}
+
+bool hf_client_decides_early(const hf_client *client) {
+    return client->decider->early;
+}
+
+size_t hf_client_node_beside(const hf_client *client, hf_slice key) {
+    return client->topology->places_by_key ? hf_client_group(client, key) + 1 : 0;
+}
+
 /* ---- links ---- */
 
 size_t hf_client_node_count(const hf_client *client) {
@@ -117,8 +129,7 @@ size_t hf_client_node_count(const hf_client *client) {
 
 bool hf_client_node_serves(const hf_client *client, size_t index) {
     if (index >= client->node_count) return true; /* a member's */
-    const hf_node *node = client->nodes[index];
-    return !node->keyless && (!client->cluster || node->serves);
+    return client->nodes[index]->serves;
 }
 
 const hf_server *hf_session_server(const hf_session *session) {
@@ -184,25 +195,25 @@ hf_code hf_op_code(const hf_op *op) {
 }
 
 void hf_op_take_result(hf_op *op, hf_result *result) {
-    op->result_taken = true;
+    op->noted.result_taken = true;
     result->failure.code = op->failure.code;
     if (op->failure.code != HF_OK) result->failure = op->failure;
-    if (op->spec.kind == HF_OP_INFO) result->info = op->info;
-    result->value = op->value;
-    result->reply = op->reply;
-    result->record = op->record;
-    result->record_size = op->record_size;
-    op->reply = NULL;
-    op->record = NULL;
+    if (op->result.info) result->info = *op->result.info;
+    result->value = op->result.value;
+    result->reply = op->result.reply;
+    result->record = op->result.record;
+    result->record_size = op->result.record_size;
+    op->result.reply = NULL;
+    op->result.record = NULL;
 }
 
 size_t hf_op_hold_count(const hf_op *op) {
-    if (op->spec.batch) return op->holds ? op->spec.batch_count : 0;
+    if (op->spec.batch) return op->batch.holds ? op->spec.batch_count : 0;
     return op->hold ? 1 : 0;
 }
 
 hf_hold *hf_op_hold(const hf_op *op, size_t index) {
-    return op->spec.batch ? op->holds[index] : op->hold;
+    return op->spec.batch ? op->batch.holds[index] : op->hold;
 }
 
 static bool is_news(const hf_op *op) {

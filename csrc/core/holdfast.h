@@ -194,6 +194,17 @@ void hf_client_introduce(hf_client *client, const char *text);
  * one program. */
 size_t hf_client_group(const hf_client *client, hf_slice key);
 
+/* Returns the node, counted from 1, that has all names of the lock on this key, if a command about
+ * one of them would not get there by that name; 0: it would. */
+size_t hf_client_node_beside(const hf_client *client, hf_slice key);
+
+/* Returns whether each key is on every server, and a majority decides. */
+bool hf_client_is_everywhere(const hf_client *client);
+
+/* Returns whether an operation may be done before all its replies have come: the links have to be
+ * served behind it. */
+bool hf_client_decides_early(const hf_client *client);
+
 /* Returns the next time at which hf_client_tick has something to do. */
 hf_time hf_client_deadline(const hf_client *client);
 void hf_client_tick(hf_client *client, hf_time now);
@@ -363,7 +374,7 @@ bool hf_op_kind_needs_a_hold(hf_op_kind kind); /* it fails if the caller has non
 
 typedef struct hf_op_spec {
     hf_op_kind kind;
-    const hf_kind *lock_kind; /* NULL if `names` is */
+    const hf_kind *lock_kind; /* NULL: neither names nor batch are given */
     const hf_names *names;    /* NULL: HF_OP_PING, HF_OP_COMMAND */
     hf_slice caller;          /* a coroutine, or the text of a shared owner */
     hf_slice owner;           /* acquire: of the new hold; empty: a new one. Not with `shared` */
@@ -384,7 +395,8 @@ typedef struct hf_op_spec {
         *lost; /* release, complete, extend, check: the caller's lost hold, which a hold of another
                   handle has replaced in the table; the operation is about it and changes neither */
     bool loss_notified;           /* and a release has reported the loss */
-    const hf_names *const *batch; /* the _ALL kinds: instead of names, no key twice */
+    const hf_names *const *batch; /* the _ALL kinds: instead of names, no key twice; lock_kind is
+                                     one that can be acquired in one step */
     size_t batch_count;           /* at most HF_BATCH_MAX */
     hf_slice fingerprint;         /* guard: the request's fingerprint */
     hf_slice result;              /* complete */
@@ -411,7 +423,7 @@ typedef struct hf_result {
     hf_failure failure; /* code HF_OK on success, without a text */
     long long value;    /* force: was locked; ttl: PTTL's result; of a latch or a plain semaphore
                            the program's */
-    hf_lock_info info;  /* info; else not set */
+    hf_lock_info info;  /* set by a successful info alone */
     hf_reply *reply;    /* command; the caller frees it; NULL: none */
     char *record;       /* acquire of a guard: the record of an earlier run, which the caller frees;
                            NULL: none */

@@ -43,9 +43,10 @@ static void take_out_lost(hf_lua_op *self, lua_Number number) {
 }
 
 static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
-    if (self->kind == HF_OP_RELEASE_ALL) take_out_lost(self, number);
+    if (hf_op_kind_releases(self->kind)) take_out_lost(self, number);
     for (size_t i = 0; i < self->count; i++) self->names[i] = self->locks[i]->names;
     hf_lua_op_specify(spec, self, number);
+    spec->lock_kind = self->first->kind;
     spec->batch = self->names;
     spec->batch_count = self->count;
 }

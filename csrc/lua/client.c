@@ -149,27 +149,44 @@ static const char *read_url(lua_State *L, hf_client_config *config,
     return NULL;
 }
 
+/* Reads the list `servers`, the first of which names the client. */
+static const char *read_list(lua_State *L, hf_client_config *config,
+                             hf_server servers[HF_SERVERS_MAX]) {
+    lua_getfield(L, 1, "servers");
+    const char *wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
+    config->servers = servers;
+    config->session.server = servers[0];
+    return wrong;
+}
+
+static const char *read_quorum(lua_State *L, hf_client_config *config,
+                               hf_server servers[HF_SERVERS_MAX]) {
+    const char *wrong = read_list(L, config, servers);
+    bool too_many = config->server_count > HF_QUORUM_MAX;
+    config->mode = HF_MODE_QUORUM;
+    return !wrong && too_many ? "a quorum has at most 32 servers" : wrong;
+}
+
+static const char *read_ring(lua_State *L, hf_client_config *config,
+                             hf_server servers[HF_SERVERS_MAX]) {
+    const char *wrong = read_list(L, config, servers);
+    config->mode = HF_MODE_SHARDS;
+    if (wrong) return wrong;
+    config->shards = read_shards(L, config->server_count);
+    snprintf(config->session.server.label, sizeof config->session.server.label, "shards %.255s",
+             servers[0].label);
+    return NULL;
+}
+
 /* Reads a server's URL, or the URLs of several and their mode, from the table at 1. `servers` and
  * what is left on the stack must live until the client is made. */
 static const char *read_where(lua_State *L, hf_client_config *config,
                               hf_server servers[HF_SERVERS_MAX]) {
     static const char *const modes[] = {"one", "quorum", "shards", NULL};
-    static const hf_mode values[] = {HF_MODE_ONE, HF_MODE_QUORUM, HF_MODE_SHARDS};
+    static const char *(*const readers[])(lua_State *, hf_client_config *,
+                                          hf_server *) = {read_url, read_quorum, read_ring};
     lua_getfield(L, 1, "mode");
-    config->mode = values[luaL_checkoption(L, -1, "one", modes)];
-    if (config->mode == HF_MODE_ONE) return read_url(L, config, servers);
-    lua_getfield(L, 1, "servers");
-    const char *wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
-    if (!wrong && config->mode == HF_MODE_QUORUM && config->server_count > HF_QUORUM_MAX)
-        wrong = "a quorum has at most 32 servers";
-    config->servers = servers;
-    config->session.server = servers[0];
-    if (!wrong && config->mode == HF_MODE_SHARDS) {
-        config->shards = read_shards(L, config->server_count);
-        snprintf(config->session.server.label, sizeof config->session.server.label, "shards %.255s",
-                 servers[0].label);
-    }
-    return wrong;
+    return readers[luaL_checkoption(L, -1, "one", modes)](L, config, servers);
 }
 
 /* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name,
@@ -421,13 +438,21 @@ static int l_nodes(lua_State *L) {
 
 /* is_quorum(client) */
 static int l_is_quorum(lua_State *L) {
-    lua_pushboolean(L, hf_check_driver(L, 1)->config.mode == HF_MODE_QUORUM);
+    lua_pushboolean(L, hf_client_is_everywhere(hf_check_driver(L, 1)->client));
     return 1;
 }
 
-/* is_shards(client) */
-static int l_is_shards(lua_State *L) {
-    lua_pushboolean(L, hf_check_driver(L, 1)->config.mode == HF_MODE_SHARDS);
+/* node_beside(client, key) -> for command: the node of what stands beside the key on the server, as
+ * its queue does; nil: it is found by its own name */
+static int l_node_beside(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_slice key;
+    key.data = luaL_checklstring(L, 2, &key.size);
+    hf_driver_enter(driver);
+    size_t node = hf_client_node_beside(driver->client, key);
+    hf_driver_leave(driver);
+    if (node > 0) lua_pushinteger(L, (lua_Integer)node);
+    else lua_pushnil(L);
     return 1;
 }
 
@@ -467,7 +492,7 @@ void hf_open_client(lua_State *L) {
                                          {"group", l_group},
                                          {"nodes", l_nodes},
                                          {"is_quorum", l_is_quorum},
-                                         {"is_shards", l_is_shards},
+                                         {"node_beside", l_node_beside},
                                          {"introduce", l_introduce},
                                          {"data", l_data},
                                          {NULL, NULL}};

@@ -2,18 +2,18 @@
  * file of the binding includes more of the core than holdfast.h. */
 #ifdef HF_MUTANTS
 #include "binding.h"
-#include "client.h"
+#include "classes.h"
 
 #define HF_NAMES(list) (sizeof(list) / sizeof *(list))
 
-static const char *name_of_op(const hf_op *op) {
-    static const char *const acquiring[] = {"blocked", "following", "asking", "subscribing",
-                                            "waiting", "leaving",   "queued", "done"};
+/* Its kind, and where it is if its class may wait. */
+static void push_op(lua_State *L, const hf_op *op) {
+    static const char *const states[] = {" blocked", " following", " asking", " subscribing",
+                                         " waiting", " leaving",   " queued", " done"};
 #define HF_OP_NAME(NAME, name) #name,
     static const char *const kinds[] = {HF_OP_LIST(HF_OP_NAME)};
-    _Static_assert(HF_NAMES(acquiring) == HF_ACQUIRE_STATES, "each state has a name");
-    return op->spec.kind == HF_OP_ACQUIRE && !op->client->quorum ? acquiring[op->state]
-                                                                 : kinds[op->spec.kind];
+    _Static_assert(HF_NAMES(states) == HF_ACQUIRE_STATES, "each state has a name");
+    lua_pushfstring(L, "op %s%s", kinds[op->spec.kind], op->class->wait ? states[op->state] : "");
 }
 
 static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing", "leaving"};
@@ -26,7 +26,7 @@ static void push_hold(lua_State *L, const hf_hold *hold) {
                     hold->at_risk ? " at_risk" : "");
 }
 
-/* states(client, list) -> how many: the list gets a word for each operation and each hold */
+/* states(client, list) -> how many: the list gets a text for each operation and each hold */
 static int l_states(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     const hf_client *client = driver->client;
@@ -34,7 +34,7 @@ static int l_states(lua_State *L) {
     luaL_checktype(L, 2, LUA_TTABLE);
     hf_driver_enter(driver);
     for (const hf_op *op = client->ops; op; op = op->next) {
-        lua_pushfstring(L, "op %s", name_of_op(op));
+        push_op(L, op);
         lua_rawseti(L, 2, ++count);
     }
     for (size_t i = 0; i < client->holds.count; i++) {

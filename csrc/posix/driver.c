@@ -475,7 +475,7 @@ static bool has_left_behind(const hf_driver *driver) {
 /* A call of a quorum leaves something behind nearly each time, and so does a release that is not
  * waited for. The next call hears it; the watchdog looks at that now and then. */
 static bool leaves_behind(const hf_driver *driver) {
-    return driver->config.mode == HF_MODE_QUORUM || hf_client_has_detached(driver->client);
+    return hf_client_decides_early(driver->client) || hf_client_has_detached(driver->client);
 }
 
 /* The watchdog reads its own link; while no call runs, what calls have left behind, and whether

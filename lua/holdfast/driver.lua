@@ -139,9 +139,7 @@ end
 
 -- Where a command goes that names what stands beside the key, as its queue does; nil: where its
 -- first argument says. Shards have it at the key's server, whatever its own name is.
-function driver.node_beside(client, key)
-  return core.client.is_shards(client) and core.client.group(client, key) + 1 or nil
-end
+driver.node_beside = core.client.node_beside
 
 -- A lock of the client on a key as it stands on the server, without the client's prefix, to look
 -- at it.

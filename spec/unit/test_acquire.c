@@ -242,7 +242,7 @@ TEST(no_place_in_the_queue_before_our_channel_is_heard) {
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     hear_calls(&rig, busy(20000, 3, 0), AT(3));
     CHECK_STATE(op, WAITING);
-    CHECK_EQ_U64(op->placed_at, AT(2));
+    CHECK_EQ_U64(op->acquire.placed_at, AT(2));
     CHECK_EQ_U64(rig.client.stats.waits, 1);
     CHECK_EQ_INT(rig.client.first.waiting, 1);
     rig_end(&rig, AT(4));
@@ -472,7 +472,7 @@ TEST(it_looks_again_by_the_clock) {
         hear_calls(&rig, busy(20000, 0, 0), next);
         now = next;
     }
-    CHECK_EQ_U64(op->wait, 1); /* always the same place */
+    CHECK_EQ_U64(op->wait.number, 1); /* always the same place */
     CHECK(rig.client.stats.rechecks >= 9);
     rig_end(&rig, AT(30000));
 }
@@ -483,14 +483,14 @@ TEST(it_looks_when_the_holders_time_is_up) {
     hear_message(&rig, "1 turn 1 50", AT(10));
     rig_sleep(&rig, AT(10), AT(70));
     hear_calls(&rig, busy(300, 0, 0), AT(100));
-    CHECK_EQ_U64(op->recheck_at, AT(401));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(401));
     rig_end(&rig, AT(500));
     rig_begin(&rig);
     op = begin_acquire(&rig, 100 * HF_SECOND, AT(0));
     hear_calls(&rig, busy(300, 0, 0), AT(1));
     hear_subscribed(&rig, AT(2));
     hear_calls(&rig, busy(300, 4, 0), AT(3));
-    CHECK_EQ_U64(op->recheck_at, AT(3 + 301 + 20)); /* after those ahead */
+    CHECK_EQ_U64(op->wait.recheck_at, AT(3 + 301 + 20)); /* after those ahead */
     rig_end(&rig, AT(500));
 }
 
@@ -506,8 +506,10 @@ TEST(behind_a_crowd_it_looks_less_often) {
         hear_subscribed(&rig, AT(0));
         hear_calls(&rig, busy(900000000, cases[i].ahead, 0), AT(0));
         CHECK_STATE(op, WAITING);
-        CHECK_OR(op->recheck_at >= AT(cases[i].least_ms) && op->recheck_at <= AT(cases[i].most_ms),
-                 "%d ahead: %llu", cases[i].ahead, (unsigned long long)(op->recheck_at - AT(0)));
+        CHECK_OR(op->wait.recheck_at >= AT(cases[i].least_ms) &&
+                     op->wait.recheck_at <= AT(cases[i].most_ms),
+                 "%d ahead: %llu", cases[i].ahead,
+                 (unsigned long long)(op->wait.recheck_at - AT(0)));
         rig_end(&rig, AT(1));
     }
 }
@@ -518,7 +520,7 @@ TEST(a_holder_without_end_is_looked_at_all_the_same) {
     hear_calls(&rig, busy(-1, 0, 0), AT(0));
     hear_subscribed(&rig, AT(0));
     hear_calls(&rig, busy(-1, 0, 0), AT(0));
-    CHECK(op->recheck_at >= AT(1800) && op->recheck_at <= AT(2000));
+    CHECK(op->wait.recheck_at >= AT(1800) && op->wait.recheck_at <= AT(2000));
     rig_end(&rig, AT(1));
 }
 
@@ -527,10 +529,10 @@ TEST(a_turn_is_waited_for) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hear_message(&rig, "1 turn 1 50", AT(100));
     CHECK_STATE(op, WAITING);
-    CHECK_EQ_U64(op->recheck_at, AT(151));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(151));
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     hear_message(&rig, "1 turn 1 18446744073709551615", AT(110));
-    CHECK_EQ_U64(op->recheck_at, AT(151));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(151));
     CHECK_SAID(&rig, EVENTS, "");
     rig_tick(&rig, AT(151));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
@@ -548,7 +550,7 @@ TEST(first_behind_a_foreign_holder_it_hears_foreign_releases) {
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     hear_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
                AT(4)); /* a release may have come before it */
-    CHECK_EQ_U64(op->recheck_at, AT(4));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(4));
     rig_tick(&rig, AT(4));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     hear_calls(&rig, busy(20000, 0, 1), AT(5));
@@ -556,7 +558,7 @@ TEST(first_behind_a_foreign_holder_it_hears_foreign_releases) {
          "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
          "channel:{k}\r\n$1\r\n0\r\n",
          AT(10));
-    CHECK_EQ_U64(op->recheck_at, AT(10));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(10));
     rig_tick(&rig, AT(10));
     CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     hear_calls(&rig, ACQUIRED, AT(11));
@@ -575,7 +577,7 @@ TEST(first_behind_a_holder_of_ours_it_hears_foreign_releases_after_a_while) {
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK(hf_op_deadline(op) >= AT(1800));
     hear_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
-    CHECK_EQ_U64(op->recheck_at, AT(152));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(152));
     rig_end(&rig, AT(200));
 }
 
@@ -1548,7 +1550,7 @@ TEST(a_shared_owner_waits_under_a_new_number_each_time) {
     hear_subscribed(&rig, AT(9));
     hear_calls(&rig, busy(20000, 0, 0), AT(10));
     CHECK_STATE(op, WAITING);
-    CHECK(op->wait > 2);
+    CHECK(op->wait.number > 2);
     hear_message(&rig, "1 grant l 2 5 88 2000 k", AT(11));
     CHECK_STATE(op, WAITING);
     rig_end(&rig, AT(12));
@@ -1726,7 +1728,7 @@ TEST(first_behind_a_foreign_mutex_it_polls_at_random) {
     hear_subscribed(&rig, AT(2));
     hear_calls(&rig, busy(20000, 0, 1), AT(3));
     CHECK_STATE(op, WAITING);
-    CHECK(op->recheck_at > AT(3) && op->recheck_at <= AT(204));
+    CHECK(op->wait.recheck_at > AT(3) && op->wait.recheck_at <= AT(204));
     CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     rig_end(&rig, AT(54));
 }
@@ -1766,7 +1768,7 @@ TEST(a_run_that_was_done_before) {
     CHECK_SAID(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
     hear_bytes(link_of(&rig, CALLS), "*2\r\n:3\r\n$4\r\na\0b\n\r\n", 18, AT(1));
     CHECK_OUTCOME(op, "duplicate");
-    CHECK_MEM(op->record, op->record_size, "a\0b\n", 4);
+    CHECK_MEM(op->result.record, op->result.record_size, "a\0b\n", 4);
     CHECK_EQ_INT(rig.client.holds.count, 0);
     rig_end(&rig, AT(2));
 }
@@ -1892,7 +1894,7 @@ static bool learns_of_a_record(void *context) {
     if (op && !op->done) rig_sleep(&own, AT(1), AT(4000));
     if (op && !op->done) abort();
     bool duplicate = op && op->failure.code == HF_DUPLICATE;
-    if (duplicate && !op->record) abort();
+    if (duplicate && !op->result.record) abort();
     rig_end(&own, AT(4000));
     return duplicate;
 }
@@ -1962,7 +1964,7 @@ TEST(without_memory_for_its_place_it_does_not_wait) {
         memerr_fail(nth);
         hear_subscribed(&rig, AT(2));
         memerr_fail(0);
-        CHECK(!op->queued || op->waiter || op->done);
+        CHECK(!op->acquire.queued || op->acquire.waiter || op->done);
         told += op->done && op->failure.code == HF_NO_MEMORY;
         rig_end(&rig, AT(3));
     }
@@ -1979,7 +1981,7 @@ TEST(a_holder_whose_time_is_up_is_looked_at_at_once) {
         hear_calls(&rig, busy(20000, 0, 0), AT(0));
         hear_subscribed(&rig, AT(0));
         hear_calls(&rig, busy(cases[i].ttl_ms, cases[i].ahead, 0), AT(0));
-        CHECK_EQ_U64(op->recheck_at, AT(cases[i].at_ms));
+        CHECK_EQ_U64(op->wait.recheck_at, AT(cases[i].at_ms));
         rig_end(&rig, AT(1));
     }
 }
@@ -2077,18 +2079,18 @@ TEST(behind_foreign_holders_that_change_it_looks_often) {
     hear_calls(&rig, busy(20000, 0, 1), AT(3));
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 20; i++) { /* the same one */
-        longest = hf_time_max(longest, op->recheck_at - now);
-        now = hf_time_max(op->recheck_at, AT(3 + 100 * (i + 1)));
+        longest = hf_time_max(longest, op->wait.recheck_at - now);
+        now = hf_time_max(op->wait.recheck_at, AT(3 + 100 * (i + 1)));
         rig_sleep(&rig, AT(3), now);
         hear_calls(&rig, busy((int)((AT(20000) - now) / HF_MS), 0, 1), now);
         CHECK_STATE(op, WAITING);
     }
     CHECK(longest > 60 * HF_MS && longest <= 201 * HF_MS);
     for (int i = 0; i < 20; i++) {
-        now = op->recheck_at;
+        now = op->wait.recheck_at;
         rig_tick(&rig, now);
         hear_calls(&rig, busy(30000 + 1000 * i, 0, 1), now);
-        CHECK(op->recheck_at - now <= 31 * HF_MS);
+        CHECK(op->wait.recheck_at - now <= 31 * HF_MS);
     }
     rig_end(&rig, now);
 }
@@ -2165,9 +2167,9 @@ TEST(a_foreign_mutex_without_an_end_is_polled_often_at_first) {
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 20 && now < AT(120); i++) {
         CHECK_STATE(op, WAITING);
-        CHECK(op->recheck_at <= now + 31 * HF_MS);
-        longest = hf_time_max(longest, op->recheck_at - now);
-        now = op->recheck_at;
+        CHECK(op->wait.recheck_at <= now + 31 * HF_MS);
+        longest = hf_time_max(longest, op->wait.recheck_at - now);
+        now = op->wait.recheck_at;
         rig_tick(&rig, now);
         hear_calls(&rig, busy(-1, 0, 1), now);
     }
@@ -2201,7 +2203,7 @@ TEST(what_comes_while_it_asks_makes_it_look_again) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
         rig_tick(&rig, AT(150));
-        hf_time now = op->recheck_at;
+        hf_time now = op->wait.recheck_at;
         rig_tick(&rig, now);
         CHECK_STATE(op, ASKING);
         said(link_of(&rig, CALLS));
@@ -2209,7 +2211,7 @@ TEST(what_comes_while_it_asks_makes_it_look_again) {
         else op->class->wait->on_subscribed(op, now);
         hear_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
         CHECK_STATE(op, WAITING);
-        CHECK_OR((op->recheck_at <= now + 6 * HF_MS) == cases[i].again, "case %zu", i);
+        CHECK_OR((op->wait.recheck_at <= now + 6 * HF_MS) == cases[i].again, "case %zu", i);
         rig_end(&rig, now + 10 * HF_MS);
     }
 }
@@ -2231,13 +2233,13 @@ TEST(an_answer_that_refuses_ends_it) {
                                 : begin_acquire(&rig, 0, AT(0));
             if (waiting) {
                 rig_tick(&rig, AT(150));
-                rig_tick(&rig, op->recheck_at);
+                rig_tick(&rig, op->wait.recheck_at);
             }
             CHECK_STATE(op, ASKING);
             hear_calls(&rig, cases[i].reply, AT(2500));
             CHECK_OR(strcmp(outcome(op), cases[i].outcome) == 0, "case %zu: %s", i, outcome(op));
             CHECK_STATE(op, DONE);
-            CHECK(!op->events);
+            CHECK(!op->wait.events);
             CHECK_EQ_INT(rig.client.nodes[0]->waiting, 0);
             rig_end(&rig, AT(2600));
         }
@@ -2322,7 +2324,7 @@ TEST(a_shared_owner_that_joins_one_hold_does_not_ask_twice) {
     hf_op *op = begin_shared(0, AT(0));
     CHECK(!op->request.no_retry);
     hear_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
-    CHECK_EQ_INT(op->from, 1);
+    CHECK_EQ_INT(op->acquire.from, 1);
     CHECK(op->request.no_retry);
     rig_end(&rig, AT(2));
 }
@@ -2344,10 +2346,10 @@ TEST(a_foreign_mutex_that_stays_is_polled_after_up_to_a_quarter_of_its_time) {
     hear_subscribed(&rig, AT(2));
     hear_calls(&rig, busy(-1, 0, 1), AT(3));
     int long_ones = 0;
-    for (hf_time now = op->recheck_at; now < AT(780); now = op->recheck_at) {
+    for (hf_time now = op->wait.recheck_at; now < AT(780); now = op->wait.recheck_at) {
         rig_tick(&rig, now);
         hear_calls(&rig, busy(-1, 0, 1), now);
-        hf_time pause = op->recheck_at - now, waited = now - AT(0);
+        hf_time pause = op->wait.recheck_at - now, waited = now - AT(0);
         CHECK(pause <= HF_MS + hf_time_max(30 * HF_MS, waited / 4));
         long_ones += pause > HF_MS + hf_time_max(30 * HF_MS, waited / 5);
     }
@@ -2425,10 +2427,10 @@ TEST(it_hears_foreign_releases_no_sooner_than_after_a_while) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_client_tick(&rig.client, AT(150) - 1);
-    CHECK(!op->foreign);
+    CHECK(op->wait.listening == HF_LISTENING_NOT);
     CHECK_SILENT(&rig);
     hf_client_tick(&rig.client, AT(150));
-    CHECK(op->foreign);
+    CHECK(op->wait.listening != HF_LISTENING_NOT);
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     rig_end(&rig, AT(151));
 }
@@ -2441,9 +2443,9 @@ TEST(it_waits_for_messages_in_two_states_and_while_it_is_counted) {
         bool waits = state == HF_ACQUIRE_WAITING || state == HF_ACQUIRE_SUBSCRIBING;
         op->state = (hf_acquire_state)state;
         CHECK_EQ_INT(op->class->wait->waits(op), waits);
-        op->events = false;
+        op->wait.events = false;
         CHECK(!op->class->wait->waits(op));
-        op->events = true;
+        op->wait.events = true;
     }
     op->state = before;
     rig_end(&rig, AT(5));
@@ -2458,8 +2460,8 @@ TEST(a_turn_at_a_mutex_is_waited_for_by_the_clock) {
     CHECK_STATE(op, WAITING);
     said(link_of(&rig, EVENTS));
     hear_message(&rig, "1 turn 1 50", AT(100));
-    CHECK_EQ_U64(op->recheck_at, AT(151));
-    CHECK(!op->foreign);
+    CHECK_EQ_U64(op->wait.recheck_at, AT(151));
+    CHECK(op->wait.listening == HF_LISTENING_NOT);
     CHECK_SAID(&rig, EVENTS, "");
     rig_end(&rig, AT(152));
 }
@@ -2542,7 +2544,7 @@ TEST(a_quarter_of_a_grant_is_enough) {
     for (int early = 0; early <= 1; early++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-        hf_time end = hf_lease_end(op->placed_at, 2 * HF_SECOND);
+        hf_time end = hf_lease_end(op->acquire.placed_at, 2 * HF_SECOND);
         hear_message(&rig, GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);
         CHECK_OUTCOME(op, early ? "ok" : "under way");
         rig_end(&rig, AT(3000));

@@ -751,7 +751,7 @@ TEST(what_cannot_be_undone_nor_set_aside_is_in_the_way) {
         hold_all(AT(0));
         hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-        CHECK(op->blocked && op->waited);
+        CHECK(op->blocked && op->batch.waited);
         said(link_of(&rig, CALLS));
         memerr_fail(nth);
         hf_session_feed(link_of(&rig, CALLS), "-OOM no\r\n", 9, AT(2));

@@ -1040,16 +1040,16 @@ TEST(force) {
                "redisson_lock__channel:{k} me 2000");
     hear_calls(&rig, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->value, 1);
+    CHECK_EQ_INT(op->result.value, 1);
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
     op = begin(&rig, HF_OP_FORCE, AT(3));
     hear_calls(&rig, ":0\r\n", AT(4));
-    CHECK_EQ_INT(op->value, 0);
+    CHECK_EQ_INT(op->result.value, 0);
     op = begin(&rig, HF_OP_FORCE, AT(4));
     hear_calls(&rig, ":3\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
-    CHECK(op->value > 0);
+    CHECK(op->result.value > 0);
     op = begin(&rig, HF_OP_FORCE, AT(5));
     hear_calls(&rig, "-WRONGTYPE the key holds a string\r\n", AT(6));
     CHECK_OUTCOME(op, "conflict");
@@ -1064,12 +1064,12 @@ TEST(info) {
     hear_calls(&rig, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
                AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_STR(op->info.owner, "you");
-    CHECK_EQ_INT(op->info.holds, 2);
-    CHECK_EQ_INT(op->info.ttl_ms, 1500);
-    CHECK_EQ_U64(op->info.token, 1722500000000001);
-    CHECK_EQ_INT(op->info.waiters, 3);
-    CHECK_EQ_INT(op->info.ahead, -1);
+    CHECK_STR(op->result.info->owner, "you");
+    CHECK_EQ_INT(op->result.info->holds, 2);
+    CHECK_EQ_INT(op->result.info->ttl_ms, 1500);
+    CHECK_EQ_U64(op->result.info->token, 1722500000000001);
+    CHECK_EQ_INT(op->result.info->waiters, 3);
+    CHECK_EQ_INT(op->result.info->ahead, -1);
     rig_end(&rig, AT(7));
 }
 
@@ -1081,7 +1081,7 @@ TEST(info_that_makes_no_sense) {
         hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
         hear_calls(&rig, replies[i], AT(2));
         CHECK(op->done);
-        CHECK_STR(op->info.owner, "");
+        CHECK_STR(op->result.info->owner, "");
         rig_end(&rig, AT(7));
     }
 }
@@ -1095,7 +1095,7 @@ TEST(an_owner_longer_than_ours_can_be_is_cut) {
     strcpy(reply + size + 4000, "\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
     hear_calls(&rig, reply, AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(strlen(op->info.owner), HF_OWNER_MAX);
+    CHECK_EQ_INT(strlen(op->result.info->owner), HF_OWNER_MAX);
     rig_end(&rig, AT(7));
 }
 
@@ -1105,7 +1105,7 @@ TEST(ttl_and_ping) {
     CHECK_SAID(&rig, CALLS, "PTTL k");
     hear_calls(&rig, ":1234\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->value, 1234);
+    CHECK_EQ_INT(op->result.value, 1234);
     op = begin(&rig, HF_OP_PING, AT(3));
     CHECK_SAID(&rig, CALLS, "PING");
     hear_calls(&rig, "+PONG\r\n", AT(4));
@@ -1131,12 +1131,12 @@ TEST(a_command_of_the_callers) {
     CHECK_SAID(&rig, CALLS, "INFO server");
     hear_calls(&rig, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->reply->size, 2);
-    CHECK_STR(op->reply->elements[1]->string, "x");
+    CHECK_EQ_INT(op->result.reply->size, 2);
+    CHECK_STR(op->result.reply->elements[1]->string, "x");
     op = begin_command(AT(2));
     hear_calls(&rig, "-ERR no\r\n", AT(3));
     CHECK_OUTCOME(op, "server");
-    CHECK(!op->reply);
+    CHECK(!op->result.reply);
     rig_end(&rig, AT(4));
 }
 
@@ -1413,7 +1413,7 @@ TEST(a_call_that_was_given_up_hears_no_reply) {
         hear_calls(&rig, ":1\r\n", AT(3));
         CHECK_OUTCOME(op, "interrupted");
         CHECK_EQ_U64(rig.client.stats.releases, 0);
-        CHECK(!op->reply);
+        CHECK(!op->result.reply);
         rig_end(&rig, AT(4));
     }
 }

@@ -138,7 +138,7 @@ TEST(two_waiters_hear_one_foreign_channel_once) {
     CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     hear_message(&rig, "1 turn 2 50", AT(21));
     CHECK_SAID(&rig, EVENTS, "");
-    CHECK(second->foreign && second->recheck_at <= AT(21)); /* it may have missed one */
+    CHECK(second->wait.listening && second->wait.recheck_at <= AT(21)); /* it may have missed one */
     hf_op_end(first, AT(30));
     CHECK_SAID(&rig, EVENTS, "");
     hf_op_end(second, AT(31));
@@ -163,7 +163,7 @@ TEST(a_waiter_that_is_told_so_looks_again) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hear_message(&rig, "1 recheck 1", AT(20));
-    CHECK_EQ_U64(op->recheck_at, AT(20));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(20));
     rig_end(&rig, AT(1100));
 }
 
@@ -172,7 +172,7 @@ TEST(a_waiter_that_is_told_when_looks_then) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hear_message(&rig, "1 recheck 1 50", AT(20));
-    CHECK_EQ_U64(op->recheck_at, AT(71));
+    CHECK_EQ_U64(op->wait.recheck_at, AT(71));
     rig_end(&rig, AT(1100));
 }
 
@@ -220,7 +220,8 @@ TEST(messages_that_make_no_sense_are_ignored) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         hear_message(&rig, texts[i], AT(10));
-        CHECK_OR(op->state == HF_ACQUIRE_WAITING && op->recheck_at > AT(10), "\"%s\"", texts[i]);
+        CHECK_OR(op->state == HF_ACQUIRE_WAITING && op->wait.recheck_at > AT(10), "\"%s\"",
+                 texts[i]);
         CHECK_OR(rig.client.holds.count == 1, "\"%s\"", texts[i]);
     }
     hear(link_of(&rig, EVENTS),
@@ -474,7 +475,7 @@ TEST(operations_end_in_any_order) {
         hear_calls(&rig, "+PONG\r\n+PONG\r\n+PONG\r\n:5\r\n", AT(4));
         CHECK_OUTCOME(ops[(first + 2) % 3], "ok");
         CHECK_OUTCOME(more, "ok");
-        CHECK_EQ_INT(more->value, 5);
+        CHECK_EQ_INT(more->result.value, 5);
         rig_end(&rig, AT(5));
     }
 }
@@ -656,8 +657,8 @@ static void random_step(void) {
 static const char *broken_rule(void) {
     size_t waiting = rig.client.kept_count;
     for (const hf_op *op = rig.client.ops; op; op = op->next) {
-        waiting += op->events;
-        if (op->done && op->events) return "a done operation listens";
+        waiting += op->wait.events;
+        if (op->done && op->wait.events) return "a done operation listens";
         if (op->blocked && !op->done && !op->hold) return "blocked by nothing";
     }
     if (waiting != rig.client.first.waiting) return "the number of waiters is wrong";

@@ -59,9 +59,9 @@ TEST(it_follows_owners_and_their_waits_and_ends_as_the_youngest) {
     CHECK_SAID(&rig, CALLS, INFO_OF("j", "ffffffff-ffff-4fff-8fff-ffffffffffff"));
     hear_holder("me", 0);
     CHECK_SAID(&rig, CALLS, "GET holdfast_wait:me");
-    CHECK(op->walk);
+    CHECK(op->deadlock.walk);
     hear_wait("501 " OWN " l k");
-    CHECK(!op->walk);
+    CHECK(!op->deadlock.walk);
     CHECK(strncmp(said(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
     hear_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "deadlock");
@@ -83,7 +83,7 @@ static bool ends_in(const char *const *others, size_t count, const char *own) {
     hear_holder("me", 0);
     hear_wait(own);
     bool ends = op->state == HF_ACQUIRE_CANCELLING;
-    if (op->walk) check_fail(__FILE__, __LINE__, "it still looks");
+    if (op->deadlock.walk) check_fail(__FILE__, __LINE__, "it still looks");
     rig_end(&rig, AT(1002));
     return ends;
 }
@@ -125,7 +125,7 @@ TEST(it_looks_again_after_twice_as_long) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
     said_at(AT(500));
     hear_calls(&rig, "-ERR no\r\n", AT(501));
-    CHECK(!op->walk);
+    CHECK(!op->deadlock.walk);
     CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
     CHECK_STR(said_at(AT(999)), "");
@@ -141,7 +141,7 @@ TEST(without_a_holder_there_is_no_circle) {
     hf_op *op = wait_for_k(HF_SECOND);
     said_at(AT(1000));
     hear_holder("", 0);
-    CHECK(!op->walk);
+    CHECK(!op->deadlock.walk);
     CHECK_STR(said_at(AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
@@ -153,7 +153,7 @@ TEST(who_is_in_the_queue_no_more_waits_for_nothing) {
     hear_wait("500 " ABOVE " l j");
     said(link_of(&rig, CALLS));
     hear_holder("me", -1);
-    CHECK(!op->walk);
+    CHECK(!op->deadlock.walk);
     CHECK_STR(said_at(AT(1001)), "");
     rig_end(&rig, AT(1002));
 }
@@ -178,7 +178,7 @@ TEST(a_wait_that_makes_no_sense_ends_the_look) {
         hear_holder("you", 0);
         said(link_of(&rig, CALLS));
         hear_wait(waits[i]);
-        CHECK_OR(!op->walk, "\"%s\" is followed", waits[i]);
+        CHECK_OR(!op->deadlock.walk, "\"%s\" is followed", waits[i]);
         CHECK_STR(said_at(AT(1001)), "");
         CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
         rig_end(&rig, AT(1002));
@@ -192,7 +192,7 @@ TEST(a_reply_that_is_no_text_ends_the_look) {
         said_at(AT(1000));
         hear_holder("you", 0);
         hear_calls(&rig, replies[i], AT(1000));
-        CHECK(!op->walk);
+        CHECK(!op->deadlock.walk);
         CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
         rig_end(&rig, AT(1001));
     }
@@ -223,9 +223,9 @@ TEST(a_chain_without_end_is_not_followed_for_ever) {
     said_at(AT(1000));
     char wait[128];
     int steps = 0;
-    for (; op->walk && steps < 1000; steps++) {
+    for (; op->deadlock.walk && steps < 1000; steps++) {
         hear_holder("you", 0);
-        if (!op->walk) break;
+        if (!op->deadlock.walk) break;
         snprintf(wait, sizeof wait, "%d ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", 500 + steps,
                  steps);
         hear_wait(wait);
@@ -240,9 +240,9 @@ TEST(a_server_that_does_not_answer_ends_the_look) {
     said_at(AT(1000));
     hear_holder("you", 0);
     rig_tick(&rig, AT(1999));
-    CHECK(op->walk);
+    CHECK(op->deadlock.walk);
     rig_tick(&rig, AT(2000));
-    CHECK(!op->walk);
+    CHECK(!op->deadlock.walk);
     rig_end(&rig, AT(2001));
 }
 
@@ -274,7 +274,7 @@ TEST(a_circle_is_no_news_to_an_acquire_that_asks_again) {
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
     hear_wait("5 " OWN " l k");
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
-    CHECK(!op->walk);
+    CHECK(!op->deadlock.walk);
     rig_end(&rig, AT(1002));
 }
 
@@ -290,9 +290,9 @@ TEST(a_long_key_is_cut_in_what_is_told) {
     hear_wait(wait);
     hear_holder("me", 0);
     hear_wait("501 " OWN " l k");
-    CHECK(op->circle);
+    CHECK(op->deadlock.circle);
     snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
-    CHECK_OR(strstr(op->circle, cut), "%s", op->circle);
+    CHECK_OR(strstr(op->deadlock.circle, cut), "%s", op->deadlock.circle);
     rig_end(&rig, AT(1001));
 }
 
@@ -302,10 +302,10 @@ static bool look(void *context) {
     (void)context;
     rig_tick(&rig, AT(1000));
     const hf_op *op = rig.client.ops;
-    if (op->walk) hear_holder("you", 0);
-    if (op->walk) hear_wait("500 " BELOW " l j");
-    if (op->walk) hear_holder("me", 0);
-    if (op->walk) hear_wait("501 " OWN " l k");
+    if (op->deadlock.walk) hear_holder("you", 0);
+    if (op->deadlock.walk) hear_wait("500 " BELOW " l j");
+    if (op->deadlock.walk) hear_holder("me", 0);
+    if (op->deadlock.walk) hear_wait("501 " OWN " l k");
     return op->state == HF_ACQUIRE_CANCELLING;
 }
 
@@ -373,7 +373,7 @@ TEST(a_wait_of_digits_alone_ends_the_look) {
         said_at(AT(1000));
         hear_holder("you", 0);
         hear_wait(wait);
-        CHECK(!op->walk);
+        CHECK(!op->deadlock.walk);
         CHECK_EQ_INT(op->state, HF_ACQUIRE_WAITING);
         rig_end(&rig, AT(1001));
     }

@@ -230,6 +230,28 @@ TEST(each_server_is_a_node) {
     }
 }
 
+TEST(what_a_topology_and_a_decider_say) {
+    static const struct {
+        hf_mode mode;
+        bool everywhere, early;
+        size_t beside;
+    } cases[] = {{HF_MODE_ONE, false, false, 0},
+                 {HF_MODE_QUORUM, true, true, 0},
+                 {HF_MODE_SHARDS, false, false, 1},
+                 {HF_MODE_CLUSTER, false, false, 0}};
+    static const hf_server servers[] = {{.host = "h", .port = 1, .label = "h:1"}};
+    static const hf_shard shards[] = {{NULL, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_client_config config = config_of(cases[i].mode, servers, 1);
+        config.shards = shards;
+        hf_client *made = hf_client_new(&config, ENTROPY);
+        CHECK_EQ_INT(hf_client_is_everywhere(made), cases[i].everywhere);
+        CHECK_EQ_INT(hf_client_decides_early(made), cases[i].early);
+        CHECK_EQ_INT(hf_client_node_beside(made, ME), cases[i].beside);
+        hf_client_delete(made);
+    }
+}
+
 TEST(a_client_that_starts_over_has_another_uuid_and_nothing_else_of_its_own) {
     static const hf_class *left[2]; /* not freed, and so not lost either */
     char uuid[HF_UUID_SIZE + 1];

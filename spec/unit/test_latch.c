@@ -64,11 +64,11 @@ TEST(each_change_has_a_note_of_its_own) {
     CHECK_SAID(&rig, CALLS, CHANGE("latch_set", "1") "3");
     hear_calls(&rig, ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->value, 1);
+    CHECK_EQ_INT(op->result.value, 1);
     op = begin_latch(HF_OP_COUNT_DOWN, 2, AT(2));
     CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "2") "2");
     hear_calls(&rig, ":-1\r\n", AT(3));
-    CHECK_EQ_INT(op->value, -1);
+    CHECK_EQ_INT(op->result.value, -1);
     op = begin_latch(HF_OP_DELETE, 0, AT(4));
     CHECK_SAID(&rig, CALLS, CHANGE("latch_delete", "3") "0");
     hear_calls(&rig, ":0\r\n", AT(5));
@@ -85,7 +85,7 @@ TEST(a_change_that_is_sent_again_is_the_same_call) {
     CHECK_SAID(&rig, CALLS, CHANGE("latch_down", "1") "1");
     hear_calls(&rig, ":4\r\n", AT(501));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->value, 4);
+    CHECK_EQ_INT(op->result.value, 4);
     rig_end(&rig, AT(502));
 }
 
@@ -113,7 +113,7 @@ static void check_count(const char *reply, const char *want, long long count) {
     CHECK_SAID(&rig, CALLS, "GET k");
     hear_calls(&rig, reply, AT(1));
     CHECK_OUTCOME(op, want);
-    CHECK_EQ_INT(op->value, count);
+    CHECK_EQ_INT(op->result.value, count);
     op = begin_wait(0, AT(2));
     hear_calls(&rig, reply, AT(3));
     CHECK_OUTCOME(op, strcmp(want, "ok") == 0 && count > 0 ? "timeout" : want);

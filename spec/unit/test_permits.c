@@ -268,10 +268,10 @@ TEST(a_semaphore_is_read) {
     hear_calls(&rig, "*8\r\n$0\r\n\r\n:3\r\n:1200\r\n$2\r\n77\r\n:4\r\n:-1\r\n:-1\r\n:-2\r\n",
                AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->info.holds, 3);
-    CHECK_EQ_INT(op->info.free, -2);
-    CHECK_EQ_INT(op->info.ttl_ms, 1200);
-    CHECK_EQ_INT(op->info.waiters, 4);
+    CHECK_EQ_INT(op->result.info->holds, 3);
+    CHECK_EQ_INT(op->result.info->free, -2);
+    CHECK_EQ_INT(op->result.info->ttl_ms, 1200);
+    CHECK_EQ_INT(op->result.info->waiters, 4);
     rig_end(&rig, AT(2));
 }
 

@@ -276,7 +276,7 @@ TEST(without_memory_a_wait_is_not_told) {
         rig_tick(&rig, AT(250));
         failed = memerr_failed();
         memerr_fail(0);
-        untold += !op->told_waits;
+        untold += !op->presence.published;
         end_both(AT(251));
     }
     CHECK(!failed);
@@ -302,7 +302,7 @@ TEST(the_waits_of_many_holds_are_told_for_some_of_them) {
     for (const char *at = said(link_of(&rig, RENEWER)); (at = strstr(at, "holdfast_wait:")); at++)
         told++;
     CHECK_EQ_INT(told, 64);
-    CHECK(op->told_waits);
+    CHECK(op->presence.published);
     end_both(AT(251));
     for (int i = 0; i < 70; i++) hf_names_free(&many[i]);
 }
@@ -326,14 +326,14 @@ TEST(a_wait_is_told_as_often_as_it_is_due_however_often_it_looks) {
     hf_presence_note_wait(op, AT(300));
     rig_tick(&rig, AT(300));
     CHECK_STR(said(link_of(&rig, RENEWER)), "");
-    CHECK_EQ_U64(op->tell_at, AT(3250));
+    CHECK_EQ_U64(op->presence.publish_at, AT(3250));
     end_both(AT(301));
 }
 
 TEST(without_a_name_no_wait_is_noted) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    CHECK_EQ_U64(op->tell_at, 0);
+    CHECK_EQ_U64(op->presence.publish_at, 0);
     rig_end(&rig, AT(10));
 }
 
@@ -347,7 +347,7 @@ TEST(who_has_only_asked_does_not_wait_yet) {
     hf_op *op = begin_spec(&rig, &spec, AT(260));
     rig.client.presence.check_at = AT(600);
     rig_tick(&rig, AT(600));
-    CHECK(!op->told_waits);
+    CHECK(!op->presence.published);
     CHECK(!strstr(said(link_of(&rig, RENEWER)), "holdfast_wait"));
     rig_end(&rig, AT(601));
     hf_names_free(&other);

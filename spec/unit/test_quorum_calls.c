@@ -422,7 +422,7 @@ TEST(of_the_times_to_live_a_majority_has_at_least_this) {
         for (int j = 0; j < COUNT; j++) CHECK_SAYS(said_by(j), "PTTL k");
         answer_all(cases[i].replies, AT(1));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_INT(op->value, cases[i].value);
+        CHECK_EQ_INT(op->result.value, cases[i].value);
         hf_op_end(op, AT(1));
         finish(AT(2));
     }
@@ -479,11 +479,12 @@ TEST(an_owner_is_that_of_a_majority) {
         hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
         answer_all(cases[i].replies, AT(1));
         CHECK_OUTCOME(op, "ok");
-        CHECK_MEM(op->info.owner, op->info.owner_size, cases[i].owner, strlen(cases[i].owner));
-        CHECK_EQ_U64(op->info.token, cases[i].token);
-        CHECK_EQ_INT(op->info.waiters, 0);
-        CHECK_EQ_INT(op->info.ttl_ms, cases[i].owner[0] ? 1500 : -2);
-        CHECK_EQ_INT(op->info.ahead, cases[i].owner[0] ? 2 : -1);
+        CHECK_MEM(op->result.info->owner, op->result.info->owner_size, cases[i].owner,
+                  strlen(cases[i].owner));
+        CHECK_EQ_U64(op->result.info->token, cases[i].token);
+        CHECK_EQ_INT(op->result.info->waiters, 0);
+        CHECK_EQ_INT(op->result.info->ttl_ms, cases[i].owner[0] ? 1500 : -2);
+        CHECK_EQ_INT(op->result.info->ahead, cases[i].owner[0] ? 2 : -1);
         hf_op_end(op, AT(1));
         finish(AT(2));
     }
@@ -548,7 +549,7 @@ TEST(a_lock_is_broken_by_force_everywhere) {
         hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
         answer_all(cases[i].replies, AT(2));
         CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_INT(op->value, cases[i].value);
+        CHECK_EQ_INT(op->result.value, cases[i].value);
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
         CHECK_EQ_INT(hold_of(&rig)->reason, HF_LOST_DELETED);
         hf_op_end(op, AT(2));
@@ -561,7 +562,7 @@ TEST(force_without_a_hold_of_its_own) {
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     answers(0, 5, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_INT(op->value, 1);
+    CHECK_EQ_INT(op->result.value, 1);
     hf_op_end(op, AT(2));
     finish(AT(3));
 }
@@ -612,7 +613,7 @@ TEST(one_server_that_knows_the_record_decides) {
     answer(4, "*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
     pass(AT(1), AT(2000));
     CHECK_OUTCOME(op, "duplicate");
-    CHECK_MEM(op->record, op->record_size, "old", 3);
+    CHECK_MEM(op->result.record, op->result.record_size, "old", 3);
     CHECK_EQ_INT(rig.client.holds.count, 0);
     hf_op_end(op, AT(2000));
     finish(AT(2001));
@@ -624,7 +625,7 @@ TEST(one_server_that_knows_another_request_decides) {
     answer(0, "*1\r\n:4\r\n", AT(1));
     for (int i = 1; i < 3; i++) answer(i, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "mismatch");
-    CHECK(!op->record);
+    CHECK(!op->result.record);
     hf_op_end(op, AT(1));
     finish(AT(2));
 }
@@ -1076,7 +1077,8 @@ TEST(the_first_server_may_have_the_copy_of_an_owner) {
     answers(1, 3, INFO("38\r\n" OWNER_OF_US, "1", "9"), AT(1));
     answers(3, COUNT, NOBODY, AT(1));
     CHECK_OUTCOME(op, "ok");
-    CHECK_MEM(op->info.owner, op->info.owner_size, OWNER_OF_US, strlen(OWNER_OF_US));
+    CHECK_MEM(op->result.info->owner, op->result.info->owner_size, OWNER_OF_US,
+              strlen(OWNER_OF_US));
     finish(AT(2));
 }
 
@@ -1274,7 +1276,7 @@ TEST(interrupted_while_it_asks_a_majority_still_has_a_moment) {
     CHECK_OUTCOME(op, "ok");
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(5));
     hf_op_interrupt(check, AT(5)); /* it does not wait */
-    CHECK(!check->interrupted);
+    CHECK(!check->wait.interrupted);
     finish(AT(6));
     start();
     op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));

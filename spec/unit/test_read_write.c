@@ -229,7 +229,7 @@ TEST(info_tells_how_many_read) {
     CHECK_SAID(&rig, HF_LINK_CALLS,
                "EVALSHA rw_info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
     hear_calls(&rig, "*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
-    CHECK_EQ_INT(op->info.readers, 3);
+    CHECK_EQ_INT(op->result.info->readers, 3);
     rig_end(&rig, AT(2));
 }
 

@@ -806,7 +806,7 @@ TEST(needs_approval_it_is_renewed_only_with_its_owners_word) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(12000));
     CHECK_SAID(&rig, RENEWER, "");
-    CHECK(hold->approval_pending);
+    CHECK(hold->approval == HF_APPROVAL_PENDING);
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
     hf_client_approve(&rig.client, hold, AT(12000));
     rig_tick(&rig, AT(12000));
@@ -815,7 +815,7 @@ TEST(needs_approval_it_is_renewed_only_with_its_owners_word) {
     CHECK_EQ_U64(hold->wake_at, AT(22000));
     rig_sleep(&rig, AT(12001), AT(25000)); /* one word, one renewal */
     CHECK_SAID(&rig, RENEWER, "");
-    CHECK(hold->approval_pending);
+    CHECK(hold->approval == HF_APPROVAL_PENDING);
     rig_sleep(&rig, AT(25000), AT(12000 + 29698));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
     rig_end(&rig, AT(50000));
@@ -1016,9 +1016,9 @@ TEST(needs_approval_not_renewed_without_the_owners_word) {
     rig.client.config.needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000) - 1);
-    CHECK(!hold->approval_pending);
+    CHECK(hold->approval != HF_APPROVAL_PENDING);
     rig_sleep(&rig, AT(1000) - 1, AT(2900));
-    CHECK(hold->approval_pending);
+    CHECK(hold->approval == HF_APPROVAL_PENDING);
     CHECK_EQ_U64(rig.client.approvals_asked, 1);
     CHECK_SAID(&rig, RENEWER, "");
     rig_sleep(&rig, AT(2900), AT(3000));
@@ -1052,7 +1052,7 @@ TEST(needs_approval_a_grant_that_nobody_takes_is_not_confirmed) {
     hold->valid_until = AT(2000);
     hf_holds_wake_at(&rig.client.holds, hold, AT(600));
     rig_sleep(&rig, AT(0), AT(1999));
-    CHECK(hold->approval_pending);
+    CHECK(hold->approval == HF_APPROVAL_PENDING);
     CHECK_SAID(&rig, RENEWER, "");
     rig_sleep(&rig, AT(1999), AT(2000));
     CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
@@ -1214,7 +1214,7 @@ TEST(what_is_abandoned_while_several_enter_it_goes_with_the_end_of_that) {
     spec.batch = all;
     spec.batch_count = 2;
     hf_op *op = begin_spec(&rig, &spec, AT(1));
-    CHECK(op->holds && op->holds[0] == first && first->in_flight);
+    CHECK(op->batch.holds && op->batch.holds[0] == first && first->in_flight);
     hf_client_abandon(&rig.client, first, 1, AT(2));
     CHECK_EQ_INT(first->state, HF_HOLD_HELD);
     CHECK_EQ_INT(first->dropped, 1);

@@ -369,13 +369,14 @@ static void make_each(hf_wire_each each[PLACES]) {
 static bool acquire_all(hf_request *request) {
     hf_wire_each each[PLACES];
     make_each(each);
-    return hf_wire_acquire_all(request, PLACES, each, 2 * HF_SECOND, 30 * HF_SECOND, 1000);
+    return hf_wire_acquire_all(request, &hf_kind_lock, PLACES, each, 2 * HF_SECOND, 30 * HF_SECOND,
+                               1000);
 }
 
 static bool release_all(hf_request *request) {
     hf_wire_each each[PLACES];
     make_each(each);
-    return hf_wire_release_all(request, PLACES, each, 2 * HF_SECOND);
+    return hf_wire_release_all(request, &hf_kind_lock, PLACES, each, 2 * HF_SECOND);
 }
 
 static void make_names(void) {

@@ -278,6 +278,7 @@ static void on_renewer_closed(void *context, hf_time now) {
 }
 
 static void watch(hf_node *node) {
+    node->serves = false; /* until a map has it */
     node->links[HF_LINK_CALLS].on_refusal = node->links[HF_LINK_RENEWER].on_refusal = on_refusal;
     node->links[HF_LINK_CALLS].on_closed = on_calls_closed;
     node->links[HF_LINK_RENEWER].on_closed = on_renewer_closed;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 static void init_node(hf_node *node, hf_client *client, const hf_server *server) {
-    *node = (hf_node){.client = client, .server = *server, .ping_at = HF_NEVER};
+    *node = (hf_node){.client = client, .server = *server, .ping_at = HF_NEVER, .serves = true};
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session_init(&node->links[link], &client->config.session, &client->random);
         node->links[link].server = &node->server;

@@ -75,7 +75,7 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     hf_sentinel *sentinel = &sentinels->each[sentinels->count];
     sentinel->node = hf_client_add_node(sentinels->client, server);
     if (!sentinel->node) return false;
-    sentinel->node->keyless = true;
+    sentinel->node->serves = false;
     sentinel->request.done = on_answer;
     sentinel->request.no_retry =
         true; /* one whose old connection is gone is asked once more over a new one */
@@ -142,7 +142,7 @@ static void renew_soon(hf_client *client, hf_time now) {
     for (size_t i = 0; i < client->holds.count; i++) {
         hf_hold *hold = client->holds.heap[i];
         if (hold->state != HF_HOLD_HELD || !hold->renewed || hold->in_flight ||
-            hold->approval_pending)
+            hold->approval == HF_APPROVAL_PENDING)
             continue;
         hold->wake_at = hf_time_min(hold->wake_at, now + hf_jitter(&client->random, RENEW_WITHIN));
     }

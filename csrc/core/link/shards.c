@@ -24,6 +24,7 @@ static hf_node *node_of(const hf_client *client, hf_slice key) {
 }
 
 const hf_topology hf_shards = {.listed = true,
+                               .places_by_key = true,
                                .open = open,
                                .free = end,
                                .node_of = node_of,

@@ -279,7 +279,6 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state) {
 void hf_hold_check(const hf_hold *hold) {
     assert(hold->refs > 0);
     assert(hold->state < HF_HOLD_STATES && hold->kind);
-    assert(!(hold->approval_pending && hold->approved));
     assert(hold->state != HF_HOLD_HELD || hold->count > 0 || hold->member_count > 0);
     assert(hold->state != HF_HOLD_HELD || hold->count >= hold->others);
     assert(!hold->lent || (hold->lent->hold == hold && hold->keeps));

@@ -29,6 +29,13 @@ struct hf_lent {
     hf_lent *next_due;
 };
 
+/* Of the owner, for the next renewal or confirmation; only where config.needs_approval. */
+typedef enum hf_approval {
+    HF_APPROVAL_NONE,
+    HF_APPROVAL_PENDING, /* the owner is asked */
+    HF_APPROVAL_GIVEN
+} hf_approval;
+
 struct hf_hold {
     hf_hold *next_in_bucket;
     uint64_t hash;
@@ -59,6 +66,7 @@ struct hf_hold {
     hf_hold_state state;
     const hf_kind *kind;
     hf_lost_reason reason;
+    hf_approval approval;
     bool in_table;
     bool renewed;           /* by the watchdog */
     bool granted;           /* came by a grant that is not confirmed yet */
@@ -69,8 +77,6 @@ struct hf_hold {
     bool alone;             /* the server has refused it as one of a batch */
     bool undoes;            /* CLEANING_UP, of a noted kind: undoes an acquire, adds nothing */
     bool at_risk;           /* the last renewal failed */
-    bool approval_pending;  /* the owner is asked before it is renewed */
-    bool approved;          /* the owner has given it */
     bool unawaited;         /* RELEASING: the release is detached */
     bool keeps;             /* its owner keeps the lock for other callers */
     bool uncertain;         /* the server may count another number of its entries */

@@ -278,8 +278,9 @@ static size_t begin_all(hf_slice *args, size_t count, const hf_wire_each *each, 
     return n;
 }
 
-bool hf_wire_acquire_all(hf_request *request, size_t count, const hf_wire_each *each,
-                         hf_time grant_lease, hf_time lease, uint64_t token_ttl_ms) {
+bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
+                         const hf_wire_each *each, hf_time grant_lease, hf_time lease,
+                         uint64_t token_ttl_ms) {
     number_text grant, ms, ttl, *numbers = calloc(count, sizeof *numbers);
     hf_slice *args = calloc(6 * count + 4, sizeof *args);
     bool encoded = false;
@@ -291,15 +292,15 @@ bool hf_wire_acquire_all(hf_request *request, size_t count, const hf_wire_each *
             args[n++] = each[i].owner;
             args[n++] = hf_decimal(numbers[i], each[i].holds);
         }
-        encoded = call(request, &hf_kind_lock, HF_VERB_ACQUIRE_ALL, 4 * count, n, args);
+        encoded = call(request, kind, HF_VERB_ACQUIRE_ALL, 4 * count, n, args);
     }
     free(args);
     free(numbers);
     return encoded;
 }
 
-bool hf_wire_release_all(hf_request *request, size_t count, const hf_wire_each *each,
-                         hf_time grant_lease) {
+bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
+                         const hf_wire_each *each, hf_time grant_lease) {
     number_text grant, *numbers = calloc(2 * count, sizeof *numbers);
     hf_slice *args = calloc(7 * count + 2, sizeof *args);
     bool encoded = false;
@@ -310,7 +311,7 @@ bool hf_wire_release_all(hf_request *request, size_t count, const hf_wire_each *
             args[n++] = hf_decimal(numbers[2 * i], each[i].holds);
             args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(each[i].lease));
         }
-        encoded = call(request, &hf_kind_lock, HF_VERB_RELEASE_ALL, 4 * count, n, args);
+        encoded = call(request, kind, HF_VERB_RELEASE_ALL, 4 * count, n, args);
     }
     free(args);
     free(numbers);

@@ -101,10 +101,12 @@ typedef struct hf_wire_each {
     hf_time lease;  /* release: of what remains */
 } hf_wire_each;
 
-bool hf_wire_acquire_all(hf_request *request, size_t count, const hf_wire_each *each,
-                         hf_time grant_lease, hf_time lease, uint64_t token_ttl_ms);
-bool hf_wire_release_all(hf_request *request, size_t count, const hf_wire_each *each,
-                         hf_time grant_lease);
+/* The locks are of one kind, which has programs for several locks. */
+bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
+                         const hf_wire_each *each, hf_time grant_lease, hf_time lease,
+                         uint64_t token_ttl_ms);
+bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
+                         const hf_wire_each *each, hf_time grant_lease);
 
 /* ---- replies ---- */
 

@@ -74,8 +74,8 @@ static bool awaits_answer(hf_op *op, hf_time now) {
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING && !HF_MUTANT(NO_UNDO);
-    if (first && op->queued) {
-        hold->wait = op->wait;
+    if (first && op->acquire.queued) {
+        hold->wait = op->wait.number;
         hold->token_ttl_ms = op->spec.token_ttl_ms;
     }
     if (hold && awaits_answer(op, now)) return;
@@ -86,20 +86,20 @@ static void undo(hf_op *op, hf_time now) {
 
 /* For an operation that may have left a place in the queue, and nothing else. */
 static void roll_back(hf_op *op, hf_time now) {
-    if (op->queued) undo(op, now);
+    if (op->acquire.queued) undo(op, now);
     else forget(op, now);
 }
 
 /* Fails because another owner has the lock. */
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
-    bool deaf = op->events && !op->node->subscribed && events->reason[0];
+    bool deaf = op->wait.events && !op->node->subscribed && events->reason[0];
     const char *aside = deaf ? "; its release cannot be heard: " : "",
                *reason = deaf ? events->reason : "";
-    if (op->busy_until > now) {
+    if (op->acquire.busy_until > now) {
         hf_op_fail(op, HF_BUSY, "%s, for up to %.3f s more unless renewed%s%s",
-                   op->spec.lock_kind->taken, (double)(op->busy_until - now) / (double)HF_SECOND,
-                   aside, reason);
+                   op->spec.lock_kind->taken,
+                   (double)(op->acquire.busy_until - now) / (double)HF_SECOND, aside, reason);
     } else {
         hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->taken, aside, reason);
     }
@@ -114,10 +114,10 @@ void hf_acquire_fail_for_itself(hf_op *op) {
 
 static void end_as(hf_op *op, hf_code code, hf_time now) {
     if (code == HF_BUSY) fail_busy(op, now);
-    else if (code == HF_DEADLOCK && op->circle)
+    else if (code == HF_DEADLOCK && op->deadlock.circle)
         hf_op_fail(op, code,
                    "it waits for itself: %s; take several locks in one order, or by one multi_lock",
-                   op->circle);
+                   op->deadlock.circle);
     else if (code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
     else hf_op_fail(op, code, "a signal ended the wait");
     finish(op, now);
@@ -143,7 +143,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hf_hold *hold = op->hold;
     bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
     if (now >= end || !usable) {
-        op->queued = false;
+        op->acquire.queued = false;
         undo(op, now);
         hf_op_fail(op, HF_LOST,
                    usable ? "the server answered after the lease had ended"
@@ -152,9 +152,9 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
         return;
     }
     bool first = hold->state == HF_HOLD_ACQUIRING;
-    hold->others = first ? op->from : hold->others;
+    hold->others = first ? op->acquire.from : hold->others;
     if (hold->pending_releases > hold->others) hold->pending_releases = hold->others;
-    hold->count = op->from + 1 + (HF_MUTANT(COUNT_TWICE) && !first);
+    hold->count = op->acquire.from + 1 + (HF_MUTANT(COUNT_TWICE) && !first);
     hold->shared = op->spec.shared;
     hold->granted = granted || (!first && hold->granted); /* until that is confirmed */
     hold->at_risk = false;
@@ -163,12 +163,12 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
-    if (granted || !hold->granted) hold->wait = granted ? op->wait : 0;
+    if (granted || !hold->granted) hold->wait = granted ? op->wait.number : 0;
     if (granted) hold->confirm_at = hf_acquire_confirm_at(op, end, now);
     if (first || token > hold->token)
         hold->token = token; /* the counter of a shared owner's hold was lost */
     hf_hold_become(hold, HF_HOLD_HELD);
-    if (first && hold->lent) hf_kept_took(op, op->last_token, now);
+    if (first && hold->lent) hf_kept_took(op, op->acquire.last_token, now);
     hf_renewer_resume(client, hold, now);
     if (first) client->stats.acquires++;
     else client->stats.reentries++;
@@ -180,17 +180,17 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
 /* ---- asking ---- */
 
 static bool make_waiter(hf_op *op) {
-    if (op->waiter) return true;
-    op->waiter = malloc(HF_MEMBER_SIZE);
-    if (!op->waiter) return false;
-    op->wait = op->spec.shared ? ++op->client->holds.last_number : op->hold->number;
-    op->waiter_size =
-        hf_client_member(op->waiter, op->client, op->hold, op->wait, op->spec.token_ttl_ms);
+    if (op->acquire.waiter) return true;
+    op->acquire.waiter = malloc(HF_MEMBER_SIZE);
+    if (!op->acquire.waiter) return false;
+    op->wait.number = op->spec.shared ? ++op->client->holds.last_number : op->hold->number;
+    op->acquire.waiter_size = hf_client_member(op->acquire.waiter, op->client, op->hold,
+                                               op->wait.number, op->spec.token_ttl_ms);
     return true;
 }
 
 static bool is_subscribed(const hf_op *op) {
-    return op->events && op->node->subscribed;
+    return op->wait.events && op->node->subscribed;
 }
 
 /* The owner under which the caller of a read lock writes. */
@@ -204,16 +204,16 @@ static hf_slice writer_of(const hf_op *op) {
 
 static bool encode_ask(hf_op *op, bool with_place) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
-    hf_wire_acquire acquire = {.from = op->from,
-                               .shared = op->spec.shared,
-                               .lease = op->spec.lease,
-                               .token_ttl_ms = op->spec.token_ttl_ms,
-                               .waiter = with_place ? (hf_slice){op->waiter, op->waiter_size}
-                                                    : HF_NO_TEXT,
-                               .fingerprint = op->spec.fingerprint,
-                               .writer = writer_of(op),
-                               .token_floor = op->spec.token_floor,
-                               .permits = op->spec.permits_at_first};
+    hf_wire_acquire acquire = {
+        .from = op->acquire.from,
+        .shared = op->spec.shared,
+        .lease = op->spec.lease,
+        .token_ttl_ms = op->spec.token_ttl_ms,
+        .waiter = with_place ? (hf_slice){op->acquire.waiter, op->acquire.waiter_size} : HF_NO_TEXT,
+        .fingerprint = op->spec.fingerprint,
+        .writer = writer_of(op),
+        .token_floor = op->spec.token_floor,
+        .permits = op->spec.permits_at_first};
     return hf_wire_acquire_call(&op->request, &lock, &acquire) &&
            hf_client_sync(op->client, &op->request);
 }
@@ -222,10 +222,10 @@ static hf_time ask_deadline(const hf_op *op, hf_time now) {
     const hf_client_config *config = &op->client->config;
     hf_time timeout = config->session.command_timeout,
             least = LEAST_PATIENCE + config->sync.timeout;
-    if (op->queued) return hf_time_max(op->wait_until, now + least);
+    if (op->acquire.queued) return hf_time_max(op->wait.until, now + least);
     if (op->spec.wait == 0) return op->begun_at + timeout;
     return now + hf_time_min(timeout,
-                             hf_time_max(op->wait_until > now ? op->wait_until - now : 0, least));
+                             hf_time_max(op->wait.until > now ? op->wait.until - now : 0, least));
 }
 
 static void fail_for_memory(hf_op *op, hf_time now) {
@@ -235,30 +235,30 @@ static void fail_for_memory(hf_op *op, hf_time now) {
 }
 
 static void ask(hf_op *op, hf_time now) {
-    bool may_wait = op->spec.wait > 0 && (op->from == 0 || op->spec.shared);
-    bool with_place = op->queued || (may_wait && is_subscribed(op));
+    bool may_wait = op->spec.wait > 0 && (op->acquire.from == 0 || op->spec.shared);
+    bool with_place = op->acquire.queued || (may_wait && is_subscribed(op));
     if ((with_place && !make_waiter(op)) || !encode_ask(op, with_place)) {
         fail_for_memory(op, now);
         return;
     }
     op->state = HF_ACQUIRE_ASKING;
-    op->woken = false;
-    bool waits_for_connection = op->queued;
-    op->request.no_retry = op->spec.shared && op->from > 0;
-    op->queued = op->queued || with_place;
+    op->wait.woken = false;
+    bool waits_for_connection = op->acquire.queued;
+    op->request.no_retry = op->spec.shared && op->acquire.from > 0;
+    op->acquire.queued = op->acquire.queued || with_place;
     hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
 }
 
 static void cancel(hf_op *op, hf_code code, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
-    hf_slice waiter = {op->waiter, op->waiter_size};
-    op->ended = code;
-    if (!op->queued) {
+    hf_slice waiter = {op->acquire.waiter, op->acquire.waiter_size};
+    op->acquire.ended = code;
+    if (!op->acquire.queued) {
         forget(op, now);
         end_as(op, code, now);
         return;
     }
-    if (!hf_wire_leave(&op->request, &lock, op->from, waiter,
+    if (!hf_wire_leave(&op->request, &lock, op->acquire.from, waiter,
                        op->spec.shared ? 0 : HF_WIRE_NOT_SHARED)) {
         fail_for_memory(op, now);
         return;
@@ -276,14 +276,14 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
         forget(op, now);
         if (hf_wire_read(reply) == HF_VERDICT_MORE)
             hf_renewer_pass_on(op->client, op->spec.lock_kind, op->spec.names->key, now);
-        end_as(op, op->ended, now);
+        end_as(op, op->acquire.ended, now);
         return;
     }
     hf_failure failure = request->failure;
     undo(op, now);
-    if (op->ended == HF_BUSY && failure.code == HF_UNREACHABLE)
+    if (op->acquire.ended == HF_BUSY && failure.code == HF_UNREACHABLE)
         fail_unreachable(op, failure.text, now);
-    else end_as(op, op->ended, now);
+    else end_as(op, op->acquire.ended, now);
 }
 
 /* ---- answers ---- */
@@ -309,27 +309,28 @@ static hf_time next_recheck(hf_op *op, long long ttl_ms, long long ahead, hf_tim
 static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->announced;
     if (announced) hf_client_listen_foreign(op, now);
-    if (!announced || (hf_client_is_sharded(op->client) && !op->foreign_subscribed)) {
-        hf_time most = hf_time_max(FIRST_FOREIGN_RECHECK, (now - op->foreign_since) / 4);
+    if (!announced ||
+        (hf_client_is_sharded(op->client) && op->wait.listening != HF_LISTENING_CONFIRMED)) {
+        hf_time most = hf_time_max(FIRST_FOREIGN_RECHECK, (now - op->acquire.foreign_since) / 4);
         hf_time random =
             HF_MS + hf_jitter(&op->client->random, hf_time_min(most, MOST_FOREIGN_RECHECK));
-        op->recheck_at = hf_time_min(op->recheck_at, now + random);
+        op->wait.recheck_at = hf_time_min(op->wait.recheck_at, now + random);
     }
 }
 
 /* The server gives each place once. A grant that names this one was made after the look that found
  * us there. */
 static void note_place(hf_op *op, hf_slice place) {
-    size_t size = place.size < sizeof op->place ? place.size : 0;
-    memcpy(op->place, place.data, size);
-    op->place[size] = '\0';
-    op->placed_at = op->request.sent_at;
+    size_t size = place.size < sizeof op->acquire.place ? place.size : 0;
+    memcpy(op->acquire.place, place.data, size);
+    op->acquire.place[size] = '\0';
+    op->acquire.placed_at = op->request.sent_at;
 }
 
 static bool has_lasting(const hf_op *op, const hf_kind *kind) {
     if (!kind) return false;
     const hf_hold *hold =
-        hf_holds_find_lasting(&op->client->holds, kind, op->spec.names->key, op->wait_until);
+        hf_holds_find_lasting(&op->client->holds, kind, op->spec.names->key, op->wait.until);
     return hold && hold != op->hold;
 }
 
@@ -343,16 +344,16 @@ bool hf_acquire_waits_for_itself(const hf_op *op) {
 
 /* Why the acquire does not wait on; HF_OK: it does. */
 static hf_code end_of_wait(const hf_op *op, hf_time now) {
-    bool over = now >= op->wait_until && !HF_MUTANT(NO_END_OF_WAIT);
-    if (op->interrupted) return HF_INTERRUPTED;
-    if (op->circle || (!over && hf_acquire_waits_for_itself(op))) return HF_DEADLOCK;
+    bool over = now >= op->wait.until && !HF_MUTANT(NO_END_OF_WAIT);
+    if (op->wait.interrupted) return HF_INTERRUPTED;
+    if (op->deadlock.circle || (!over && hf_acquire_waits_for_itself(op))) return HF_DEADLOCK;
     return over ? HF_BUSY : HF_OK;
 }
 
 static void follow(hf_op *op, hf_hold *hold) {
     hf_hold_ref(hold);
-    if (op->behind) hf_hold_unref(op->behind);
-    op->behind = hold;
+    if (op->acquire.behind) hf_hold_unref(op->acquire.behind);
+    op->acquire.behind = hold;
 }
 
 /* Whether this hold, while its release is under way, keeps the caller out: the other half of a
@@ -377,8 +378,8 @@ static hf_hold *released_before(const hf_op *op) {
 /* Whether the caller's own release is still to be carried out: it was sent before this acquire, but
  * had to be sent again. */
 static bool must_follow(hf_op *op) {
-    if (op->queued || op->interrupted || HF_MUTANT(NOT_FOLLOWING)) return false;
-    if (op->behind && op->behind->in_flight) return true;
+    if (op->acquire.queued || op->wait.interrupted || HF_MUTANT(NOT_FOLLOWING)) return false;
+    if (op->acquire.behind && op->acquire.behind->in_flight) return true;
     hf_hold *before = released_before(op);
     if (before) follow(op, before);
     return before != NULL;
@@ -386,10 +387,10 @@ static bool must_follow(hf_op *op) {
 
 static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     long long ttl_ms = answer->ttl_ms, ahead = answer->ahead;
-    op->busy_until = ttl_ms > 0 ? op->request.sent_at + (hf_time)ttl_ms * HF_MS : 0;
+    op->acquire.busy_until = ttl_ms > 0 ? op->request.sent_at + (hf_time)ttl_ms * HF_MS : 0;
     if (must_follow(op)) {
         op->state = HF_ACQUIRE_FOLLOWING;
-        hf_op_block(op, op->behind);
+        hf_op_block(op, op->acquire.behind);
         return;
     }
     note_place(op, answer->place);
@@ -397,27 +398,27 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_code end = end_of_wait(op, now);
     if (end != HF_OK) {
         cancel(op, end, now);
-    } else if (!op->queued || !is_subscribed(op)) {
-        if (!op->events) op->client->stats.waits++;
+    } else if (!op->acquire.queued || !is_subscribed(op)) {
+        if (!op->wait.events) op->client->stats.waits++;
         op->state = HF_ACQUIRE_SUBSCRIBING;
-        op->recheck_at = next_recheck(op, ttl_ms, ahead, now);
+        op->wait.recheck_at = next_recheck(op, ttl_ms, ahead, now);
         hf_client_listen(op, true, now);
         if (op->node->subscribed) ask(op, now);
     } else {
         op->state = HF_ACQUIRE_WAITING;
-        op->recheck_at = next_recheck(op, ttl_ms, ahead, now);
+        op->wait.recheck_at = next_recheck(op, ttl_ms, ahead, now);
         bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->counted;
-        op->listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
+        op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
         if (op->spec.lock_kind->listed && !HF_MUTANT(DEAF_TO_JAVA))
             hf_client_listen_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
         /* A new hold: look often at first. */
-        if (foreign && op->busy_until > op->foreign_until + SAME_HOLD) {
-            op->foreign_since = now;
-            op->foreign_until = op->busy_until;
+        if (foreign && op->acquire.busy_until > op->acquire.foreign_until + SAME_HOLD) {
+            op->acquire.foreign_since = now;
+            op->acquire.foreign_until = op->acquire.busy_until;
         }
         if (foreign) watch_foreign(op, now);
-        if (op->woken) on_recheck(op, 0, now);
+        if (op->wait.woken) on_recheck(op, 0, now);
     }
 }
 
@@ -432,7 +433,7 @@ static void on_same_name(hf_op *op, hf_time now) {
 
 /* Another process holds it under the same owner: this is one more hold of that. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
-    if (count < 1 || count >= MOST_HOLDS || ++op->joins > MOST_JOINS) {
+    if (count < 1 || count >= MOST_HOLDS || ++op->acquire.joins > MOST_JOINS) {
         roll_back(op, now);
         hf_op_fail(op, HF_BUSY, "another process of this owner changes its holds at the same time");
         finish(op, now);
@@ -440,14 +441,14 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
     }
     hf_hold *hold = op->hold;
     if (hold->state == HF_HOLD_HELD) hf_hold_rebase(hold, (uint32_t)count);
-    op->from = (uint32_t)count;
+    op->acquire.from = (uint32_t)count;
     ask(op, now);
 }
 
 static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     hf_hold *hold = op->hold;
     if (hold->state == HF_HOLD_ACQUIRING) { /* the owner's other process let go in between */
-        op->from = 0;
+        op->acquire.from = 0;
         ask(op, now);
         return;
     }
@@ -458,9 +459,9 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
 }
 
 static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
-    if (op->request.sends == 0 && !op->queued) forget(op, now);
+    if (op->request.sends == 0 && !op->acquire.queued) forget(op, now);
     else undo(op, now);
-    if (op->interrupted && failure->code == HF_UNREACHABLE) {
+    if (op->wait.interrupted && failure->code == HF_UNREACHABLE) {
         end_as(op, HF_INTERRUPTED, now);
         return;
     }
@@ -476,13 +477,13 @@ static void on_endless(hf_op *op, hf_time now) {
 
 /* A guard's key tells of a run that has ended. */
 static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
-    op->record = malloc(record.size + 1);
-    if (!op->record) {
+    op->result.record = malloc(record.size + 1);
+    if (!op->result.record) {
         fail_for_memory(op, now);
         return;
     }
-    memcpy(op->record, record.data, record.size);
-    op->record_size = record.size;
+    memcpy(op->result.record, record.data, record.size);
+    op->result.record_size = record.size;
     forget(op, now);
     hf_op_fail(op, HF_DUPLICATE, "it was done already");
     finish(op, now);
@@ -518,16 +519,16 @@ static void fail_unconfirmed(hf_op *op, hf_time now) {
 }
 
 static bool is_sound(const hf_op *op, long long token, long long others) {
-    return token >= 0 && others >= -(long long)op->from &&
-           others < MOST_HOLDS - (long long)op->from;
+    return token >= 0 && others >= -(long long)op->acquire.from &&
+           others < MOST_HOLDS - (long long)op->acquire.from;
 }
 
 static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
-    op->server_us = answer->server_us;
-    op->from = (uint32_t)((long long)op->from + answer->others);
+    op->acquire.server_us = answer->server_us;
+    op->acquire.from = (uint32_t)((long long)op->acquire.from + answer->others);
     hf_time asked_at = HF_MUTANT(LEASE_FROM_REPLY) ? now : op->request.sent_at;
     hf_time lease = hf_time_min(op->spec.lease, op->hold->shortened);
-    op->last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token);
+    op->acquire.last_token = (uint64_t)hf_time_max(0, (hf_time)answer->last_token);
     take(op, hf_lease_end(asked_at, lease), (uint64_t)answer->count, false, now);
 }
 
@@ -614,7 +615,7 @@ static hf_hold *add_hold(hf_op *op) {
     const hf_op_spec *spec = &op->spec;
     const hf_kind *kind = spec->lock_kind;
     hf_slice key = spec->names->key, owner = spec->shared ? spec->caller : spec->owner;
-    if (op->kept) return hf_kept_add_hold(op);
+    if (op->acquire.kept) return hf_kept_add_hold(op);
     if (spec->permits > 0)
         return hf_client_add_permits(op->client, kind, key, spec->caller, spec->permits);
     return hf_client_add_hold(op->client, kind, key, spec->caller, owner);
@@ -657,7 +658,7 @@ static void start(hf_op *op, hf_time now) {
         hold->shared = op->spec.shared;
         hold->lease = op->spec.lease;
     }
-    op->from = hold->state == HF_HOLD_HELD ? hold->count : 0;
+    op->acquire.from = hold->state == HF_HOLD_HELD ? hold->count : 0;
     hold->in_flight = true;
     hf_holds_wake_at(&op->client->holds, hold,
                      hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
@@ -683,9 +684,9 @@ void hf_acquire_ask(hf_op *op, hf_time now) {
 }
 
 static void begin(hf_op *op, hf_time now) {
-    op->wait_until = hf_time_add(now, op->spec.wait);
-    op->recheck_at = op->listen_at = HF_NEVER;
-    op->foreign_since = now;
+    op->wait.until = hf_time_add(now, op->spec.wait);
+    op->wait.recheck_at = op->acquire.listen_at = HF_NEVER;
+    op->acquire.foreign_since = now;
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
@@ -717,7 +718,7 @@ static void unblock(hf_op *op, hf_time now) {
 
 static void on_subscribed(hf_op *op, hf_time now) {
     if (HF_MUTANT(NO_LOOK_SUBSCRIBED)) return;
-    op->woken = true; /* the answer under way may be older than the subscription */
+    op->wait.woken = true; /* the answer under way may be older than the subscription */
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
@@ -725,36 +726,38 @@ static void on_subscribed(hf_op *op, hf_time now) {
  * for at least its lease from then; a short lease of the lock's own ends before. */
 static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     op->client->stats.grants++;
-    op->woken = true; /* the answer under way may be older than the grant */
+    op->wait.woken = true; /* the answer under way may be older than the grant */
     if (op->state != HF_ACQUIRE_WAITING || HF_MUTANT(DEAF)) return;
     hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
     hf_time end =
-        hf_time_min(hf_lease_end(op->placed_at, lease), hf_lease_end(now, op->spec.lease));
+        hf_time_min(hf_lease_end(op->acquire.placed_at, lease), hf_lease_end(now, op->spec.lease));
     if (HF_MUTANT(GRANT_UNBOUND)) end = hf_lease_end(now, lease);
     bool needs_token = op->spec.token_ttl_ms > 0 && grant->token == 0;
     bool needs_fingerprint = op->spec.lock_kind->fingerprinted && op->spec.fingerprint.size > 0;
-    bool ours = (op->place[0] && hf_slice_equal(grant->place, hf_slice_of(op->place))) ||
-                HF_MUTANT(STALE_GRANT);
+    bool ours =
+        (op->acquire.place[0] && hf_slice_equal(grant->place, hf_slice_of(op->acquire.place))) ||
+        HF_MUTANT(STALE_GRANT);
     lease = hf_time_min(lease, op->spec.lease);
     bool more = needs_token || needs_fingerprint || op->client->config.sync.replicas > 0;
-    op->handed_over = ours;
-    op->last_token = grant->last_token;
+    op->acquire.handed_over = ours;
+    op->acquire.last_token = grant->last_token;
     if (more || !ours || now >= end || end - now < lease / 4) ask(op, now);
     else take(op, end, grant->token, true, now);
 }
 
 static void on_window(hf_op *op, hf_time turn, hf_time now) {
-    op->woken = true;
+    op->wait.woken = true;
     if (op->state != HF_ACQUIRE_WAITING) return;
-    op->recheck_at = hf_time_min(op->recheck_at, now + turn + HF_MS);
+    op->wait.recheck_at = hf_time_min(op->wait.recheck_at, now + turn + HF_MS);
     if (op->spec.lock_kind->announced) hf_client_listen_foreign(op, now);
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
-    if (delay == 0) op->woken = true; /* the answer under way may be older */
+    if (delay == 0) op->wait.woken = true; /* the answer under way may be older */
     if (op->state != HF_ACQUIRE_WAITING) return;
-    hf_time soonest = delay > 0 ? hf_time_add(now, delay) + HF_MS : op->placed_at + LEAST_RECHECK;
-    op->recheck_at = hf_time_min(op->recheck_at, hf_time_max(now, soonest));
+    hf_time soonest =
+        delay > 0 ? hf_time_add(now, delay) + HF_MS : op->acquire.placed_at + LEAST_RECHECK;
+    op->wait.recheck_at = hf_time_min(op->wait.recheck_at, hf_time_max(now, soonest));
 }
 
 static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {
@@ -765,10 +768,10 @@ static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) 
 
 /* The operation is the youngest waiter of this circle. */
 static void on_deadlock(hf_op *op, const char *circle, hf_time now) {
-    free(op->circle);
-    op->circle = strdup(circle);
+    free(op->deadlock.circle);
+    op->deadlock.circle = strdup(circle);
     bool waits = op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING;
-    if (op->circle && waits) cancel(op, HF_DEADLOCK, now);
+    if (op->deadlock.circle && waits) cancel(op, HF_DEADLOCK, now);
 }
 
 /* A blocked operation has sent nothing to the server. */
@@ -779,7 +782,7 @@ static void end_blocked(hf_op *op, hf_code code, hf_time now) {
 }
 
 static void interrupt(hf_op *op, hf_time now) {
-    op->interrupted = true;
+    op->wait.interrupted = true;
     if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) {
         cancel(op, HF_INTERRUPTED, now);
     } else if (op->state == HF_ACQUIRE_ASKING) {
@@ -796,12 +799,14 @@ static hf_time deadline(const hf_op *op) {
     hf_time in_time = op->begun_at + op->client->config.session.command_timeout;
     switch (op->state) {
     case HF_ACQUIRE_BLOCKED:
-    case HF_ACQUIRE_FOLLOWING: return hf_time_max(op->wait_until, in_time);
-    case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait_until, hf_kept_end(op));
-    case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait_until, op->recheck_at);
+    case HF_ACQUIRE_FOLLOWING: return hf_time_max(op->wait.until, in_time);
+    case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait.until, hf_kept_end(op));
+    case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait.until, op->wait.recheck_at);
     case HF_ACQUIRE_WAITING:
-        return hf_time_min(hf_time_min(op->wait_until, hf_deadlock_at(op)),
-                           hf_time_min(op->recheck_at, op->foreign ? HF_NEVER : op->listen_at));
+        return hf_time_min(hf_time_min(op->wait.until, hf_deadlock_at(op)),
+                           hf_time_min(op->wait.recheck_at, op->wait.listening != HF_LISTENING_NOT
+                                                                ? HF_NEVER
+                                                                : op->acquire.listen_at));
     default: return HF_NEVER;
     }
 }
@@ -822,18 +827,18 @@ static void end_wait(hf_op *op, hf_time now) {
 
 static void tick(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING;
-    if (waits && now >= op->listen_at)
+    if (waits && now >= op->acquire.listen_at)
         hf_client_listen_foreign(op, now); /* it looks when the server confirms that */
     if (waits) hf_deadlock_tick(op, on_deadlock, now);
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {
         fail_blocked(op, now);
     } else if (op->state == HF_ACQUIRE_FOLLOWING ||
-               (op->state == HF_ACQUIRE_QUEUED && now >= op->wait_until)) {
+               (op->state == HF_ACQUIRE_QUEUED && now >= op->wait.until)) {
         end_blocked(op, HF_BUSY, now);
     } else if (op->state == HF_ACQUIRE_QUEUED) {
         hf_kept_notice(op, now);
-    } else if (now >= op->wait_until && !HF_MUTANT(NO_END_OF_WAIT)) {
+    } else if (now >= op->wait.until && !HF_MUTANT(NO_END_OF_WAIT)) {
         end_wait(op, now);
     } else {
         op->client->stats.rechecks++;
@@ -851,7 +856,8 @@ static void abandon(hf_op *op, hf_time now) {
 /* ---- the class ---- */
 
 static bool waits(const hf_op *op) {
-    return op->events && (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
+    return op->wait.events &&
+           (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
 }
 
 static const hf_wait_class wait_class = {

@@ -10,8 +10,6 @@
 #include "op/operation.h"
 #include "op/renewer.h"
 
-static const hf_kind *const batch_kind = &hf_kind_lock;
-
 static bool acquires(const hf_op *op) {
     return op->class->acquires;
 }
@@ -31,8 +29,8 @@ static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_time now) {
-    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
-        if (op->holds[i]) act(op, op->holds[i], now);
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
+        if (op->batch.holds[i]) act(op, op->batch.holds[i], now);
     }
 }
 
@@ -41,7 +39,7 @@ static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_tim
 static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
     hf_hold_ref(hold);
     op->hold = hold;
-    op->waited = true;
+    op->batch.waited = true;
     hf_op_block(op, hold);
     if (hold->state == HF_HOLD_CLEANING_UP) hf_renewer_clean_up_first(op->client, hold, now);
     return false;
@@ -50,7 +48,7 @@ static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
 /* Whether something that an earlier call left on the server must be removed first. What the server
  * could not be asked to remove is taken out of the table. */
 static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
-    bool failed = op->waited && !hold->in_flight && hold->failures > 0;
+    bool failed = op->batch.waited && !hold->in_flight && hold->failures > 0;
     if (!failed) return !wait_for(op, hold, now);
     if (hf_renewer_set_aside(op->client, hold, now)) return false;
     hf_op_fail(op, HF_UNREACHABLE, "what an earlier call left could not be undone");
@@ -68,13 +66,14 @@ static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
 static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold =
-        hf_holds_find(&client->holds, batch_kind, op->spec.batch[i]->key, op->spec.caller);
+        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.batch[i]->key, op->spec.caller);
     if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
         hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
     }
     if (hold && hold->state == HF_HOLD_LOST && acquires(op)) {
         hf_renewer_clean_up_lost(client, hold, now);
-        return hf_holds_find(&client->holds, batch_kind, op->spec.batch[i]->key, op->spec.caller);
+        return hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.batch[i]->key,
+                             op->spec.caller);
     }
     bool released = hold && (hold->state == HF_HOLD_CLEANING_UP || hf_hold_is_released(hold));
     return released && !acquires(op) ? NULL : hold;
@@ -91,8 +90,8 @@ static bool all_are_idle(hf_op *op, hf_time now) {
 
 static hf_hold *add_hold(hf_op *op, size_t i) {
     hf_slice owner = op->spec.shared ? op->spec.caller : op->spec.owner;
-    hf_hold *hold =
-        hf_client_add_hold(op->client, batch_kind, op->spec.batch[i]->key, op->spec.caller, owner);
+    hf_hold *hold = hf_client_add_hold(op->client, op->spec.lock_kind, op->spec.batch[i]->key,
+                                       op->spec.caller, owner);
     if (hold) hold->agent = op->spec.agent;
     return hold;
 }
@@ -103,7 +102,7 @@ static bool claim(hf_op *op, size_t i, hf_time now) {
     if (!hold && acquires(op)) hold = add_hold(op, i);
     if (!hold) return !acquires(op);
     hf_hold_ref(hold);
-    op->holds[i] = hold;
+    op->batch.holds[i] = hold;
     if (hold->state == HF_HOLD_LOST) return true;
     hold->in_flight = true;
     hf_holds_wake_at(&client->holds, hold,
@@ -117,15 +116,15 @@ static void fail_for_memory(hf_op *op, hf_time now) {
 }
 
 static bool claim_all(hf_op *op, hf_time now) {
-    op->holds = calloc(op->spec.batch_count, sizeof *op->holds);
-    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
+    op->batch.holds = calloc(op->spec.batch_count, sizeof *op->batch.holds);
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
         if (!claim(op, i, now)) {
             fail_for_memory(op, now);
             return false;
         }
     }
-    if (!op->holds) fail_for_memory(op, now);
-    return op->holds != NULL;
+    if (!op->batch.holds) fail_for_memory(op, now);
+    return op->batch.holds != NULL;
 }
 
 /* ---- the commands ---- */
@@ -140,17 +139,19 @@ static bool encode(hf_op *op) {
     hf_wire_each *each = calloc(count, sizeof *each);
     if (!each) return false;
     for (size_t i = 0; i < count; i++) {
-        const hf_hold *hold = op->holds[i];
+        const hf_hold *hold = op->batch.holds[i];
         uint32_t held = count_of(hold);
         each[i] = (hf_wire_each){.names = op->spec.batch[i],
                                  .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
                                  .holds = acquires(op) || held == 0 ? held : held - 1,
                                  .lease = hold ? hold->lease : 0};
     }
-    bool encoded = acquires(op) ? hf_wire_acquire_all(&op->request, count, each, grant_lease,
-                                                      op->spec.lease, op->spec.token_ttl_ms) &&
-                                      hf_client_sync(op->client, &op->request)
-                                : hf_wire_release_all(&op->request, count, each, grant_lease);
+    bool encoded =
+        acquires(op)
+            ? hf_wire_acquire_all(&op->request, op->spec.lock_kind, count, each, grant_lease,
+                                  op->spec.lease, op->spec.token_ttl_ms) &&
+                  hf_client_sync(op->client, &op->request)
+            : hf_wire_release_all(&op->request, op->spec.lock_kind, count, each, grant_lease);
     free(each);
     return encoded;
 }
@@ -180,7 +181,7 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
 /* False: one that was to be entered again has been lost, and told so, in the meantime. */
 static bool all_are_usable(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        hf_hold_state state = op->holds[i]->state;
+        hf_hold_state state = op->batch.holds[i]->state;
         if (state != HF_HOLD_ACQUIRING && state != HF_HOLD_HELD) return false;
     }
     return true;
@@ -198,7 +199,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
         return;
     }
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        take(op, op->holds[i], hf_wire_token_at(reply, i), end);
+        take(op, op->batch.holds[i], hf_wire_token_at(reply, i), end);
     }
     hf_op_succeed(op);
     for_each(op, free_hold, now);
@@ -207,7 +208,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
 /* As name_key. */
 static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     bool known = i >= 1 && (size_t)i <= op->spec.batch_count;
-    hf_hold *hold = known ? op->holds[i - 1] : NULL;
+    hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
     if (hold && hold->state == HF_HOLD_HELD)
         hf_client_lose(op->client, hold, hf_lost_reason_of(verdict));
     for_each(op, free_hold, now);
@@ -232,7 +233,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     } else if (verdict == HF_VERDICT_BUSY) {
         for_each(op, free_hold, now);
         name_key(op, i);
-        hf_op_fail(op, HF_BUSY, "held by another owner");
+        hf_op_fail(op, HF_BUSY, "%s", op->spec.lock_kind->taken);
     } else if (verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN) {
         on_gone(op, i, verdict, now);
     } else {
@@ -294,7 +295,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     }
     size_t lost = 0;
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        if (!op->holds[i] || !let_go(op, op->holds[i], hf_wire_read_at(reply, i), now)) lost++;
+        if (!op->batch.holds[i] || !let_go(op, op->batch.holds[i], hf_wire_read_at(reply, i), now))
+            lost++;
     }
     if (lost == 0) hf_op_succeed(op);
     else
@@ -304,6 +306,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 
 /* ---- beginning and ending ---- */
 
+#define NOT_BY_QUORUM "several locks in one step need one server, not a quorum"
+
 static void forget_blocker(hf_op *op) {
     if (op->hold) hf_hold_unref(op->hold);
     op->hold = NULL;
@@ -311,7 +315,7 @@ static void forget_blocker(hf_op *op) {
 
 static bool has_any(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        if (op->holds[i]) return true;
+        if (op->batch.holds[i]) return true;
     }
     return false;
 }
@@ -319,7 +323,7 @@ static bool has_any(const hf_op *op) {
 /* A lock that the client keeps for its callers would be in the way. */
 static bool is_kept(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count && acquires(op); i++) {
-        hf_hold *idle = hf_kept_clear(op->client, batch_kind, op->spec.batch[i]->key, now);
+        hf_hold *idle = hf_kept_clear(op->client, op->spec.lock_kind, op->spec.batch[i]->key, now);
         if (idle) return !wait_for(op, idle, now);
     }
     return false;
@@ -356,14 +360,15 @@ static void abandon(hf_op *op, hf_time now) {
 
 static void end(hf_op *op, hf_time now) {
     (void)now;
-    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
-        if (op->holds[i]) hf_hold_unref(op->holds[i]);
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
+        if (op->batch.holds[i]) hf_hold_unref(op->batch.holds[i]);
     }
-    free(op->holds);
+    free(op->batch.holds);
 }
 
 #define ALL_CLASS(name, words, acquiring)                                                          \
     const hf_op_class hf_##name##_all_class = {.verb = (words),                                    \
+                                               .one_server = NOT_BY_QUORUM,                        \
                                                .acquires = (acquiring),                            \
                                                .releases = !(acquiring),                           \
                                                .begin = begin,                                     \

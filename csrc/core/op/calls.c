@@ -3,6 +3,7 @@
 /* A release, a complete, an extend or a check is about a hold of the caller. Without one it fails
  * without a command. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "op/kept.h"
@@ -62,7 +63,7 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     bool last = hold->state == HF_HOLD_RELEASING;
     hold->count--;
-    hold->pending_releases -= op->pending_releases;
+    hold->pending_releases -= op->call.pending_releases;
     op->client->stats.releases++;
     hf_op_succeed(op);
     if (last) drop_from_table(op, now);
@@ -103,7 +104,7 @@ static void clean_up(hf_op *op, hf_time now) {
         hold->count--;
         hold->uncertain = true;
         if (hold->shared)
-            hold->pending_releases = used_up ? hold->pending_releases - op->pending_releases
+            hold->pending_releases = used_up ? hold->pending_releases - op->call.pending_releases
                                              : hold->pending_releases + 1;
         bool over = hold->state == HF_HOLD_LOST && hold->count == hold->others;
         if (over && hold->in_table && !HF_MUTANT(LOST_ENTRY_KEPT))
@@ -157,7 +158,7 @@ static void release(hf_op *op, hf_time now) {
     size_t size =
         marked ? hf_client_member(member, op->client, hold, hold->wait, hold->token_ttl_ms) : 0;
     bool last = hold->count == hold->others + 1;
-    op->pending_releases = hold->pending_releases;
+    op->call.pending_releases = hold->pending_releases;
     if (!hf_wire_release(&op->request, &lock, hold->count - 1, hold->lease, own,
                          (hf_slice){member, size})) {
         fail_for_memory(op, now);
@@ -216,10 +217,10 @@ static void release_lost(hf_op *op, hf_time now) {
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     if (hold->state != HF_HOLD_HELD) return;
-    bool extends = op->spec.kind == HF_OP_EXTEND;
-    if (extends && op->request.sends == 0) hold->valid_until = op->believed_until;
+    bool extends = op->class->sets_lease;
+    if (extends && op->request.sends == 0) hold->valid_until = op->call.believed_until;
     else if (extends) hf_hold_bound_lease(hold, op->spec.lease, HF_NEVER);
-    else if (op->confirms && hold->granted)
+    else if (op->call.confirms && hold->granted)
         hf_hold_bound_lease(hold, hold->lease, op->client->config.grant_lease);
 }
 
@@ -228,11 +229,11 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     bool held = hold->state == HF_HOLD_HELD;
     if (held && request->sends > 1) bound_lease(op);
-    if (op->spec.kind == HF_OP_EXTEND && held) {
+    if (op->class->sets_lease && held) {
         hold->lease = op->spec.lease;
         hold->valid_until = hf_lease_end(request->sent_at, hf_hold_lease(hold));
         hold->granted = false;
-    } else if (op->confirms && held && hf_request_is_confirmed(request)) {
+    } else if (op->call.confirms && held && hf_request_is_confirmed(request)) {
         hf_renewer_on_renewed(op->client, hold, request->sent_at, now);
     }
     if (hold->state == HF_HOLD_HELD && now >= hold->valid_until)
@@ -248,7 +249,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
         bound_lease(op);
     } else if (hf_wire_read(reply) != HF_VERDICT_YES) {
         lose(op, hf_wire_read(reply));
-    } else if (!hf_request_is_confirmed(request) && !op->confirms) {
+    } else if (!hf_request_is_confirmed(request) && !op->call.confirms) {
         hf_op_fail_unconfirmed(op);
     } else {
         on_yes(op, request, now);
@@ -277,15 +278,16 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 /* A check confirms a hold that came by a grant, and renews one that is due: a caller that checks
  * without a pause leaves the renewer no moment to do so. */
 static void extend(hf_op *op, hf_time now) {
-    hf_time lease = op->spec.kind == HF_OP_EXTEND ? op->spec.lease : 0;
-    op->confirms = lease == 0 && is_due(op->hold, now) && !HF_MUTANT(PUT_OFF);
-    bool encoded = op->confirms ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request)
-                                : encode_extend(op, lease);
+    hf_time lease = op->class->sets_lease ? op->spec.lease : 0;
+    op->call.confirms = lease == 0 && is_due(op->hold, now) && !HF_MUTANT(PUT_OFF);
+    bool encoded = op->call.confirms
+                       ? hf_renewer_encode_confirmation(op->client, op->hold, &op->request)
+                       : encode_extend(op, lease);
     if (!encoded) {
         fail_for_memory(op, now);
         return;
     }
-    op->believed_until = op->hold->valid_until;
+    op->call.believed_until = op->hold->valid_until;
     if (lease > 0) { /* a shorter lease runs from now on, whenever its reply comes */
         op->hold->valid_until =
             hf_time_min(op->hold->valid_until, hf_lease_end(now, op->spec.lease));
@@ -393,7 +395,7 @@ static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
         return;
     }
     hf_verdict verdict = hf_wire_read(reply);
-    op->value = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
+    op->result.value = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
     hf_op_succeed(op);
     if (verdict == HF_VERDICT_MORE)
         hf_renewer_pass_on(client, op->spec.lock_kind, op->spec.names->key, now);
@@ -418,7 +420,12 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_op_fail_as(op, request);
         return;
     }
-    hf_wire_read_info(reply, &op->info);
+    op->result.info = calloc(1, sizeof *op->result.info);
+    if (!op->result.info) {
+        hf_op_fail_for_memory(op);
+        return;
+    }
+    hf_wire_read_info(reply, op->result.info);
     hf_op_succeed(op);
 }
 
@@ -429,7 +436,7 @@ static void on_value(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_op_fail_as(op, request);
         return;
     }
-    op->value = reply->integer;
+    op->result.value = reply->integer;
     hf_op_succeed(op);
 }
 
@@ -439,8 +446,8 @@ static void on_command(hf_request *request, const hf_reply *reply, hf_time now) 
         hf_op_fail_as(op, request);
         return;
     }
-    op->reply = hf_reply_copy(reply);
-    if (op->reply) hf_op_succeed(op);
+    op->result.reply = hf_reply_copy(reply);
+    if (op->result.reply) hf_op_succeed(op);
     else fail_for_memory(op, now);
 }
 
@@ -513,13 +520,14 @@ static void abandon_plain(hf_op *op, hf_time now) {
 
 CALL_CLASS(release, "release", begin_release, abandon_release, .on_hold = true, .releases = true);
 CALL_CLASS(complete, "complete", begin_complete, abandon_complete, .on_hold = true,
-           .releases = true);
-CALL_CLASS(extend, "extend", begin_extend, abandon_extend, .on_hold = true);
+           .releases = true, .leaves_record = true);
+CALL_CLASS(extend, "extend", begin_extend, abandon_extend, .on_hold = true, .sets_lease = true);
 CALL_CLASS(check, "check", begin_extend, abandon_extend, .on_hold = true);
 CALL_CLASS(force, "force-release", begin_force, abandon_plain, .on_hold = false);
 CALL_CLASS(info, "read", begin_info, abandon_plain, .on_hold = false);
 CALL_CLASS(ttl, "read the TTL of", begin_ttl, abandon_plain, .on_hold = false);
 CALL_CLASS(ping, "ping", begin_ping, abandon_plain, .on_hold = false);
-CALL_CLASS(command, "run a command", begin_command, abandon_plain, .on_hold = false);
+CALL_CLASS(command, "run a command", begin_command, abandon_plain,
+           .one_server = "a command goes to one server, not to a quorum");
 CALL_CLASS(raise, "raise the token of", begin_raise, abandon_plain, .on_hold = false);
 CALL_CLASS(set, "set the permits of", begin_set, abandon_plain, .on_hold = false);

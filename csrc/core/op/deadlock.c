@@ -36,7 +36,7 @@ static void submit(hf_walk *walk, hf_slice key, hf_request_done *done, hf_time n
 }
 
 static void end(hf_walk *walk) {
-    if (walk->op) walk->op->walk = NULL;
+    if (walk->op) walk->op->deadlock.walk = NULL;
     hf_request_clear(&walk->request);
     hf_names_free(&walk->names);
     free(walk);
@@ -133,19 +133,19 @@ static void ask_holder(hf_walk *walk, hf_time now) {
 
 hf_time hf_deadlock_at(const hf_op *op) {
     hf_time check = op->spec.deadlock_check;
-    if (check == 0 || op->walk) return HF_NEVER;
-    return hf_time_add(op->begun_at, hf_time_max(check, 2 * op->walked_after));
+    if (check == 0 || op->deadlock.walk) return HF_NEVER;
+    return hf_time_add(op->begun_at, hf_time_max(check, 2 * op->deadlock.walked_after));
 }
 
 void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, const char *circle, hf_time now),
                       hf_time now) {
     if (op->done || now < hf_deadlock_at(op)) return;
-    op->walked_after = now - op->begun_at;
+    op->deadlock.walked_after = now - op->begun_at;
     hf_walk *walk = calloc(1, sizeof *walk);
     if (!walk) return;
     walk->op = op;
     walk->on_circle = on_circle;
-    op->walk = walk;
+    op->deadlock.walk = walk;
     walk->kind = op->hold->kind;
     hf_wait_name(walk->own, op);
     memcpy(walk->waiter, walk->own, sizeof walk->own);
@@ -154,6 +154,7 @@ void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, const char *circle
 }
 
 void hf_deadlock_end(hf_op *op) {
-    if (op->walk) op->walk->op = NULL; /* it ends with the reply that is under way */
-    op->walk = NULL;
+    if (op->deadlock.walk)
+        op->deadlock.walk->op = NULL; /* it ends with the reply that is under way */
+    op->deadlock.walk = NULL;
 }

@@ -13,16 +13,20 @@
 #define PING_AFTER (5 * HF_SECOND)
 
 static bool waits_at(const hf_node *node, const hf_op *op) {
-    return op->node == node && op->class->wait && op->events && !op->done;
+    return op->node == node && op->class->wait && op->wait.events && !op->done;
 }
 
 /* The channels on which a waiter hears of Redisson's releases. */
 static const hf_names *channels_of(const hf_op *op) {
-    return op->channels.block ? &op->channels : op->spec.names;
+    return op->wait.channels.block ? &op->wait.channels : op->spec.names;
+}
+
+static bool listens(const hf_op *op) {
+    return op->wait.listening != HF_LISTENING_NOT;
 }
 
 static bool hears(const hf_op *op, hf_slice channel) {
-    return op->foreign && hf_slice_equal(channels_of(op)->releases, channel);
+    return listens(op) && hf_slice_equal(channels_of(op)->releases, channel);
 }
 
 static void say_pattern(hf_node *node, const char *command, const hf_names *names) {
@@ -66,8 +70,8 @@ static hf_op *other_foreign_listener(const hf_op *op) {
 }
 
 static void stop_listening_foreign(hf_op *op) {
-    if (op->foreign && !other_foreign_listener(op)) listen_to_releases(op->node, false, op);
-    op->foreign = op->foreign_subscribed = false;
+    if (listens(op) && !other_foreign_listener(op)) listen_to_releases(op->node, false, op);
+    op->wait.listening = HF_LISTENING_NOT;
 }
 
 void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now) {
@@ -84,32 +88,31 @@ void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now) {
 
 void hf_client_listen(hf_op *op, bool listen, hf_time now) {
     hf_node *node = op->node;
-    if (op->events == listen) return;
+    if (op->wait.events == listen) return;
     if (!listen) stop_listening_foreign(op);
-    op->events = listen;
+    op->wait.events = listen;
     hf_node_listen(node, listen, op->done && op->failure.code == HF_OK, now);
 }
 
 /* Returns false when out of memory: the waiter is left to its clock. */
 static bool make_channels(hf_op *op) {
-    if (!op->spec.lock_kind->listed || op->channels.block) return true;
-    return hf_names_of_waiter(&op->channels, op->spec.names, hf_hold_owner(op->hold));
+    if (!op->spec.lock_kind->listed || op->wait.channels.block) return true;
+    return hf_names_of_waiter(&op->wait.channels, op->spec.names, hf_hold_owner(op->hold));
 }
 
 void hf_client_listen_foreign(hf_op *op, hf_time now) {
-    if (op->foreign || !make_channels(op)) return;
+    if (listens(op) || !make_channels(op)) return;
     const hf_op *other = other_foreign_listener(op);
-    op->foreign = true;
+    op->wait.listening = other ? other->wait.listening : HF_LISTENING_ASKED;
     if (!other) {
         listen_to_releases(op->node, true, op);
     } else {
-        op->foreign_subscribed = other->foreign_subscribed;
         op->class->wait->on_recheck(op, 0, now);
     }
 }
 
 void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
-    bool listens = op->events;
+    bool listens = op->wait.events;
     if (op->node == node) return;
     hf_client_listen(op, false, now);
     op->node = node;
@@ -144,8 +147,10 @@ static void on_subscribed(hf_node *node, hf_time now) {
     node->subscribed = true;
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_at(node, op)) continue;
-        op->foreign_subscribed = false;
-        if (op->foreign) listen_to_releases(node, true, op);
+        if (listens(op)) {
+            op->wait.listening = HF_LISTENING_ASKED;
+            listen_to_releases(node, true, op);
+        }
         op->class->wait->on_subscribed(op, now);
     }
 }
@@ -153,7 +158,7 @@ static void on_subscribed(hf_node *node, hf_time now) {
 static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         hf_slice own;
-        if (!waits_at(node, op) || !op->foreign || !hf_names_pattern(channels_of(op), &own))
+        if (!waits_at(node, op) || !listens(op) || !hf_names_pattern(channels_of(op), &own))
             continue;
         bool same = hf_slice_equal(own, pattern);
         free((char *)(uintptr_t)own.data);
@@ -165,7 +170,7 @@ static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) 
 static void on_channel_subscribed(hf_node *node, hf_slice channel, bool heard, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_at(node, op) || !hears(op, channel)) continue;
-        op->foreign_subscribed = heard;
+        op->wait.listening = heard ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED;
         op->class->wait->on_recheck(op, 0, now);
     }
 }
@@ -187,7 +192,7 @@ static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
  * waiter's. */
 static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
     for (hf_op *op = client->ops; op; op = op->next) {
-        if (waits_at(op->node, op) && op->wait == wait) return op;
+        if (waits_at(op->node, op) && op->wait.number == wait) return op;
     }
     return NULL;
 }

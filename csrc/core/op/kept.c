@@ -115,32 +115,32 @@ void hf_kept_free(hf_client *client) {
 
 static void join(hf_kept *kept, hf_op *op) {
     op->state = HF_ACQUIRE_QUEUED;
-    op->kept = kept;
-    op->next_kept = NULL;
+    op->acquire.kept = kept;
+    op->acquire.next_kept = NULL;
     *kept->end = op;
-    kept->end = &op->next_kept;
+    kept->end = &op->acquire.next_kept;
 }
 
 void hf_kept_leave(hf_op *op) {
-    hf_kept *kept = op->kept;
+    hf_kept *kept = op->acquire.kept;
     hf_op **at = &kept->first;
-    while (*at != op) at = &(*at)->next_kept;
-    *at = op->next_kept;
-    if (kept->end == &op->next_kept) kept->end = at;
-    op->kept = NULL;
+    while (*at != op) at = &(*at)->acquire.next_kept;
+    *at = op->acquire.next_kept;
+    if (kept->end == &op->acquire.next_kept) kept->end = at;
+    op->acquire.kept = NULL;
     if (!kept->first && !kept->lent.hold) hf_lent_note(&kept->lent);
 }
 
 hf_time hf_kept_end(const hf_op *op) {
-    const hf_hold *hold = op->kept->lent.hold;
-    if (!hold && op->kept->first == op) return op->kept->closed_until;
+    const hf_hold *hold = op->acquire.kept->lent.hold;
+    if (!hold && op->acquire.kept->first == op) return op->acquire.kept->closed_until;
     return hold && hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER;
 }
 
 void hf_kept_notice(hf_op *op, hf_time now) {
-    hf_hold *hold = op->kept->lent.hold;
+    hf_hold *hold = op->acquire.kept->lent.hold;
     if (hold) hf_client_refresh(op->client, hold, now);
-    else hf_lent_note(&op->kept->lent);
+    else hf_lent_note(&op->acquire.kept->lent);
 }
 
 /* ---- lending ---- */
@@ -328,19 +328,19 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
         wait_here(kept, op);
         return true;
     }
-    op->kept = kept;
+    op->acquire.kept = kept;
     return false;
 }
 
 hf_hold *hf_kept_add_hold(hf_op *op) {
-    hf_kept *kept = op->kept;
+    hf_kept *kept = op->acquire.kept;
     hf_client *client = op->client;
     char owner[HF_OWNER_SIZE];
     uint64_t number = client->holds.last_number + 1;
     hf_slice text = {owner, hf_wire_keeping_owner(owner, client->uuid, number)};
     hf_hold *hold =
         hf_client_add_hold(client, kept->kind, op->spec.names->key, op->spec.caller, text);
-    op->kept = NULL;
+    op->acquire.kept = NULL;
     kept->lent.wished = false;
     kept->last_served = 0;
     if (!hold) {
@@ -416,7 +416,7 @@ static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     while (!kept->lent.hold && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;
         hf_kept_leave(op);
-        op->kept = kept;
+        op->acquire.kept = kept;
         hf_acquire_ask(op, now);
     }
 }

@@ -15,7 +15,7 @@ static void on_changed(hf_request *request, const hf_reply *reply, hf_time now) 
     hf_op *op = request->context;
     (void)now;
     if (reply) {
-        op->value = reply->integer;
+        op->result.value = reply->integer;
         hf_op_succeed(op);
     } else {
         bool doubtful = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
@@ -50,7 +50,7 @@ static void begin_delete(hf_op *op, hf_time now) {
 
 /* False: the operation has failed. */
 static bool read_count(hf_op *op, const hf_reply *reply) {
-    bool read = hf_wire_read_count(reply, &op->value);
+    bool read = hf_wire_read_count(reply, &op->result.value);
     if (!read) hf_op_fail(op, HF_CONFLICT, "the key is a string, but not a whole number");
     return read;
 }
@@ -74,11 +74,11 @@ static void begin_count(hf_op *op, hf_time now) {
 
 static bool is_open(hf_op *op, const hf_reply *reply, hf_time now) {
     (void)now;
-    return read_count(op, reply) && op->value <= 0;
+    return read_count(op, reply) && op->result.value <= 0;
 }
 
 static void fail_in_time(hf_op *op) {
-    hf_op_fail(op, HF_TIMEOUT, "%lld still to come", op->value);
+    hf_op_fail(op, HF_TIMEOUT, "%lld still to come", op->result.value);
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {

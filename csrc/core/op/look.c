@@ -59,7 +59,7 @@ static void fail_interrupted(hf_op *op, hf_time now) {
 static hf_time next_recheck(const hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_time often = client->config.grant_lease;
-    if (op->events && op->node->subscribed && !op->foreign_subscribed)
+    if (op->wait.events && op->node->subscribed && op->wait.listening != HF_LISTENING_CONFIRMED)
         often = hf_time_min(often,
                             hf_time_min(MOST_DEAF_RECHECK,
                                         hf_time_max(FIRST_DEAF_RECHECK, (now - op->begun_at) / 4)));
@@ -70,12 +70,12 @@ static void look(hf_op *op, hf_time now);
 
 /* What was read is what the wait ends with. */
 static bool is_last_look(const hf_op *op) {
-    return op->spec.wait == 0 || op->request.sent_at >= op->wait_until ||
-           (HF_MUTANT(NO_LAST_LOOK) && !op->woken);
+    return op->spec.wait == 0 || op->request.sent_at >= op->wait.until ||
+           (HF_MUTANT(NO_LAST_LOOK) && !op->wait.woken);
 }
 
 static void on_failed(hf_op *op, hf_time now) {
-    if (op->interrupted && op->failure.code == HF_UNREACHABLE) fail_interrupted(op, now);
+    if (op->wait.interrupted && op->failure.code == HF_UNREACHABLE) fail_interrupted(op, now);
     else finish(op, now);
 }
 
@@ -87,15 +87,15 @@ static void on_look(hf_request *request, const hf_reply *reply, hf_time now) {
         on_failed(op, now);
     } else if (done) {
         succeed(op, now);
-    } else if (op->interrupted) {
+    } else if (op->wait.interrupted) {
         fail_interrupted(op, now);
     } else if (is_last_look(op)) {
         end_wait(op, now);
-    } else if (op->woken || now >= op->wait_until) { /* the reply may be older */
+    } else if (op->wait.woken || now >= op->wait.until) { /* the reply may be older */
         look(op, now);
     } else {
-        if (!op->events) op->client->stats.waits++;
-        op->recheck_at = next_recheck(op, now);
+        if (!op->wait.events) op->client->stats.waits++;
+        op->wait.recheck_at = next_recheck(op, now);
         op->state = HF_ACQUIRE_WAITING;
         hf_client_listen(op, true, now);
         if (op->node->subscribed) hf_client_listen_foreign(op, now);
@@ -104,28 +104,28 @@ static void on_look(hf_request *request, const hf_reply *reply, hf_time now) {
 
 /* An outage that begins during the wait is waited out. */
 static hf_time look_deadline(const hf_op *op, bool first, hf_time now) {
-    hf_time least = hf_time_max(op->wait_until, now + LEAST_PATIENCE);
+    hf_time least = hf_time_max(op->wait.until, now + LEAST_PATIENCE);
     return first ? hf_time_min(least, op->begun_at + command_timeout(op))
                  : hf_time_min(least, now + MOST_PATIENCE);
 }
 
 static void look(hf_op *op, hf_time now) {
-    bool first = !op->events;
+    bool first = !op->wait.events;
     if (!op->class->look->encode(op)) {
         hf_op_fail_for_memory(op);
         finish(op, now);
         return;
     }
     op->state = HF_ACQUIRE_ASKING;
-    op->woken = false;
+    op->wait.woken = false;
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : look_deadline(op, first, now);
     hf_op_send(op, on_look, deadline, !first, now);
 }
 
 void hf_look_begin(hf_op *op, hf_time now) {
-    op->wait_until = hf_time_add(now, op->spec.wait);
-    op->recheck_at = HF_NEVER;
+    op->wait.until = hf_time_add(now, op->spec.wait);
+    op->wait.recheck_at = HF_NEVER;
     look(op, now);
 }
 
@@ -134,17 +134,17 @@ static bool sleeps(const hf_op *op) {
 }
 
 hf_time hf_look_deadline(const hf_op *op) {
-    return sleeps(op) ? hf_time_min(op->wait_until, op->recheck_at) : HF_NEVER;
+    return sleeps(op) ? hf_time_min(op->wait.until, op->wait.recheck_at) : HF_NEVER;
 }
 
 void hf_look_tick(hf_op *op, hf_time now) {
     if (now < hf_look_deadline(op)) return;
-    if (now < op->wait_until) op->client->stats.rechecks++;
+    if (now < op->wait.until) op->client->stats.rechecks++;
     look(op, now);
 }
 
 void hf_look_interrupt(hf_op *op, hf_time now) {
-    op->interrupted = true;
+    op->wait.interrupted = true;
     if (sleeps(op)) fail_interrupted(op, now);
     else op->request.deadline = hf_time_min(op->request.deadline, now + LEAST_PATIENCE);
 }
@@ -156,12 +156,12 @@ void hf_look_abandon(hf_op *op, hf_time now) {
 /* ---- its events ---- */
 
 bool hf_look_waits(const hf_op *op) {
-    return op->events && sleeps(op);
+    return op->wait.events && sleeps(op);
 }
 
 void hf_look_again(hf_op *op, hf_time now) {
     if (HF_MUTANT(LATCH_DEAF)) return;
-    op->woken = true;
+    op->wait.woken = true;
     if (!sleeps(op)) return;
     if (HF_MUTANT(LATCH_BELIEVES)) succeed(op, now);
     else look(op, now);
@@ -169,7 +169,7 @@ void hf_look_again(hf_op *op, hf_time now) {
 
 /* Its own channel comes next, and a look when that is heard. */
 void hf_look_on_subscribed(hf_op *op, hf_time now) {
-    if (!op->foreign) hf_client_listen_foreign(op, now);
+    if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_foreign(op, now);
     op->class->wait->on_recheck(op, 0, now);
 }
 

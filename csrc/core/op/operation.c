@@ -201,15 +201,16 @@ void hf_op_end(hf_op *op, hf_time now) {
     if (op->next) op->next->link = op->link;
     else client->ops_end = op->link;
     if (op->hold) hf_hold_unref(op->hold);
-    if (op->behind) hf_hold_unref(op->behind);
+    if (op->acquire.behind) hf_hold_unref(op->acquire.behind);
     client->detached -= op->detached;
     hf_names_free(&op->own_names);
-    hf_names_free(&op->channels);
+    hf_names_free(&op->wait.channels);
     free(op->own_caller);
     hf_request_clear(&op->request);
-    hf_reply_free(op->reply);
-    free(op->waiter);
-    free(op->record);
-    free(op->circle);
+    hf_reply_free(op->result.reply);
+    free(op->acquire.waiter);
+    free(op->result.record);
+    free(op->result.info);
+    free(op->deadlock.circle);
     free(op);
 }

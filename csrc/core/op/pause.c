@@ -3,15 +3,15 @@
 #include "op/operation.h"
 
 static void begin(hf_op *op, hf_time now) {
-    op->wait_until = hf_time_add(now, op->spec.wait);
+    op->wait.until = hf_time_add(now, op->spec.wait);
 }
 
 static hf_time deadline(const hf_op *op) {
-    return op->wait_until;
+    return op->wait.until;
 }
 
 static void tick(hf_op *op, hf_time now) {
-    if (now >= op->wait_until) hf_op_succeed(op);
+    if (now >= op->wait.until) hf_op_succeed(op);
 }
 
 static void interrupt(hf_op *op, hf_time now) {

@@ -39,7 +39,7 @@ static void settle(hf_op *op, bool undoes, hf_time now) {
 
 static void forget_note(hf_op *op) {
     char owner[HF_OWNER_SIZE];
-    if (op->in_doubt && !HF_MUTANT(NOTE_FORGOTTEN)) return;
+    if (op->noted.in_doubt && !HF_MUTANT(NOTE_FORGOTTEN)) return;
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_request forget = {0};
     if (hf_wire_forget_note(&forget, &lock)) hf_session_send_along(op->request.session, &forget);
@@ -49,18 +49,18 @@ static void forget_note(hf_op *op) {
 static bool encode(hf_op *op, hf_verb verb) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
-    op->answered = false;
+    op->noted.answered = false;
     return hf_wire_noted(&op->request, &lock, verb, (int64_t)op->spec.value, HF_WIRE_NOTE_KEPT);
 }
 
 /* The reply to the command has come. If it was sent twice, the server may still run it again. */
 static void note_answer(hf_op *op) {
-    op->answered = true;
-    op->in_doubt = op->in_doubt || op->request.sends > 1;
+    op->noted.answered = true;
+    op->noted.in_doubt = op->noted.in_doubt || op->request.sends > 1;
 }
 
 static bool may_have_been_run(const hf_op *op) {
-    return op->in_doubt || (!op->answered && op->request.sends > 0);
+    return op->noted.in_doubt || (!op->noted.answered && op->request.sends > 0);
 }
 
 static bool is_good(const hf_op *op) {
@@ -74,7 +74,7 @@ static void undo(hf_op *op, hf_time now) {
 /* Gives back permits whose caller has gone. */
 static void end_taking(hf_op *op, hf_time now) {
     if (!is_good(op)) return;
-    if (!op->result_taken) settle(op, true, now);
+    if (!op->noted.result_taken) settle(op, true, now);
     else forget_note(op);
 }
 
@@ -99,28 +99,28 @@ static bool encode_take(hf_op *op) {
 static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
     bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
     note_answer(op);
-    op->value = hf_reply_integer_at(reply, 1, 0);
-    if (!taken) pass_on(op, op->value, now);
+    op->result.value = hf_reply_integer_at(reply, 1, 0);
+    if (!taken) pass_on(op, op->result.value, now);
     return taken;
 }
 
 static void fail_in_time(hf_op *op) {
     hf_op_fail(op, HF_BUSY, "%lld of its permits are free, %llu are asked for",
-               op->value > 0 ? op->value : 0, (unsigned long long)op->spec.value);
+               op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 
 /* If the operation has not looked since the last message, the next waiter does. */
 static void on_take_ended(hf_op *op, hf_time now) {
-    bool looked = op->answered && !op->woken;
+    bool looked = op->noted.answered && !op->wait.woken;
     undo(op, now);
     if (!looked) pass_on(op, ANY_COUNT, now);
-    else if (is_good(op)) pass_on(op, op->value, now);
+    else if (is_good(op)) pass_on(op, op->result.value, now);
 }
 
 /* Whether an older waiter of this client looks first, and passes on what it does not need. */
 static bool is_behind(const hf_op *op) {
     const hf_op *other = op->client->ops;
-    while (other != op && !(other->events && waits_there(op, other))) other = other->next;
+    while (other != op && !(other->wait.events && waits_there(op, other))) other = other->next;
     return other != op;
 }
 
@@ -142,7 +142,7 @@ static void on_drained(hf_request *request, const hf_reply *reply, hf_time now) 
     hf_op *op = request->context;
     if (reply) {
         note_answer(op);
-        op->value = reply->integer;
+        op->result.value = reply->integer;
         hf_op_succeed(op);
     } else {
         hf_op_fail_as(op, request);
@@ -168,7 +168,7 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (reply) {
         note_answer(op);
-        op->value = reply->integer;
+        op->result.value = reply->integer;
         hf_op_succeed(op);
         return;
     }

@@ -110,12 +110,13 @@ static void tell_client(hf_client *client, hf_time until, hf_time now) {
 /* ---- waits ---- */
 
 static bool waits(const hf_op *op) {
-    return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 && op->tell_at != 0;
+    return hf_op_asked_for(op)->acquires && !op->done && op->spec.wait > 0 &&
+           op->presence.publish_at != 0;
 }
 
 /* Whether the operation may hold a lock soon, without having waited. */
 static bool asks(const hf_op *op) {
-    return hf_op_asked_for(op)->acquires && !op->done && op->tell_at == 0;
+    return hf_op_asked_for(op)->acquires && !op->done && op->presence.publish_at == 0;
 }
 
 static bool is_in_hand(const hf_op *op, const hf_hold *hold) {
@@ -170,14 +171,14 @@ static bool tell_waits(hf_op *op, bool telling, hf_time now) {
 
 void hf_presence_note_wait(hf_op *op, hf_time now) {
     hf_client *client = op->client;
-    if (!is_told(client) || op->tell_at != 0) return;
-    op->tell_at = hf_time_max(op->begun_at + TELL_AFTER, now);
-    client->presence.check_at = hf_time_min(client->presence.check_at, op->tell_at);
+    if (!is_told(client) || op->presence.publish_at != 0) return;
+    op->presence.publish_at = hf_time_max(op->begun_at + TELL_AFTER, now);
+    client->presence.check_at = hf_time_min(client->presence.check_at, op->presence.publish_at);
 }
 
 void hf_presence_end(hf_op *op, hf_time now) {
-    if (!op->told_waits) return;
-    op->told_waits = false;
+    if (!op->presence.published) return;
+    op->presence.published = false;
     tell_waits(op, false, now);
 }
 
@@ -213,12 +214,12 @@ void hf_presence_tick(hf_client *client, hf_time now) {
         if (asks(op)) next = hf_time_min(next, now + TELL_AFTER);
         if (!waits(op)) continue;
         waiting = true;
-        if (now >= op->tell_at) {
+        if (now >= op->presence.publish_at) {
             bool told = tell_waits(op, true, now);
-            op->told_waits = op->told_waits || told;
-            op->tell_at = told ? now + WAIT_AGAIN : HF_NEVER;
+            op->presence.published = op->presence.published || told;
+            op->presence.publish_at = told ? now + WAIT_AGAIN : HF_NEVER;
         }
-        next = hf_time_min(next, op->tell_at);
+        next = hf_time_min(next, op->presence.publish_at);
     }
     if ((until > 0 || waiting) && now >= presence->tell_at) {
         tell_client(client, until, now);

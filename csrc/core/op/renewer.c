@@ -33,7 +33,8 @@ static void free_task(hf_task *task) {
 static void claim(hf_task *task, hf_hold *hold) {
     hf_hold_ref(hold);
     hold->in_flight = true;
-    hold->approved = hold->approved && HF_MUTANT(WORD_STAYS);
+    if (hold->approval == HF_APPROVAL_GIVEN && !HF_MUTANT(WORD_STAYS))
+        hold->approval = HF_APPROVAL_NONE;
     hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
     task->holds[task->count++] = hold;
 }
@@ -66,19 +67,19 @@ static void abort_link(hf_client *client, const hf_request *request) {
 /* ---- the owner's approval ---- */
 
 static bool may_renew(const hf_client *client, const hf_hold *hold) {
-    return !client->config.needs_approval || hold->approved || hold->idle || HF_MUTANT(NO_WORD);
+    return !client->config.needs_approval || hold->approval == HF_APPROVAL_GIVEN || hold->idle ||
+           HF_MUTANT(NO_WORD);
 }
 
 static void ask_approval(hf_client *client, hf_hold *hold) {
     client->approvals_asked++;
-    hold->approval_pending = true;
+    hold->approval = HF_APPROVAL_PENDING;
     hf_holds_wake_at(&client->holds, hold, hold->valid_until);
 }
 
 void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->approval_pending || !hold->in_table || HF_MUTANT(DEAF_TO_WORD)) return;
-    hold->approval_pending = false;
-    hold->approved = true;
+    if (hold->approval != HF_APPROVAL_PENDING || !hold->in_table || HF_MUTANT(DEAF_TO_WORD)) return;
+    hold->approval = HF_APPROVAL_GIVEN;
     if (hold->state == HF_HOLD_HELD && !hold->in_flight)
         hf_holds_wake_at(&client->holds, hold, now);
 }
@@ -553,8 +554,8 @@ void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf
 }
 
 static bool is_about(const hf_op *op, const hf_hold *hold) {
-    for (size_t i = 0; op->holds && i < op->spec.batch_count; i++) {
-        if (op->holds[i] == hold) return true;
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
+        if (op->batch.holds[i] == hold) return true;
     }
     return op->hold == hold;
 }

@@ -378,8 +378,8 @@ uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now) {
 }
 
 void hf_quorum_learn_clock(hf_quorum *quorum, size_t index, const hf_op *op) {
-    if (op->server_us <= 0) return;
-    int64_t ahead = (int64_t)op->server_us - (int64_t)(op->request.sent_at / 1000);
+    if (op->acquire.server_us <= 0) return;
+    int64_t ahead = (int64_t)op->acquire.server_us - (int64_t)(op->request.sent_at / 1000);
     if (!quorum->clocks_known) {
         for (size_t i = 0; i < quorum->count; i++) quorum->ahead[i] = ahead;
     }
@@ -465,6 +465,8 @@ static hf_client *holder(hf_client *client, size_t index) {
 
 const hf_decider hf_majority = {
     .op = &hf_round_class,
+    .everywhere = true,
+    .early = true,
     .open = open,
     .close = end,
     .free = free_all,

@@ -34,9 +34,9 @@ static hf_time deadline(const hf_op *op) {
     const hf_round *round = op->round;
     if (op->done || !round) return HF_NEVER;
     if (op->blocked)
-        return hf_time_max(op->wait_until,
+        return hf_time_max(op->wait.until,
                            op->begun_at + op->client->config.session.command_timeout);
-    if (round->state == HF_ROUND_PAUSING) return hf_time_min(op->wait_until, round->retry_at);
+    if (round->state == HF_ROUND_PAUSING) return hf_time_min(op->wait.until, round->retry_at);
     return has_uncounted(round) ? 0 : round->decide_by;
 }
 
@@ -49,7 +49,7 @@ static void tick(hf_op *op, hf_time now) {
         return;
     }
     if (round->state == HF_ROUND_PAUSING) {
-        if (now >= op->wait_until) hf_round_fail_acquire(op, HF_BUSY, now);
+        if (now >= op->wait.until) hf_round_fail_acquire(op, HF_BUSY, now);
         else if (now >= round->retry_at) hf_votes_ask_all(op, now);
     } else if (acquires(op)) {
         hf_round_check_acquire(op, now);
@@ -64,12 +64,11 @@ static void begin(hf_op *op, hf_time now) {
         hf_op_fail_for_memory(op);
         return;
     }
-    if (op->spec.batch)
-        hf_op_fail(op, HF_SERVER, "several locks in one step need one server, not a quorum");
-    else if (acquires(op)) hf_round_begin_acquire(op, now);
-    else if (hf_op_asked_for(op)->on_hold) hf_round_begin_on_hold(op, now);
-    else if (op->spec.kind != HF_OP_COMMAND) hf_votes_ask_all(op, now);
-    else hf_op_fail(op, HF_SERVER, "a command goes to one server, not to a quorum");
+    const hf_op_class *class = hf_op_asked_for(op);
+    if (class->one_server) hf_op_fail(op, HF_SERVER, "%s", class->one_server);
+    else if (class->acquires) hf_round_begin_acquire(op, now);
+    else if (class->on_hold) hf_round_begin_on_hold(op, now);
+    else hf_votes_ask_all(op, now);
     if (!op->done && !op->blocked) tick(op, now);
 }
 
@@ -82,7 +81,7 @@ static void unblock(hf_op *op, hf_time now) {
 static void interrupt(hf_op *op, hf_time now) {
     if (op->done || !acquires(op)) return;
     bool waits = op->blocked || op->round->state == HF_ROUND_PAUSING;
-    op->interrupted = true;
+    op->wait.interrupted = true;
     op->blocked = false;
     if (waits) hf_round_fail_acquire(op, HF_INTERRUPTED, now);
     else op->round->decide_by = hf_time_min(op->round->decide_by, now + HF_LEAST_GRACE);

@@ -18,7 +18,7 @@ void hf_round_forget_hold(hf_op *op) {
 void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now) {
     hf_quorum_refresh(op->client, op->hold, now);
     bool lost = op->hold->state == HF_HOLD_LOST;
-    hf_votes_fail(op, lost ? HF_LOST : op->interrupted ? HF_INTERRUPTED : code, "taken");
+    hf_votes_fail(op, lost ? HF_LOST : op->wait.interrupted ? HF_INTERRUPTED : code, "taken");
     hf_votes_roll_back(op, now);
     hf_round_forget_hold(op);
     hf_votes_conclude(op, now);
@@ -32,9 +32,9 @@ static bool ends_at_once(hf_op *op, hf_time now) {
         bool final =
             vote->code == HF_DUPLICATE || vote->code == HF_MISMATCH || vote->code == HF_CONFLICT;
         if (!vote->counted || vote->yes || !final) continue;
-        op->record = vote->op->record;
-        op->record_size = vote->op->record_size;
-        vote->op->record = NULL;
+        op->result.record = vote->op->result.record;
+        op->result.record_size = vote->op->result.record_size;
+        vote->op->result.record = NULL;
         hf_round_fail_acquire(op, vote->code, now);
         return true;
     }
@@ -66,7 +66,7 @@ static void on_no_majority(hf_op *op, hf_time now) {
     bool may_change = code == HF_BUSY ||
                       (code == HF_NO_QUORUM && (op->round->attempts > 1 || waits_for_guard(op)));
     bool gone = op->hold->state == HF_HOLD_LOST;
-    if (!may_change || gone || op->interrupted || now >= op->wait_until) {
+    if (!may_change || gone || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);
     } else if (code == HF_BUSY && hf_acquire_waits_for_itself(op)) {
         hf_round_fail_acquire(op, HF_DEADLOCK, now);
@@ -215,11 +215,11 @@ void hf_round_check_acquire(hf_op *op, hf_time now) {
     hf_tally votes = hf_votes_count(op->round);
     if (votes.yes >= majority) on_majority(op, now);
     else if (votes.yes + votes.pending >= majority) hf_votes_hurry(op, &votes, now);
-    else if (op->interrupted || !hf_votes_ask_skipped(op, now)) on_no_majority(op, now);
+    else if (op->wait.interrupted || !hf_votes_ask_skipped(op, now)) on_no_majority(op, now);
 }
 
 void hf_round_begin_acquire(hf_op *op, hf_time now) {
-    op->wait_until = hf_time_add(now, op->spec.wait);
+    op->wait.until = hf_time_add(now, op->spec.wait);
     hf_hold *known =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (known) hf_quorum_refresh(op->client, known, now);

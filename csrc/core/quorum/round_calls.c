@@ -12,6 +12,14 @@ static bool releases(const hf_op *op) {
     return hf_op_asked_for(op)->releases;
 }
 
+static bool leaves_record(const hf_op *op) {
+    return hf_op_asked_for(op)->leaves_record;
+}
+
+static bool sets_lease(const hf_op *op) {
+    return hf_op_asked_for(op)->sets_lease;
+}
+
 /* ---- on a hold ---- */
 
 static void fail_lost(hf_op *op) {
@@ -47,7 +55,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
         hf_votes_fail(op, HF_NO_QUORUM, "released, the release goes on in the background");
     }
     if (last) {
-        if (op->spec.kind == HF_OP_RELEASE) hf_quorum_clean_up_member_holds(client, hold, 0, now);
+        if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);
         if (hold->in_table) hf_holds_remove(&client->holds, hold);
     } else {
         hf_round_leave_entry(client, hold, now);
@@ -57,13 +65,13 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
 
 static void finish_extend(hf_op *op, bool done, hf_time now) {
     hf_hold *hold = op->round->hold;
-    if (done && op->spec.kind == HF_OP_EXTEND) hold->lease = op->spec.lease;
+    if (done && sets_lease(op)) hold->lease = op->spec.lease;
     hf_holds_wake_at(&op->client->holds, hold, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
     if (hold->state == HF_HOLD_LOST) fail_lost(op);
     else if (!hold->in_table) hf_op_fail(op, HF_NOT_HELD, "it was released meanwhile");
     else if (done) hf_op_succeed(op);
-    else hf_votes_fail(op, HF_NO_QUORUM, op->spec.kind == HF_OP_EXTEND ? "extended" : "confirmed");
+    else hf_votes_fail(op, HF_NO_QUORUM, sets_lease(op) ? "extended" : "confirmed");
     hf_votes_conclude(op, now);
 }
 
@@ -76,7 +84,7 @@ static void finish_on_hold(hf_op *op, bool done, hf_time now) {
  * than the owner keeps. A record has to be left in any case. */
 static bool has_nothing_to_release(const hf_op *op, const hf_hold *member_hold) {
     uint32_t keep = op->round->hold->count - 1;
-    return (op->spec.kind == HF_OP_RELEASE || (releases(op) && HF_MUTANT(RECORD_UNTOLD))) &&
+    return releases(op) && (!leaves_record(op) || HF_MUTANT(RECORD_UNTOLD)) &&
            (!hf_member_hold_is_held(member_hold) ||
             member_hold->count - member_hold->others <= keep);
 }
@@ -121,7 +129,7 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
         return;
     }
     hold->in_flight = true;
-    bool last = releases(op) && (hold->count == 1 || op->spec.kind == HF_OP_COMPLETE);
+    bool last = releases(op) && (hold->count == 1 || leaves_record(op));
     if (last) hf_quorum_end_late_replies(client, hold, now);
     ask_members(op, now);
     if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
@@ -140,44 +148,58 @@ static void read_ttl(hf_op *op) {
     long long values[HF_QUORUM_MAX] = {0};
     size_t count = 0;
     for (size_t i = 0; i < round->count; i++)
-        values[count++] = round->votes[i].yes ? round->votes[i].op->value : -2;
+        values[count++] = round->votes[i].yes ? round->votes[i].op->result.value : -2;
     qsort(values, count, sizeof *values, compare_values);
-    op->value = values[hf_quorum_of(op)->majority - 1];
+    op->result.value = values[hf_quorum_of(op)->majority - 1];
 }
 
 /* A server that was repaired holds the lock for a copy of the owner: "<uuid>:<number>.<copy>". */
-static void cut_copy(hf_op *op) {
-    char *dot = memchr(op->info.owner, '.', op->info.owner_size);
-    bool ours = op->info.owner_size > HF_UUID_SIZE && op->info.owner[HF_UUID_SIZE] == ':';
+static void cut_copy(hf_lock_info *info) {
+    char *dot = memchr(info->owner, '.', info->owner_size);
+    bool ours = info->owner_size > HF_UUID_SIZE && info->owner[HF_UUID_SIZE] == ':';
     if (!ours || !dot) return;
     *dot = '\0';
-    op->info.owner_size = (size_t)(dot - op->info.owner);
+    info->owner_size = (size_t)(dot - info->owner);
 }
 
-static bool same_owner(const hf_op *a, const hf_op *b) {
-    return a->info.owner_size == b->info.owner_size &&
-           memcmp(a->info.owner, b->info.owner, a->info.owner_size) == 0;
+static bool same_owner(const hf_lock_info *a, const hf_lock_info *b) {
+    return a->owner_size == b->owner_size && memcmp(a->owner, b->owner, a->owner_size) == 0;
+}
+
+static hf_lock_info *info_of(const hf_vote *vote) {
+    return vote->yes ? vote->op->result.info : NULL;
+}
+
+/* How many members name this owner. */
+static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
+    size_t agree = 0;
+    for (size_t i = 0; i < round->count; i++) {
+        const hf_lock_info *other = info_of(&round->votes[i]);
+        agree += other && same_owner(info, other);
+    }
+    return agree;
 }
 
 /* Reads the owner that a majority names. Without one the lock counts as free. */
 static void read_info(hf_op *op) {
     hf_round *round = op->round;
-    op->info.ttl_ms = -2;
-    op->info.ahead = -1;
+    hf_lock_info *info = op->result.info = calloc(1, sizeof *info);
+    if (!info) {
+        hf_op_fail_for_memory(op);
+        return;
+    }
+    *info = (hf_lock_info){.ttl_ms = -2, .ahead = -1};
     for (size_t i = 0; i < round->count; i++) {
-        if (round->votes[i].yes) cut_copy(round->votes[i].op);
+        if (info_of(&round->votes[i])) cut_copy(info_of(&round->votes[i]));
     }
     for (size_t i = 0; i < round->count; i++) {
-        const hf_op *one = round->votes[i].yes ? round->votes[i].op : NULL;
-        size_t agree = 0;
-        if (!one || one->info.owner_size == 0) continue;
-        for (size_t j = 0; j < round->count; j++)
-            agree += round->votes[j].yes && same_owner(one, round->votes[j].op);
-        if (agree < hf_quorum_of(op)->majority) continue;
-        uint64_t token = op->info.token > one->info.token ? op->info.token : one->info.token;
-        op->info = one->info;
-        op->info.token = token;
-        op->info.waiters = 0;
+        const hf_lock_info *one = info_of(&round->votes[i]);
+        if (!one || one->owner_size == 0) continue;
+        if (count_owner(round, one) < hf_quorum_of(op)->majority) continue;
+        uint64_t token = info->token > one->token ? info->token : one->token;
+        *info = *one;
+        info->token = token;
+        info->waiters = 0;
     }
 }
 
@@ -186,8 +208,8 @@ static void read_forced(hf_op *op) {
     hf_round *round = op->round;
     size_t locked = 0;
     for (size_t i = 0; i < round->count; i++)
-        locked += round->votes[i].yes && round->votes[i].op->value > 0;
-    op->value = locked > 0;
+        locked += round->votes[i].yes && round->votes[i].op->result.value > 0;
+    op->result.value = locked > 0;
     hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, HF_LOST_DELETED);
@@ -211,7 +233,7 @@ static void finish_plain(hf_op *op, bool done, hf_time now) {
         hf_votes_fail(op, hf_votes_code(op), "answered");
     } else {
         if (has_reader(op)) readers[op->spec.kind](op);
-        hf_op_succeed(op);
+        if (!op->done) hf_op_succeed(op);
     }
     hf_votes_conclude(op, now);
 }
