@@ -201,7 +201,7 @@ describe("an example of", function()
   end
 
   it("a crontab runs each of its jobs", function()
-    local jobs = ("\n" .. pages.read("examples/cron/nightly")):gsub("\n%u+=[^\n]*", "")
+    local jobs = ("\n" .. pages.read("examples/cron/nightly")):gsub("\n[%u_]+=[^\n]*", "")
     RUN.cron(with_programs(jobs))
   end)
 
