@@ -194,6 +194,24 @@ for _, path in ipairs(pages.all()) do
   end
 end
 
+-- The files that the packages bring; the reader's programs stand in the place of those they name.
+describe("an example of", function()
+  local function with_programs(text)
+    return (text:gsub("%-%- /usr/local/bin/", "-- ./"):gsub("%-%-min%-hold %S+", "--min-hold 1ms"))
+  end
+
+  it("a crontab runs each of its jobs", function()
+    local jobs = ("\n" .. pages.read("examples/cron/nightly")):gsub("\n[%u_]+=[^\n]*", "")
+    RUN.cron(with_programs(jobs))
+  end)
+
+  it("a unit of systemd runs its job, wherever the command is installed", function()
+    local unit = pages.read("examples/systemd/report.service")
+    local command = with_programs(unit:match("\nExecStart=(holdfast [^\n]*)"):gsub("%%n", "report.service"))
+    runs(command .. "\n")
+  end)
+end)
+
 describe("the README's first sample", function()
   it("says what it has done", function()
     local child = lua(pages.blocks_in("README.md", "lua")[1].text)

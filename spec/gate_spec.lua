@@ -140,6 +140,7 @@ tally=$1 at_once=0
 . tools/suites.d/sources.sh
 is_root() { false; }
 has() { false; }
+get_lua5_5() { false; }
 suite() { :; }
 specs_under() { echo 1 0 >"$tally/specs.count"; }
 packages

@@ -86,7 +86,7 @@ describe("an installation #install", function()
     env = {
       LUAROCKS_CONFIG = tree .. "/config.lua", HOME = tree, PREFIX = tree,
       HOLDFAST_URL = server:url(), HOLDFAST_CONFIG = "/dev/null", LUA_PATH = false,
-        LUA_CPATH = false, LUA_INIT = false,
+      LUA_CPATH = false, LUA_INIT = false, MAKEFLAGS = "-j4",
     }
   end)
   after_each(function() process.remove(tree) end)

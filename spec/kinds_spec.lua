@@ -129,6 +129,14 @@ local function is_waited_for(client)
   return #assert(client:deadlocks()).waits > 0 or #counts.waited(client, "*") > 0
 end
 
+-- The blocking driver, one of the loops that this Lua has, and ngx_lua.
+local function drivers_of(number)
+  local drivers = { blocking }
+  if #loops > 0 then drivers[#drivers + 1] = loop_drivers[number % #loops + 1] end
+  drivers[#drivers + 1] = ngx_lua or nil
+  return drivers
+end
+
 for n, topology in ipairs(TOPOLOGIES) do
   describe(topology[1], function()
     local place, client
@@ -142,7 +150,7 @@ for n, topology in ipairs(TOPOLOGIES) do
     after_each(function() client:close() end)
 
     for i, kind in ipairs(kinds) do
-      for _, driver in ipairs { blocking, loop_drivers[(i + n) % #loops + 1], ngx_lua or nil } do
+      for _, driver in ipairs(drivers_of(i + n)) do
         it(("a %s under %s is waited for, and let go"):format(kind.name, driver[1]), function()
           local key = ("%d:%s"):format(i, driver[1]:gsub("%W", ""))
           local function hold() return kind.hold(client, key) end

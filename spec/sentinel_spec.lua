@@ -332,9 +332,11 @@ describe("with sync", function()
   before_each(function()
     master = redis.start { tcp = true }
     replica = redis.start { replica_of = master }
-    eventually(function()
+    -- what was written before the copy counts as confirmed; what comes after it may take a second
+    local function is_confirmed()
       return master:cli("SET", "seen", 1) == "OK" and master:cli("WAIT", 1, 100) == 1
-    end)
+    end
+    eventually(function() return is_confirmed() and is_confirmed() end)
     master:cli("DEL", "seen")
   end)
 

@@ -41,6 +41,7 @@ clang_version() {
 
 # Node.js from elsewhere brings an npm that is no package.
 npm_needs() { command -v npm >/dev/null 2>&1 || echo npm; }
+pip_needs() { python3 -m pip --version >/dev/null 2>&1 || echo python3-pip; }
 
 # The lists are written once, in order of what builds on what.
 build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
@@ -52,6 +53,7 @@ check_needs() {
         spin tmux mandoc zsh lua5.1 liblua5.1-0-dev lua5.2 liblua5.2-dev lua5.3 liblua5.3-dev \
         dpkg-dev debhelper fakeroot lintian debootstrap musl-tools \
         gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-i686-linux-gnu libc6-dev-i386-cross qemu-user chromium chromium-driver
+    pip_needs
 }
 site_needs() { echo mkdocs-material chromium chromium-driver; npm_needs; }
 
