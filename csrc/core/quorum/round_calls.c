@@ -145,13 +145,10 @@ static void read_ttl(hf_op *op) {
     op->value = values[hf_quorum_of(op)->majority - 1];
 }
 
-/* A server that was repaired holds the lock for a copy of the owner: "<uuid>:<number>.<copy>". */
 static void cut_copy(hf_op *op) {
-    char *dot = memchr(op->info.owner, '.', op->info.owner_size);
-    bool ours = op->info.owner_size > HF_UUID_SIZE && op->info.owner[HF_UUID_SIZE] == ':';
-    if (!ours || !dot) return;
-    *dot = '\0';
-    op->info.owner_size = (size_t)(dot - op->info.owner);
+    hf_slice owner = {op->info.owner, op->info.owner_size};
+    op->info.owner_size = hf_owner_without_copy(owner).size;
+    op->info.owner[op->info.owner_size] = '\0';
 }
 
 static bool same_owner(const hf_op *a, const hf_op *b) {
