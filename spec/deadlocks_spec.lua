@@ -274,24 +274,61 @@ describe("deadlocks", function()
     end)
   end)
 
-  it("are found in a quorum", function()
-    local servers = redis.several(3)
-    local urls = {}
-    for i, server in ipairs(servers) do urls[i] = server:url() end
-    local client = holdfast.new { servers = urls, mode = "quorum" }
-    plant(table.concat(urls, " "), KEYS)
-    check_cycle(found(client), KEYS)
-    local ok, message = pcall(function() client:lock("k", { deadlock_check = 1 }) end)
-    assert.is_false(ok)
-    assert.matches("^spec/deadlocks_spec.lua:%d+: client:lock: deadlock_check is not for a quorum",
-      message)
-    stop_parties()
-    client:close()
-    for _, server in ipairs(servers) do
-      assert.truthy(process.wait_until(function()
-        return #server:cli("CLIENT", "LIST", "TYPE", "NORMAL"):gsub("[^\n]", "") <= 1
-      end, PATIENCE))
-      server:stop()
+  describe("in a quorum", function()
+    local servers, urls, client
+
+    before_each(function()
+      servers, urls = redis.several(3), {}
+      for i, server in ipairs(servers) do urls[i] = server:url() end
+      client = holdfast.new { servers = urls, mode = "quorum" }
+    end)
+
+    after_each(function()
+      stop_parties()
+      client:close()
+      for _, server in ipairs(servers) do
+        if server:is_running() then
+          assert.truthy(process.wait_until(function()
+            return #server:cli("CLIENT", "LIST", "TYPE", "NORMAL"):gsub("[^\n]", "") <= 1
+          end, PATIENCE))
+        end
+        server:stop()
+      end
+    end)
+
+    local function plant_all(check) plant(table.concat(urls, " "), KEYS, check) end
+
+    local function check_dissolved()
+      all_end()
+      local text = outputs()
+      assert.equal(1, select(2, text:gsub("ended deadlock: ", "")), text)
+      assert.equal(2, select(2, text:gsub("got it", "")), text)
+      assert.matches('it waits for itself: "[^"]+", held by %S+, which waits for "', text)
     end
+
+    it("are found", function()
+      plant_all()
+      check_cycle(found(client), KEYS)
+    end)
+
+    it("end for one of them with deadlock_check", function()
+      plant_all { 1, 1, 1 }
+      check_dissolved()
+    end)
+
+    it("end for one of them with deadlock_check while a server is away", function()
+      servers[2]:kill()
+      plant_all { 1, 1, 1 }
+      check_dissolved()
+    end)
+
+    it("end for one of them with deadlock_check while a server hangs", function()
+      prepare(table.concat(urls, " "), KEYS, { 1, 1, 1 })
+      servers[2]:kill("STOP")
+      for i = 1, #KEYS do let_go(i) end
+      all_end()
+      servers[2]:kill("CONT")
+      check_dissolved()
+    end)
   end)
 end)

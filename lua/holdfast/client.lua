@@ -255,9 +255,6 @@ end
 local function lock_options(client, given, known_options, what, level)
   if given == nil or given == locks.none then return locks.none end
   given = options.table(given, known_options, what, level + 1)
-  if given.deadlock_check and defaults[client].quorum then
-    error(what .. ": deadlock_check is not for a quorum, whose waiters are in no queue", level + 1)
-  end
   check_keep(client, given, what, level + 1)
   return given
 end

@@ -381,7 +381,7 @@ static void begin_acquire_other(input *in) {
     spec.lease = LEASES[pick(in, COUNT(LEASES))];
     spec.renewed = pick(in, 2);
     spec.blocking = pick(in, 2);
-    spec.deadlock_check = w.client.quorum ? 0 : checks[pick(in, COUNT(checks))];
+    spec.deadlock_check = checks[pick(in, COUNT(checks))];
     begin(&spec);
 }
 

@@ -21,9 +21,9 @@ hf_slice hf_hold_caller(const hf_hold *hold) {
     return (hf_slice){hold->bytes + hold->key_size, hold->caller_size};
 }
 
-/* "<uuid>:<number>" of "<uuid>:<number>.<copy>" */
-static hf_slice without_copy(hf_slice owner) {
-    const char *dot = memchr(owner.data, '.', owner.size);
+hf_slice hf_owner_without_copy(hf_slice owner) {
+    bool ours = owner.size > HF_UUID_SIZE && owner.data[HF_UUID_SIZE] == ':';
+    const char *dot = ours ? memchr(owner.data, '.', owner.size) : NULL;
     return dot ? (hf_slice){owner.data, (size_t)(dot - owner.data)} : owner;
 }
 
@@ -31,7 +31,7 @@ hf_slice hf_hold_owner(const hf_hold *hold) {
     for (uint32_t i = 0; i < hold->member_count; i++) {
         if (hold->member_holds[i])
             return hold->shared ? hf_hold_owner(hold->member_holds[i])
-                                : without_copy(hf_hold_owner(hold->member_holds[i]));
+                                : hf_owner_without_copy(hf_hold_owner(hold->member_holds[i]));
     }
     return (hf_slice){hold->bytes + hold->key_size + hold->caller_size, hold->owner_size};
 }

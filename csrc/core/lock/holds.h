@@ -160,6 +160,10 @@ bool hf_hold_is_released(const hf_hold *hold);
  * server says of it is no loss. */
 bool hf_hold_can_be_lost(const hf_hold *hold);
 
+/* Returns "<uuid>:<number>" of "<uuid>:<number>.<copy>", by which a server of a quorum knows an
+ * owner whose lock was written to it again; every other owner as it is. */
+hf_slice hf_owner_without_copy(hf_slice owner);
+
 /* Marks the hold lost, which can be lost. */
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason);
 

@@ -106,18 +106,19 @@ static void fail_busy(hf_op *op, hf_time now) {
 }
 
 void hf_acquire_fail_for_itself(hf_op *op) {
-    hf_op_fail(op, HF_DEADLOCK,
-               "another coroutine of this client holds it, and cannot go on during this wait, "
-               "unless the client has the "
-               "driver of an event loop");
+    if (op->deadlock.circle)
+        hf_op_fail(op, HF_DEADLOCK,
+                   "it waits for itself: %s; take several locks in one order, or by one multi_lock",
+                   op->deadlock.circle);
+    else
+        hf_op_fail(op, HF_DEADLOCK,
+                   "another coroutine of this client holds it, and cannot go on during this wait, "
+                   "unless the client has the "
+                   "driver of an event loop");
 }
 
 static void end_as(hf_op *op, hf_code code, hf_time now) {
     if (code == HF_BUSY) fail_busy(op, now);
-    else if (code == HF_DEADLOCK && op->deadlock.circle)
-        hf_op_fail(op, code,
-                   "it waits for itself: %s; take several locks in one order, or by one multi_lock",
-                   op->deadlock.circle);
     else if (code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
     else hf_op_fail(op, code, "a signal ended the wait");
     finish(op, now);
@@ -766,12 +767,10 @@ static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) 
     finish(op, now);
 }
 
-/* The operation is the youngest waiter of this circle. */
-static void on_deadlock(hf_op *op, const char *circle, hf_time now) {
-    free(op->deadlock.circle);
-    op->deadlock.circle = strdup(circle);
+/* The operation is the youngest waiter of a circle. */
+static void on_circle(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING;
-    if (op->deadlock.circle && waits) cancel(op, HF_DEADLOCK, now);
+    if (waits) cancel(op, HF_DEADLOCK, now);
 }
 
 /* A blocked operation has sent nothing to the server. */
@@ -829,7 +828,7 @@ static void tick(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING;
     if (waits && now >= op->acquire.listen_at)
         hf_client_listen_foreign(op, now); /* it looks when the server confirms that */
-    if (waits) hf_deadlock_tick(op, on_deadlock, now);
+    if (waits) hf_deadlock_tick(op, on_circle, now);
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {
         fail_blocked(op, now);

@@ -11,73 +11,181 @@
 
 #define MOST_STEPS 64
 #define TIMEOUT HF_SECOND
+#define GRACE (250 * HF_MS) /* for the other servers once most have answered */
+
+/* What one server says in a step: the owner of the key, or the wait of that owner. */
+typedef struct answer {
+    hf_request request;
+    hf_walk *walk;
+    char *text; /* with a NUL behind it; NULL: none, or no reply */
+    size_t size;
+    unsigned long long since; /* of a wait */
+    size_t head;              /* the size of what comes before the waiter */
+} answer;
 
 struct hf_walk {
-    hf_request request;
     hf_op *op; /* NULL: it has ended */
-    void (*on_circle)(hf_op *op, const char *circle, hf_time now);
+    void (*on_circle)(hf_op *op, hf_time now);
+    void (*next)(hf_walk *walk, hf_time now); /* what follows once all servers have replied */
     char own[HF_WAIT_NAME];
-    char waiter[HF_WAIT_NAME]; /* the wait for `key`, as hf_wait_name writes it */
+    char waiter[HF_WAIT_NAME]; /* the wait for `names`, as hf_wait_name writes it */
     const hf_kind *kind;
     hf_names names;
     size_t steps;
     unsigned long long youngest; /* since when the last one of the others waits */
     char youngest_waiter[HF_WAIT_NAME];
     char text[HF_FAILURE_TEXT / 2]; /* the circle so far */
+    size_t replied, pending;        /* of this step */
+    size_t count;
+    answer answers[]; /* of the server, or of each server of a quorum */
 };
 
-static void ask_holder(hf_walk *walk, hf_time now);
+/* ---- asking ---- */
 
-static void submit(hf_walk *walk, hf_slice key, hf_request_done *done, hf_time now) {
-    walk->request.done = done;
-    walk->request.context = walk;
-    walk->request.deadline = now + TIMEOUT;
-    hf_client_submit(walk->op->client, key, HF_LINK_CALLS, &walk->request, now);
+static void forget(answer *from) {
+    free(from->text);
+    from->text = NULL;
+    from->size = from->head = 0;
+    from->since = 0;
 }
 
 static void end(hf_walk *walk) {
     if (walk->op) walk->op->deadlock.walk = NULL;
-    hf_request_clear(&walk->request);
+    for (size_t i = 0; i < walk->count; i++) {
+        forget(&walk->answers[i]);
+        hf_request_clear(&walk->answers[i].request);
+    }
     hf_names_free(&walk->names);
     free(walk);
 }
+
+static void settle(hf_walk *walk, hf_time now) {
+    if (--walk->pending > 0) return;
+    if (walk->op) walk->next(walk, now);
+    else end(walk);
+}
+
+static void keep(answer *from, hf_slice text) {
+    if (text.size == 0 || !(from->text = malloc(text.size + 1))) return;
+    memcpy(from->text, text.data, text.size);
+    from->text[text.size] = '\0';
+    from->size = text.size;
+}
+
+/* A server that hangs does not delay for long what the others decide. */
+static void finish(answer *from, hf_time now) {
+    hf_walk *walk = from->walk;
+    if (2 * ++walk->replied > walk->count) {
+        for (size_t i = 0; i < walk->count; i++) {
+            hf_request *request = &walk->answers[i].request;
+            request->deadline = hf_time_min(request->deadline, now + GRACE);
+        }
+    }
+    settle(walk, now);
+}
+
+/* Asks every server; `done` calls finish with each reply. */
+static void ask(hf_walk *walk,
+                bool (*encode)(hf_request *request, const hf_walk *walk, hf_slice key),
+                hf_slice key, hf_request_done *done, void (*next)(hf_walk *walk, hf_time now),
+                hf_time now) {
+    hf_client *client = walk->op->client;
+    walk->next = next;
+    walk->replied = 0;
+    walk->pending = walk->count + 1;
+    for (size_t i = 0; i < walk->count; i++) {
+        answer *from = &walk->answers[i];
+        hf_request *request = &from->request;
+        forget(from);
+        request->done = done;
+        request->context = from;
+        request->deadline = now + TIMEOUT;
+        if (encode(request, walk, key))
+            hf_client_submit(client->decider->holder(client, i), key, HF_LINK_CALLS, request, now);
+        else done(request, NULL, now);
+    }
+    settle(walk, now);
+}
+
+/* ---- what a majority says ---- */
+
+/* Servers have clocks of their own: what differs in `since` alone is the same wait. */
+static bool alike(const answer *a, const answer *b) {
+    if (!a->text || !b->text) return false;
+    hf_slice left = {a->text + a->head, a->size - a->head},
+             right = {b->text + b->head, b->size - b->head};
+    return hf_slice_equal(left, right);
+}
+
+static size_t count_alike(const hf_walk *walk, const answer *one) {
+    size_t count = 0;
+    for (size_t i = 0; i < walk->count; i++) count += alike(one, &walk->answers[i]);
+    return count;
+}
+
+/* Returns what a majority says; NULL: there is none that says the same. */
+static const answer *agreed(const hf_walk *walk) {
+    for (size_t i = 0; i < walk->count; i++) {
+        if (2 * count_alike(walk, &walk->answers[i]) > walk->count) return &walk->answers[i];
+    }
+    return NULL;
+}
+
+/* Returns the middle one of the times that the servers say for this wait. Every waiter of a circle
+ * comes to the same ones, so that all take the same waiter for the youngest. */
+static unsigned long long since_of(const hf_walk *walk, const answer *wait) {
+    size_t middle = (count_alike(walk, wait) + 1) / 2;
+    unsigned long long since = 0;
+    for (size_t i = 0; i < walk->count; i++) {
+        const answer *one = &walk->answers[i];
+        size_t up_to = 0;
+        if (!alike(one, wait)) continue;
+        for (size_t j = 0; j < walk->count; j++)
+            up_to += alike(&walk->answers[j], wait) && walk->answers[j].since <= one->since;
+        if (up_to >= middle && (since == 0 || one->since < since)) since = one->since;
+    }
+    return since;
+}
+
+/* ---- the steps ---- */
+
+static void ask_holder(hf_walk *walk, hf_time now);
 
 /* The circle is closed by this operation, which waits since then. */
 static void decide(hf_walk *walk, unsigned long long since, hf_time now) {
     hf_op *op = walk->op;
     bool youngest = since > walk->youngest ||
                     (since == walk->youngest && strcmp(walk->own, walk->youngest_waiter) > 0);
-    if (youngest) walk->on_circle(op, walk->text, now);
+    if (youngest) {
+        free(op->deadlock.circle);
+        op->deadlock.circle = strdup(walk->text);
+        if (op->deadlock.circle) walk->on_circle(op, now);
+    }
     end(walk);
 }
 
 /* "<since> <uuid>:<number> <kind> <key>" */
-static bool read_wait(hf_walk *walk, hf_slice wait, unsigned long long *since) {
-    char head[128], letter;
-    char *rest;
+static bool read_wait(hf_walk *walk, const answer *wait) {
+    const char *rest = wait->text + wait->head;
+    char letter;
     int size = 0;
-    snprintf(head, sizeof head, "%.*s", (int)wait.size, wait.data);
-    *since = strtoull(head, &rest, 10);
     if (sscanf(rest, " %63s %c%n", walk->waiter, &letter, &size) != 2 || rest[size] != ' ')
         return false;
-    size += (int)(rest - head);
+    size_t head = wait->head + (size_t)size + 1;
     walk->kind = hf_kind_of_letter(letter);
-    if (!walk->kind || (size_t)++size >= wait.size) return false;
+    if (!walk->kind || head >= wait->size) return false;
     hf_names_free(&walk->names);
-    hf_slice key = {wait.data + size, wait.size - (size_t)size};
+    hf_slice key = {wait->text + head, wait->size - head};
     return hf_names_make_on(&walk->names, key, walk->kind);
 }
 
-static void on_wait(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_walk *walk = request->context;
-    unsigned long long since = 0;
-    hf_slice wait = {"", 0};
-    if (reply && reply->string) wait = (hf_slice){reply->string, reply->size};
-    if (!walk->op || wait.size == 0 || !read_wait(walk, wait, &since) ||
-        ++walk->steps > MOST_STEPS) {
+static void on_waits(hf_walk *walk, hf_time now) {
+    const answer *wait = agreed(walk);
+    if (!wait || !read_wait(walk, wait) || ++walk->steps > MOST_STEPS) {
         end(walk);
         return;
     }
+    unsigned long long since = since_of(walk, wait);
     if (strcmp(walk->waiter, walk->own) == 0) {
         decide(walk, since, now);
         return;
@@ -91,13 +199,21 @@ static void on_wait(hf_request *request, const hf_reply *reply, hf_time now) {
     ask_holder(walk, now);
 }
 
-static void ask_wait(hf_walk *walk, hf_slice owner, hf_time now) {
-    char key[HF_OWNER_MAX + 32];
-    int size = snprintf(key, sizeof key, "holdfast_wait:%.*s", (int)owner.size, owner.data);
-    hf_slice args[] = {{"GET", 3}, {key, (size_t)size}};
-    if (owner.size <= HF_OWNER_MAX && hf_request_command(&walk->request, 2, args))
-        submit(walk, args[1], on_wait, now);
-    else end(walk);
+static void on_wait(hf_request *request, const hf_reply *reply, hf_time now) {
+    answer *from = request->context;
+    char *rest;
+    if (reply && reply->string) keep(from, (hf_slice){reply->string, reply->size});
+    if (from->text) {
+        from->since = strtoull(from->text, &rest, 10);
+        from->head = (size_t)(rest - from->text);
+    }
+    finish(from, now);
+}
+
+static bool encode_wait(hf_request *request, const hf_walk *walk, hf_slice key) {
+    hf_slice args[] = {{"GET", 3}, key};
+    (void)walk;
+    return hf_request_command(request, 2, args);
 }
 
 static void describe(hf_walk *walk, hf_slice owner) {
@@ -108,27 +224,51 @@ static void describe(hf_walk *walk, hf_slice owner) {
              (int)owner.size, owner.data);
 }
 
-/* A waiter that is not in the queue any more waits for nothing. */
-static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_walk *walk = request->context;
-    hf_lock_info info = {.owner_size = 0};
-    if (reply) hf_wire_read_info(reply, &info);
-    hf_slice owner = {info.owner, info.owner_size};
-    if (!walk->op || owner.size == 0 || (walk->steps > 0 && info.ahead < 0)) {
+static void on_holders(hf_walk *walk, hf_time now) {
+    const answer *holder = agreed(walk);
+    char key[HF_OWNER_MAX + 32];
+    if (!holder || holder->size > HF_OWNER_MAX) {
         end(walk);
         return;
     }
-    describe(walk, owner);
-    ask_wait(walk, owner, now);
+    describe(walk, (hf_slice){holder->text, holder->size});
+    int size = snprintf(key, sizeof key, "holdfast_wait:%.*s", (int)holder->size, holder->text);
+    ask(walk, encode_wait, (hf_slice){key, (size_t)size}, on_wait, on_waits, now);
+}
+
+/* A waiter that is not in the queue any more waits for nothing; a quorum has no queue. */
+static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
+    answer *from = request->context;
+    const hf_walk *walk = from->walk;
+    hf_lock_info info = {.owner_size = 0};
+    if (reply) hf_wire_read_info(reply, &info);
+    bool waits = walk->steps == 0 || walk->count > 1 || info.ahead >= 0;
+    if (waits) keep(from, hf_owner_without_copy((hf_slice){info.owner, info.owner_size}));
+    finish(from, now);
+}
+
+static bool encode_holder(hf_request *request, const hf_walk *walk, hf_slice key) {
+    char uuid[HF_UUID_SIZE + 1] = "";
+    (void)key;
+    if (strlen(walk->waiter) <= HF_UUID_SIZE) return false;
+    memcpy(uuid, walk->waiter, HF_UUID_SIZE);
+    return hf_wire_info(request, walk->kind, &walk->names, uuid);
 }
 
 static void ask_holder(hf_walk *walk, hf_time now) {
-    char uuid[HF_UUID_SIZE + 1] = "";
-    bool named = strlen(walk->waiter) > HF_UUID_SIZE;
-    if (named) memcpy(uuid, walk->waiter, HF_UUID_SIZE);
-    bool encoded = named && hf_wire_info(&walk->request, walk->kind, &walk->names, uuid);
-    if (encoded) submit(walk, walk->names.key, on_holder, now);
-    else end(walk);
+    ask(walk, encode_holder, walk->names.key, on_holder, on_holders, now);
+}
+
+static hf_walk *new_walk(hf_op *op) {
+    hf_client *client = op->client;
+    size_t count = 0;
+    while (client->decider->holder(client, count)) count++;
+    hf_walk *walk = calloc(1, sizeof *walk + count * sizeof *walk->answers);
+    if (!walk) return NULL;
+    walk->op = op;
+    walk->count = count;
+    for (size_t i = 0; i < count; i++) walk->answers[i].walk = walk;
+    return walk;
 }
 
 hf_time hf_deadlock_at(const hf_op *op) {
@@ -137,13 +277,11 @@ hf_time hf_deadlock_at(const hf_op *op) {
     return hf_time_add(op->begun_at, hf_time_max(check, 2 * op->deadlock.walked_after));
 }
 
-void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, const char *circle, hf_time now),
-                      hf_time now) {
+void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, hf_time now), hf_time now) {
     if (op->done || now < hf_deadlock_at(op)) return;
     op->deadlock.walked_after = now - op->begun_at;
-    hf_walk *walk = calloc(1, sizeof *walk);
+    hf_walk *walk = new_walk(op);
     if (!walk) return;
-    walk->op = op;
     walk->on_circle = on_circle;
     op->deadlock.walk = walk;
     walk->kind = op->hold->kind;
@@ -154,7 +292,6 @@ void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, const char *circle
 }
 
 void hf_deadlock_end(hf_op *op) {
-    if (op->deadlock.walk)
-        op->deadlock.walk->op = NULL; /* it ends with the reply that is under way */
+    if (op->deadlock.walk) op->deadlock.walk->op = NULL; /* it ends with the replies that are under way */
     op->deadlock.walk = NULL;
 }

@@ -2,7 +2,9 @@
  * too, and so on, until the caller of this acquire is the holder. Each step sends two commands:
  * `info` reads the owner of the key, and GET reads what that owner waits for
  * (holdfast_wait:<owner>, which presence.c writes). All waiters of a circle read the same waits, so
- * only one of them ends: the one that began to wait last. */
+ * only one of them ends: the one that began to wait last.
+ *
+ * In a quorum each step asks every server, and goes on with what a majority says. */
 #ifndef HF_DEADLOCK_H
 #define HF_DEADLOCK_H
 
@@ -12,9 +14,9 @@
  * lost, or a waiter is slow to tell. So it is repeated, each time after twice as long a wait. */
 hf_time hf_deadlock_at(const hf_op *op);
 
-/* Checks when it is time. Calls on_circle if the acquire is the youngest waiter in a circle. */
-void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, const char *circle, hf_time now),
-                      hf_time now);
+/* Checks when it is time. If the acquire is the youngest waiter in a circle, op->circle is set and
+ * on_circle called. */
+void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, hf_time now), hf_time now);
 
 /* The operation ends. */
 void hf_deadlock_end(hf_op *op);

@@ -9,6 +9,7 @@
  * took. */
 #include "quorum/round.h"
 
+#include "op/deadlock.h"
 #include "op/operation.h"
 #include "op/renewer.h"
 #include "quorum/votes.h"
@@ -36,7 +37,8 @@ static hf_time deadline(const hf_op *op) {
     if (op->blocked)
         return hf_time_max(op->wait.until,
                            op->begun_at + op->client->config.session.command_timeout);
-    if (round->state == HF_ROUND_PAUSING) return hf_time_min(op->wait.until, round->retry_at);
+    if (round->state == HF_ROUND_PAUSING)
+        return hf_time_min(hf_time_min(op->wait.until, hf_deadlock_at(op)), round->retry_at);
     return has_uncounted(round) ? 0 : round->decide_by;
 }
 
@@ -48,6 +50,8 @@ static void tick(hf_op *op, hf_time now) {
             hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
         return;
     }
+    if (round->state == HF_ROUND_PAUSING) hf_deadlock_tick(op, hf_round_on_circle, now);
+    if (op->done) return;
     if (round->state == HF_ROUND_PAUSING) {
         if (now >= op->wait.until) hf_round_fail_acquire(op, HF_BUSY, now);
         else if (now >= round->retry_at) hf_votes_ask_all(op, now);

@@ -24,6 +24,16 @@ void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
+static void fail_for_itself(hf_op *op, hf_time now) {
+    hf_round_fail_acquire(op, HF_DEADLOCK, now);
+    if (op->failure.code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
+}
+
+/* An attempt that is under way may still get the lock. */
+void hf_round_on_circle(hf_op *op, hf_time now) {
+    if (op->round->state == HF_ROUND_PAUSING) fail_for_itself(op, now);
+}
+
 /* Whether one vote decides the round whatever the others say. */
 static bool ends_at_once(hf_op *op, hf_time now) {
     hf_round *round = op->round;
@@ -68,9 +78,8 @@ static void on_no_majority(hf_op *op, hf_time now) {
     bool gone = op->hold->state == HF_HOLD_LOST;
     if (!may_change || gone || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);
-    } else if (code == HF_BUSY && hf_acquire_waits_for_itself(op)) {
-        hf_round_fail_acquire(op, HF_DEADLOCK, now);
-        if (op->failure.code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
+    } else if (code == HF_BUSY && (op->deadlock.circle || hf_acquire_waits_for_itself(op))) {
+        fail_for_itself(op, now);
     } else {
         hf_votes_roll_back(op, now);
         pause(op, now);

@@ -153,13 +153,9 @@ static void read_ttl(hf_op *op) {
     op->result.value = values[hf_quorum_of(op)->majority - 1];
 }
 
-/* A server that was repaired holds the lock for a copy of the owner: "<uuid>:<number>.<copy>". */
 static void cut_copy(hf_lock_info *info) {
-    char *dot = memchr(info->owner, '.', info->owner_size);
-    bool ours = info->owner_size > HF_UUID_SIZE && info->owner[HF_UUID_SIZE] == ':';
-    if (!ours || !dot) return;
-    *dot = '\0';
-    info->owner_size = (size_t)(dot - info->owner);
+    info->owner_size = hf_owner_without_copy((hf_slice){info->owner, info->owner_size}).size;
+    info->owner[info->owner_size] = '\0';
 }
 
 static bool same_owner(const hf_lock_info *a, const hf_lock_info *b) {

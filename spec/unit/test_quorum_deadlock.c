@@ -1,0 +1,235 @@
+#include "quorum_rig.h"
+
+#include "op/deadlock.h"
+
+/* An acquire of "k" waits for a majority of five servers; what a majority of them says about the
+ * others decides whether it is in a circle. */
+
+#define OWN DRIVE_UUID ":1"
+#define BELOW "00000000-0000-4000-8000-000000000000:7" /* smaller than OWN, as a text */
+#define ABOVE "ffffffff-ffff-4fff-8fff-ffffffffffff:7"
+#define COPY "ffffffff-ffff-4fff-8fff-ffffffffffff:8.2"
+#define INFO_OF(key, uuid)                                                                         \
+    "EVALSHA info 3 " key " redisson_lock_token:{" key "} holdfast_queue:{" key "} " uuid
+
+/* Its first attempt has failed; it checks at 2 ms, before the next one at 300 ms. */
+static hf_op *pause_for_k(void) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = 60 * HF_SECOND;
+    spec.deadlock_check = 2 * HF_MS;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(1));
+    op->round->retry_at = AT(300);
+    answers(MAJORITY, COUNT, ":1\r\n", AT(1)); /* the others were told to leave */
+    hush();
+    return op;
+}
+
+static hf_op *wait_for_k(void) {
+    hf_op *op = pause_for_k();
+    tick(AT(2));
+    return op;
+}
+
+static const char *owner_is(const char *owner) {
+    static char text[256];
+    snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:-1\r\n",
+             strlen(owner), owner);
+    return text;
+}
+
+static const char *wait_is(const char *wait) {
+    static char text[256];
+    snprintf(text, sizeof text, "$%zu\r\n%s\r\n", strlen(wait), wait);
+    return text;
+}
+
+static void all_say(const char *text) {
+    for (int i = 0; i < COUNT; i++) CHECK_STR(said_by(i), text);
+}
+
+/* ---- a majority ---- */
+
+TEST(it_checks_in_the_pause_between_two_attempts) {
+    hf_op *op = pause_for_k();
+    CHECK_EQ_U64(hf_op_deadline(op), AT(2));
+    tick(AT(2) - 1);
+    CHECK(!op->deadlock.walk);
+    tick(AT(2));
+    CHECK(op->deadlock.walk);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+TEST(it_asks_every_server_and_follows_what_a_majority_says) {
+    hf_op *op = wait_for_k();
+    all_say(INFO_OF("k", DRIVE_UUID));
+    answers(0, 2, owner_is("else"), AT(2));
+    answers(2, 4, owner_is(COPY), AT(2));
+    all_say("");
+    answer(4, owner_is("ffffffff-ffff-4fff-8fff-ffffffffffff:8"), AT(2));
+    all_say("GET holdfast_wait:ffffffff-ffff-4fff-8fff-ffffffffffff:8");
+    answers(0, 2, "$-1\r\n", AT(2));
+    answers(2, 5, wait_is("500 " ABOVE " l j"), AT(2));
+    all_say(INFO_OF("j", "ffffffff-ffff-4fff-8fff-ffffffffffff"));
+    answers(0, 2, "-ERR no\r\n", AT(2));
+    answers(2, 5, owner_is("me"), AT(2));
+    all_say("GET holdfast_wait:me");
+    answers(0, 5, wait_is("501 " OWN " l k"), AT(2));
+    CHECK_OUTCOME(op, "deadlock");
+    CHECK_SAYS(op->failure.text, "it waits for itself: \"k\", held by "
+                                 "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
+                                 "held by me; take several locks in one order");
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
+TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_circle) {
+    for (int wait = 0; wait < 2; wait++) {
+        hf_op *op = wait_for_k();
+        hush();
+        if (wait) answers(0, COUNT, owner_is("you"), AT(2));
+        answers(0, 2, wait ? wait_is("1 " OWN " l k") : owner_is("you"), AT(2));
+        answers(2, 4, wait ? wait_is("1 " OWN " l j") : owner_is("me"), AT(2));
+        CHECK(op->deadlock.walk);
+        answer(4, wait ? "$-1\r\n" : owner_is(""), AT(2));
+        CHECK(!op->deadlock.walk);
+        CHECK_OUTCOME(op, "under way");
+        hf_op_end(op, AT(2));
+        finish(AT(3));
+    }
+}
+
+/* ---- clocks ---- */
+
+/* Whether it ends if the servers give these times for the other wait and for its own; 0: none. */
+static bool ends_in(const int other[COUNT], const int own[COUNT]) {
+    char text[128];
+    hf_op *op = wait_for_k();
+    answers(0, COUNT, owner_is("you"), AT(2));
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(text, sizeof text, "%d " ABOVE " l j", other[i]);
+        answer(i, other[i] ? wait_is(text) : "$-1\r\n", AT(2));
+    }
+    answers(0, COUNT, owner_is("me"), AT(2));
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(text, sizeof text, "%d " OWN " l k", own[i]);
+        answer(i, own[i] ? wait_is(text) : "$-1\r\n", AT(2));
+    }
+    bool ends = op->done;
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+    return ends;
+}
+
+TEST(the_middle_time_of_the_servers_tells_the_youngest) {
+    static const struct {
+        int other[COUNT], own[COUNT];
+        bool ends;
+    } cases[] = {
+        {{100, 200, 300, 400, 500}, {101, 201, 301, 401, 501}, true},
+        {{101, 201, 301, 401, 501}, {100, 200, 300, 400, 500}, false},
+        {{500, 100, 300, 200, 400}, {400, 501, 301, 1, 1}, true},      /* 300, 301 */
+        {{900, 900, 300, 200, 100}, {400, 100, 100, 299, 400}, false}, /* 300, 299 */
+        {{300, 300, 300, 900, 900}, {301, 301, 301, 100, 100}, true},  /* 300, 301 */
+        {{100, 900, 900, 0, 0}, {300, 200, 0, 0, 800}, false},         /* 900, 300 */
+        {{100, 200, 900, 900, 0}, {300, 0, 0, 299, 201}, true},        /* 200, 299 */
+        {{300, 300, 300, 300, 300}, {300, 300, 300, 300, 300}, false}, /* by their names */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_OR(ends_in(cases[i].other, cases[i].own) == cases[i].ends, "case %zu", i);
+}
+
+/* ---- servers that do not answer ---- */
+
+TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
+    hf_op *op = wait_for_k();
+    hush();
+    answers(0, 2, owner_is("you"), AT(2));
+    CHECK(op->deadlock.walk);
+    answer(2, owner_is("you"), AT(3));
+    hf_session *calls = link_at(0, CALLS);
+    hf_session_tick(link_at(3, CALLS), AT(252));
+    hf_session_tick(link_at(4, CALLS), AT(252));
+    CHECK_STR(said(calls), "");
+    hf_session_tick(link_at(3, CALLS), AT(253));
+    hf_session_tick(link_at(4, CALLS), AT(253));
+    CHECK_STR(said(calls), "GET holdfast_wait:you");
+    hf_op_end(op, AT(253));
+    finish(AT(254));
+}
+
+TEST(servers_that_say_nothing_end_the_check_after_a_second) {
+    hf_op *op = wait_for_k();
+    answers(0, 2, owner_is("you"), AT(2));
+    for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1001));
+    CHECK(op->deadlock.walk);
+    for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1002));
+    CHECK(!op->deadlock.walk);
+    CHECK_OUTCOME(op, "under way");
+    hf_op_end(op, AT(1002));
+    finish(AT(1003));
+}
+
+/* ---- beside an attempt ---- */
+
+/* A circle is found while the next attempt is under way. */
+static hf_op *asks_in_a_circle(hf_time now) {
+    hf_op *op = wait_for_k();
+    answers(0, COUNT, owner_is("me"), AT(2));
+    hush();
+    tick(now);
+    answers(0, COUNT, wait_is("5 " OWN " l k"), now);
+    return op;
+}
+
+TEST(an_attempt_that_is_under_way_may_still_get_the_lock) {
+    hf_op *op = asks_in_a_circle(AT(300));
+    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk && !op->done);
+    answers(0, COUNT, yes(77), AT(300));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(300));
+    finish(AT(301));
+}
+
+TEST(an_attempt_that_fails_is_the_last_one_in_a_circle) {
+    hf_op *op = asks_in_a_circle(AT(300));
+    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk && !op->done);
+    answers(0, COUNT, busy(20000, 0, 0), AT(300));
+    CHECK_OUTCOME(op, "deadlock");
+    CHECK_SAYS(op->failure.text, "it waits for itself: \"k\", held by me; ");
+    hf_op_end(op, AT(300));
+    finish(AT(301));
+}
+
+TEST(a_check_outlives_its_acquire) {
+    hf_op *op = wait_for_k();
+    hf_op_end(op, AT(2));
+    hush();
+    answers(0, COUNT, owner_is("you"), AT(2));
+    all_say("");
+    finish(AT(3));
+}
+
+/* ---- memory ---- */
+
+TEST(without_memory_the_acquire_waits_on) {
+    bool failed = true;
+    for (unsigned long nth = 1; failed && nth < 400; nth++) {
+        hf_op *op = wait_for_k();
+        answers(0, COUNT, owner_is("me"), AT(2));
+        memerr_fail(nth);
+        answers(0, COUNT, wait_is("5 " OWN " l k"), AT(2));
+        failed = memerr_failed();
+        memerr_fail(0);
+        CHECK(failed || op->done);
+        CHECK(!op->done || op->failure.code == HF_DEADLOCK || op->failure.code == HF_NO_MEMORY);
+        hf_op_end(op, AT(2));
+        finish(AT(3));
+    }
+    CHECK(!failed);
+}
+
+CHECK_MAIN
