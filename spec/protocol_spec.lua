@@ -333,6 +333,23 @@ describe("a queue", function()
     clean()
   end)
 
+  it("of a run that is done costs each script a bounded amount of work, and tells all", function()
+    local client, waiter, queue = world.client(), listener(1), crowd.queue_of(KEY)
+    local before
+    assert(client:idempotent(KEY, { expire = 60 }, function()
+      world.cli("EVAL", [[
+        for i = 1, 2500 do redis.call('ZADD', KEYS[1], i, ARGV[1] .. i .. ':0') end]], 1, queue,
+        ("1g%s:"):format(waiter.uuid))
+      before = crowd.calls(world.server)
+      return "result"
+    end))
+    for number = 1, 2500 do assert.equal(("1 recheck %d"):format(number), waiter.heard()) end
+    assert.equal(0, world.cli("EXISTS", queue))
+    assert.equal(3, crowd.calls_since(world.server, before).zrem) -- one for each script
+    waiter.close()
+    clean()
+  end)
+
   it("of the dead is passed on to the living by whoever releases, in the background", function()
     local lock = world.client():lock(KEY)
     assert(lock:acquire(0))

@@ -1206,7 +1206,7 @@ static const hf_program hf_program_table[] = {
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
      15682, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "04a4fde8a155661747e2218b4447d4a050b6932e",
+    {"complete", "51dd3cc67e800e1fa3bf0cf751556f1bf88c4cd0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1490,24 +1490,30 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "return foreign == 0 and not member and place and 3 or 1\n"
      "end\n"
+     "local function tell_done()\n"
+     "local gone = {}\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
+     "local kind, _, number = parts(member)\n"
+     "if kind == 'g' then tell(member, 'recheck', number) end\n"
+     "if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end\n"
+     "end\n"
+     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
+     "return #gone > 0 and redis.call('EXISTS', QUEUE) == 1\n"
+     "end\n"
      "local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]\n"
+     "local function is_queue()\n"
+     "return redis.call('TYPE', QUEUE).ok == 'zset'\n"
+     "end\n"
      "if not holds_of(LOCK, OWNER) then\n"
-     "if redis.call('HGET', LOCK, 'by') == OWNER then return 1 end\n"
+     "if redis.call('HGET', LOCK, 'by') == OWNER then return is_queue() and tell_done() and 3 or 1 end\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
      "if KEEP == '0' then return pass_on() end\n"
      "redis.call('DEL', LOCK)\n"
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
-     "if redis.call('TYPE', QUEUE).ok == 'zset' then\n"
-     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, -1)) do\n"
-     "local _, _, number = parts(member)\n"
-     "if number then tell(member, 'recheck', number) end\n"
-     "end\n"
-     "redis.call('DEL', QUEUE)\n"
-     "end\n"
-     "return 1\n",
-     11632, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+     "return is_queue() and tell_done() and 3 or 1\n",
+     11990, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "8e1319c9caca02ee9d87b0d093935260ecadfe79",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2680,7 +2686,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      953, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "23198ed1cc27061c329cfc822e18e38b6c1ccbb4",
+    {"leave", "ed5ab38c658291845b6a1632a3c6fdb63439a7a7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2996,6 +3002,16 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "end\n"
+     "local function tell_done()\n"
+     "local gone = {}\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
+     "local kind, _, number = parts(member)\n"
+     "if kind == 'g' then tell(member, 'recheck', number) end\n"
+     "if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end\n"
+     "end\n"
+     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
+     "return #gone > 0 and redis.call('EXISTS', QUEUE) == 1\n"
+     "end\n"
      "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local function tell_first(...)\n"
      "local first_waiting = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
@@ -3008,7 +3024,9 @@ static const hf_program hf_program_table[] = {
      "if not holder:find(OURS) then tell_first('recheck') end\n"
      "return 0\n"
      "end\n"
-     "if redis.call('EXISTS', LOCK) == 1 then return 0 end\n"
+     "if redis.call('EXISTS', LOCK) == 1 then\n"
+     "return redis.call('HEXISTS', LOCK, 'by') == 1 and tell_done() and 3 or 0\n"
+     "end\n"
      "settle_missed_grant(OWNER:sub(1, 36))\n"
      "local left = foreign_ms()\n"
      "if left > 0 then\n"
@@ -3036,7 +3054,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13501, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+     14004, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
     {"mutex_acquire", "80880d6d6d6556d7cb6bc13b1b3b5ce7959fc718",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -3804,7 +3822,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1118, NULL},
-    {"mutex_leave", "c7ece9af978bd642d859a41b9b93c08944e68974",
+    {"mutex_leave", "09333bb0eeb1cc41e662e1f4db2d20e66cdb9c69",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4113,6 +4131,16 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "end\n"
+     "local function tell_done()\n"
+     "local gone = {}\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
+     "local kind, _, number = parts(member)\n"
+     "if kind == 'g' then tell(member, 'recheck', number) end\n"
+     "if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end\n"
+     "end\n"
+     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
+     "return #gone > 0 and redis.call('EXISTS', QUEUE) == 1\n"
+     "end\n"
      "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local function tell_first(...)\n"
      "local first_waiting = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
@@ -4125,7 +4153,9 @@ static const hf_program hf_program_table[] = {
      "if not holder:find(OURS) then tell_first('recheck') end\n"
      "return 0\n"
      "end\n"
-     "if redis.call('EXISTS', LOCK) == 1 then return 0 end\n"
+     "if redis.call('EXISTS', LOCK) == 1 then\n"
+     "return redis.call('HEXISTS', LOCK, 'by') == 1 and tell_done() and 3 or 0\n"
+     "end\n"
      "settle_missed_grant(OWNER:sub(1, 36))\n"
      "local left = foreign_ms()\n"
      "if left > 0 then\n"
@@ -4153,7 +4183,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13007, NULL},
+     13510, NULL},
     {"mutex_release", "e7c59e4f28174553cf3f112f6f6e8afdd445429a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -9869,7 +9899,7 @@ static const hf_program hf_program_table[] = {
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
      16182, NULL},
-    {"sharded_complete", "d554b7e2d62f5ead3c35b0f2ee571ad8b39a5a62",
+    {"sharded_complete", "9714fad241af7fe1d7856ab591b726a24e548605",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10163,24 +10193,30 @@ static const hf_program hf_program_table[] = {
      "announce(RELEASES)\n"
      "return foreign == 0 and not member and place and 3 or 1\n"
      "end\n"
+     "local function tell_done()\n"
+     "local gone = {}\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
+     "local kind, _, number = parts(member)\n"
+     "if kind == 'g' then tell(member, 'recheck', number) end\n"
+     "if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end\n"
+     "end\n"
+     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
+     "return #gone > 0 and redis.call('EXISTS', QUEUE) == 1\n"
+     "end\n"
      "local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]\n"
+     "local function is_queue()\n"
+     "return redis.call('TYPE', QUEUE).ok == 'zset'\n"
+     "end\n"
      "if not holds_of(LOCK, OWNER) then\n"
-     "if redis.call('HGET', LOCK, 'by') == OWNER then return 1 end\n"
+     "if redis.call('HGET', LOCK, 'by') == OWNER then return is_queue() and tell_done() and 3 or 1 end\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
      "end\n"
      "if KEEP == '0' then return pass_on() end\n"
      "redis.call('DEL', LOCK)\n"
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
-     "if redis.call('TYPE', QUEUE).ok == 'zset' then\n"
-     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, -1)) do\n"
-     "local _, _, number = parts(member)\n"
-     "if number then tell(member, 'recheck', number) end\n"
-     "end\n"
-     "redis.call('DEL', QUEUE)\n"
-     "end\n"
-     "return 1\n",
-     12132, NULL},
+     "return is_queue() and tell_done() and 3 or 1\n",
+     12490, NULL},
     {"sharded_fair_acquire", "e373f4814febb0f352ad14e5907cf75179c88583",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -11310,7 +11346,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1453, NULL},
-    {"sharded_leave", "a05ad7cbcfacc2bc494e74cd37410ebcef1986e8",
+    {"sharded_leave", "f736f0883a43adc3eec7841c7679779e02310173",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11636,6 +11672,16 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "end\n"
+     "local function tell_done()\n"
+     "local gone = {}\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
+     "local kind, _, number = parts(member)\n"
+     "if kind == 'g' then tell(member, 'recheck', number) end\n"
+     "if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end\n"
+     "end\n"
+     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
+     "return #gone > 0 and redis.call('EXISTS', QUEUE) == 1\n"
+     "end\n"
      "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local function tell_first(...)\n"
      "local first_waiting = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
@@ -11648,7 +11694,9 @@ static const hf_program hf_program_table[] = {
      "if not holder:find(OURS) then tell_first('recheck') end\n"
      "return 0\n"
      "end\n"
-     "if redis.call('EXISTS', LOCK) == 1 then return 0 end\n"
+     "if redis.call('EXISTS', LOCK) == 1 then\n"
+     "return redis.call('HEXISTS', LOCK, 'by') == 1 and tell_done() and 3 or 0\n"
+     "end\n"
      "settle_missed_grant(OWNER:sub(1, 36))\n"
      "local left = foreign_ms()\n"
      "if left > 0 then\n"
@@ -11676,7 +11724,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14001, NULL},
+     14504, NULL},
     {"sharded_permit_acquire", "96f1ce46c905cc9271b65e221547d0771abc517d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -9,6 +9,7 @@
 --#include "queue.lua"
 --#include "runs.lua"
 --#include "forgetting.lua"
+--#include "telling.lua"
 -- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile, or found
 -- free, goes to the next one.
 --
@@ -17,8 +18,8 @@
 -- ARGV[5] own     of an owner that other processes share, instead of `to`: how many holds to let go
 --                 of, 0: the one that was granted to the waiter, if any; "": it is not shared
 --
--- 1 the lock had been granted and was passed on, 0 nothing was held, 3 either, and dead waiters are
--- left to be removed before the next one gets it
+-- 1 the lock had been granted and was passed on, 0 nothing was held, 3 either, and waiters are left
+-- to be told of a record, or dead ones to be removed before the next one gets it
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
 local function tell_first(...)
@@ -28,14 +29,16 @@ local function tell_first(...)
 end
 
 -- What the first waiter does that a later one does not: to listen to a holder that will not hand
--- over, and to look after a turn of such holders. A free lock goes to it.
+-- over, and to look after a turn of such holders. A free lock goes to it. A record is for all.
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then
     if not holder:find(OURS) then tell_first('recheck') end
     return 0
   end
-  if redis.call('EXISTS', LOCK) == 1 then return 0 end
+  if redis.call('EXISTS', LOCK) == 1 then
+    return redis.call('HEXISTS', LOCK, 'by') == 1 and tell_done() and 3 or 0
+  end
   settle_missed_grant(OWNER:sub(1, 36))
   local left = foreign_ms()
   if left > 0 then

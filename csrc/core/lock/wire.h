@@ -115,7 +115,7 @@ typedef enum hf_verdict {
     HF_VERDICT_YES,        /* acquired, extended, renewed, freed, released */
     HF_VERDICT_BUSY,       /* another owner has the lock; leave: nothing was held */
     HF_VERDICT_STILL_HELD, /* release: the owner has more; acquire: another process has it */
-    HF_VERDICT_MORE, /* freed; dead waiters must be evicted before the next one gets the lock */
+    HF_VERDICT_MORE, /* freed; a leave must evict dead waiters, or tell the rest of a record */
     HF_VERDICT_DONE_BEFORE, /* an earlier run has left its record */
     HF_VERDICT_MISMATCH,    /* the key has another fingerprint */
     HF_VERDICT_DELETED,     /* the hold is lost: the key does not exist */
