@@ -285,7 +285,7 @@ end
 local shape_for = {}
 
 function shape_for.permit(prng, plan)
-  plan.pool = true
+  plan.pool, plan.resizes = true, prng:chance(20)
   each_task(plan, function(task)
     pool_plan.shape(prng, plan, task)
     task.permits = math.min(task.permits, plan.keys[1].permits)
@@ -301,15 +301,17 @@ function shape_for.lead(prng, plan)
   lead(prng, plan)
 end
 
-local function clocks_of(prng, plan)
+local function clocks_of(prng, plan, about)
   local count = SERVERS[plan.system]
   if count == 1 then return end
   plan.rates, plan.offsets = {}, {}
   local rate = 1 + prng:range(-400, 400) / 100000
+  -- A replica's clock that is ahead ends leases early, and so does that of a node that gets
+  -- permits: docs/servers.md.
+  local alike = plan.system ~= "cluster" or about == "permit"
   for i = 1, count do
-    -- a replica's clock that is ahead ends leases early: docs/servers.md
-    plan.rates[i] = plan.system == "cluster" and 1 + prng:range(-400, 400) / 100000 or rate
-    plan.offsets[i] = plan.system == "cluster" and prng:range(-S, S) or 0
+    plan.rates[i] = alike and rate or 1 + prng:range(-400, 400) / 100000
+    plan.offsets[i] = alike and 0 or prng:range(-S, S)
   end
 end
 
@@ -325,8 +327,8 @@ return function(seed, make, kind)
     faults = prng:chance(50), rate = 1 + prng:range(-400, 400) / 100000,
     replication = prng:pick { { 50, 300 }, { 200, 5000 }, { 1000, 100000 } },
   }
-  clocks_of(prng, plan)
   local about = SEVERAL[kind] and ABOUT[seed % KINDS_IN]
+  clocks_of(prng, plan, about)
   plan.keys = ALONE[kind] and key_of(prng, ALONE[kind])
     or about and keys_about[about](prng) or make.keys(prng)
   make.processes(prng, plan)

@@ -235,6 +235,8 @@ local AWAY = { unreachable = true, server = true, conflict = true, no_quorum = t
 -- Slots that move are nobody's trouble.
 function Watcher:answered(task, key, code)
   local wait = task.plan.wait
+  local too_many = code == "conflict" and self.keys[key].leases -- there are fewer permits in all
+  if too_many then return end
   if self.system ~= "cluster" or self.faults or self.slow or not AWAY[code] or wait > 0
       and wait < MOST_MOVE then
     return
