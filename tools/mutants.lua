@@ -404,7 +404,8 @@ local BUSTED = "luajit $(command -v busted) --output=TAP "
 local Tree = {}
 Tree.__index = Tree
 
-function Tree.new(name, sanitized)
+-- builds: false for a copy whose programs are shown to the cases alone
+function Tree.new(name, builds, sanitized)
   local self = setmetatable({ path = ROOT .. "/" .. name .. "/tree", objects = {} }, Tree)
   assert(run(("rm -rf %s && mkdir -p %s && cp -r %s %s"):format(self.path, self.path, COPIED,
     self.path)))
@@ -412,6 +413,11 @@ function Tree.new(name, sanitized)
   self.originals = ROOT .. "/" .. name .. "/originals"
   assert(run(("rm -rf %s && mkdir -p %s && cp -r csrc %s"):format(self.originals, self.originals,
     self.originals)))
+  self.builds = builds
+  if not builds then
+    if not self:run(MAKE .. CORE_SO, 600) then fail("the copy does not build: %s", self.path) end
+    return self
+  end
   self:make("build", "build unit-programs")
   self.sanitized = sanitized
   if sanitized then self:make("build/asan", SANITIZED .. "unit-programs") end
@@ -544,7 +550,7 @@ end
 
 local function cases_fail(tree)
   local how = fails(tree, "mkdir -p sent && lua5.4 tools/embed.lua --sent sent"
-    .. " && luajit spec/sim/run.lua --cases --texts sent", 60)
+    .. " && luajit spec/sim/run.lua --cases --first --texts sent", 60)
   return how and "cases, " .. (how == "fails" and first_failure(tree) or how)
 end
 
@@ -648,6 +654,11 @@ end
 
 -- What judges must find nothing in the original.
 local function check_original(tree, list)
+  if not tree.builds then
+    local found = cases_fail(tree)
+    if found then fail("the original is found, too: %s", found) end
+    return
+  end
   local names, known = {}, {}
   local function want(more)
     for _, name in ipairs(more or {}) do
@@ -783,7 +794,8 @@ end
 run("mkdir -p " .. ROOT)
 local known = results()
 local sanitized = options.kind ~= "programs" and (not options.quick or options.sanitized)
-local tree = Tree.new(options.name, sanitized)
+local builds = options.kind ~= "programs" or not options.quick
+local tree = Tree.new(options.name, builds, sanitized)
 if not options.unchecked then check_original(tree, list) end
 local function is_wanted(mutant)
   local verdict = known[mutant.id]

@@ -78,12 +78,13 @@ function case_runner.run(case, texts)
   return not ok and tostring(message) or nil
 end
 
--- → list of { name, what is wrong }, how many cases
-function case_runner.run_all(texts)
+-- first: stops at the first one that fails. → list of { name, what is wrong }, how many cases
+function case_runner.run_all(texts, first)
   local failed, cases = {}, require "spec.sim.cases"
   for _, case in ipairs(cases) do
     local message = case_runner.run(case, texts)
     if message then failed[#failed + 1] = { case[1], message } end
+    if message and first then break end
   end
   return failed, #cases
 end

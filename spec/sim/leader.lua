@@ -65,7 +65,8 @@ end
 
 local function serve(task, term, number)
   local plan = task.plan
-  task.term = { term = term, who = task.name, task = task, number = number }
+  task.term = { term = term, who = task.name, task = task, number = number,
+    asked_at = task.asked_at, lease_us = plan.lease * 1.02e6 + 5000 }
   task.watcher:begins(task.term)
   leader.look(task)
   for _, nap in ipairs(plan.naps) do
@@ -98,6 +99,7 @@ local function call_of(task, tools)
     if task.stopped then error(task.stopped, 0) end
     process.calls = process.calls + 1
     task.locks[lock] = true
+    if kind == "acquire" then task.asked_at = task.world.now end
     task.world:signal(kind, process, task.plan.key)
     if kind == "release" and task.term then task.term.ends = true end
     local result, message, code = wait(task, tools.await, core.lock.begin(lock, kind, seconds),

@@ -1,30 +1,21 @@
--- What must be true in every schedule of leaders: watcher.lua's part there, with the rules of their
--- locks.
+-- What must be true in every schedule of leaders: the part of watcher.lua or system_watcher.lua there,
+-- with the rules of their locks.
 --
 --   terms   a term begins when no other one is believed in
 --   token   …with a higher token than all before
 --   told    a term that is over, and was not given up, says how it was lost, and on_lost was called
 --   ended   a leader goes on with another term until it resigns, however its terms end
 
-local Locks = require "spec.sim.watcher"
-
-local Watcher = setmetatable({}, { __index = Locks })
-Watcher.__index = Watcher
-
-function Watcher.new(world, servers, plan)
-  local self = Locks.new(world, servers, plan)
-  self.terms, self.highest, self.reasons = {}, 0, setmetatable({}, { __mode = "k" })
-  return setmetatable(self, Watcher)
-end
+local Terms = {}
 
 -- A term begins.
-function Watcher:begins(mine)
+function Terms:begins(mine)
   local task, token = mine.task, mine.term:token()
   self.world:note("%s leads, token %s", task.name, tostring(token))
   if task.resigned or mine.number > 1 and task.plan.once then
     self.world:fail("ended", "%s leads again, though it has resigned", task.name)
   end
-  if not token or token <= self.highest then
+  if not token or token <= self.highest and not self:may_be_one_of_two(mine) then
     self.world:fail("token", "%s leads with token %s after %.0f", task.name, tostring(token),
       self.highest)
   end
@@ -32,7 +23,7 @@ function Watcher:begins(mine)
 end
 
 -- It has been lost, and says so.
-function Watcher:told(task, term, reason)
+function Terms:told(task, term, reason)
   self.world:note("%s is told: %s", task.name, reason)
   self.reasons[term] = reason
 end
@@ -47,7 +38,7 @@ local function check_told(self, mine)
 end
 
 -- Whether the term goes on, and until when at least; 0: it is over.
-function Watcher:leads(mine, leads, till)
+function Terms:leads(mine, leads, till)
   local now = self.world.now
   mine.till = till
   self.terms[mine.task.slot] = leads and mine or nil
@@ -57,7 +48,8 @@ function Watcher:leads(mine, leads, till)
   end
   for slot = 1, 8 do
     local other = self.terms[slot]
-    if other and other ~= mine and not other.task.dead and other.till > now then
+    local both = other and other ~= mine and not other.task.dead and other.till > now
+    if both and not self:excuses(mine) and not self:excuses(other) then
       self.world:fail("terms", "%s (until %.6f) and %s (until %.6f) lead", mine.who, till / 1e6,
         other.who, other.till / 1e6)
     end
@@ -65,7 +57,7 @@ function Watcher:leads(mine, leads, till)
 end
 
 -- client:lead has returned.
-function Watcher:leads_no_more(task, terms, result, code)
+function Terms:leads_no_more(task, terms, result, code)
   self.world:note("%s leads no more: %s", task.name, tostring(code or result))
   self.terms[task.slot] = nil
   local over = task.resigned or task.plan.once and terms == 1 or task.process.closed
@@ -75,4 +67,19 @@ function Watcher:leads_no_more(task, terms, result, code)
   end
 end
 
-return Watcher
+local leader_watcher = {}
+
+-- → the watcher of leaders with the rules of Locks for their locks
+function leader_watcher.onto(Locks)
+  local Watcher = setmetatable({}, { __index = Locks })
+  Watcher.__index = Watcher
+  for name, method in pairs(Terms) do Watcher[name] = method end
+  function Watcher.new(world, servers, plan)
+    local self = Locks.new(world, servers, plan)
+    self.terms, self.highest, self.reasons = {}, 0, setmetatable({}, { __mode = "k" })
+    return setmetatable(self, Watcher)
+  end
+  return Watcher
+end
+
+return leader_watcher

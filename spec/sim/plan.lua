@@ -8,9 +8,9 @@ local Prng = require "spec.sim.prng"
 local aim = require "spec.sim.aim"
 local add_extras = require "spec.sim.extras"
 local fair_of = require "spec.sim.fair_plan"
-local pool_of = require "spec.sim.pool_plan"
+local pool_plan = require "spec.sim.pool_plan"
 local quorum_of = require "spec.sim.quorum_plan"
-local read_write_of = require "spec.sim.read_write_plan"
+local read_write_plan = require "spec.sim.read_write_plan"
 local system_of = require "spec.sim.system_plan"
 
 local S = 1000000
@@ -335,13 +335,13 @@ end
 
 local function chosen(seed)
   if plans.is_pool(seed) then
-    return pool_of(seed, { processes = add_processes, mishap = mishap_of })
+    return pool_plan.of(seed, { processes = add_processes, mishap = mishap_of })
   end
   if plans.is_fair(seed) then
     return fair_of(seed, { processes = add_processes, mishap = mishap_of })
   end
   if plans.is_read_write(seed) then
-    return read_write_of(seed, { processes = add_processes, mishap = mishap_of })
+    return read_write_plan.of(seed, { processes = add_processes, mishap = mishap_of })
   end
   if not plans.is_quorum(seed) and seed % DRAWN ~= DRAWN_AT then return mix(aim.of(seed)) end
   return plans.drawn(seed)

@@ -39,7 +39,10 @@ local function aimed(prng, plan)
   return mishap
 end
 
-local function shape(prng, plan, task)
+local pool_plan = {}
+
+-- A task of plan.lua now takes permits of the plan's first key.
+function pool_plan.shape(prng, plan, task)
   local all = plan.keys[1].permits
   task.force, task.owner, task.also, task.entries, task.key, task.layout = nil, nil, nil, 0,
     plan.keys[1].name, "permit"
@@ -59,7 +62,7 @@ local function late(prng, plan)
 end
 
 -- make: the functions of plan.lua that make the parts of a plan
-return function(seed, make)
+function pool_plan.of(seed, make)
   local prng = Prng.new((seed * 13 + 7) % 2147483647)
   local calm = prng:chance(25)
   local plan = {
@@ -72,7 +75,7 @@ return function(seed, make)
   }
   make.processes(prng, plan)
   for _, part in ipairs(plan.parts) do
-    if part.what == "task" then shape(prng, plan, part) end
+    if part.what == "task" then pool_plan.shape(prng, plan, part) end
   end
   late(prng, plan)
   if calm then return plan end
@@ -82,3 +85,5 @@ return function(seed, make)
   end
   return plan
 end
+
+return pool_plan

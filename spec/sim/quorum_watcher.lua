@@ -268,7 +268,7 @@ end
 
 -- A server that is behind the others may get a renewal that was to go out before the release, and
 -- the release behind it; but nothing after that.
-local function check_late(self, client, what, owner, name, server)
+function Watcher:check_late(client, what, owner, name, server)
   local process = client.process
   local hold = wire.origin_of(owner) .. " " .. name
   local released, vanished = process.released[hold], process.vanished[hold]
@@ -296,11 +296,11 @@ function Watcher:before(name, client, args, server)
   count_command(self, client.process, server)
   wire.each_lock(name, args, note_queue, self)
   if wire.ACQUIRES[name] then
-    check_late(self, client, "acquires", wire.owner_in(args), args[4], server)
+    self:check_late(client, "acquires", wire.owner_in(args), args[4], server)
   end
   if not RENEWALS[name] then return end
   wire.each_renewal(args, function(key, owner)
-    check_late(self, client, "renews", owner, key, server)
+    self:check_late(client, "renews", owner, key, server)
   end)
 end
 

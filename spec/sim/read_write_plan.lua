@@ -16,9 +16,11 @@ local function keys_of(prng)
   return keys
 end
 
--- What a writer does with its own read lock: takes it, too, and goes on as a reader, or lets go of
--- it first. A reader may ask to write, which is refused.
-local function half_of(prng, task)
+local read_write_plan = {}
+
+-- A task of plan.lua now reads or writes. What a writer does with its own read lock: takes it, too,
+-- and goes on as a reader, or lets go of it first. A reader may ask to write, which is refused.
+function read_write_plan.shape(prng, task)
   task.layout = prng:chance(60) and "read" or "write"
   task.also, task.entries = nil, prng:chance(20) and prng:range(1, 2) or 0
   if task.layout == "write" and prng:chance(40) then
@@ -40,7 +42,7 @@ local function crowd(prng, plan)
 end
 
 -- make: the functions of plan.lua that make the parts of a plan
-return function(seed, make)
+function read_write_plan.of(seed, make)
   local prng = Prng.new((seed * 7 + 3) % 2147483647)
   local calm = prng:chance(35)
   local plan = {
@@ -56,7 +58,7 @@ return function(seed, make)
   if plan.network[2] > 50000 then plan.timeout = 3 end
   make.processes(prng, plan)
   for _, part in ipairs(plan.parts) do
-    if part.what == "task" then half_of(prng, part) end
+    if part.what == "task" then read_write_plan.shape(prng, part) end
   end
   if prng:chance(30) then crowd(prng, plan) end
   if not calm then
@@ -66,3 +68,5 @@ return function(seed, make)
   end
   return plan
 end
+
+return read_write_plan

@@ -21,7 +21,7 @@
 --   lua5.4 spec/sim/run.lua --find [--seeds N]             the first that breaks a rule, by its
 --                                                          number alone
 --   lua5.4 spec/sim/run.lua --cases [--texts DIR]          cases.lua: each program alone; with the
---                                                          texts there
+--                                                          texts there; --first: until one fails
 --   lua5.4 spec/sim/run.lua --kept                         seeds.lua and schedules.lua
 --   lua5.4 spec/sim/run.lua --schedule NAME [--trace]      one of schedules.lua
 --   lua5.4 spec/sim/run.lua --coverage [--seeds N]         what they reach, and what they do not
@@ -349,7 +349,7 @@ end
 
 local function run_cases()
   local failed, count = require "spec.sim.case_runner".run_all(options.texts
-    and texts_in(options.texts))
+    and texts_in(options.texts), options.first)
   for _, each in ipairs(failed) do say("case %s: %s", each[1], each[2]) end
   say("%d cases, %d failed", count, #failed)
   return #failed == 0

@@ -3,7 +3,7 @@
 local FairWatcher = require "spec.sim.fair_watcher"
 local Foreign = require "spec.sim.foreign"
 local Java = require "spec.sim.java_fair"
-local LeaderWatcher = require "spec.sim.leader_watcher"
+local leader_watcher = require "spec.sim.leader_watcher"
 local LatchWatcher = require "spec.sim.latch_watcher"
 local PlainWatcher = require "spec.sim.plain_watcher"
 local Network = require "spec.sim.network"
@@ -19,6 +19,9 @@ local Task = require "spec.sim.task"
 local Watcher = require "spec.sim.watcher"
 local World = require "spec.sim.world"
 local wire = require "spec.sim.wire"
+
+local LeaderWatcher = leader_watcher.onto(Watcher)
+local SystemLeaderWatcher = leader_watcher.onto(SystemWatcher)
 
 local LONGEST_LEASE = 31000000
 
@@ -203,10 +206,11 @@ end
 local TOPOLOGIES = { sentinel = Sentinels, sync = Sentinels, cluster = Slots }
 
 local function watcher_of(plan)
+  if TOPOLOGIES[plan.system] then return plan.leader and SystemLeaderWatcher or SystemWatcher end
   return plan.quorum and QuorumWatcher or plan.read_write and ReadWriteWatcher
     or plan.pool and PoolWatcher or plan.fair and FairWatcher
     or plan.leader and LeaderWatcher or plan.latch and LatchWatcher or plan.plain and PlainWatcher
-    or TOPOLOGIES[plan.system] and SystemWatcher or Watcher
+    or Watcher
 end
 
 local function set_up(plan, options)

@@ -12,8 +12,12 @@
 --              and give them back, take all, or add some; at the end there are enough, without a
 --              message
 --   leader     tasks that lead, each for some terms, until they resign
+--
+-- With more than one server some seeds are about permits, about read/write locks, or about leaders.
 
 local Prng = require "spec.sim.prng"
+local pool_plan = require "spec.sim.pool_plan"
+local read_write_plan = require "spec.sim.read_write_plan"
 
 local S = 1000000
 local KINDS = { "sentinel", "sync", "sync", "cluster", "cluster", "clock", "threads", "latch",
@@ -231,8 +235,9 @@ local function outage(prng, plan)
   }))
 end
 
-function add.leader(prng, plan)
-  plan.leader, plan.faults = true, prng:chance(85)
+-- All tasks lead.
+local function lead(prng, plan)
+  plan.leader = true
   each_task(plan, function(task)
     task.leads, task.rounds, task.once = true, prng:range(1, 4), prng:chance(15)
     task.lease, task.renewed, task.wait = prng:pick(LEASES), true, math.huge
@@ -241,6 +246,11 @@ function add.leader(prng, plan)
     task.owner, task.force, task.check, task.extend, task.finish = nil, nil, nil, nil, "release"
     task.patience, task.entries, task.unwatched = nil, 0, prng:chance(30)
   end)
+end
+
+function add.leader(prng, plan)
+  plan.faults = prng:chance(85)
+  lead(prng, plan)
   if not plan.faults then return end
   others(prng, plan, 4)
   for _ = 1, prng:range(0, 2) do outage(prng, plan) end
@@ -252,15 +262,56 @@ local SERVERS = { sentinel = 5, sync = 5, cluster = 3, clock = 1, threads = 1, l
 local ALONE = { latch = "latch", plain_semaphore = "plain_semaphore", leader = "lock" } -- all there is
 local SEVERAL = { sentinel = true, sync = true, cluster = true }
 
-local function clocks_of(prng, plan)
+-- What the seeds of several servers are about that leave this over; the others are about locks.
+local KINDS_IN = 8
+local ABOUT = { [1] = "permit", [3] = "read", [5] = "permit", [7] = "lead" }
+
+-- Seeds that have several servers only.
+local keys_about = {}
+
+function keys_about.permit(prng)
+  return { { name = prng:pick { "a", "a", "x{a}" }, layout = "permit",
+    permits = prng:pick { 1, 2, 2, 3, 5 } } }
+end
+
+function keys_about.read()
+  return { { name = "a", layout = "read" } }
+end
+
+function keys_about.lead()
+  return { { name = "a", layout = "lock" } }
+end
+
+local shape_for = {}
+
+function shape_for.permit(prng, plan)
+  plan.pool, plan.resizes = true, prng:chance(20)
+  each_task(plan, function(task)
+    pool_plan.shape(prng, plan, task)
+    task.permits = math.min(task.permits, plan.keys[1].permits)
+  end)
+end
+
+function shape_for.read(prng, plan)
+  plan.read_write = true
+  each_task(plan, function(task) read_write_plan.shape(prng, task) end)
+end
+
+function shape_for.lead(prng, plan)
+  lead(prng, plan)
+end
+
+local function clocks_of(prng, plan, about)
   local count = SERVERS[plan.system]
   if count == 1 then return end
   plan.rates, plan.offsets = {}, {}
   local rate = 1 + prng:range(-400, 400) / 100000
+  -- A replica's clock that is ahead ends leases early, and so does that of a node that gets
+  -- permits: docs/servers.md.
+  local alike = plan.system ~= "cluster" or about == "permit"
   for i = 1, count do
-    -- a replica's clock that is ahead ends leases early: docs/servers.md
-    plan.rates[i] = plan.system == "cluster" and 1 + prng:range(-400, 400) / 100000 or rate
-    plan.offsets[i] = plan.system == "cluster" and prng:range(-S, S) or 0
+    plan.rates[i] = alike and rate or 1 + prng:range(-400, 400) / 100000
+    plan.offsets[i] = alike and 0 or prng:range(-S, S)
   end
 end
 
@@ -276,9 +327,12 @@ return function(seed, make, kind)
     faults = prng:chance(50), rate = 1 + prng:range(-400, 400) / 100000,
     replication = prng:pick { { 50, 300 }, { 200, 5000 }, { 1000, 100000 } },
   }
-  clocks_of(prng, plan)
-  plan.keys = ALONE[kind] and key_of(prng, ALONE[kind]) or make.keys(prng)
+  local about = SEVERAL[kind] and ABOUT[seed % KINDS_IN]
+  clocks_of(prng, plan, about)
+  plan.keys = ALONE[kind] and key_of(prng, ALONE[kind])
+    or about and keys_about[about](prng) or make.keys(prng)
   make.processes(prng, plan)
+  if about then shape_for[about](prng, plan) end
   each_task(plan, function(task)
     task.also = nil
     if SEVERAL[kind] then task.force = nil end

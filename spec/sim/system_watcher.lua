@@ -10,13 +10,14 @@
 --             that servers are away
 --
 -- No order of waiters is checked: a failover forgets places, a slot that moves is heard of at
--- different times.
+-- different times. What exclusion is for a kind of lock: system_kinds.lua.
 
 local Quorum = require "spec.sim.quorum_watcher"
+local kinds = require "spec.sim.system_kinds"
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"
 
-local floor, max, huge = math.floor, math.max, math.huge
+local max, huge = math.max, math.huge
 
 local SLOTS = 12
 local CLOCKS_US = 5000 -- by which a lease may end earlier there than the owner's rounding says
@@ -29,12 +30,39 @@ local MOST_MOVE = 0.5  -- seconds that a slot takes to move
 local Watcher = setmetatable({}, { __index = Quorum })
 Watcher.__index = Watcher
 
+-- → the server whose word counts in the end
+local function renewer_of(self, name)
+  if self.system == "cluster" then return self.topology:node_of(name) end
+  local replication = self.topology.replication
+  return replication.over and self.topology.fails_over
+    and (self.old and self.topology.master or self.topology.replica)
+    or replication.replica
+end
+
+-- → the entry of that name where it counts in the end | nil, its server
+local function entry_at(self, name)
+  local server = renewer_of(self, name)
+  server.redis:look_at_clock()
+  return rules.live(server, name), server
+end
+
 function Watcher.new(world, servers, plan)
   local self = setmetatable(Quorum.new(world, servers, plan), Watcher)
   self.system, self.failovers, self.on_old = plan.system, {}, {}
   -- a slot takes longer to move than somebody wants to wait
   self.faults, self.slow = plan.faults, plan.slow
+  self.permits, self.key_of_leases = {}, {}
+  for _, key in ipairs(plan.keys) do self.permits[key.name] = key.permits end
+  self.at = function(name) return entry_at(self, name) end
   return self
+end
+
+function Watcher:add_key(name, layout)
+  Quorum.add_key(self, name, layout)
+  local key = self.keys[name]
+  key.kind, key.tokens = kinds[layout], {}
+  key.kind.add_key(key, self.permits[name])
+  if key.leases then self.key_of_leases[key.leases] = name end
 end
 
 -- ---- failovers ----
@@ -54,7 +82,8 @@ function Watcher:healed()
   self.failovers[#self.failovers].to = self.world.now
 end
 
-local function is_excused(self, claim)
+-- A claim, or a leader's term, that began before the old master was gone.
+function Watcher:excuses(claim)
   if self.system ~= "sentinel" then return false end
   for _, failover in ipairs(self.failovers) do
     if claim.asked_at <= failover.to and claim.till <= failover.to + claim.lease_us then
@@ -66,7 +95,7 @@ end
 
 -- A failover was under way when it began: another may have had it on the other master, with a
 -- higher token.
-local function may_be_one_of_two(self, claim)
+function Watcher:may_be_one_of_two(claim)
   if self.system ~= "sentinel" then return false end
   for _, failover in ipairs(self.failovers) do
     if claim.asked_at <= failover.to then return true end
@@ -76,31 +105,15 @@ end
 
 -- ---- claims ----
 
--- → the server whose word counts in the end
-local function renewer_of(self, name)
-  if self.system == "cluster" then return self.topology:node_of(name) end
-  local replication = self.topology.replication
-  return replication.over and self.topology.fails_over
-    and (self.old and self.topology.master or self.topology.replica)
-    or replication.replica
-end
-
 -- What is believed in is where it cannot be lost. A lock that nobody can have had meanwhile may be
 -- gone by its own end.
 local function check_backed(self, key, claim)
   if self.system == "sentinel" or claim.till <= claim.backed then return end
-  local server = renewer_of(self, key.name)
-  server.redis:look_at_clock()
-  local entry = server.db.entries[key.name]
-  local holder = entry and (entry.kind == "string" and entry.value or nil)
-  local has = holder == claim.owner or entry and entry.kind == "hash"
-    and entry.value.values[claim.owner]
-  local till = has and entry.expires and floor(server:moment(entry.expires + 1)) or 0
+  local till = key.kind.has_until(self.at, key, claim)
   claim.backed = claim.till
   if claim.till > till + CLOCKS_US then
-    self.world:fail("backed", "%s: %s believes in it until %.6f, s%d has it until %.6f", key.name,
-      claim.who,
-      claim.till / 1e6, server.index, till / 1e6)
+    self.world:fail("backed", "%s: %s believes in it until %.6f, the server has it until %.6f",
+      key.name, claim.who, claim.till / 1e6, till / 1e6)
   end
 end
 
@@ -111,33 +124,50 @@ local function check_kept(self, claim)
     claim.who)
 end
 
--- The claim now ends at `till`; 0: it has ended.
-function Watcher:claim(claim, till)
-  local key, now = self.keys[claim.key], self.world.now
-  claim.till, claim.backed = till, claim.backed or 0
-  if till <= now then
-    check_kept(self, claim)
-    key.claims[claim.slot] = nil
-    return
-  end
-  key.claims[claim.slot] = claim
-  for slot = 1, SLOTS do
-    local other = key.claims[slot]
-    local both = other and other ~= claim and other.till > now and other.owner ~= claim.owner
-    if both and not is_excused(self, claim) and not is_excused(self, other) then
+local function check_pairs(self, key, claim)
+  for _, other in ipairs(key.claims) do
+    local both = other ~= claim and key.kind.excludes(claim, other)
+    if both and not self:excuses(claim) and not self:excuses(other) then
       self.world:fail("exclusion", "%s: both %s (until %.6f) and %s (until %.6f) hold it", key.name,
         claim.who,
         claim.till / 1e6, other.who, other.till / 1e6)
     end
   end
+end
+
+-- Never more permits are believed in than there are.
+local function check_sum(self, key)
+  local sum = 0
+  for _, claim in ipairs(key.claims) do
+    if not self:excuses(claim) then sum = sum + key.kind.count(claim) end
+  end
+  if sum > key.most then
+    self.world:fail("exclusion", "%s: %d permits are believed in, there are %d", key.name, sum,
+      key.most)
+  end
+end
+
+-- The claim now ends at `till`; 0: it has ended.
+function Watcher:claim(claim, till)
+  local key, now = self.keys[claim.key], self.world.now
+  claim.till, claim.backed = till, claim.backed or 0
+  for i = #key.claims, 1, -1 do
+    local other = key.claims[i]
+    if other == claim or other.till <= now then table.remove(key.claims, i) end
+  end
+  if till <= now then
+    check_kept(self, claim)
+    return
+  end
+  key.claims[#key.claims + 1] = claim
+  if key.kind.count then check_sum(self, key) else check_pairs(self, key, claim) end
   check_backed(self, key, claim)
 end
 
 local function check_gap(self, key)
   local since = key.free_since
-  for slot = 1, SLOTS do
-    local claim = key.claims[slot]
-    if claim and claim.till > self.world.now then since = self.world.now end
+  for _, claim in ipairs(key.claims) do
+    if claim.till > self.world.now then since = self.world.now end
   end
   local wanted
   for slot = 1, SLOTS do
@@ -151,17 +181,44 @@ local function check_gap(self, key)
   end
 end
 
+-- Of permits each acquire has a token of its own.
+local function check_own_token(self, key, claim, excused)
+  if not claim.token then
+    self.world:fail("token", "%s: %s has no token", key.name, claim.who)
+  elseif key.tokens[claim.token] and not excused then
+    self.world:fail("token", "%s: %s has the token of another", key.name, claim.who)
+  end
+  if claim.token and not excused then key.tokens[claim.token] = true end
+end
+
+-- Of a reader it is that of the last writer before it, unless a failover has lost that.
+local function check_readers_token(self, key, claim)
+  if claim.token and claim.token < key.last_token and self.system ~= "sentinel" then
+    self.world:fail("token", "%s: %s reads with token %.0f after %.0f", key.name, claim.who,
+      claim.token, key.last_token)
+  end
+end
+
 -- The first claim of a hold, after an acquire that is not a re-entry.
 function Watcher:granted(claim)
   local key = self.keys[claim.key]
   check_gap(self, key)
   if not claim.fenced or claim.shared then return end
-  rules.check_token(self.world, key, claim, may_be_one_of_two(self, claim))
+  local excused = self:may_be_one_of_two(claim)
+  if claim.layout == "permit" then
+    check_own_token(self, key, claim, excused)
+  elseif claim.layout == "read" then
+    check_readers_token(self, key, claim)
+  else
+    rules.check_token(self.world, key, claim, excused)
+  end
 end
 
--- A write to something that checks tokens. → whether it was accepted
+-- A write to something that checks tokens; readers and holders of permits do not write.
+-- → whether it was accepted
 function Watcher:write(claim)
-  return rules.write(self.world, self.keys[claim.key], claim, may_be_one_of_two(self, claim))
+  if claim.layout == "read" or claim.layout == "permit" then return true end
+  return rules.write(self.world, self.keys[claim.key], claim, self:may_be_one_of_two(claim))
 end
 
 -- ---- what is to be done once ----
@@ -178,6 +235,8 @@ local AWAY = { unreachable = true, server = true, conflict = true, no_quorum = t
 -- Slots that move are nobody's trouble.
 function Watcher:answered(task, key, code)
   local wait = task.plan.wait
+  local too_many = code == "conflict" and self.keys[key].leases -- there are fewer permits in all
+  if too_many then return end
   if self.system ~= "cluster" or self.faults or self.slow or not AWAY[code] or wait > 0
       and wait < MOST_MOVE then
     return
@@ -197,11 +256,14 @@ local function are_silent(self)
 end
 
 -- Nobody goes on with a master that was replaced: who finds it by what it knew asks the Sentinels
--- at once. And nobody goes back to it.
+-- at once. And nobody gives up a connection to the new one to go back to it; without a connection a
+-- client may, where as many Sentinels answer the one as the other.
 local function check_moved(self, client)
   local process = client.process
   if process.paused_us > 0 or self.faults or client.sent_at < self.known_at then return end
-  if self.on_new[process] and client.sent_at > self.on_new[process] then
+  local from = process.gone_over[self.old]
+  local back = from and from[self.topology.master]
+  if back and self.on_new[process] and client.sent_at > self.on_new[process] then
     self.world:fail("moved", "%s goes back to a master that was replaced", process.name)
   end
   local use = self.on_old[process]
@@ -214,6 +276,9 @@ local function check_moved(self, client)
   end
 end
 
+-- With so many keys for each hold; Quorum.before looks at those of locks.
+local RENEWALS = { permit_renew = 1, rw_renew = 2 }
+
 function Watcher:before(name, client, args, server)
   if not client.process then return end
   if server == self.old then check_moved(self, client) end
@@ -221,22 +286,30 @@ function Watcher:before(name, client, args, server)
     self.on_new[client.process] = client.sent_at
   end
   Quorum.before(self, plain(name), client, args, server)
+  local keys_each = RENEWALS[plain(name)]
+  if not keys_each then return end
+  wire.each_renewal(args, function(key, owner)
+    self:check_late(client, "renews", owner, self.key_of_leases[key] or key, server)
+  end, keys_each)
 end
 
 local function note_free(self)
   for _, name in ipairs(self.names) do
-    local key, server = self.keys[name], renewer_of(self, name)
-    server.redis:look_at_clock()
-    if server.db:find(name) then key.free_since = self.world.now end
+    local key = self.keys[name]
+    if key.kind.is_taken(self.at, key) then key.free_since = self.world.now end
   end
 end
 
-function Watcher:after(name, client, args, _, server)
+function Watcher:after(name, client, args, reply, server)
   self.world:note("  s%d runs %s for %s", server.index, name, client.process and client.process.name
     or "admin")
   note_free(self)
   local process = client.process
   local what = plain(name)
+  if what == "permit_set" and reply == 1 then
+    local key = self.keys[args[4]]
+    key.most = max(key.most, tonumber(args[#args]))
+  end
   if not process then return end
   if wire.ACQUIRES[what] then self.world:signal("waits", process, args[4]) end
   if what:find("renew", 1, true) then self.world:signal("renewed", process, args[4]) end
@@ -252,7 +325,7 @@ local function check_left(self, what)
     server.redis:look_at_clock()
     for _, name in ipairs(self.names) do
       local key = self.keys[name]
-      local left = server.db:find(name) and name or key.queue and server.db:find(key.queue)
+      local left = key.kind.left(server, key) or key.queue and server.db:find(key.queue)
         and key.queue
       if left and not server.redis.is_replica then
         self.world:fail("orphan", "%s is still there on s%d %s", left, server.index, what)

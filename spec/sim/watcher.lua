@@ -200,6 +200,10 @@ function Watcher:granted(claim)
   key.last_token = max(key.last_token, claim.token or 0)
 end
 
+-- Whether a failover excuses two terms of leaders at a time, or a token of theirs.
+function Watcher.excuses() return false end
+function Watcher.may_be_one_of_two() return false end
+
 -- A write to something that checks tokens. → whether it was accepted
 function Watcher:write(claim)
   local key = self.keys[claim.key]

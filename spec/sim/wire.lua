@@ -156,7 +156,7 @@ for _, name in ipairs {
 end
 
 wire.ACQUIRES = { acquire = true, mutex_acquire = true, begin = true, rw_acquire = true,
-  fair_acquire = true }
+  fair_acquire = true, permit_acquire = true }
 
 function wire.owner_in(args)
   return args[4 + tonumber(args[3])]

@@ -57,6 +57,7 @@
     X(MINORITY_MOVES)     /* one Sentinel is enough to move from a master that serves */           \
     X(NEVER_MOVES)        /* a master that serves is not asked about */                            \
     X(ASKING_UNSAID)      /* ASK is followed without ASKING */                                     \
+    X(LEASE_UNNAMED)      /* a renewal does not name where a reader's lease stands */              \
     X(LEAVE_ANYHOW)       /* what undoes an acquire may overtake it */                             \
     X(LATCH_BELIEVES)     /* a message opens a latch */                                            \
     X(LATCH_DEAF)         /* …or is not heard */                                                 \

@@ -230,6 +230,7 @@ bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t coun
 static bool renew_pairs(hf_request *request, const hf_kind *kind, size_t count,
                         const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
     size_t room = 0;
+    bool joint = kind->joint && !HF_MUTANT(LEASE_UNNAMED);
     for (size_t i = 0; i < count; i++) room += keys[i].size + owners[i].size + HF_NAMES_LEASE;
     hf_slice *args = calloc(4 * count, sizeof *args);
     number_text *numbers = calloc(count, sizeof *numbers);
@@ -237,8 +238,8 @@ static bool renew_pairs(hf_request *request, const hf_kind *kind, size_t count,
     bool encoded = false;
     for (size_t i = 0; args && numbers && texts && i < count; i++) {
         args[2 * i] = args[2 * i + 1] = keys[i];
-        if (kind->joint) args[2 * i + 1] = (hf_slice){at, hf_names_lease(at, keys[i], owners[i])};
-        if (kind->joint) at += args[2 * i + 1].size;
+        if (joint) args[2 * i + 1] = (hf_slice){at, hf_names_lease(at, keys[i], owners[i])};
+        if (joint) at += args[2 * i + 1].size;
         args[2 * count + 2 * i] = owners[i];
         args[2 * count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(leases[i]));
     }

@@ -1,0 +1,119 @@
+-- What system_watcher.lua needs to know of a kind of lock: until when a server has a claim, which
+-- claims do not go together, and what stays on the server. Several servers have locks, mutexes and
+-- guards, read/write locks, and semaphores with leased permits.
+--
+-- at(name) → the entry of that name | nil, and its server; while a slot moves, names of one lock
+-- are on two servers.
+
+local rules = require "spec.sim.rules"
+local wire = require "spec.sim.wire"
+
+local floor, huge, max, min = math.floor, math.huge, math.max, math.min
+
+local kinds = {}
+
+-- → the moment at which the entry ends, 0 without one
+local function end_of(server, entry)
+  return entry and entry.expires and floor(server:moment(entry.expires + 1)) or 0
+end
+
+-- ---- locks, mutexes, guards ----
+
+local lock = {}
+
+function lock.add_key() end
+
+function lock.has_until(at, key, claim)
+  local entry, server = at(key.name)
+  local holder = entry and entry.kind == "string" and entry.value
+  local has = holder == claim.owner
+    or entry and entry.kind == "hash" and entry.value.values[claim.owner]
+  return has and end_of(server, entry) or 0
+end
+
+function lock.excludes(a, b)
+  return a.owner ~= b.owner or not a.shared and a.who ~= b.who
+end
+
+function lock.is_taken(at, key) return at(key.name) end
+
+-- → the name of what is left when no lease runs any more | nil
+function lock.left(server, key) return server.db:find(key.name) and key.name end
+
+-- ---- read/write locks ----
+
+local read_write = {}
+
+function read_write.add_key(key)
+  key.queue = wire.queue_of(key.name)
+end
+
+-- A reader has a lease of its own for each entry.
+function read_write.has_until(at, key, claim)
+  local entry, server = at(key.name)
+  local count = entry and tonumber(entry.value.values[claim.owner])
+  if not count then return 0 end
+  if wire.writes(claim.owner) then return end_of(server, entry) end
+  local longest = 0
+  for n = 1, count do
+    local hold, where = at(wire.hold_key(key.name, claim.owner, n))
+    longest = max(longest, end_of(where, hold))
+  end
+  return min(longest, end_of(server, entry))
+end
+
+function read_write.excludes(a, b)
+  return a.slot ~= b.slot and (a.layout == "write" or b.layout == "write")
+end
+
+read_write.is_taken = lock.is_taken
+
+function read_write.left(server)
+  for name in pairs(server.db.entries) do
+    local stays = name:find("^redisson_lock_token:") or name:find("^holdfast_known")
+    if not stays and rules.live(server, name) then return name end
+  end
+end
+
+-- ---- permits ----
+
+local permit = {}
+
+function permit.add_key(key, permits)
+  key.queue, key.leases = wire.queue_of(key.name), wire.leases_of(key.name)
+  key.most = permits
+end
+
+local function leases_in(entry)
+  return entry and entry.kind == "zset" and entry.value or nil
+end
+
+function permit.has_until(at, key, claim)
+  local entry, server = at(key.leases)
+  local leases, first = leases_in(entry), huge
+  for _, id in ipairs(wire.ids_of(claim.owner)) do
+    local ends = leases and leases.score_of[id]
+    if not ends then return 0 end
+    first = min(first, ends)
+  end
+  return floor(server:moment(first + 1))
+end
+
+function permit.count(claim) return #wire.ids_of(claim.owner) end
+
+function permit.is_taken(at, key)
+  local leases = leases_in((at(key.leases)))
+  return leases and #leases.members > 0
+end
+
+function permit.left(server, key)
+  local leases, now = leases_in(rules.live(server, key.leases)), server.redis:now_ms()
+  for _, id in ipairs(leases and leases.members or {}) do
+    if leases.score_of[id] > now then return "a permit of " .. key.name end
+  end
+end
+
+kinds.lock, kinds.mutex, kinds.guard = lock, lock, lock
+kinds.read, kinds.write, kinds.permit = read_write, read_write, permit
+
+return kinds
