@@ -340,8 +340,8 @@ return {
   ["permit_release.lua constant: if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0 "
     .. "and not is_foreign() then => if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[5] or 0) > 0 "
     .. "and not is_foreign() then"] = "the fast path is taken by others, and what follows it does the same",
-  ["fair_acquire.lua operator: if old and new < old then lower_behind(members, ahead + 1, old, new) end => if "
-    .. "old and new <= old then lower_behind(members, ahead + 1, old, new) end"] = "lower by 0 is the same",
+  ["fair_acquire.lua operator: if at and old and new < old then lower_behind(at + 1, old, new) end => if "
+    .. "at and old and new <= old then lower_behind(at + 1, old, new) end"] = "lower by 0 is the same",
   ["permit_queue.lua constant: for i = 1, free do some[i] = ids[i] end => for i = 0, free do some[i] = ids[i] end"]
     = "there is no id 0",
   ["rw_queue.lua order of calls: redis.call('ZADD', QUEUE, unpack(marks)) tell_readers(groups) => "
@@ -369,8 +369,10 @@ return {
     .. "1, now) end"] = "a millisecond more is within the slack",
   ["round_calls.c operator: return (left < right) - (left > right); => return (left <= right) - (left > right);"]
     = "equal values may stand in any order",
-  ["fair_queue.lua operator: if at and new < old then lower_behind(members, at, old, new) end => if at and new "
-    .. "<= old then lower_behind(members, at, old, new) end"] = "lower by 0 is the same",
+  ["fair_queue.lua constant: if at or old then redis.call('LREM', QUEUE, at and 1 or -1, owner) end => if at or "
+    .. "old then redis.call('LREM', QUEUE, at and 0 or -1, owner) end"] = "an owner stands there once",
+  ["fair_queue.lua operator: if at and old and new < old then lower_behind(at, old, new) end => if at and old "
+    .. "and new <= old then lower_behind(at, old, new) end"] = "lower by 0 is the same",
   ["rw_queue.lua order of calls: tell_first('turn', LOOK_MS) announce(text) => announce(text) tell_first('turn', "
     .. "LOOK_MS)"] = "one script, and nothing between the two can fail: memory is asked for before the first write",
   ["holds.c order of calls: sift_up(holds, hold, hold->heap_index); sift_down(holds, hold, hold->heap_index); => "

@@ -14,11 +14,14 @@
 -- ARGV[7] waiter    "": do not wait
 --
 -- { 1, token, 0 }            acquired; token 0: unchanged, or no fencing
--- { 0, ttl ms, ahead, 0, '' } busy; `ahead` waiters come first
+-- { 0, ttl ms, ahead, 0, '' } busy; `ahead` waiters come first; above 99 there may be fewer, down
+--                            to 100
 -- { -1 } { -2 }              from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                     a hash without TTL, which no lock leaves behind
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
-local CROWD = 100 -- waiters before one that looks every grant lease; one behind more looks later
+-- Waiters before one that looks every grant lease; one behind more looks later. So many of the list
+-- are looked at.
+local CROWD = 100
 local MOST_LOOK_MS = 30000
 local LOOKS = 3 -- that are missed before a waiter of ours is taken for dead
 local SLACK_MS = 1000
@@ -31,14 +34,15 @@ local function take(now)
   return { 1, token, 0 }
 end
 
--- → how many come first, how many of these are Redisson's, and the last of these
+-- Looks for the owner among the first ones of the list. → how many come first, nil: it is none of
+-- these; how many of those are Redisson's, and the last of them
 local function place_in(members)
   local theirs, last = 0, nil
   for i, owner in ipairs(members) do
     if owner == OWNER then return i - 1, theirs, last end
     if not is_ours(owner) then theirs, last = theirs + 1, owner end
   end
-  return #members, theirs, last
+  return nil, theirs, last
 end
 
 -- When what Redisson's waiters before it will subtract is over: their timeouts, as far as they can
@@ -48,16 +52,29 @@ local function end_of_theirs(theirs, last, lock_ms, now)
   return till - math.max(0, lock_ms) > usual + SLACK_MS and till or usual
 end
 
+-- The same where too many come first to look at them all: the timeout of the last one, or of its
+-- own before, contains what was to be subtracted when it was set. What a waiter of ours adds is
+-- less than what one of Redisson's does.
+local function end_of_far(owner, now)
+  local till = math.max(now, timeout_of(owner) or 0)
+  if not is_ours(owner) then return till + JAVA_WAIT_MS end
+  return till - (till - now) % JAVA_WAIT_MS
+end
+
 -- Stands at the end of the list, or keeps its place, and is not dead for a while.
 local function stand(lock_ms, now)
-  local members = redis.call('LRANGE', QUEUE, 0, -1)
-  local ahead, theirs, last = place_in(members)
-  if ahead == #members then redis.call('RPUSH', QUEUE, OWNER) end
+  local old, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)
+  local near = (old or count < CROWD) and redis.call('LRANGE', QUEUE, 0, CROWD - 1) or {}
+  local at, theirs, last = place_in(near)
+  local comes = not at and (not old or #near == count)
+  local ahead = at or comes and count or count - 1
+  local base = (at or #near == count) and end_of_theirs(theirs, last, lock_ms, now)
+    or end_of_far(comes and redis.call('LINDEX', QUEUE, -1) or OWNER, now)
+  if comes then redis.call('RPUSH', QUEUE, OWNER) end
   local look_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MOST_LOOK_MS)
-  local ms = math.max(LEAST_TIMEOUT_MS, math.ceil(LOOKS * look_ms))
-  local old, new = timeout_of(OWNER), end_of_theirs(theirs, last, lock_ms, now) + ms
+  local new = base + math.max(LEAST_TIMEOUT_MS, math.ceil(LOOKS * look_ms))
   set_timeout(OWNER, new)
-  if old and new < old then lower_behind(members, ahead + 1, old, new) end
+  if at and old and new < old then lower_behind(at + 1, old, new) end
   return ahead
 end
 

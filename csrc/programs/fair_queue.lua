@@ -15,6 +15,8 @@ local UNHEARD_MS = 5000 -- after which a waiter of Redisson's is dead that nobod
 local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours
 local MOST_TIMEOUT_MS = 1e15
 local MOST_DEAD = 1000 -- waiters that one script removes
+local NEAR = 100 -- waiters at the head among which one is looked for
+local MOST_LOWERED = 1000 -- timeouts that one script lowers
 
 --#include "now.lua"
 
@@ -69,30 +71,37 @@ local function wake(owner, till, now)
   end
 end
 
--- The timeout of the waiter of ours at this place falls from `old` to `new`.
-local function lower_behind(members, at, old, new)
-  for i = at + 1, #members do
-    if is_ours(members[i]) then break end
-    if timeout_of(members[i]) then redis.call('ZINCRBY', TIMEOUTS, new - old, members[i]) end
+-- The timeout of a waiter of ours before this place has fallen from `old` to `new`.
+local function lower_behind(place, old, new)
+  for at = place, place + MOST_LOWERED - 1 do
+    local owner = redis.call('LINDEX', QUEUE, at)
+    if not owner or is_ours(owner) then return end
+    if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end
   end
 end
 
-local function place_of(members, owner)
-  for i, other in ipairs(members) do
-    if other == owner then return i end
+-- The place of an owner among the first ones, from 0; and the owner before it.
+local function place_of(owner)
+  local before
+  for i, other in ipairs(redis.call('LRANGE', QUEUE, 0, NEAR - 1)) do
+    if other == owner then return i - 1, before end
+    before = other
   end
 end
 
--- It got the lock, or goes: those behind it rest on who was before it.
+-- Takes the owner out of the list. Those of Redisson behind it rest on who was before it: that is
+-- looked for among the first ones.
 local function forget(owner, now)
   local old = timeout_of(owner)
-  if old and old > now + LEAST_TIMEOUT_MS then
-    local members = redis.call('LRANGE', QUEUE, 0, -1)
-    local at = place_of(members, owner)
-    local base = at and at > 1 and timeout_of(members[at - 1]) or now
-    local new = math.max(base, now) + LEAST_TIMEOUT_MS
-    if at and new < old then lower_behind(members, at, old, new) end
+  local at, before = 0, nil
+  if redis.call('LINDEX', QUEUE, 0) == owner then
+    redis.call('LPOP', QUEUE)
+  else
+    at, before = place_of(owner)
+    if at or old then redis.call('LREM', QUEUE, at and 1 or -1, owner) end
   end
-  redis.call('LREM', QUEUE, 0, owner)
   redis.call('ZREM', TIMEOUTS, owner)
+  local base = before and timeout_of(before) or now
+  local new = math.max(base, now) + LEAST_TIMEOUT_MS
+  if at and old and new < old then lower_behind(at, old, new) end
 end

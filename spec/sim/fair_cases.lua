@@ -145,6 +145,81 @@ case("who gets the lock, or goes, leaves those of Java behind it to who was befo
   c.same(OURS_MS + 7000 + OURS_MS + 9000, timeout(c, JAVA2))
 end)
 
+-- `count` waiters of ours, each other's timeout later.
+local function listed_crowd(c, count, ms)
+  for i = 1, count do listed(c, { { C .. ":" .. i, (ms or 6000) + i } }) end
+end
+
+case("behind a crowd a timeout has in it what the last one's has", function(c)
+  holds(c, JAVA)
+  listed_crowd(c, 99)
+  listed(c, { { OTHER, 2 * JAVA_MS + 4000 } })
+  c.same({ 0, LEASE, 100, 0, "" }, waits(c, OWNER))
+  c.same(2 * JAVA_MS + OURS_MS, timeout(c, OWNER))
+  listed(c, { { THIRD .. "00", 6000 } })
+  c.pass(400)
+  c.same({ 0, LEASE - 400, 101, 0, "" }, waits(c, OWNER))
+  c.same({ 2 * JAVA_MS + 400 + OURS_MS, 102 }, { timeout(c, OWNER), c.cmd("LLEN", LIST) })
+  c.same(OWNER, c.cmd("LINDEX", LIST, 100))
+  c.cmd("LPOP", LIST)
+  c.same(99, waits(c, OWNER)[3])
+  c.same(400 + OURS_MS, timeout(c, OWNER))
+end)
+
+case("…and what one of Redisson's that is the last takes off", function(c)
+  holds(c, OTHER)
+  listed_crowd(c, 100)
+  for _, ms in ipairs { JAVA_MS + 7000, -1000 } do
+    listed(c, { { JAVA, ms } })
+    c.same(101, waits(c, OWNER)[3])
+    c.same(math.max(ms, 0) + JAVA_MS + OURS_MS, timeout(c, OWNER))
+    c.same(0, leave(c, OWNER, 0, "waits"))
+    c.cmd("LREM", LIST, -1, JAVA)
+    c.same(100, c.cmd("LLEN", LIST))
+  end
+end)
+
+case("in a crowd a timeout that has passed is one of ours", function(c)
+  holds(c, JAVA)
+  listed_crowd(c, 100)
+  listed(c, { { OWNER, -JAVA_MS } })
+  c.same({ 100, OURS_MS }, { waits(c, OWNER)[3], timeout(c, OWNER) })
+end)
+
+case("who goes from a crowd goes alone", function(c)
+  holds(c, JAVA)
+  listed_crowd(c, 103)
+  c.same(0, leave(c, C .. ":102", 0, "waits"))
+  c.same({ C .. ":101", C .. ":103" }, c.cmd("LRANGE", LIST, 100, -1))
+  c.same({ 102, 6103 }, { c.cmd("ZCARD", TIMEOUTS), timeout(c, C .. ":103") })
+  c.same(0, leave(c, C .. ":100", 0, "waits"))
+  c.same({ C .. ":99", C .. ":101" }, c.cmd("LRANGE", LIST, 98, 99))
+end)
+
+case("who goes from the first hundred leaves those of Java to who was before it", function(c)
+  holds(c, JAVA)
+  listed_crowd(c, 99)
+  listed(c, { { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 } })
+  c.same(0, leave(c, OWNER, 0, "waits"))
+  c.same(6099 + OURS_MS + 7000, timeout(c, JAVA2))
+end)
+
+case("a timeout without a place in a short list gets one", function(c)
+  holds(c, JAVA)
+  listed(c, { { OTHER, 6000 } })
+  c.cmd("ZADD", TIMEOUTS, T0_MS + 6000, OWNER)
+  c.same(1, waits(c, OWNER)[3])
+  c.same({ OTHER, OWNER }, list(c))
+end)
+
+case("a script lowers the timeouts of a thousand", function(c)
+  listed(c, { { OWNER, JAVA_MS } })
+  for i = 1, 1001 do listed(c, { { "java" .. i, JAVA_MS } }) end
+  c.same(1, waits(c, OWNER)[1])
+  c.same({ OURS_MS, OURS_MS, JAVA_MS },
+    { timeout(c, "java1"), timeout(c, "java1000"), timeout(c, "java1001") })
+end)
+
 case("nobody passes the list, and the first one is told", function(c)
   local heard = hears(c, OTHER)
   listed(c, { { OTHER, 6000 } })
