@@ -1,5 +1,6 @@
 #include "op/observe.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,7 @@ static hf_client *watcher_of(hf_client *client) {
 }
 
 static hf_class *class_of(hf_client *client, uint16_t index) {
+    assert(index < HF_CLASSES_MAX);
     return watcher_of(client)->observer.classes[index];
 }
 
@@ -71,6 +73,7 @@ static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_sli
     event->kind = kind;
     event->class = "";
     if (!list->first) list->end = &list->first;
+    assert(!*list->end && list->count < HF_EVENTS_MOST);
     *list->end = event;
     list->end = &event->next;
     list->count++;
@@ -111,6 +114,7 @@ const char *hf_event_name(hf_event_kind kind) {
     static const char *const names[] = {"acquired", "busy",         "released", "lost",
                                         "at_risk",  "renewed_late", "opened",   "closed"};
     _Static_assert(sizeof names / sizeof *names == HF_EVENT_KINDS, "each kind has a name");
+    assert(kind < HF_EVENT_KINDS);
     return names[kind];
 }
 

@@ -1,5 +1,6 @@
 #include "op/presence.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,7 @@ static void on_told(hf_request *request, const hf_reply *reply, hf_time now) {
 
 static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_client *client = request->context;
+    assert(client->presence.goodbyes > 0);
     client->presence.goodbyes--;
     forget_request(request, reply, now);
 }
@@ -126,6 +128,7 @@ static bool is_in_hand(const hf_op *op, const hf_hold *hold) {
 static void tell_wait(hf_op *op, const hf_hold *hold, const char *text, size_t size, hf_time now) {
     char key[sizeof WAIT_KEY + HF_OWNER_MAX], waited[24], ttl[24];
     hf_slice owner = hf_hold_owner(hold);
+    assert(owner.size <= HF_OWNER_MAX);
     memcpy(key, WAIT_KEY, sizeof WAIT_KEY - 1);
     memcpy(key + sizeof WAIT_KEY - 1, owner.data, owner.size);
     hf_slice name = {key, sizeof WAIT_KEY - 1 + owner.size};

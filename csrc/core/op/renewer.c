@@ -1,5 +1,6 @@
 #include "op/renewer.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "link/nodes.h"
@@ -31,6 +32,7 @@ static void free_task(hf_task *task) {
 
 /* The wake-up is set to the hold's end: a command that never lands must not hide the loss. */
 static void claim(hf_task *task, hf_hold *hold) {
+    assert(task->count < BATCH && hold->in_table);
     hf_hold_ref(hold);
     hold->in_flight = true;
     if (hold->approval == HF_APPROVAL_GIVEN && !HF_MUTANT(WORD_STAYS))
@@ -47,6 +49,7 @@ static const hf_session *renewer_link(const hf_client *client, const hf_hold *ho
 /* About holds of one node. */
 static void submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline,
                    bool waits_for_connection, hf_time now) {
+    assert(task->count > 0 && task->holds[0]->in_flight);
     task->request.done = done;
     task->request.context = task;
     task->request.deadline = deadline;
@@ -72,6 +75,7 @@ static bool may_renew(const hf_client *client, const hf_hold *hold) {
 }
 
 static void ask_approval(hf_client *client, hf_hold *hold) {
+    assert(client->config.needs_approval && hold->approval != HF_APPROVAL_GIVEN);
     client->approvals_asked++;
     hold->approval = HF_APPROVAL_PENDING;
     hf_holds_wake_at(&client->holds, hold, hold->valid_until);
@@ -167,6 +171,7 @@ static bool split_batch(hf_task *task, hf_time now) {
 static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     bool confirmed = hf_request_is_confirmed(request);
+    assert(task->count > 0 && task->count <= BATCH);
     bound_by_confirmation(task);
     if (!reply && split_batch(task, now)) return;
     if (!reply) abort_link(task->client, request);
@@ -270,6 +275,7 @@ static bool is_due_renewal(const hf_client *client, const hf_task *task, const h
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
 static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->state == HF_HOLD_HELD && !hold->in_flight);
     hf_task *task = new_task(client);
     if (!task) {
         on_not_renewed(client, hold, now);
@@ -292,6 +298,7 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->granted && !hold->in_flight);
     hf_task *task = new_task(client);
     if (!task) {
         on_not_renewed(client, hold, now);
@@ -327,6 +334,7 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
 
 /* After a crash others wait for no longer than for a grant. */
 static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->idle && !hold->in_flight);
     hf_task *task = new_task(client);
     hf_names names = {0};
     char waiter[HF_MEMBER_SIZE];
@@ -347,6 +355,7 @@ static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_renewer_resume_idle(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->idle && hold->state == HF_HOLD_HELD);
     hf_time grant = client->config.grant_lease, next = now + grant / 3;
     if (hold->lease <= grant) next = hf_lease_renew_before(hold->valid_until, hold->lease);
     next = hf_time_min(hf_time_max(next, now), hf_time_min(hold->keep_until, hold->valid_until));
@@ -512,6 +521,7 @@ static bool encode_leave(hf_task *task) {
 }
 
 static void send_leave(hf_client *client, hf_hold *hold, bool waits_for_connection, hf_time now) {
+    assert(hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight);
     hf_task *task = new_task(client);
     if (!task) {
         hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
@@ -533,6 +543,7 @@ static void send_leave(hf_client *client, hf_hold *hold, bool waits_for_connecti
 }
 
 void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->state == HF_HOLD_CLEANING_UP);
     if (hold->in_flight) return;
     hold->same_connection = true;
     send_leave(client, hold, false, now);
@@ -569,6 +580,7 @@ static bool is_entered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
+    assert(count > 0);
     if (!hold->in_table) return;
     if (hold->state == HF_HOLD_LOST) {
         hf_renewer_clean_up_lost(client, hold, now);
@@ -636,6 +648,7 @@ bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, 
 static void on_seen_through(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     (void)reply, (void)now;
+    assert(task->client->unanswered > 0);
     task->client->unanswered--;
     free_task(task);
 }
