@@ -264,14 +264,14 @@ void hf_holds_remove(hf_holds *holds, hf_hold *hold) {
 }
 
 enum { HELD = 1 << HF_HOLD_HELD, LOST = 1 << HF_HOLD_LOST, RELEASING = 1 << HF_HOLD_RELEASING };
-enum { LEAVING = 1 << HF_HOLD_CLEANING_UP };
+enum { CLEANING_UP = 1 << HF_HOLD_CLEANING_UP };
 
 static const int legal[HF_HOLD_STATES] = {
-    [HF_HOLD_ACQUIRING] = HELD | LEAVING,
-    [HF_HOLD_HELD] = HELD | LOST | RELEASING | LEAVING, /* HELD: it is entered again */
-    [HF_HOLD_LOST] = LEAVING,                           /* it may still stand on the server */
-    [HF_HOLD_RELEASING] = LOST | LEAVING,
-    [HF_HOLD_CLEANING_UP] = LEAVING, /* the client is closed */
+    [HF_HOLD_ACQUIRING] = HELD | CLEANING_UP,
+    [HF_HOLD_HELD] = HELD | LOST | RELEASING | CLEANING_UP, /* HELD: it is entered again */
+    [HF_HOLD_LOST] = CLEANING_UP,                           /* it may still stand on the server */
+    [HF_HOLD_RELEASING] = LOST | CLEANING_UP,
+    [HF_HOLD_CLEANING_UP] = CLEANING_UP, /* the client is closed */
 };
 
 #ifdef HF_MUTANTS

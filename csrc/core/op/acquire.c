@@ -789,7 +789,7 @@ static void on_deadlock(hf_op *op, const char *circle, hf_time now) {
 /* A blocked operation has sent nothing to the server. */
 static void end_blocked(hf_op *op, hf_code code, hf_time now) {
     if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
-    if (op->state == HF_ACQUIRE_QUEUED) hf_kept_leave(op);
+    if (op->state == HF_ACQUIRE_QUEUED) hf_kept_cancel(op);
     end_as(op, code, now);
 }
 
@@ -861,7 +861,7 @@ static void tick(hf_op *op, hf_time now) {
 
 static void abandon(hf_op *op, hf_time now) {
     if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
-    else if (op->state == HF_ACQUIRE_QUEUED) hf_kept_leave(op);
+    else if (op->state == HF_ACQUIRE_QUEUED) hf_kept_cancel(op);
     else if (op->state != HF_ACQUIRE_BLOCKED) undo(op, now);
     finish(op, now);
 }

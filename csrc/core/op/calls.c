@@ -100,7 +100,7 @@ static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool used_up = is_used_up(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
     if (is_replaced(hold)) {
-        hf_renewer_leave_replaced(op->client, hold, now);
+        hf_renewer_clean_up_replaced(op->client, hold, now);
         hf_client_unblock(op->client, hold, now);
     } else if (gone || hold->count > hold->others + 1) {
         hold->count--;

@@ -124,7 +124,7 @@ static void join(hf_kept *kept, hf_op *op) {
     kept->end = &op->acquire.next_kept;
 }
 
-void hf_kept_leave(hf_op *op) {
+void hf_kept_cancel(hf_op *op) {
     hf_kept *kept = op->acquire.kept;
     assert(kept && op->state == HF_ACQUIRE_QUEUED);
     hf_op **at = &kept->first;
@@ -397,7 +397,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     if (!is_sure(client, hold, now) || !is_in_time(kept, now)) return false;
     if (next) {
         if (!may_lend(kept, hold, next, now)) return false;
-        hf_kept_leave(next);
+        hf_kept_cancel(next);
         lend(kept, hold, next, now);
     } else if ((kept->lent.wished && !HF_MUTANT(WISH_UNHEARD)) ||
                !set_idle(client, kept, hold, now)) {
@@ -425,7 +425,7 @@ static void serve(hf_client *client, hf_kept *kept, hf_time now) {
         give_back(client, hold, now);
     while (!kept->lent.hold && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;
-        hf_kept_leave(op);
+        hf_kept_cancel(op);
         op->acquire.kept = kept;
         hf_acquire_ask(op, now);
     }

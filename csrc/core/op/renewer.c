@@ -8,7 +8,7 @@
 
 #define BATCH HF_RENEWALS_MAX
 #define MOST_SPLITS 3 /* a server that has refused so many batches takes one key at a time */
-#define LEAVE_FOR (30 * HF_SECOND)
+#define CLEAN_UP_FOR (30 * HF_SECOND)
 #define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
 
 typedef struct hf_task {
@@ -400,7 +400,7 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
     hf_client_unblock(client, hold, now);
 }
 
-/* ---- leaving ---- */
+/* ---- cleaning up ---- */
 
 /* Holds of a shared owner are released only within their lease: after it the owner may have it
  * through another process. */
@@ -409,7 +409,7 @@ void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
     hf_observe_end(client, hold, now);
     hf_hold_become(hold, HF_HOLD_CLEANING_UP);
     hold->failures = 0;
-    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, LEAVE_FOR);
+    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, CLEAN_UP_FOR);
     hf_holds_wake_at(&client->holds, hold, hold->in_flight ? hold->valid_until : now);
 }
 
@@ -449,7 +449,7 @@ static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_hold *hold, hf_
     return stand_in;
 }
 
-void hf_renewer_leave_replaced(hf_client *client, const hf_hold *hold, hf_time now) {
+void hf_renewer_clean_up_replaced(hf_client *client, const hf_hold *hold, hf_time now) {
     hf_hold *stand_in = clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
     if (stand_in) stand_in->same_connection = true;
 }
@@ -479,7 +479,7 @@ static bool is_cleaning_up(const hf_hold *hold) {
     return hold->in_table && hold->state == HF_HOLD_CLEANING_UP;
 }
 
-static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
     hf_hold *hold = task->holds[0];
@@ -503,7 +503,7 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     free_task(task);
 }
 
-static bool encode_leave(hf_task *task) {
+static bool encode_clean_up(hf_task *task) {
     const hf_hold *hold = task->holds[0];
     hf_names names;
     char waiter[HF_MEMBER_SIZE];
@@ -520,7 +520,8 @@ static bool encode_leave(hf_task *task) {
     return encoded;
 }
 
-static void send_leave(hf_client *client, hf_hold *hold, bool waits_for_connection, hf_time now) {
+static void send_clean_up(hf_client *client, hf_hold *hold, bool waits_for_connection,
+                          hf_time now) {
     assert(hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight);
     hf_task *task = new_task(client);
     if (!task) {
@@ -528,13 +529,13 @@ static void send_leave(hf_client *client, hf_hold *hold, bool waits_for_connecti
         return;
     }
     claim(task, hold);
-    if (encode_leave(task)) {
+    if (encode_clean_up(task)) {
         hf_link link = hold->same_connection && !HF_MUTANT(LEAVE_ANYHOW) ? HF_LINK_CALLS
                                                                          : client->config.renewer;
         hf_time deadline = now + client->config.session.command_timeout;
         if (task->request.no_retry)
             deadline = hf_time_min(deadline, hold->valid_until); /* then it is another process's */
-        submit(task, link, leave_done, deadline, waits_for_connection, now);
+        submit(task, link, on_cleaned_up, deadline, waits_for_connection, now);
         return;
     }
     hold->in_flight = false;
@@ -546,7 +547,7 @@ void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now) {
     assert(hold->state == HF_HOLD_CLEANING_UP);
     if (hold->in_flight) return;
     hold->same_connection = true;
-    send_leave(client, hold, false, now);
+    send_clean_up(client, hold, false, now);
 }
 
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
@@ -695,7 +696,7 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
         hf_holds_wake_at(&client->holds, hold,
                          hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     } else if (hold->state == HF_HOLD_CLEANING_UP) {
-        send_leave(client, hold, true, now);
+        send_clean_up(client, hold, true, now);
     } else if ((hold->granted || hold->renewed) && !may_renew(client, hold)) {
         ask_approval(client, hold);
     } else if (hold->granted && !is_renewed_by_one_key(client, hold)) {

@@ -34,7 +34,7 @@ static bool is_gone(const hf_op *op) {
 }
 
 /* Takes one entry off. The other entries may have been abandoned during the release. */
-void hf_round_leave_entry(hf_client *client, hf_hold *hold, hf_time now) {
+void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table) return;
     assert(hold->count > 0);
     hold->count--;
@@ -60,7 +60,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
         if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);
         if (hold->in_table) hf_holds_remove(&client->holds, hold);
     } else {
-        hf_round_leave_entry(client, hold, now);
+        hf_round_release_entry(client, hold, now);
     }
     hf_votes_conclude(op, now);
 }

@@ -124,7 +124,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     hf_quorum_learn_clock(hf_quorum_of(op), index, asked);
     if (!hf_quorum_is_guarded(op->client, index, now) || HF_MUTANT(NO_GUARD)) return;
     hf_renewer_abandon(hf_quorum_of(op)->members[index], asked->hold, 1, now);
-    vote->left = vote->guarded = true;
+    vote->rolled_back = vote->guarded = true;
     hf_vote_no(vote, HF_UNREACHABLE, "restarted a short time ago");
 }
 
@@ -243,7 +243,7 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
 static bool has_got(const hf_op *op, const hf_vote *vote) {
     if (HF_MUTANT(YES_UNCOUNTED) && !vote->yes) return false;
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
-           !vote->left;
+           !vote->rolled_back;
 }
 
 /* Commands under way go on in the background. */
