@@ -105,7 +105,7 @@ return {
   ["kept.c constant: hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 2 : "
     .. "16}; => hf_client grown = {.kept_buckets = client->kept_buckets ? client->kept_buckets * 3 : 16};"]
     = "only as many buckets are used as the mask has",
-  ["presence.c constant: size_t told = 0, size = 0; => size_t told = 0, size = 1;"]
+  ["presence.c constant: size_t published = 0, size = 0; => size_t published = 0, size = 1;"]
     = "without a text its size is not read",
   ["renewer.c order of calls: hf_hold_freed(hold); hf_holds_wake_at(&client->holds, hold, now); => "
     .. "hf_holds_wake_at(&client->holds, hold, now); hf_hold_freed(hold);"]
@@ -121,8 +121,8 @@ return {
   ["observe.c operator: if (owner.size > 0) memcpy(event->bytes + key.size, owner.data, owner.size); => if "
     .. "(owner.size >= 0) memcpy(event->bytes + key.size, owner.data, owner.size);"]
     = "nothing is copied of an empty text",
-  ["kept.c order of calls: hf_kept_leave(next); lend(kept, hold, next, now); => lend(kept, hold, next, now); "
-    .. "hf_kept_leave(next);"]
+  ["kept.c order of calls: hf_kept_cancel(next); lend(kept, hold, next, now); => lend(kept, hold, next, now); "
+    .. "hf_kept_cancel(next);"]
     = "the queue and what is lent are two things",
   ["kept.c constant: if (spec->keep == 0 && client->kept_count == 0) return false; => if (spec->keep == 1 && "
     .. "client->kept_count == 0) return false;"]
@@ -456,9 +456,9 @@ return {
     "neither is a status of a program",
   ["wire.c constant: return acquire_verdict(hf_reply_integer_at(reply, 0, 99)); => return "
     .. "acquire_verdict(hf_reply_integer_at(reply, 0, 100));"] = "neither is a status of a program",
-  ["calls.c order of calls: hf_renewer_leave_replaced(op->client, hold, now); "
+  ["calls.c order of calls: hf_renewer_clean_up_replaced(op->client, hold, now); "
     .. "hf_client_unblock(op->client, hold, now); => hf_client_unblock(op->client, hold, now); "
-    .. "hf_renewer_leave_replaced(op->client, hold, now);"] = "the renewer sends it later",
+    .. "hf_renewer_clean_up_replaced(op->client, hold, now);"] = "the renewer sends it later",
   ["calls.c order of calls: hf_op_succeed(op); drop_from_table(op, now); => drop_from_table(op, now); "
     .. "hf_op_succeed(op);"] = "who waits for the hold does not look at the release",
   ["calls.c constant: if (lease > 0) { /* a shorter lease runs from now on, whenever its reply comes */ "

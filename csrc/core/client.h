@@ -19,8 +19,8 @@ typedef struct hf_sentinels hf_sentinels;
 typedef struct hf_presence {
     char who[HF_WHO_SIZE]; /* "": it publishes nothing */
     hf_time check_at; /* when to check what to publish; HF_NEVER: not before an operation begins */
-    hf_time tell_at;  /* when to publish `who` again; 0: not published yet */
-    size_t goodbyes;  /* requests under way since it was closed */
+    hf_time publish_at; /* when to publish `who` again; 0: not published yet */
+    size_t goodbyes;    /* requests under way since it was closed */
 } hf_presence;
 
 typedef struct hf_walk hf_walk;

@@ -2,6 +2,7 @@
  * from the structs. */
 #include "holdfast.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "classes.h"
@@ -195,6 +196,7 @@ hf_code hf_op_code(const hf_op *op) {
 }
 
 void hf_op_take_result(hf_op *op, hf_result *result) {
+    assert(op->done || op->detached);
     op->noted.result_taken = true;
     result->failure.code = op->failure.code;
     if (op->failure.code != HF_OK) result->failure = op->failure;
@@ -213,6 +215,7 @@ size_t hf_op_hold_count(const hf_op *op) {
 }
 
 hf_hold *hf_op_hold(const hf_op *op, size_t index) {
+    assert(index < hf_op_hold_count(op));
     return op->spec.batch ? op->batch.holds[index] : op->hold;
 }
 
@@ -244,6 +247,7 @@ bool hf_client_has_detached(const hf_client *client) {
 /* ---- counters and events ---- */
 
 const hf_class *hf_observe_class_at(const hf_client *client, size_t index) {
+    assert(index < HF_CLASSES_MAX);
     return client->observer.classes[index];
 }
 

@@ -8,21 +8,21 @@
 
 /* Its kind, and where it is if its class may wait. */
 static void push_op(lua_State *L, const hf_op *op) {
-    static const char *const states[] = {" blocked", " following", " asking", " subscribing",
-                                         " waiting", " leaving",   " queued", " done"};
+    static const char *const states[] = {" blocked", " following",  " asking", " subscribing",
+                                         " waiting", " cancelling", " queued", " done"};
 #define HF_OP_NAME(NAME, name) #name,
     static const char *const kinds[] = {HF_OP_LIST(HF_OP_NAME)};
     _Static_assert(HF_NAMES(states) == HF_ACQUIRE_STATES, "each state has a name");
     lua_pushfstring(L, "op %s%s", kinds[op->spec.kind], op->class->wait ? states[op->state] : "");
 }
 
-static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing", "leaving"};
+static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing", "cleaning_up"};
 _Static_assert(HF_NAMES(hold_states) == HF_HOLD_STATES, "each state has a name");
 
 static void push_hold(lua_State *L, const hf_hold *hold) {
     lua_pushfstring(L, "hold %s%s%s%s%s%s%s", hold_states[hold->state], hold->idle ? " idle" : "",
-                    hold->granted ? " granted" : "", hold->in_flight ? " busy" : "",
-                    hold->shared ? " shared" : "", hold->same_connection ? " in_order" : "",
+                    hold->granted ? " granted" : "", hold->in_flight ? " in_flight" : "",
+                    hold->shared ? " shared" : "", hold->same_connection ? " same_connection" : "",
                     hold->at_risk ? " at_risk" : "");
 }
 

@@ -396,6 +396,7 @@ TEST(closing_many_holds_keeps_them_in_order) {
         hf_hold *hold = hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of(key),
                                      hf_slice_of("me"), hf_slice_of("me"));
         hold->state = i % 7 ? HF_HOLD_HELD : HF_HOLD_LOST;
+        if (hold->state == HF_HOLD_LOST) hold->reason = HF_LOST_TAKEN;
         hold->count = 1;
         hold->in_flight = i % 5 == 0;
         hold->valid_until = AT(i * 37 % 500);

@@ -183,7 +183,7 @@ TEST(what_nobody_holds_does_not_end) {
     CHECK(idle && asking);
     idle->state = HF_HOLD_HELD;
     idle->count = 1;
-    idle->idle = true;
+    idle->idle = idle->keeps = true;
     idle->valid_until = 50;
     hf_holds_wake_at(&holds, idle, 50);
     hf_holds_wake_at(&holds, asking, 60);

@@ -1279,6 +1279,7 @@ TEST(what_a_replica_refuses_goes_before_what_is_tried_again) {
     hear(&session, "-LOADING Redis is loading\r\n-READONLY no\r\n", AT(1));
     CHECK_WANTS(CLOSE, AT(1));
     hf_session_closed(&session, "closed by us", AT(1));
+    hf_session_resolve(&session);
     open_session(&session, AT(200));
     CHECK_STR(said(&session), "ROLE");
     hear(&session, MASTER, AT(200));

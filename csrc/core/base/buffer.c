@@ -1,10 +1,12 @@
 #include "base/buffer.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 static bool reserve(hf_buffer *buffer, size_t size) {
     size_t used = buffer->end - buffer->start;
+    assert(buffer->start <= buffer->end && buffer->end <= buffer->capacity);
     if (size > HF_BUFFER_CAP - used) return false;
     if (buffer->start > 0) {
         memmove(buffer->bytes, buffer->bytes + buffer->start, used);
@@ -24,6 +26,7 @@ static bool reserve(hf_buffer *buffer, size_t size) {
 bool hf_buffer_append(hf_buffer *buffer, const char *bytes, size_t size) {
     if (size == 0) return true; /* there may be no bytes at all yet */
     if (buffer->end + size > buffer->capacity && !reserve(buffer, size)) return false;
+    assert(buffer->end + size <= buffer->capacity);
     memcpy(buffer->bytes + buffer->end, bytes, size);
     buffer->end += size;
     return true;
@@ -35,6 +38,7 @@ hf_slice hf_buffer_content(const hf_buffer *buffer) {
 }
 
 void hf_buffer_consume(hf_buffer *buffer, size_t size) {
+    assert(size <= buffer->end - buffer->start);
     buffer->start += size;
     if (buffer->start == buffer->end) buffer->start = buffer->end = 0;
 }

@@ -1,5 +1,6 @@
 #include "base/failure.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,7 @@ static const char *const ADVICE[] = {
 };
 
 const char *hf_code_name(hf_code code) {
+    assert(code < HF_CODES);
     return NAMES[code];
 }
 
@@ -81,6 +83,7 @@ static size_t end_of(const hf_failure *failure, size_t at, int more) {
 
 void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slice key,
                     const char *server, const char *detail, ...) {
+    assert(code != HF_OK && code < HF_CODES);
     char name[112] = "";
     printable(name, sizeof name, key);
     int used = snprintf(failure->text, sizeof failure->text,

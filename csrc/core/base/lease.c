@@ -1,5 +1,7 @@
 #include "base/lease.h"
 
+#include <assert.h>
+
 static hf_time drift(hf_time lease) {
     if (HF_MUTANT(NO_DRIFT)) return 0;
     return hf_time_min(lease / 100 + 2 * HF_MS, lease / 4);
@@ -10,6 +12,7 @@ uint64_t hf_lease_ms(hf_time lease) {
 }
 
 hf_time hf_lease_end(hf_time sent_at, hf_time lease) {
+    assert(drift(lease) <= lease);
     return hf_time_add(sent_at, lease - drift(lease));
 }
 

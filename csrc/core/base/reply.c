@@ -1,5 +1,6 @@
 #include "base/reply.h"
 
+#include <assert.h>
 #include <hiredis/hiredis.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 static void *attach(const redisReadTask *task, hf_reply *reply) {
     if (reply && task->parent) {
         hf_reply *parent = task->parent->obj;
+        assert(task->idx >= 0 && (size_t)task->idx < parent->size);
         parent->elements[task->idx] = reply;
     }
     return reply;

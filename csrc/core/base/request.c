@@ -1,5 +1,6 @@
 #include "base/request.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,7 @@ static bool encode(hf_request *request, size_t lead, const hf_slice *leads, size
     char *bytes = malloc(COUNT_ROOM + room_for(lead, leads) + room_for(count, args));
     if (!bytes) return false;
     char *end = put_args(put_args(put_count(bytes, '*', lead + count), lead, leads), count, args);
+    assert((size_t)(end - bytes) <= COUNT_ROOM + room_for(lead, leads) + room_for(count, args));
     hf_request_clear(request);
     request->bytes = bytes;
     request->size = (size_t)(end - bytes);
@@ -59,6 +61,7 @@ bool hf_request_call(hf_request *request, const hf_program *program, size_t keys
                      const hf_slice *args) {
     char text[24];
     hf_slice leads[] = {{"EVALSHA", 7}, {program->sha1, 40}, hf_decimal(text, keys)};
+    assert(keys <= count);
     request->program = program;
     request->as_eval = false;
     return encode(request, 3, leads, count, args);
@@ -67,11 +70,14 @@ bool hf_request_call(hf_request *request, const hf_program *program, size_t keys
 void hf_request_use(hf_request *request, const hf_program *program) {
     static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
     char *head_end = memchr(request->bytes, '\n', request->size);
+    assert(request->program && !request->as_eval);
+    assert(memcmp(head_end + 1, EVALSHA, sizeof EVALSHA - 1) == 0);
     memcpy(head_end + sizeof EVALSHA, program->sha1, 40);
     request->program = program;
 }
 
 bool hf_request_confirm(hf_request *request, uint32_t replicas, hf_time timeout) {
+    assert(request->bytes && request->replicas == 0 && replicas > 0);
     char number[24], ms[24];
     hf_slice args[] = {{"WAIT", 4},
                        hf_decimal(number, replicas),
@@ -89,6 +95,7 @@ bool hf_request_is_confirmed(const hf_request *request) {
 }
 
 void hf_request_clear(hf_request *request) {
+    assert(request->state != HF_REQUEST_QUEUED && request->state != HF_REQUEST_SENT);
     free(request->bytes);
     request->bytes = NULL;
     request->size = 0;

@@ -1,5 +1,6 @@
 #include "base/types.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ void hf_uuid_format(char uuid[HF_UUID_SIZE + 1], const unsigned char random[16])
 }
 
 uint64_t hf_jitter(uint64_t *state, uint64_t below) {
+    assert(*state != 0);
     uint64_t x = *state; /* xorshift64, Marsaglia 2003 */
     x ^= x << 13;
     x ^= x >> 7;

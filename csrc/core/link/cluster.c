@@ -3,6 +3,7 @@
  * nowhere, when it is done. */
 #include "link/cluster.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ static bool is_waiting(const hf_request *request) {
 /* ---- nodes ---- */
 
 static hf_node *node_at(const hf_cluster *cluster, uint16_t place) {
+    assert(place == HF_SLOT_NOBODY || place < cluster->client->node_count);
     return place == HF_SLOT_NOBODY ? NULL : cluster->client->nodes[place];
 }
 
@@ -107,6 +109,7 @@ static hf_node *node_of_key(const hf_client *client, hf_slice key) {
 /* ---- where requests wait ---- */
 
 static void park(hf_cluster *cluster, hf_request *request, hf_time until) {
+    assert(cluster->parked.state == HF_SESSION_OPENING); /* nothing is ever sent there */
     hf_session_adopt(&cluster->parked, request, until);
     request->retry_at = until;
     request->asking = false;
@@ -142,6 +145,7 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
     if (sharded) hf_request_use(request, sharded);
     if (request->routing.of_op && !request->asking)
         node->client->decider->move(request->context, node, now);
+    assert(request->routing.routed && request->routing.link < HF_LINKS);
     hf_session_adopt(&node->links[request->routing.link], request, now);
 }
 
@@ -304,6 +308,7 @@ static void read_places(hf_cluster *cluster) {
     for (size_t i = 0; i < client->node_count; i++) client->nodes[i]->serves = false;
     for (size_t slot = 0; slot < HF_SLOTS; slot++) {
         uint16_t owner = cluster->read.owner[slot];
+        assert(owner == HF_SLOT_NOBODY || owner < cluster->read.count);
         cluster->owner[slot] = owner == HF_SLOT_NOBODY ? owner : places[owner];
         hf_node *node = node_at(cluster, cluster->owner[slot]);
         if (node) node->serves = true;
@@ -465,6 +470,7 @@ static void send_query(hf_cluster *cluster, hf_request *request, hf_request_done
 
 static void ask(hf_cluster *cluster, hf_time now) {
     cluster->asked = choose_node(cluster);
+    assert(cluster->asked < cluster->client->node_count);
     cluster->asked_at = now;
     cluster->ask_at = HF_NEVER;
     if (!encode(cluster)) {

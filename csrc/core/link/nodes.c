@@ -1,8 +1,10 @@
 #include "link/nodes.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static void init_node(hf_node *node, hf_client *client, const hf_server *server) {
+    assert(client->on_node && client->topology->node_of && client->topology->submit);
     *node = (hf_node){.client = client, .server = *server, .ping_at = HF_NEVER, .serves = true};
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session_init(&node->links[link], &client->config.session, &client->random);
@@ -47,6 +49,7 @@ hf_node *hf_client_add_node(hf_client *client, const hf_server *server) {
     hf_node *node = malloc(sizeof *node);
     if (!node) return NULL;
     init_node(node, client, server);
+    assert(client->node_count < HF_NODES_MAX);
     client->nodes[client->node_count++] = node;
     return node;
 }
@@ -63,6 +66,7 @@ size_t hf_client_group(const hf_client *client, hf_slice key) {
 
 void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,
                       hf_time now) {
+    assert(link < HF_LINKS);
     client->topology->submit(client, key, link, request, now);
 }
 

@@ -1,5 +1,6 @@
 #include "link/ring.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,6 +40,7 @@ static void add_points(hf_ring *ring, const hf_shard *shard, size_t place) {
         int size = shard->name ? snprintf(name, sizeof name, "%s*%u", shard->name, n)
                                : snprintf(name, sizeof name, "SHARD-%zu-NODE-%u", place, n);
         int64_t hash = hf_ring_hash((hf_slice){name, (size_t)size});
+        assert(place < HF_RING_MAX_SHARDS);
         ring->points[ring->count++] = (hf_ring_point){hash, (uint32_t)place};
     }
 }
@@ -59,6 +61,7 @@ void hf_ring_free(hf_ring *ring) {
 }
 
 size_t hf_ring_find(const hf_ring *ring, hf_slice key) {
+    assert(ring->count > 0);
     int64_t hash = hf_ring_hash(key);
     size_t low = 0, high = ring->count;
     while (low < high) {

@@ -72,6 +72,7 @@ static void set_label(hf_sentinels *sentinels, const char *address) {
 }
 
 static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
+    assert(sentinels->count < sentinels->client->config.server_count);
     hf_sentinel *sentinel = &sentinels->each[sentinels->count];
     sentinel->node = hf_client_add_node(sentinels->client, server);
     if (!sentinel->node) return false;

@@ -1,5 +1,6 @@
 #include "link/session.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ void hf_session_free(hf_session *session) {
 /* ---- the queue and the replies awaited ---- */
 
 static void enqueue(hf_session *session, hf_request *request) {
+    assert(request->session == session && *session->queue_end == NULL);
     request->state = HF_REQUEST_QUEUED;
     request->next = NULL;
     *session->queue_end = request;
@@ -43,6 +45,8 @@ static void unlink_queued(hf_session *session, hf_request *request) {
 }
 
 static hf_request **reply_at(const hf_session *session, uint64_t index) {
+    assert(session->replies_capacity > 0 &&
+           (session->replies_capacity & (session->replies_capacity - 1)) == 0);
     return &session->replies[index & (session->replies_capacity - 1)];
 }
 
@@ -53,6 +57,7 @@ static uint64_t replies_of(const hf_request *request) {
 
 static bool reserve_replies(hf_session *session, uint64_t more) {
     uint64_t used = session->next_reply - session->first_reply;
+    assert(used <= session->replies_capacity);
     if (used + more <= session->replies_capacity) return true;
     size_t capacity = session->replies_capacity ? session->replies_capacity * 2 : 16;
     hf_request **replies = calloc(capacity, sizeof *replies);
@@ -68,6 +73,7 @@ static bool reserve_replies(hf_session *session, uint64_t more) {
 
 static void finish(hf_request *request, const hf_reply *reply, hf_time now) {
     const hf_session *session = request->session;
+    assert(request->done);
     request->state = HF_REQUEST_DONE;
     if (reply && session->on_answer) session->on_answer(session->context, request, now);
     request->done(request, reply, now);
@@ -227,6 +233,7 @@ hf_time hf_session_resolve_at(const hf_session *session) {
 }
 
 void hf_session_resolve(hf_session *session) {
+    assert(session->state == HF_SESSION_CLOSED);
     session->unresolved = false;
 }
 
@@ -307,6 +314,7 @@ static bool append(hf_session *session, const hf_request *request) {
 }
 
 static void send(hf_session *session, hf_request *request, hf_time now) {
+    assert(session->state == HF_SESSION_READY && request->bytes);
     if (session->first_reply == session->next_reply) session->awaiting_since = now;
     hf_session_flush_along(session);
     bool asked = !request->asking || (reserve_replies(session, 1) && append_asking(session));
@@ -315,6 +323,8 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
         return;
     }
     request->reply_index = session->next_reply;
+    assert(session->next_reply - session->first_reply + replies_of(request) <=
+           session->replies_capacity);
     request->opens = session->opens;
     for (uint64_t i = replies_of(request); i > 0; i--)
         *reply_at(session, session->next_reply++) = request;
@@ -341,6 +351,8 @@ static void flush(hf_session *session, hf_time now) {
 }
 
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
+    assert(request->state == HF_REQUEST_IDLE || request->state == HF_REQUEST_DONE);
+    assert(request->bytes && request->done && !request->reply);
     request->sends = 0;
     request->failure.code = HF_OK;
     hf_session_adopt(session, request, now);
@@ -362,10 +374,19 @@ void hf_session_retry_now(hf_session *session, hf_time now) {
     if (session->state == HF_SESSION_CLOSED && session->queue) session->retry_at = now;
 }
 
+/* Asserts that the last reply to a request that was sent is among those awaited. */
+static void check_awaited(const hf_session *session, const hf_request *request) {
+    uint64_t last = request->reply_index + replies_of(request) - 1;
+    assert(last >= session->first_reply && last < session->next_reply);
+    assert(*reply_at(session, last) == request);
+    (void)session, (void)last;
+}
+
 void hf_session_drop(hf_request *request) {
     hf_session *session = request->session;
     if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);
     if (request->state == HF_REQUEST_SENT) {
+        check_awaited(session, request);
         if (!request->reply) *reply_at(session, request->reply_index) = NULL;
         if (request->replicas > 0) *reply_at(session, request->reply_index + 1) = NULL;
         forget_reply(request);
@@ -418,6 +439,7 @@ hf_want hf_session_wants(const hf_session *session, hf_time now) {
 }
 
 void hf_session_opening(hf_session *session, hf_time now) {
+    assert(session->state == HF_SESSION_CLOSED && !session->unresolved);
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
     session->handshaking = false;
@@ -425,10 +447,12 @@ void hf_session_opening(hf_session *session, hf_time now) {
 }
 
 void hf_session_handshaking(hf_session *session) {
+    assert(session->state == HF_SESSION_OPENING);
     session->handshaking = true;
 }
 
 static void become_ready(hf_session *session, hf_time now) {
+    assert(session->state == HF_SESSION_LOGIN && session->login_left == 0);
     session->state = HF_SESSION_READY;
     if (session->failed_opens <= 1)
         session->reason[0] = '\0'; /* else it stands until the server has served */
@@ -480,6 +504,8 @@ static bool send_login(hf_session *session) {
 }
 
 void hf_session_opened(hf_session *session, hf_time now) {
+    assert(session->state == HF_SESSION_OPENING);
+    assert(session->first_reply == session->next_reply);
     session->state = HF_SESSION_LOGIN;
     session->opened_at = session->received_at = now;
     session->received = false;
@@ -566,6 +592,7 @@ void hf_session_vouch(hf_session *session, hf_time now) {
 /* ---- the log-in's replies ---- */
 
 static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time now) {
+    assert(session->login_left > 0 && session->login_left <= session->login_sent);
     size_t index = session->login_sent - session->login_left--;
     if (index == session->login_info) note_server(session, reply, now);
     if (index == session->login_known) note_known(session, reply);
@@ -606,6 +633,7 @@ static void send_back(hf_session *session, hf_request *request, const char *erro
 
 static void on_error_reply(hf_session *session, hf_request *request, const hf_reply *reply,
                            hf_time now) {
+    assert(request->sends > 0);
     request->sends--; /* nothing was carried out */
     if (session->follows_master && hf_error_is_readonly(reply->string)) {
         send_back(session, request, reply->string);
@@ -629,6 +657,7 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
  * failure's text. */
 static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_reply *first = request->reply;
+    assert(request->replicas > 0);
     bool counts = reply->type == HF_REPLY_INTEGER && reply->integer > 0;
     request->reply = NULL;
     request->confirmed = counts ? (uint32_t)hf_time_min((hf_time)reply->integer, UINT32_MAX) : 0;

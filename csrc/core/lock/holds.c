@@ -10,6 +10,7 @@ static const char *const REASONS[] = {NULL, "expired", "taken", "deleted", "unre
 _Static_assert(sizeof REASONS / sizeof *REASONS == HF_LOST_REASONS, "each reason has a name");
 
 const char *hf_lost_reason_name(hf_lost_reason reason) {
+    assert(reason < HF_LOST_REASONS);
     return REASONS[reason];
 }
 
@@ -43,6 +44,7 @@ static uint64_t hash_of(hf_slice key, hf_slice caller) {
 }
 
 static hf_hold **bucket_of(const hf_holds *holds, uint64_t hash) {
+    assert(holds->bucket_count > 0 && (holds->bucket_count & (holds->bucket_count - 1)) == 0);
     return &holds->buckets[(hash ^ hash >> 32) & (holds->bucket_count - 1)];
 }
 
@@ -102,7 +104,18 @@ static bool is_before(const hf_hold *a, const hf_hold *b) {
     return a->wake_at < b->wake_at || (a->wake_at == b->wake_at && a->number < b->number);
 }
 
+/* Asserts that the hold is where the order of the heap wants it, as its neighbours tell. */
+static void check_order(const hf_holds *holds, const hf_hold *hold) {
+    size_t at = hold->heap_index, child = 2 * at + 1;
+    assert(at < holds->count && holds->heap[at] == hold);
+    assert(at == 0 || !is_before(hold, holds->heap[(at - 1) / 2]));
+    assert(child >= holds->count || !is_before(holds->heap[child], hold));
+    assert(child + 1 >= holds->count || !is_before(holds->heap[child + 1], hold));
+    (void)child, (void)holds;
+}
+
 static void place(hf_holds *holds, size_t at, hf_hold *hold) {
+    assert(at < holds->heap_capacity);
     holds->heap[at] = hold;
     hold->heap_index = at;
 }
@@ -151,6 +164,7 @@ void hf_holds_wake_at(hf_holds *holds, hf_hold *hold, hf_time at) {
            (hold->heap_index < holds->count && holds->heap[hold->heap_index] == hold));
     hold->wake_at = at;
     if (hold->in_table) resift(holds, hold);
+    if (hold->in_table) check_order(holds, hold);
 }
 
 void hf_holds_resort(hf_holds *holds) {
@@ -158,6 +172,7 @@ void hf_holds_resort(hf_holds *holds) {
 }
 
 hf_hold *hf_holds_first(const hf_holds *holds) {
+    assert(holds->count == 0 || (holds->heap[0]->in_table && holds->heap[0]->heap_index == 0));
     return holds->count > 0 ? holds->heap[0] : NULL;
 }
 
@@ -178,6 +193,7 @@ hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
 
 hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
                       hf_slice owner) {
+    assert(kind && (caller.size == 0 || !hf_holds_find(holds, kind, key, caller)));
     if (!grow_heap(holds) || !grow_buckets(holds)) return NULL;
     hf_hold *hold = malloc(sizeof *hold + key.size + caller.size + owner.size);
     if (!hold) return NULL;
@@ -199,10 +215,13 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
     hold->next_in_bucket = *bucket;
     *bucket = hold;
     sift_up(holds, hold, holds->count++);
+    check_order(holds, hold);
+    hf_hold_check(hold);
     return hold;
 }
 
 void hf_lent_note(hf_lent *lent) {
+    assert(lent->holds && !(lent->due && !lent->holds->due));
     if (lent->due) return;
     lent->due = true;
     lent->next_due = lent->holds->due;
@@ -226,9 +245,13 @@ void hf_holds_wish(hf_holds *holds, uint64_t number) {
 }
 
 void hf_holds_remove(hf_holds *holds, hf_hold *hold) {
+    assert(hold->in_table && holds->count > 0 && holds->heap[hold->heap_index] == hold);
     end_lent(hold);
     hf_hold **at = bucket_of(holds, hold->hash);
-    while (*at != hold) at = &(*at)->next_in_bucket;
+    while (*at != hold) {
+        assert(*at);
+        at = &(*at)->next_in_bucket;
+    }
     *at = hold->next_in_bucket;
     hold->in_table = false;
     size_t gap = hold->heap_index;
@@ -241,14 +264,14 @@ void hf_holds_remove(hf_holds *holds, hf_hold *hold) {
 }
 
 enum { HELD = 1 << HF_HOLD_HELD, LOST = 1 << HF_HOLD_LOST, RELEASING = 1 << HF_HOLD_RELEASING };
-enum { LEAVING = 1 << HF_HOLD_CLEANING_UP };
+enum { CLEANING_UP = 1 << HF_HOLD_CLEANING_UP };
 
 static const int legal[HF_HOLD_STATES] = {
-    [HF_HOLD_ACQUIRING] = HELD | LEAVING,
-    [HF_HOLD_HELD] = HELD | LOST | RELEASING | LEAVING, /* HELD: it is entered again */
-    [HF_HOLD_LOST] = LEAVING,                           /* it may still stand on the server */
-    [HF_HOLD_RELEASING] = LOST | LEAVING,
-    [HF_HOLD_CLEANING_UP] = LEAVING, /* the client is closed */
+    [HF_HOLD_ACQUIRING] = HELD | CLEANING_UP,
+    [HF_HOLD_HELD] = HELD | LOST | RELEASING | CLEANING_UP, /* HELD: it is entered again */
+    [HF_HOLD_LOST] = CLEANING_UP,                           /* it may still stand on the server */
+    [HF_HOLD_RELEASING] = LOST | CLEANING_UP,
+    [HF_HOLD_CLEANING_UP] = CLEANING_UP, /* the client is closed */
 };
 
 #ifdef HF_MUTANTS
@@ -266,6 +289,7 @@ hf_hold_steps hf_hold_steps_taken(void) {
 #endif
 
 void hf_hold_become(hf_hold *hold, hf_hold_state state) {
+    assert(state < HF_HOLD_STATES);
     assert(legal[hold->state] & 1 << state || HF_MUTANT(RENEWAL_AFTER));
     (void)legal;
 #ifdef HF_MUTANTS
@@ -276,22 +300,50 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     hf_hold_check(hold);
 }
 
+/* What belongs to a state. */
+static void check_state(const hf_hold *hold) {
+    bool held = hold->state == HF_HOLD_HELD, cleaning_up = hold->state == HF_HOLD_CLEANING_UP;
+    assert(!held || hold->count > 0 || hold->member_count > 0);
+    assert(!held || hold->count >= hold->others);
+    assert(hold->state != HF_HOLD_LOST || hold->reason != HF_LOST_NOT);
+    assert(hold->reason == HF_LOST_NOT || hold->state == HF_HOLD_LOST || cleaning_up);
+    assert(!hold->same_connection || cleaning_up);
+    assert(!hold->undoes || cleaning_up || hold->kind->noted);
+    assert(!hold->unawaited || (hold->state != HF_HOLD_ACQUIRING && !held));
+    assert(!hold->idle || hold->state != HF_HOLD_LOST);
+    (void)held, (void)cleaning_up;
+}
+
+/* What belongs to a kind of lock, or to an owner that processes share. */
+static void check_kind(const hf_hold *hold) {
+    assert(hold->kind);
+    assert(hold->permits == 0 || hold->kind->counted);
+    assert(!hold->undoes || hold->kind->noted);
+    assert(hold->amount == 0 || hold->kind->noted);
+    assert(hold->pending_releases == 0 || hold->shared);
+    (void)hold;
+}
+
 void hf_hold_check(const hf_hold *hold) {
     assert(hold->refs > 0);
-    assert(hold->state < HF_HOLD_STATES && hold->kind);
-    assert(hold->state != HF_HOLD_HELD || hold->count > 0 || hold->member_count > 0);
-    assert(hold->state != HF_HOLD_HELD || hold->count >= hold->others);
-    assert(!hold->lent || (hold->lent->hold == hold && hold->keeps));
-    assert(!hold->idle || hold->state != HF_HOLD_LOST);
+    assert(hold->state < HF_HOLD_STATES);
+    assert(!hold->lent || (hold->lent->hold == hold && hold->keeps && hold->in_table));
+    assert(!hold->idle || hold->keeps);
+    assert((hold->member_count == 0) == !hold->member_holds);
+    check_state(hold);
+    check_kind(hold);
     (void)hold;
 }
 
 void hf_hold_ref(hf_hold *hold) {
+    assert(hold->refs > 0);
     hold->refs++;
 }
 
 void hf_hold_unref(hf_hold *hold) {
+    assert(hold->refs > 0);
     if (--hold->refs > 0) return;
+    assert(!hold->in_table && !hold->lent);
     for (uint32_t i = 0; i < hold->member_count; i++) {
         if (hold->member_holds[i]) hf_hold_unref(hold->member_holds[i]);
     }
@@ -309,13 +361,14 @@ bool hf_hold_can_be_lost(const hf_hold *hold) {
 
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
     assert(reason != HF_LOST_NOT && (hold->in_table || hold->unawaited));
-    hf_hold_become(hold, HF_HOLD_LOST);
     hold->reason = reason;
+    hf_hold_become(hold, HF_HOLD_LOST);
     holds->losses++;
     hf_holds_wake_at(holds, hold, HF_NEVER);
 }
 
 uint32_t hf_hold_own(const hf_hold *hold) {
+    assert(hold->count + hold->pending_releases >= hold->others);
     return hold->count - hold->others + hold->pending_releases;
 }
 
@@ -325,12 +378,14 @@ void hf_hold_freed(hf_hold *hold) {
 }
 
 void hf_hold_rebase(hf_hold *hold, uint32_t count) {
+    assert(hold->count >= hold->others);
     uint32_t own = hold->count - hold->others;
     hold->others = count > own ? count - own : 0;
     hold->count = count;
 }
 
 void hf_hold_bound_lease(hf_hold *hold, hf_time lease, hf_time most) {
+    assert(lease > 0);
     if (lease < most) hold->shortened = hf_time_min(hold->shortened, lease);
 }
 

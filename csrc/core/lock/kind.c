@@ -1,5 +1,6 @@
 #include "lock/kind.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "programs/embedded.h"
@@ -203,5 +204,6 @@ const hf_kind *hf_kind_of_letter(char letter) {
 }
 
 const hf_program *hf_kind_program(const hf_kind *kind, hf_verb verb) {
+    assert(verb < HF_VERBS);
     return kind->programs[verb] > 0 ? program(kind->programs[verb] - 1) : NULL;
 }

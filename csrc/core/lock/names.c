@@ -1,5 +1,6 @@
 #include "lock/names.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,8 @@ static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
     const char *channel = kind && kind->channel ? kind->channel : "redisson_lock__channel:";
     at = put_name(at, channel, key, tagged, &names->releases);
     put_name(at, "holdfast_listening:", key, tagged, &names->listening);
+    assert((size_t)(names->listening.data + names->listening.size - names->key.data) <=
+           size_for(key));
 }
 
 bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind) {
@@ -87,6 +90,8 @@ bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner) {
 void hf_names_wrap(hf_names *names, const char *channel) {
     char *end = (char *)(uintptr_t)(names->listening.data + names->listening.size);
     put_name(end, channel, names->key, false, &names->releases);
+    assert((size_t)(names->releases.data + names->releases.size - names->key.data) <=
+           size_for(names->key));
 }
 
 void hf_names_free(hf_names *names) {

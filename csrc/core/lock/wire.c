@@ -54,6 +54,7 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     if (acquire->writer.size > 0) args[n++] = acquire->writer;
     if (acquire->token_floor > 0) args[n++] = hf_decimal(floor, acquire->token_floor);
     if (acquire->permits > 0) args[n++] = hf_decimal(permits, acquire->permits);
+    assert(n <= sizeof args / sizeof *args);
     return call(request, lock->kind, HF_VERB_ACQUIRE, keys_of(lock), n, args);
 }
 
@@ -70,6 +71,7 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to,
     args[n++] = hf_decimal(ms, hf_lease_ms(lease));
     args[n++] = own_text(releases, own);
     if (granted.size > 0) args[n++] = granted;
+    assert(n <= sizeof args / sizeof *args);
     return call(request, lock->kind, HF_VERB_RELEASE, keys_of(lock), n, args);
 }
 
@@ -81,6 +83,7 @@ bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, h
     args[n++] = hf_decimal(stays, to);
     args[n++] = waiter;
     args[n++] = own_text(releases, own);
+    assert(n <= sizeof args / sizeof *args);
     return call(request, lock->kind, HF_VERB_LEAVE, keys_of(lock), n, args);
 }
 
@@ -89,6 +92,7 @@ bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value) 
     number_text grant, number;
     size_t n = begin(args, lock, grant);
     args[n++] = hf_decimal(number, value);
+    assert(n <= sizeof args / sizeof *args);
     return call(request, lock->kind, HF_VERB_SET, keys_of(lock), n, args);
 }
 
@@ -100,6 +104,7 @@ bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time kee
     args[n++] = hf_decimal(ms, hf_lease_ms(keep));
     args[n++] = fingerprint;
     args[n++] = result;
+    assert(n <= sizeof args / sizeof *args);
     return call(request, lock->kind, HF_VERB_COMPLETE, 4, n, args);
 }
 
@@ -107,6 +112,7 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
     hf_slice args[7];
     number_text grant;
     size_t n = begin(args, lock, grant);
+    assert(n <= sizeof args / sizeof *args);
     return call(request, lock->kind, HF_VERB_FORCE, keys_of(lock), n, args);
 }
 
@@ -245,6 +251,7 @@ static bool renew_pairs(hf_request *request, const hf_kind *kind, size_t count,
     }
     if (args && numbers && texts)
         encoded = call(request, kind, HF_VERB_RENEW, 2 * count, 4 * count, args);
+    assert(!texts || (size_t)(at - texts) <= room);
     free(args);
     free(numbers);
     free(texts);
@@ -293,6 +300,7 @@ bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
             args[n++] = each[i].owner;
             args[n++] = hf_decimal(numbers[i], each[i].holds);
         }
+        assert(n == 6 * count + 4);
         encoded = call(request, kind, HF_VERB_ACQUIRE_ALL, 4 * count, n, args);
     }
     free(args);
@@ -312,6 +320,7 @@ bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
             args[n++] = hf_decimal(numbers[2 * i], each[i].holds);
             args[n++] = hf_decimal(numbers[2 * i + 1], hf_lease_ms(each[i].lease));
         }
+        assert(n == 7 * count + 2);
         encoded = call(request, kind, HF_VERB_RELEASE_ALL, 4 * count, n, args);
     }
     free(args);
@@ -430,6 +439,7 @@ size_t hf_wire_member(char *text, const hf_kind *kind, const char *uuid, uint64_
     int size =
         snprintf(text, HF_MEMBER_SIZE, "1%c%s:%s%llu:%llu", kind->letter, uuid, keeps ? "0" : "",
                  (unsigned long long)number, (unsigned long long)token_ttl_ms);
+    assert(size > 0 && (size_t)size + 1 + shared_owner.size <= HF_MEMBER_SIZE);
     if (shared_owner.size == 0) return (size_t)size;
     text[size++] = ' ';
     memcpy(text + size, shared_owner.data, shared_owner.size);

@@ -17,6 +17,7 @@
  *
  * The hold exists from the start, so nothing can fail after the server's yes. It becomes HELD only
  * by a yes that is still valid. The renewer undoes what the server may have given beyond that. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,6 +143,7 @@ hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now) {
 static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
+    assert(op->state == HF_ACQUIRE_ASKING || op->state == HF_ACQUIRE_WAITING);
     bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
     if (now >= end || !usable) {
         op->acquire.queued = false;
@@ -236,6 +238,7 @@ static void fail_for_memory(hf_op *op, hf_time now) {
 }
 
 static void ask(hf_op *op, hf_time now) {
+    assert(!op->blocked && (op->hold->in_flight || op->hold->state == HF_HOLD_LOST));
     bool may_wait = op->spec.wait > 0 && (op->acquire.from == 0 || op->spec.shared);
     bool with_place = op->acquire.queued || (may_wait && is_subscribed(op));
     if ((with_place && !make_waiter(op)) || !encode_ask(op, with_place)) {
@@ -251,6 +254,7 @@ static void ask(hf_op *op, hf_time now) {
 }
 
 static void cancel(hf_op *op, hf_code code, hf_time now) {
+    assert(code != HF_OK && op->hold);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
     hf_slice waiter = {op->acquire.waiter, op->acquire.waiter_size};
     op->acquire.ended = code;
@@ -273,6 +277,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
 
 static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
+    assert(op->state == HF_ACQUIRE_CANCELLING);
     if (reply) {
         forget(op, now);
         if (hf_wire_read(reply) == HF_VERDICT_MORE)
@@ -323,6 +328,7 @@ static void watch_foreign(hf_op *op, hf_time now) {
  * us there. */
 static void note_place(hf_op *op, hf_slice place) {
     size_t size = place.size < sizeof op->acquire.place ? place.size : 0;
+    assert(size < sizeof op->acquire.place);
     memcpy(op->acquire.place, place.data, size);
     op->acquire.place[size] = '\0';
     op->acquire.placed_at = op->request.sent_at;
@@ -352,6 +358,7 @@ static hf_code end_of_wait(const hf_op *op, hf_time now) {
 }
 
 static void follow(hf_op *op, hf_hold *hold) {
+    assert(hf_hold_is_released(hold));
     hf_hold_ref(hold);
     if (op->acquire.behind) hf_hold_unref(op->acquire.behind);
     op->acquire.behind = hold;
@@ -406,6 +413,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         hf_client_listen(op, true, now);
         if (op->node->subscribed) ask(op, now);
     } else {
+        assert(op->acquire.queued && op->wait.events);
         op->state = HF_ACQUIRE_WAITING;
         op->wait.recheck_at = next_recheck(op, ttl_ms, ahead, now);
         bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->counted;
@@ -541,6 +549,7 @@ static void on_nonsense(hf_op *op, hf_time now) {
 
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
+    assert(op->state == HF_ACQUIRE_ASKING && !op->done);
     if (!reply) {
         hf_failure failure = request->failure;
         on_failed(op, &failure, now);
@@ -623,6 +632,7 @@ static hf_hold *add_hold(hf_op *op) {
 }
 
 bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
+    assert(!op->hold);
     hf_client *client = op->client;
     hf_hold *hold = find_own(op);
     if (hold) hf_client_refresh(client, hold, now);
@@ -654,6 +664,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
 }
 
 static void start(hf_op *op, hf_time now) {
+    assert(op->hold->state != HF_HOLD_LOST && !op->hold->in_flight);
     hf_hold *hold = op->hold;
     if (hold->state == HF_HOLD_ACQUIRING) {
         hold->shared = op->spec.shared;
@@ -700,6 +711,7 @@ static void fail_blocked(hf_op *op, hf_time now) {
 }
 
 static void unblock(hf_op *op, hf_time now) {
+    assert(op->state == HF_ACQUIRE_FOLLOWING || op->state == HF_ACQUIRE_BLOCKED);
     hf_hold *hold = op->hold;
     if (op->state == HF_ACQUIRE_FOLLOWING) {
         ask(op, now);
@@ -776,7 +788,7 @@ static void on_circle(hf_op *op, hf_time now) {
 /* A blocked operation has sent nothing to the server. */
 static void end_blocked(hf_op *op, hf_code code, hf_time now) {
     if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
-    if (op->state == HF_ACQUIRE_QUEUED) hf_kept_leave(op);
+    if (op->state == HF_ACQUIRE_QUEUED) hf_kept_cancel(op);
     end_as(op, code, now);
 }
 
@@ -813,6 +825,7 @@ static hf_time deadline(const hf_op *op) {
 /* The wait is over. The server counts as unreachable if a link could not be opened again; a link
  * that is merely closed says nothing, since servers close idle ones. */
 static void end_wait(hf_op *op, hf_time now) {
+    assert(op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
     const hf_session *calls = &op->node->links[HF_LINK_CALLS],
                      *events = &op->node->links[HF_LINK_EVENTS];
     const hf_session *refused = calls->failed_opens > 0 ? calls : events;
@@ -847,7 +860,7 @@ static void tick(hf_op *op, hf_time now) {
 
 static void abandon(hf_op *op, hf_time now) {
     if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
-    else if (op->state == HF_ACQUIRE_QUEUED) hf_kept_leave(op);
+    else if (op->state == HF_ACQUIRE_QUEUED) hf_kept_cancel(op);
     else if (op->state != HF_ACQUIRE_BLOCKED) undo(op, now);
     finish(op, now);
 }

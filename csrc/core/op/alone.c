@@ -1,5 +1,7 @@
 #include "op/alone.h"
 
+#include <assert.h>
+
 #include "op/events.h"
 #include "op/holding.h"
 #include "op/observe.h"
@@ -14,6 +16,7 @@ static size_t link_count(const hf_client *client) {
 }
 
 static hf_session *link_at(const hf_client *client, size_t index) {
+    assert(index / HF_LINKS < client->node_count);
     return &client->nodes[index / HF_LINKS]->links[index % HF_LINKS];
 }
 

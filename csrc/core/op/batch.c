@@ -4,6 +4,7 @@
  *
  * Each lock has a hold of its own, as if it had been acquired alone; the renewer renews them in one
  * batch. The operation begins when none of them has a command in flight. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "op/kept.h"
@@ -37,6 +38,7 @@ static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_tim
 /* ---- choosing the holds ---- */
 
 static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
+    assert(!op->hold);
     hf_hold_ref(hold);
     op->hold = hold;
     op->batch.waited = true;
@@ -104,6 +106,7 @@ static bool claim(hf_op *op, size_t i, hf_time now) {
     hf_hold_ref(hold);
     op->batch.holds[i] = hold;
     if (hold->state == HF_HOLD_LOST) return true;
+    assert(!hold->in_flight);
     hold->in_flight = true;
     hf_holds_wake_at(&client->holds, hold,
                      hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
@@ -116,6 +119,7 @@ static void fail_for_memory(hf_op *op, hf_time now) {
 }
 
 static bool claim_all(hf_op *op, hf_time now) {
+    assert(!op->batch.holds);
     op->batch.holds = calloc(op->spec.batch_count, sizeof *op->batch.holds);
     for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
         if (!claim(op, i, now)) {
@@ -261,6 +265,7 @@ static bool let_go(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
         hf_client_unblock(op->client, hold, now);
         return false;
     }
+    assert(hold->count > 0);
     op->client->stats.releases++;
     hold->count--;
     if (verdict == HF_VERDICT_MORE)
@@ -330,6 +335,7 @@ static bool is_kept(hf_op *op, hf_time now) {
 }
 
 static void begin(hf_op *op, hf_time now) {
+    assert(op->spec.batch_count > 0 && hf_kind_program(op->spec.lock_kind, HF_VERB_ACQUIRE_ALL));
     forget_blocker(op);
     if (is_kept(op, now) || !all_are_idle(op, now) || !claim_all(op, now)) return;
     if (!has_any(op)) {

@@ -2,6 +2,7 @@
 
 /* A release, a complete, an extend or a check is about a hold of the caller. Without one it fails
  * without a command. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,7 @@ static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     bool last = hold->state == HF_HOLD_RELEASING;
+    assert(hold->count > 0 && hold->pending_releases >= op->call.pending_releases);
     hold->count--;
     hold->pending_releases -= op->call.pending_releases;
     op->client->stats.releases++;
@@ -98,7 +100,7 @@ static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool used_up = is_used_up(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
     if (is_replaced(hold)) {
-        hf_renewer_leave_replaced(op->client, hold, now);
+        hf_renewer_clean_up_replaced(op->client, hold, now);
         hf_client_unblock(op->client, hold, now);
     } else if (gone || hold->count > hold->others + 1) {
         hold->count--;
@@ -144,6 +146,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 }
 
 static void release(hf_op *op, hf_time now) {
+    assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
+    assert(op->hold->count > op->hold->others);
     hf_hold *hold = op->hold;
     if (hold->count == 1 && hf_kept_take_back(op->client, hold, now)) {
         op->client->stats.releases++;
@@ -193,6 +197,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
 }
 
 static void complete(hf_op *op, hf_time now) {
+    assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
     if (!hf_wire_complete(&op->request, &lock, op->spec.keep, op->spec.fingerprint,
                           op->spec.result)) {
@@ -278,6 +283,7 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 /* A check confirms a hold that came by a grant, and renews one that is due: a caller that checks
  * without a pause leaves the renewer no moment to do so. */
 static void extend(hf_op *op, hf_time now) {
+    assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
     hf_time lease = op->class->sets_lease ? op->spec.lease : 0;
     op->call.confirms = lease == 0 && is_due(op->hold, now) && !HF_MUTANT(PUT_OFF);
     bool encoded = op->call.confirms
@@ -299,6 +305,7 @@ static void extend(hf_op *op, hf_time now) {
 /* ---- on a hold ---- */
 
 static void refer_to(hf_op *op, hf_hold *hold) {
+    assert(!op->hold);
     hf_hold_ref(hold);
     op->hold = hold;
 }
@@ -310,6 +317,7 @@ static void fail_not_held(hf_op *op) {
 /* The call is about the lost hold, even if another handle of this owner has acquired the lock
  * again. */
 void hf_call_begin_on_lost(hf_op *op) {
+    assert(op->spec.lost->state != HF_HOLD_HELD);
     refer_to(op, op->spec.lost);
     if (op->spec.loss_notified) fail_not_held(op);
     else fail_lost(op, op->hold->reason);
@@ -352,6 +360,7 @@ static void begin_extend(hf_op *op, hf_time now) {
 }
 
 static void unblock(hf_op *op, hf_time now) {
+    assert(op->hold && !op->blocked);
     if (op->hold->state == HF_HOLD_LOST && !op->hold->in_table) {
         fail_lost(op, op->hold->reason);
         return;

@@ -1,5 +1,6 @@
 /* A client from its beginning to its end. What it does for a lock stands in the files of its
  * operations, of its decider and of its topology. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 
 bool hf_client_init(hf_client *client, const hf_client_config *config,
                     const unsigned char entropy[24]) {
+    assert(config->mode < HF_MODES);
     *client = (hf_client){.config = *config,
                           .topology = hf_topologies[config->mode],
                           .decider = hf_deciders[config->mode],
@@ -26,6 +28,7 @@ bool hf_client_init(hf_client *client, const hf_client_config *config,
 }
 
 void hf_client_free(hf_client *client) {
+    assert(!client->ops);
     if (client->topology->close) client->topology->close(client);
     hf_nodes_free(client);
     if (client->topology->free) client->topology->free(client);

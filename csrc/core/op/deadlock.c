@@ -1,5 +1,6 @@
 #include "op/deadlock.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +155,7 @@ static void ask_holder(hf_walk *walk, hf_time now);
 /* The circle is closed by this operation, which waits since then. */
 static void decide(hf_walk *walk, unsigned long long since, hf_time now) {
     hf_op *op = walk->op;
+    assert(op && op->deadlock.walk == walk);
     bool youngest = since > walk->youngest ||
                     (since == walk->youngest && strcmp(walk->own, walk->youngest_waiter) > 0);
     if (youngest) {
@@ -283,6 +285,7 @@ void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, hf_time now), hf_t
     hf_walk *walk = new_walk(op);
     if (!walk) return;
     walk->on_circle = on_circle;
+    assert(!op->deadlock.walk && op->hold);
     op->deadlock.walk = walk;
     walk->kind = op->hold->kind;
     hf_wait_name(walk->own, op);

@@ -1,5 +1,6 @@
 #include "op/events.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +77,7 @@ static void stop_listening_foreign(hf_op *op) {
 
 void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
+    assert(listen || node->waiting > 0);
     node->waiting += listen ? 1u : (size_t)-1;
     if (listen) {
         events->wanted = true;
@@ -101,6 +103,7 @@ static bool make_channels(hf_op *op) {
 }
 
 void hf_client_listen_foreign(hf_op *op, hf_time now) {
+    assert(op->wait.events && !op->done);
     if (listens(op) || !make_channels(op)) return;
     const hf_op *other = other_foreign_listener(op);
     op->wait.listening = other ? other->wait.listening : HF_LISTENING_ASKED;

@@ -1,5 +1,6 @@
 #include "op/holding.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ hf_lost_reason hf_lost_reason_of(hf_verdict verdict) {
 }
 
 hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
+    assert(hold->state == HF_HOLD_HELD);
     bool tried = hold->at_risk || hold->in_flight;
     return hold->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }
@@ -68,6 +70,7 @@ hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key
 
 hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
                                hf_slice caller, uint32_t permits) {
+    assert(kind->counted && permits > 0);
     char text[HF_PERMITS_OWNER_SIZE];
     size_t size = hf_wire_permits_owner(text, client->uuid, client->holds.last_number + 1, permits);
     hf_hold *hold = hf_client_add_hold(client, kind, key, caller, (hf_slice){text, size});

@@ -1,5 +1,6 @@
 #include "op/kept.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,7 @@ static hf_kept *add(hf_op *op, hf_time now) {
 }
 
 static void drop(hf_client *client, hf_kept *kept, hf_time now) {
+    assert(!kept->first && !kept->lent.hold && !kept->lent.due && client->kept_count > 0);
     hf_kept **at = bucket_of(client, kept->hash);
     while (*at != kept) at = &(*at)->next_in_bucket;
     *at = kept->next_in_bucket;
@@ -114,6 +116,7 @@ void hf_kept_free(hf_client *client) {
 /* ---- the queue ---- */
 
 static void join(hf_kept *kept, hf_op *op) {
+    assert(!op->acquire.kept && !*kept->end);
     op->state = HF_ACQUIRE_QUEUED;
     op->acquire.kept = kept;
     op->acquire.next_kept = NULL;
@@ -121,8 +124,9 @@ static void join(hf_kept *kept, hf_op *op) {
     kept->end = &op->acquire.next_kept;
 }
 
-void hf_kept_leave(hf_op *op) {
+void hf_kept_cancel(hf_op *op) {
     hf_kept *kept = op->acquire.kept;
+    assert(kept && op->state == HF_ACQUIRE_QUEUED);
     hf_op **at = &kept->first;
     while (*at != op) at = &(*at)->acquire.next_kept;
     *at = op->acquire.next_kept;
@@ -183,6 +187,7 @@ static hf_hold *replace(hf_client *client, hf_kept *kept, hf_hold *old, hf_slice
     hold->valid_until = old->valid_until;
     hold->token_ttl_ms = kept->token_ttl_ms;
     hold->wait = kept->wait;
+    assert(old->lent == &kept->lent && kept->lent.hold == old);
     old->lent = NULL;
     hold->lent = &kept->lent;
     kept->lent.hold = hold;
@@ -193,6 +198,7 @@ static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = replace(client, kept, old, op->spec.caller);
     op->state = HF_ACQUIRE_DONE;
+    assert(!op->hold);
     if (!hold) {
         hf_op_fail_for_memory(op);
         return;
@@ -243,6 +249,7 @@ static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now
 }
 
 static void block(hf_op *op, hf_hold *hold) {
+    assert(!op->hold);
     hf_hold_ref(hold);
     op->hold = hold;
     op->state = HF_ACQUIRE_BLOCKED;
@@ -251,6 +258,7 @@ static void block(hf_op *op, hf_hold *hold) {
 
 /* Releases the idle lock at the server, before the callers' commands. */
 static void give_back(hf_client *client, hf_hold *idle, hf_time now) {
+    assert(idle->idle && idle->lent);
     hf_renewer_clean_up(client, idle, now);
     hf_renewer_clean_up_first(client, idle, now);
 }
@@ -347,6 +355,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
         hf_lent_note(&kept->lent);
         return NULL;
     }
+    assert(!kept->lent.hold && hold->number == number);
     hold->keeps = true;
     hold->lent = &kept->lent;
     kept->lent.hold = hold;
@@ -360,6 +369,7 @@ static void hear_wish(hf_client *client, hf_kept *kept) {
 
 void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
     hf_hold *hold = op->hold;
+    assert(hold->lent && hold->state == HF_HOLD_HELD);
     hf_kept *kept = kept_of(hold->lent);
     kept->keep_until = hf_time_add(now, op->spec.keep);
     kept->token = hold->token > 0 ? hold->token + 1 : 0;
@@ -387,7 +397,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     if (!is_sure(client, hold, now) || !is_in_time(kept, now)) return false;
     if (next) {
         if (!may_lend(kept, hold, next, now)) return false;
-        hf_kept_leave(next);
+        hf_kept_cancel(next);
         lend(kept, hold, next, now);
     } else if ((kept->lent.wished && !HF_MUTANT(WISH_UNHEARD)) ||
                !set_idle(client, kept, hold, now)) {
@@ -415,7 +425,7 @@ static void serve(hf_client *client, hf_kept *kept, hf_time now) {
         give_back(client, hold, now);
     while (!kept->lent.hold && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;
-        hf_kept_leave(op);
+        hf_kept_cancel(op);
         op->acquire.kept = kept;
         hf_acquire_ask(op, now);
     }
@@ -424,6 +434,7 @@ static void serve(hf_client *client, hf_kept *kept, hf_time now) {
 void hf_kept_tick(hf_client *client, hf_time now) {
     while (client->holds.due) {
         hf_kept *kept = kept_of(client->holds.due);
+        assert(kept->lent.due && kept->lent.holds == &client->holds);
         client->holds.due = kept->lent.next_due;
         kept->lent.due = false;
         serve(client, kept, now);

@@ -30,7 +30,7 @@ hf_hold *hf_kept_add_hold(hf_op *op);
 void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now);
 
 /* The acquire waits in the queue no longer. */
-void hf_kept_leave(hf_op *op);
+void hf_kept_cancel(hf_op *op);
 
 /* Returns when the hold that the acquire waits for ends by itself, or when it may ask. */
 hf_time hf_kept_end(const hf_op *op);

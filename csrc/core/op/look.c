@@ -6,6 +6,8 @@
  *   ASKING -> WAITING    it did not
  *   WAITING -> ASKING    the channel is heard from now on, a message came, or it is time to look
  *   WAITING -> DONE      a signal came */
+#include <assert.h>
+
 #include "op/events.h"
 #include "op/operation.h"
 
@@ -33,6 +35,7 @@ void hf_look_abandon_call(hf_op *op, hf_time now) {
 /* ---- waiting ---- */
 
 static void finish(hf_op *op, hf_time now) {
+    assert(op->state != HF_ACQUIRE_DONE);
     const hf_look_class *class = op->class->look;
     op->state = HF_ACQUIRE_DONE;
     hf_session_drop(&op->request);
@@ -81,6 +84,7 @@ static void on_failed(hf_op *op, hf_time now) {
 
 static void on_look(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
+    assert(op->state == HF_ACQUIRE_ASKING && !op->done);
     if (!reply) hf_op_fail_as(op, request);
     bool done = reply && op->class->look->is_done(op, reply, now);
     if (op->done) {
@@ -110,6 +114,7 @@ static hf_time look_deadline(const hf_op *op, bool first, hf_time now) {
 }
 
 static void look(hf_op *op, hf_time now) {
+    assert(op->class->look && op->class->wait && !op->done);
     bool first = !op->wait.events;
     if (!op->class->look->encode(op)) {
         hf_op_fail_for_memory(op);

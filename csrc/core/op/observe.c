@@ -1,5 +1,6 @@
 #include "op/observe.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,7 @@ static hf_client *watcher_of(hf_client *client) {
 }
 
 static hf_class *class_of(hf_client *client, uint16_t index) {
+    assert(index < HF_CLASSES_MAX);
     return watcher_of(client)->observer.classes[index];
 }
 
@@ -71,6 +73,7 @@ static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_sli
     event->kind = kind;
     event->class = "";
     if (!list->first) list->end = &list->first;
+    assert(!*list->end && list->count < HF_EVENTS_MOST);
     *list->end = event;
     list->end = &event->next;
     list->count++;
@@ -87,8 +90,8 @@ static void fill(hf_event *event, const hf_class *class, uint64_t observer, cons
     if (class) event->class = class->name;
 }
 
-static void tell_hold(hf_client *client, hf_event_kind kind, const hf_hold *hold, const char *code,
-                      hf_time seconds) {
+static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold *hold,
+                           const char *code, hf_time seconds) {
     if (!is_wanted(client, hold->observer)) return;
     hf_event *event = add(client, kind, hf_hold_key(hold), hf_hold_owner(hold));
     if (!event) return;
@@ -97,7 +100,7 @@ static void tell_hold(hf_client *client, hf_event_kind kind, const hf_hold *hold
 }
 
 /* Of an operation without a hold. */
-static void tell_op(hf_op *op, hf_event_kind kind, const char *code, hf_time now) {
+static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_time now) {
     const hf_op_spec *spec = &op->spec;
     if (!is_wanted(op->client, spec->observer)) return;
     const hf_names *names = hf_op_names(op);
@@ -111,6 +114,7 @@ const char *hf_event_name(hf_event_kind kind) {
     static const char *const names[] = {"acquired", "busy",         "released", "lost",
                                         "at_risk",  "renewed_late", "opened",   "closed"};
     _Static_assert(sizeof names / sizeof *names == HF_EVENT_KINDS, "each kind has a name");
+    assert(kind < HF_EVENT_KINDS);
     return names[kind];
 }
 
@@ -145,7 +149,7 @@ static void on_acquired(hf_op *op, hf_hold *hold, hf_time now) {
         class->hand_offs += op->acquire.handed_over;
         count_time(&class->waited, now - op->begun_at);
     }
-    tell_hold(op->client, HF_EVENT_ACQUIRED, hold, NULL, now - op->begun_at);
+    add_hold_event(op->client, HF_EVENT_ACQUIRED, hold, NULL, now - op->begun_at);
 }
 
 static void end_as(hf_client *client, hf_hold *hold, hf_event_kind kind, const char *code,
@@ -159,7 +163,7 @@ static void end_as(hf_client *client, hf_hold *hold, hf_event_kind kind, const c
         if (kind == HF_EVENT_RELEASED) class->releases++;
         else class->losses[hold->reason]++;
     }
-    tell_hold(client, kind, hold, code, span);
+    add_hold_event(client, kind, hold, code, span);
 }
 
 void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now) {
@@ -189,7 +193,7 @@ static void on_looked(hf_op *op, hf_time now) {
         class->outcomes[HF_OK]++;
         count_time(&class->waited, now - op->begun_at);
     }
-    tell_op(op, HF_EVENT_ACQUIRED, NULL, now);
+    add_op_event(op, HF_EVENT_ACQUIRED, NULL, now);
 }
 
 void hf_observe_op(hf_op *op, hf_time now) {
@@ -200,7 +204,7 @@ void hf_observe_op(hf_op *op, hf_time now) {
     if (acquires && op->failure.code != HF_OK) {
         hf_class *class = class_of(op->client, op->spec.class);
         if (class) class->outcomes[op->failure.code]++;
-        tell_op(op, HF_EVENT_BUSY, hf_code_name(op->failure.code), now);
+        add_op_event(op, HF_EVENT_BUSY, hf_code_name(op->failure.code), now);
     } else if (looks) {
         on_looked(op, now);
     } else if (op->spec.batch_count > 0) {
@@ -215,8 +219,8 @@ void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now) {
     hf_class *class = class_of(client, hold->class);
     if (class) class->risks++;
     if (client->is_member) return;
-    tell_hold(client, HF_EVENT_AT_RISK, hold, NULL,
-              hold->valid_until > now ? hold->valid_until - now : 0);
+    add_hold_event(client, HF_EVENT_AT_RISK, hold, NULL,
+                   hold->valid_until > now ? hold->valid_until - now : 0);
 }
 
 void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late) {
@@ -225,7 +229,7 @@ void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late) {
         class->renewals++;
         class->renewed_late += late;
     }
-    if (late && !client->is_member) tell_hold(client, HF_EVENT_RENEWED_LATE, hold, NULL, 0);
+    if (late && !client->is_member) add_hold_event(client, HF_EVENT_RENEWED_LATE, hold, NULL, 0);
 }
 
 void hf_observe_link(void *context, const hf_session *session, bool open) {

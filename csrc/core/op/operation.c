@@ -1,5 +1,6 @@
 #include "op/operation.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "op/presence.h"
 
 void hf_op_succeed(hf_op *op) {
+    assert(!op->done);
     op->done = true;
     op->failure.code = HF_OK;
 }
@@ -51,6 +53,7 @@ static bool has_names_of_another(const hf_op *op) {
 }
 
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
+    assert(code != HF_OK);
     char text[HF_FAILURE_TEXT];
     va_list args;
     va_start(args, detail);
@@ -85,6 +88,7 @@ void hf_op_fail_unconfirmed(hf_op *op) {
 
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_for_connection,
                 hf_time now) {
+    assert(!op->done && !op->blocked && op->request.bytes);
     op->request.done = done;
     op->request.context = op;
     op->request.deadline = deadline;
@@ -107,12 +111,15 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     hf_op *op = calloc(1, sizeof *op);
     if (!op) return NULL;
     op->client = client;
+    assert(spec->batch_count <= HF_BATCH_MAX);
+    assert(!spec->names || spec->lock_kind);
     op->spec = *spec;
     op->class = class_of(client, spec);
     op->node = first_node_of(op);
     op->begun_at = now;
     op->number = ++client->last_op;
     op->link = client->ops_end;
+    assert(!*op->link);
     *op->link = op;
     client->ops_end = &op->next;
     hf_presence_note(client, now);
@@ -148,6 +155,7 @@ hf_time hf_op_deadline(const hf_op *op) {
 }
 
 void hf_op_block(hf_op *op, hf_hold *hold) {
+    assert(!op->done && (op->hold == hold || op->acquire.behind == hold));
     op->blocked = true;
     hold->awaited = true;
 }
@@ -166,6 +174,7 @@ static bool own_names(hf_op *op) {
 }
 
 bool hf_op_detach(hf_op *op) {
+    assert(!op->detached);
     hf_slice caller = op->spec.caller;
     if (op->done || op->blocked || !own_names(op)) return false;
     op->own_caller = malloc(caller.size + 1);
@@ -192,6 +201,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     hf_deadlock_end(op);
     hf_presence_end(op, now);
     hf_observe_op(op, now);
+    assert(op->done && *op->link == op);
     if (hf_op_asked_for(op)->acquires && op->failure.code != HF_OK)
         client->stats.failures[op->failure.code]++;
     if (op->class->end) op->class->end(op, now);
@@ -202,6 +212,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     else client->ops_end = op->link;
     if (op->hold) hf_hold_unref(op->hold);
     if (op->acquire.behind) hf_hold_unref(op->acquire.behind);
+    assert(!op->wait.events && client->detached >= op->detached);
     client->detached -= op->detached;
     hf_names_free(&op->own_names);
     hf_names_free(&op->wait.channels);

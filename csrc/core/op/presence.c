@@ -1,5 +1,6 @@
 #include "op/presence.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "link/nodes.h"
 #include "op/holding.h"
 
-#define TELL_AFTER (250 * HF_MS)     /* a wait that ends sooner is not published */
+#define PUBLISH_AFTER (250 * HF_MS)  /* a wait that ends sooner is not published */
 #define CLIENT_TTL (300 * HF_SECOND) /* longer if a hold may last longer */
 #define CLIENT_AGAIN (100 * HF_SECOND)
 #define CLIENT_RETRY (5 * HF_SECOND) /* when a server has not answered */
@@ -15,7 +16,7 @@
 #define WAIT_AGAIN (3 * HF_SECOND)
 #define TIMEOUT (2 * HF_SECOND)
 #define GOODBYE HF_SECOND /* a client that closes waits no longer */
-#define MOST_TOLD 64      /* holds of one caller that waits */
+#define MOST_PUBLISHED 64 /* holds of one caller that waits */
 
 static const char CLIENT_KEY[] = "holdfast_client:", WAIT_KEY[] = "holdfast_wait:";
 
@@ -27,18 +28,19 @@ static void forget_request(hf_request *request, const hf_reply *reply, hf_time n
     free(request);
 }
 
-static void on_told(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_published(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_client *client = request->context;
     if (!reply && !client->closed) {
-        client->presence.tell_at = hf_time_min(client->presence.tell_at, now + CLIENT_RETRY);
+        client->presence.publish_at = hf_time_min(client->presence.publish_at, now + CLIENT_RETRY);
         client->presence.check_at =
-            hf_time_min(client->presence.check_at, client->presence.tell_at);
+            hf_time_min(client->presence.check_at, client->presence.publish_at);
     }
     forget_request(request, reply, now);
 }
 
 static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_client *client = request->context;
+    assert(client->presence.goodbyes > 0);
     client->presence.goodbyes--;
     forget_request(request, reply, now);
 }
@@ -60,9 +62,9 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
     else request->done(request, NULL, now);
 }
 
-/* All servers of a quorum are told the same. */
-static void tell(hf_client *client, const hf_program *program, size_t count, const hf_slice *args,
-                 hf_request_done *done, hf_time now) {
+/* The same goes to all servers of a quorum. */
+static void publish(hf_client *client, const hf_program *program, size_t count,
+                    const hf_slice *args, hf_request_done *done, hf_time now) {
     hf_client *holder;
     for (size_t i = 0; (holder = client->decider->holder(client, i)); i++)
         send_to(client, holder, program, count, args, done, now);
@@ -75,7 +77,7 @@ void hf_client_introduce(hf_client *client, const char *text) {
     client->presence.check_at = HF_NEVER;
 }
 
-static bool is_told(const hf_client *client) {
+static bool is_published(const hf_client *client) {
     return client->presence.who[0] != '\0' && !client->closed;
 }
 
@@ -94,7 +96,7 @@ static size_t client_key(char key[sizeof CLIENT_KEY + HF_UUID_SIZE], const hf_cl
                             client->uuid);
 }
 
-static void tell_client(hf_client *client, hf_time until, hf_time now) {
+static void publish_client(hf_client *client, hf_time until, hf_time now) {
     char key[sizeof CLIENT_KEY + HF_UUID_SIZE], ttl[24];
     size_t size = client_key(key, client);
     hf_time span = hf_time_max(CLIENT_TTL, until > now ? until - now : 0);
@@ -103,8 +105,8 @@ static void tell_client(hf_client *client, hf_time until, hf_time now) {
                        hf_slice_of(client->presence.who),
                        {"PX", 2},
                        hf_decimal(ttl, span / HF_MS)};
-    client->presence.tell_at = now + CLIENT_AGAIN;
-    tell(client, NULL, sizeof args / sizeof *args, args, on_told, now);
+    client->presence.publish_at = now + CLIENT_AGAIN;
+    publish(client, NULL, sizeof args / sizeof *args, args, on_published, now);
 }
 
 /* ---- waits ---- */
@@ -123,9 +125,11 @@ static bool is_in_hand(const hf_op *op, const hf_hold *hold) {
     return hold != op->hold && hold->state == HF_HOLD_HELD && hold->agent == op->spec.agent;
 }
 
-static void tell_wait(hf_op *op, const hf_hold *hold, const char *text, size_t size, hf_time now) {
+static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_t size,
+                         hf_time now) {
     char key[sizeof WAIT_KEY + HF_OWNER_MAX], waited[24], ttl[24];
     hf_slice owner = hf_hold_owner(hold);
+    assert(owner.size <= HF_OWNER_MAX);
     memcpy(key, WAIT_KEY, sizeof WAIT_KEY - 1);
     memcpy(key + sizeof WAIT_KEY - 1, owner.data, owner.size);
     hf_slice name = {key, sizeof WAIT_KEY - 1 + owner.size};
@@ -135,8 +139,9 @@ static void tell_wait(hf_op *op, const hf_hold *hold, const char *text, size_t s
                        hf_decimal(waited, (now - op->begun_at) / HF_MS),
                        hf_decimal(ttl, WAIT_TTL / HF_MS)};
     if (text)
-        tell(op->client, hf_program_wait(), sizeof args / sizeof *args, args, forget_request, now);
-    else tell(op->client, NULL, 2, del, forget_request, now);
+        publish(op->client, hf_program_wait(), sizeof args / sizeof *args, args, forget_request,
+                now);
+    else publish(op->client, NULL, 2, del, forget_request, now);
 }
 
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
@@ -145,16 +150,16 @@ size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
                             (unsigned long long)number);
 }
 
-/* Publishes what the caller waits for and holds, or deletes it if `telling` is false. False: the
+/* Publishes what the caller waits for and holds, or deletes it if `publishing` is false. False: the
  * caller holds nothing. */
-static bool tell_waits(hf_op *op, bool telling, hf_time now) {
+static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
     const hf_holds *holds = &op->client->holds;
     hf_slice key = op->spec.names->key;
-    size_t told = 0, size = 0;
+    size_t published = 0, size = 0;
     char *text = NULL;
-    for (size_t i = 0; i < holds->count && told < MOST_TOLD; i++) {
+    for (size_t i = 0; i < holds->count && published < MOST_PUBLISHED; i++) {
         if (!is_in_hand(op, holds->heap[i])) continue;
-        if (telling && !text) {
+        if (publishing && !text) {
             text = malloc(HF_WAIT_NAME + 4 + key.size);
             if (!text) return false;
             size = hf_wait_name(text, op);
@@ -162,24 +167,24 @@ static bool tell_waits(hf_op *op, bool telling, hf_time now) {
             memcpy(text + size, key.data, key.size);
             size += key.size;
         }
-        tell_wait(op, holds->heap[i], text, size, now);
-        told++;
+        publish_wait(op, holds->heap[i], text, size, now);
+        published++;
     }
     free(text);
-    return told > 0;
+    return published > 0;
 }
 
 void hf_presence_note_wait(hf_op *op, hf_time now) {
     hf_client *client = op->client;
-    if (!is_told(client) || op->presence.publish_at != 0) return;
-    op->presence.publish_at = hf_time_max(op->begun_at + TELL_AFTER, now);
+    if (!is_published(client) || op->presence.publish_at != 0) return;
+    op->presence.publish_at = hf_time_max(op->begun_at + PUBLISH_AFTER, now);
     client->presence.check_at = hf_time_min(client->presence.check_at, op->presence.publish_at);
 }
 
 void hf_presence_end(hf_op *op, hf_time now) {
     if (!op->presence.published) return;
     op->presence.published = false;
-    tell_waits(op, false, now);
+    publish_waits(op, false, now);
 }
 
 /* ---- closing ---- */
@@ -187,44 +192,44 @@ void hf_presence_end(hf_op *op, hf_time now) {
 void hf_presence_close(hf_client *client, hf_time now) {
     char key[sizeof CLIENT_KEY + HF_UUID_SIZE];
     for (hf_op *op = client->ops; op; op = op->next) hf_presence_end(op, now);
-    if (client->presence.tell_at == 0) return;
+    if (client->presence.publish_at == 0) return;
     hf_slice args[] = {{"DEL", 3}, {key, client_key(key, client)}};
-    tell(client, NULL, 2, args, forget_request, now);
-    client->presence.tell_at = 0;
+    publish(client, NULL, 2, args, forget_request, now);
+    client->presence.publish_at = 0;
 }
 
 /* ---- time ---- */
 
 void hf_presence_note(hf_client *client, hf_time now) {
     hf_presence *presence = &client->presence;
-    if (presence->check_at != HF_NEVER || !is_told(client)) return;
-    presence->check_at = hf_time_max(now + TELL_AFTER, presence->tell_at);
+    if (presence->check_at != HF_NEVER || !is_published(client)) return;
+    presence->check_at = hf_time_max(now + PUBLISH_AFTER, presence->publish_at);
 }
 
 hf_time hf_presence_deadline(const hf_client *client) {
-    return is_told(client) ? client->presence.check_at : HF_NEVER;
+    return is_published(client) ? client->presence.check_at : HF_NEVER;
 }
 
 void hf_presence_tick(hf_client *client, hf_time now) {
     hf_presence *presence = &client->presence;
     if (now < hf_presence_deadline(client)) return;
-    hf_time until = held_until(client), next = until > 0 ? presence->tell_at : HF_NEVER;
+    hf_time until = held_until(client), next = until > 0 ? presence->publish_at : HF_NEVER;
     bool waiting = false;
     for (hf_op *op = client->ops; op; op = op->next) {
-        if (asks(op)) next = hf_time_min(next, now + TELL_AFTER);
+        if (asks(op)) next = hf_time_min(next, now + PUBLISH_AFTER);
         if (!waits(op)) continue;
         waiting = true;
         if (now >= op->presence.publish_at) {
-            bool told = tell_waits(op, true, now);
-            op->presence.published = op->presence.published || told;
-            op->presence.publish_at = told ? now + WAIT_AGAIN : HF_NEVER;
+            bool published = publish_waits(op, true, now);
+            op->presence.published = op->presence.published || published;
+            op->presence.publish_at = published ? now + WAIT_AGAIN : HF_NEVER;
         }
         next = hf_time_min(next, op->presence.publish_at);
     }
-    if ((until > 0 || waiting) && now >= presence->tell_at) {
-        tell_client(client, until, now);
-        next = hf_time_min(next, presence->tell_at);
+    if ((until > 0 || waiting) && now >= presence->publish_at) {
+        publish_client(client, until, now);
+        next = hf_time_min(next, presence->publish_at);
     }
-    if (waiting) next = hf_time_min(next, presence->tell_at);
+    if (waiting) next = hf_time_min(next, presence->publish_at);
     presence->check_at = next;
 }

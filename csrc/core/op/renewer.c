@@ -1,5 +1,6 @@
 #include "op/renewer.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "link/nodes.h"
@@ -7,7 +8,7 @@
 
 #define BATCH HF_RENEWALS_MAX
 #define MOST_SPLITS 3 /* a server that has refused so many batches takes one key at a time */
-#define LEAVE_FOR (30 * HF_SECOND)
+#define CLEAN_UP_FOR (30 * HF_SECOND)
 #define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
 
 typedef struct hf_task {
@@ -31,6 +32,7 @@ static void free_task(hf_task *task) {
 
 /* The wake-up is set to the hold's end: a command that never lands must not hide the loss. */
 static void claim(hf_task *task, hf_hold *hold) {
+    assert(task->count < BATCH && hold->in_table);
     hf_hold_ref(hold);
     hold->in_flight = true;
     if (hold->approval == HF_APPROVAL_GIVEN && !HF_MUTANT(WORD_STAYS))
@@ -47,6 +49,7 @@ static const hf_session *renewer_link(const hf_client *client, const hf_hold *ho
 /* About holds of one node. */
 static void submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline,
                    bool waits_for_connection, hf_time now) {
+    assert(task->count > 0 && task->holds[0]->in_flight);
     task->request.done = done;
     task->request.context = task;
     task->request.deadline = deadline;
@@ -72,6 +75,7 @@ static bool may_renew(const hf_client *client, const hf_hold *hold) {
 }
 
 static void ask_approval(hf_client *client, hf_hold *hold) {
+    assert(client->config.needs_approval && hold->approval != HF_APPROVAL_GIVEN);
     client->approvals_asked++;
     hold->approval = HF_APPROVAL_PENDING;
     hf_holds_wake_at(&client->holds, hold, hold->valid_until);
@@ -167,6 +171,7 @@ static bool split_batch(hf_task *task, hf_time now) {
 static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     bool confirmed = hf_request_is_confirmed(request);
+    assert(task->count > 0 && task->count <= BATCH);
     bound_by_confirmation(task);
     if (!reply && split_batch(task, now)) return;
     if (!reply) abort_link(task->client, request);
@@ -270,6 +275,7 @@ static bool is_due_renewal(const hf_client *client, const hf_task *task, const h
 
 /* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
 static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->state == HF_HOLD_HELD && !hold->in_flight);
     hf_task *task = new_task(client);
     if (!task) {
         on_not_renewed(client, hold, now);
@@ -292,6 +298,7 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->granted && !hold->in_flight);
     hf_task *task = new_task(client);
     if (!task) {
         on_not_renewed(client, hold, now);
@@ -327,6 +334,7 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
 
 /* After a crash others wait for no longer than for a grant. */
 static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->idle && !hold->in_flight);
     hf_task *task = new_task(client);
     hf_names names = {0};
     char waiter[HF_MEMBER_SIZE];
@@ -347,6 +355,7 @@ static void shorten(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_renewer_resume_idle(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->idle && hold->state == HF_HOLD_HELD);
     hf_time grant = client->config.grant_lease, next = now + grant / 3;
     if (hold->lease <= grant) next = hf_lease_renew_before(hold->valid_until, hold->lease);
     next = hf_time_min(hf_time_max(next, now), hf_time_min(hold->keep_until, hold->valid_until));
@@ -391,7 +400,7 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
     hf_client_unblock(client, hold, now);
 }
 
-/* ---- leaving ---- */
+/* ---- cleaning up ---- */
 
 /* Holds of a shared owner are released only within their lease: after it the owner may have it
  * through another process. */
@@ -400,7 +409,7 @@ void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
     hf_observe_end(client, hold, now);
     hf_hold_become(hold, HF_HOLD_CLEANING_UP);
     hold->failures = 0;
-    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, LEAVE_FOR);
+    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, CLEAN_UP_FOR);
     hf_holds_wake_at(&client->holds, hold, hold->in_flight ? hold->valid_until : now);
 }
 
@@ -440,7 +449,7 @@ static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_hold *hold, hf_
     return stand_in;
 }
 
-void hf_renewer_leave_replaced(hf_client *client, const hf_hold *hold, hf_time now) {
+void hf_renewer_clean_up_replaced(hf_client *client, const hf_hold *hold, hf_time now) {
     hf_hold *stand_in = clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
     if (stand_in) stand_in->same_connection = true;
 }
@@ -470,7 +479,7 @@ static bool is_cleaning_up(const hf_hold *hold) {
     return hold->in_table && hold->state == HF_HOLD_CLEANING_UP;
 }
 
-static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
     hf_hold *hold = task->holds[0];
@@ -494,7 +503,7 @@ static void leave_done(hf_request *request, const hf_reply *reply, hf_time now) 
     free_task(task);
 }
 
-static bool encode_leave(hf_task *task) {
+static bool encode_clean_up(hf_task *task) {
     const hf_hold *hold = task->holds[0];
     hf_names names;
     char waiter[HF_MEMBER_SIZE];
@@ -511,20 +520,22 @@ static bool encode_leave(hf_task *task) {
     return encoded;
 }
 
-static void send_leave(hf_client *client, hf_hold *hold, bool waits_for_connection, hf_time now) {
+static void send_clean_up(hf_client *client, hf_hold *hold, bool waits_for_connection,
+                          hf_time now) {
+    assert(hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight);
     hf_task *task = new_task(client);
     if (!task) {
         hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
         return;
     }
     claim(task, hold);
-    if (encode_leave(task)) {
+    if (encode_clean_up(task)) {
         hf_link link = hold->same_connection && !HF_MUTANT(LEAVE_ANYHOW) ? HF_LINK_CALLS
                                                                          : client->config.renewer;
         hf_time deadline = now + client->config.session.command_timeout;
         if (task->request.no_retry)
             deadline = hf_time_min(deadline, hold->valid_until); /* then it is another process's */
-        submit(task, link, leave_done, deadline, waits_for_connection, now);
+        submit(task, link, on_cleaned_up, deadline, waits_for_connection, now);
         return;
     }
     hold->in_flight = false;
@@ -533,9 +544,10 @@ static void send_leave(hf_client *client, hf_hold *hold, bool waits_for_connecti
 }
 
 void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now) {
+    assert(hold->state == HF_HOLD_CLEANING_UP);
     if (hold->in_flight) return;
     hold->same_connection = true;
-    send_leave(client, hold, false, now);
+    send_clean_up(client, hold, false, now);
 }
 
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
@@ -569,6 +581,7 @@ static bool is_entered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
+    assert(count > 0);
     if (!hold->in_table) return;
     if (hold->state == HF_HOLD_LOST) {
         hf_renewer_clean_up_lost(client, hold, now);
@@ -636,6 +649,7 @@ bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, 
 static void on_seen_through(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     (void)reply, (void)now;
+    assert(task->client->unanswered > 0);
     task->client->unanswered--;
     free_task(task);
 }
@@ -682,7 +696,7 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
         hf_holds_wake_at(&client->holds, hold,
                          hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
     } else if (hold->state == HF_HOLD_CLEANING_UP) {
-        send_leave(client, hold, true, now);
+        send_clean_up(client, hold, true, now);
     } else if ((hold->granted || hold->renewed) && !may_renew(client, hold)) {
         ask_approval(client, hold);
     } else if (hold->granted && !is_renewed_by_one_key(client, hold)) {

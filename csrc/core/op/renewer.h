@@ -44,7 +44,7 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now);
 
 /* The release of a hold that its caller has already replaced got no reply: the renewer goes on with
  * it. */
-void hf_renewer_leave_replaced(hf_client *client, const hf_hold *hold, hf_time now);
+void hf_renewer_clean_up_replaced(hf_client *client, const hf_hold *hold, hf_time now);
 
 /* A lost hold of a shared owner was granted the lock again: the renewer passes the lock on. */
 void hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_time now);

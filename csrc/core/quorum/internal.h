@@ -15,10 +15,10 @@ typedef enum hf_round_state {
 typedef struct hf_vote {
     hf_op *op; /* NULL: not asked, or ended */
     bool counted, yes;
-    bool skipped; /* a no: the server refused a moment ago and was not asked again */
-    bool left;    /* a yes that does not count and is rolled back already */
-    bool guarded; /* it does not count because its server is not known long enough yet */
-    hf_code code; /* of a no */
+    bool skipped;     /* a no: the server refused a moment ago and was not asked again */
+    bool rolled_back; /* a yes that does not count and is rolled back already */
+    bool guarded;     /* it does not count because its server is not known long enough yet */
+    hf_code code;     /* of a no */
     char why[64];
     uint64_t token;
     hf_op *write_back; /* writes the token back; NULL: not needed or done */

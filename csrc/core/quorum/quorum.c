@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@ static bool open(hf_client *client) {
     client->quorum = quorum;
     if (!quorum) return false;
     quorum->majority = count / 2 + 1 - (HF_MUTANT(QUORUM_LESS_ONE) ? 1 : 0);
+    assert(count > 0 && count <= HF_QUORUM_MAX);
     quorum->members = calloc(count, sizeof(hf_client *));
     quorum->ahead = calloc(count, sizeof *quorum->ahead);
     if (!quorum->members || !quorum->ahead) return false;
@@ -111,6 +113,7 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
         if (!hold->member_holds) return false;
         hold->member_count = (uint32_t)client->quorum->count;
     }
+    assert(index < hold->member_count && hold->member_count == client->quorum->count);
     hf_hold_ref(member_hold);
     if (hold->member_holds[index]) hf_hold_unref(hold->member_holds[index]);
     hold->member_holds[index] = member_hold;
@@ -248,6 +251,7 @@ void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
 /* ---- servers that came back ---- */
 
 bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now) {
+    assert(index < client->quorum->count);
     hf_time guard = client->config.restart_guard;
     hf_session *calls = &client->quorum->members[index]->first.links[HF_LINK_CALLS];
     if (guard == 0) return false;
@@ -299,6 +303,7 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
                                 hf_time now) {
+    assert(op->client == client->quorum->members[index]);
     hf_late_reply *late_reply = malloc(sizeof *late_reply);
     if (!late_reply) {
         hf_op_end(op, now);
@@ -379,6 +384,7 @@ uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now) {
 
 void hf_quorum_learn_clock(hf_quorum *quorum, size_t index, const hf_op *op) {
     if (op->acquire.server_us <= 0) return;
+    assert(index < quorum->count);
     int64_t ahead = (int64_t)op->acquire.server_us - (int64_t)(op->request.sent_at / 1000);
     if (!quorum->clocks_known) {
         for (size_t i = 0; i < quorum->count; i++) quorum->ahead[i] = ahead;
@@ -439,6 +445,7 @@ static size_t link_count(const hf_client *client) {
 }
 
 static hf_session *link_at(const hf_client *client, size_t index) {
+    assert(index / HF_LINKS < client->quorum->count);
     return &client->quorum->members[index / HF_LINKS]->first.links[index % HF_LINKS];
 }
 

@@ -106,7 +106,7 @@ static void abandon(hf_op *op, hf_time now) {
         hf_quorum_clean_up_member_holds(op->client, round->hold, 0, now);
         if (round->hold->in_table) hf_holds_remove(&op->client->holds, round->hold);
     } else if (round->hold && releases(op)) {
-        hf_round_leave_entry(op->client, round->hold, now);
+        hf_round_release_entry(op->client, round->hold, now);
     }
     hf_votes_conclude(op, now);
 }

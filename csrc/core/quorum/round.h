@@ -15,6 +15,6 @@ void hf_round_on_circle(hf_op *op,
 /* round_calls.c */
 void hf_round_begin_on_hold(hf_op *op, hf_time now);
 void hf_round_check_call(hf_op *op, hf_time now);
-void hf_round_leave_entry(hf_client *client, hf_hold *hold, hf_time now);
+void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now);
 
 #endif

@@ -1,10 +1,12 @@
 /* A quorum's acquire: a majority, its token, and another attempt while somebody waits. */
 #include "op/acquire.h"
+
 #include "op/operation.h"
 #include "op/presence.h"
 #include "op/renewer.h"
 #include "quorum/round.h"
 #include "quorum/votes.h"
+#include <assert.h>
 
 #define FIRST_PAUSE (10 * HF_MS)
 #define MOST_PAUSE (200 * HF_MS)
@@ -56,6 +58,7 @@ static void pause(hf_op *op, hf_time now) {
     uint32_t doublings = round->attempts < 5 ? round->attempts : 5;
     hf_time most =
         hf_time_min((FIRST_PAUSE << doublings) + 2 * (now - round->asked_at), MOST_PAUSE);
+    assert(round->state != HF_ROUND_DECIDED);
     round->state = HF_ROUND_PAUSING;
     round->retry_at = now + HF_MS + hf_jitter(&op->client->random, most);
     if (round->attempts == 1) op->client->stats.waits++;
@@ -96,6 +99,7 @@ static bool add_member_holds(hf_op *op) {
 }
 
 static void take(hf_op *op, hf_time now) {
+    assert(op->hold == op->round->hold && op->hold->in_flight);
     hf_hold *hold = op->hold;
     hf_client *client = op->client;
     bool first = hold->state == HF_HOLD_ACQUIRING;
@@ -214,6 +218,7 @@ static void check_written_back(hf_op *op, hf_time now) {
 }
 
 void hf_round_check_acquire(hf_op *op, hf_time now) {
+    assert(op->round->state == HF_ROUND_ASKING || op->round->state == HF_ROUND_WRITING_BACK);
     size_t majority = hf_quorum_of(op)->majority;
     hf_votes_count_done(op, now);
     if (op->round->state == HF_ROUND_WRITING_BACK) {
@@ -239,6 +244,7 @@ void hf_round_begin_acquire(hf_op *op, hf_time now) {
         hf_op_block(op, op->hold);
         return;
     }
+    assert(!op->round->hold);
     hf_hold_ref(op->hold);
     op->round->hold = op->hold;
     op->hold->in_flight = true;

@@ -1,4 +1,5 @@
 /* A quorum's other operations: on a hold, or about a key. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,8 +34,9 @@ static bool is_gone(const hf_op *op) {
 }
 
 /* Takes one entry off. The other entries may have been abandoned during the release. */
-void hf_round_leave_entry(hf_client *client, hf_hold *hold, hf_time now) {
+void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table) return;
+    assert(hold->count > 0);
     hold->count--;
     if (hold->count == 0 && !HF_MUTANT(LAST_ENTRY_KEPT)) hf_quorum_abandon(client, hold, 0, now);
     else hf_quorum_refresh(client, hold, now);
@@ -58,7 +60,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
         if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);
         if (hold->in_table) hf_holds_remove(&client->holds, hold);
     } else {
-        hf_round_leave_entry(client, hold, now);
+        hf_round_release_entry(client, hold, now);
     }
     hf_votes_conclude(op, now);
 }
@@ -92,6 +94,7 @@ static bool has_nothing_to_release(const hf_op *op, const hf_hold *member_hold) 
 static void ask_members(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_op_spec spec = hf_round_spec(round, &op->spec);
+    assert(round->hold && round->hold->member_count == round->count);
     hf_votes_open(op, now);
     for (size_t i = 0; i < round->count; i++) {
         const hf_hold *member_hold = round->hold->member_holds[i];

@@ -1,5 +1,6 @@
 #include "quorum/votes.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,7 @@ hf_round *hf_round_new(const hf_op_spec *spec, size_t count) {
 }
 
 void hf_round_unref(hf_round *round) {
+    assert(round->refs > 0);
     if (--round->refs > 0) return;
     if (round->hold) hf_hold_unref(round->hold);
     hf_names_free(&round->names);
@@ -50,6 +52,7 @@ void hf_round_choose_copy(hf_round *round, hf_hold *hold) {
     if (hold->shared) return;
     int size = snprintf(round->own_owner, sizeof round->own_owner, "%.*s.%u", (int)owner.size,
                         owner.data, ++hold->copies);
+    assert(size > 0 && (size_t)size < sizeof round->own_owner);
     round->owner = (hf_slice){round->own_owner, (size_t)size};
 }
 
@@ -88,6 +91,7 @@ hf_tally hf_votes_count(const hf_round *round) {
 }
 
 void hf_vote_no(hf_vote *vote, hf_code code, const char *why) {
+    assert(code != HF_OK && why);
     vote->counted = true;
     vote->yes = false;
     vote->code = code;
@@ -109,6 +113,7 @@ static const char *why_not(const hf_op *op) {
 static void count_vote(hf_op *op, size_t index, hf_time now) {
     hf_vote *vote = &op->round->votes[index];
     const hf_op *asked = vote->op;
+    assert(!vote->counted && asked->done);
     if (asked->failure.code != HF_OK) {
         hf_vote_no(vote, asked->failure.code, why_not(asked));
         return;
@@ -119,7 +124,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     hf_quorum_learn_clock(hf_quorum_of(op), index, asked);
     if (!hf_quorum_is_guarded(op->client, index, now) || HF_MUTANT(NO_GUARD)) return;
     hf_renewer_abandon(hf_quorum_of(op)->members[index], asked->hold, 1, now);
-    vote->left = vote->guarded = true;
+    vote->rolled_back = vote->guarded = true;
     hf_vote_no(vote, HF_UNREACHABLE, "restarted a short time ago");
 }
 
@@ -127,6 +132,7 @@ void hf_votes_count_done(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
+        assert(vote->counted || vote->op);
         if (!vote->counted && vote->op->done) count_vote(op, i, now);
     }
 }
@@ -156,6 +162,7 @@ static void retry_now(hf_client *member, hf_time now) {
 
 void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) {
     hf_vote *vote = &op->round->votes[index];
+    assert(!vote->op && index < op->round->count);
     vote->op = hf_client_begin(hf_quorum_of(op)->members[index], spec, now);
     if (!vote->op) hf_vote_no(vote, HF_NO_MEMORY, "out of memory");
     else if (vote->op->blocked) retry_now(hf_quorum_of(op)->members[index], now);
@@ -163,6 +170,7 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) 
 
 void hf_votes_open(hf_op *op, hf_time now) {
     hf_round *round = op->round;
+    assert(round->state == HF_ROUND_ASKING || round->state == HF_ROUND_PAUSING);
     round->state = HF_ROUND_ASKING;
     round->attempts++;
     round->asked_at = now;
@@ -235,7 +243,7 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
 static bool has_got(const hf_op *op, const hf_vote *vote) {
     if (HF_MUTANT(YES_UNCOUNTED) && !vote->yes) return false;
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
-           !vote->left;
+           !vote->rolled_back;
 }
 
 /* Commands under way go on in the background. */
@@ -309,6 +317,7 @@ hf_code hf_votes_code(const hf_op *op) {
 
 void hf_votes_conclude(hf_op *op, hf_time now) {
     hf_hold *hold = op->round->hold;
+    assert(op->round->state != HF_ROUND_DECIDED);
     op->round->state = HF_ROUND_DECIDED;
     if (hold) hold->in_flight = false;
     hf_votes_end(op, now);

@@ -1,0 +1,134 @@
+/*
+ * The assertions of the core are on in this build: what must never be is told at its line.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "link/session.h"
+#include "lock/holds.h"
+#include "op/operation.h"
+
+#include "check.h"
+
+static hf_hold *new_hold(hf_holds *holds, const char *key) {
+    hf_hold *hold = hf_holds_add(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of("me"),
+                                 hf_slice_of("owner"));
+    if (!hold) _exit(2);
+    return hold;
+}
+
+static void take_more_than_there_is(void) {
+    hf_buffer buffer = {0};
+    hf_buffer_append(&buffer, "ab", 2);
+    hf_buffer_consume(&buffer, 3);
+}
+
+static void ask_for_chance_without_a_state(void) {
+    uint64_t state = 0;
+    hf_jitter(&state, 10);
+}
+
+static void hold_what_was_cleaned_up(void) {
+    hf_holds holds = {0};
+    hf_hold *hold = new_hold(&holds, "k");
+    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
+    hold->count = 1;
+    hf_hold_become(hold, HF_HOLD_HELD);
+}
+
+static void hold_without_a_count(void) {
+    hf_holds holds = {0};
+    hf_hold_become(new_hold(&holds, "k"), HF_HOLD_HELD);
+}
+
+static void drop_the_tables_reference(void) {
+    hf_holds holds = {0};
+    hf_hold_unref(new_hold(&holds, "k"));
+}
+
+static void remove_a_hold_twice(void) {
+    hf_holds holds = {0};
+    hf_hold *hold = new_hold(&holds, "k");
+    new_hold(&holds, "l");
+    hf_hold_ref(hold);
+    hf_holds_remove(&holds, hold);
+    hf_holds_remove(&holds, hold);
+}
+
+static void add_a_hold_twice(void) {
+    hf_holds holds = {0};
+    new_hold(&holds, "k");
+    new_hold(&holds, "k");
+}
+
+static void wake_a_hold_that_is_elsewhere_in_the_heap(void) {
+    hf_holds holds = {0};
+    hf_hold *hold = new_hold(&holds, "k");
+    new_hold(&holds, "l");
+    hold->heap_index = 1;
+    hf_holds_wake_at(&holds, hold, 10);
+}
+
+static void open_a_link_twice(void) {
+    hf_session_config config = {.connect_timeout = HF_SECOND};
+    hf_session session;
+    uint64_t random = 1;
+    hf_session_init(&session, &config, &random);
+    hf_session_opening(&session, 0);
+    hf_session_opening(&session, 1);
+}
+
+static void clear_a_request_that_is_sent(void) {
+    hf_request request = {.state = HF_REQUEST_SENT};
+    hf_request_clear(&request);
+}
+
+static void succeed_twice(void) {
+    hf_op op = {0};
+    hf_op_succeed(&op);
+    hf_op_succeed(&op);
+}
+
+static void do_nothing(void) {
+}
+
+/* Whether `act` ends a process by an assertion. */
+static bool is_refused(void (*act)(void)) {
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        if (!freopen("/dev/null", "w", stderr)) _exit(2);
+        act();
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child) return false;
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+TEST(what_must_never_be_is_refused) {
+    static void (*const acts[])(void) = {
+        take_more_than_there_is,
+        ask_for_chance_without_a_state,
+        hold_what_was_cleaned_up,
+        hold_without_a_count,
+        drop_the_tables_reference,
+        remove_a_hold_twice,
+        add_a_hold_twice,
+        wake_a_hold_that_is_elsewhere_in_the_heap,
+        open_a_link_twice,
+        clear_a_request_that_is_sent,
+        succeed_twice,
+    };
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        CHECK_OR(is_refused(acts[i]), "act %zu went through", i);
+    CHECK(!is_refused(do_nothing));
+}
+
+CHECK_MAIN
