@@ -234,8 +234,8 @@ describe("after a failover", function()
   end)
 
   it("what a server refuses because it has become a replica is asked of the master", function()
-    -- Sentinels of 6.2 ask each 10 s, and promote a replica only if it has been without a master for
-    -- no longer than ten times down_after before they noticed that.
+    -- Sentinels of 6.2 ask each 10 s, and promote a replica only if it was without a master for no
+    -- longer than ten times down_after when they noticed that.
     start { down_after = redis.major() < 7 and 4000 or nil }
     local old, new = set:master(), set:replicas()[1]
     local one = client { command_timeout = 90 }
