@@ -1,9 +1,10 @@
 # Read by tools/suites: the specs that depend on the server, on the servers of this machine
 # shellcheck shell=sh disable=SC2086,SC2154
 
-# What depends on the server most runs on the newest Redis and the newest Valkey, and what every server must do on each
-# version there is: tools/servers says where they are looked for, or gets those that docs/install.md names.
-SERVER_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/foreign_spec.lua spec/sentinel_spec.lua spec/cluster_spec.lua"
+# What depends on the server most runs on the newest Redis and the newest Valkey, some of it on the others, and what every
+# server must do on each: tools/servers says where they are looked for, or gets those that docs/install.md names.
+OTHER_SERVER_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/foreign_spec.lua"
+SERVER_SPECS="$OTHER_SERVER_SPECS spec/sentinel_spec.lua spec/cluster_spec.lua"
 SERVER_VERSIONS="redis-6.2 redis-7 redis-8 valkey-8 valkey-9"
 
 get_servers() {
@@ -12,6 +13,13 @@ get_servers() {
     tools/servers get build/servers
     for wanted in $SERVER_VERSIONS; do
         tools/servers list | grep -q "^${wanted%-*} ${wanted#*-}\." || skipped "$wanted" "it cannot be had: build/servers"
+    done
+}
+
+other_servers() {
+    tools/servers list | while read -r family version server; do
+        case $server in "$(tools/servers newest "$family")" | "$(command -v redis-server)") continue ;; esac
+        suite "$family-$version" busted with "HOLDFAST_REDIS_SERVER=$server" "files=$OTHER_SERVER_SPECS" -- run_busted luajit
     done
 }
 
@@ -28,5 +36,6 @@ newest_servers() {
             suite "newest-$family" busted with "HOLDFAST_REDIS_SERVER=$server" "files=$SERVER_SPECS" -- run_busted luajit
         fi
     done
+    other_servers
     suite versions busted with "files=spec/versions_spec.lua" -- run_busted lua5.4
 }
