@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "op/deadlock.h"
 #include "op/holding.h"
 #include "op/observe.h"
 #include "op/presence.h"
