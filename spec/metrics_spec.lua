@@ -17,7 +17,8 @@ for family in text_fd_to_metric_families(open(sys.argv[1])):
         print("%s{%s} %s" % (sample.name, labels, sample.value))
 ]]
 
-local function parsed(text)
+-- → the parser, which has ended, its exit code
+local function parse(text)
   local path = process.directory() .. "/metrics"
   local file = assert(io.open(path, "w"))
   file:write(text)
@@ -25,7 +26,13 @@ local function parsed(text)
   local parser = process.start { "/usr/bin/python3", "-c", PARSER, path,
     env = { LD_PRELOAD = false } }
   local how, code = parser:wait(30)
-  assert.same({ "exit", 0 }, { how, code }, parser:output())
+  assert.equal("exit", how, parser:output())
+  return parser, code
+end
+
+local function parsed(text)
+  local parser, code = parse(text)
+  assert.equal(0, code, parser:output())
   local samples = {}
   for name, value in parser:output():gmatch("(%S+{.-}) (%S+)\n") do
     samples[name] = tonumber(value)
@@ -213,6 +220,22 @@ describe("a client's work", function()
       assert.equal(10, samples["holdfast_round_trip_seconds_count{class=jobs}"])
       assert.equal(class_of("jobs").round_trips.sum,
         samples["holdfast_round_trip_seconds_sum{class=jobs}"], 1e-6)
+    end)
+
+    it("would be refused by that parser if it were wrong", function()
+      assert(client:lock("a"):acquire()):release()
+      local text = client:metrics()
+      for _, wrong in ipairs {
+        (text:gsub("# EOF\n$", "")),
+        (text:gsub("(holdfast_releases_total{class=\"jobs\"} )%d+", "%1one")),
+        (text:gsub("le=\"%+Inf\"", "le=\"x\"", 1)),
+        (text:gsub("_total{class", "{class", 1)),
+      } do
+        assert.are_not.equal(text, wrong)
+        local parser, code = parse(wrong)
+        assert.equal(1, code, wrong)
+        assert.matches("ValueError", parser:output())
+      end
     end)
 
     it("is said by with_lock's function how long it waited", function()

@@ -504,6 +504,9 @@ describe("for operators under ngx_lua", function()
       function()
       start {}
       lock_many(server)
+      assert.matches("us: EVAL", slowest(server, function() -- it would be noticed
+        server:cli("EVAL", "for i = 1, 1e7 do end", 0)
+      end))
       assert.truthy(process.wait_until(function() return state().count == 10000 end, 60))
       assert.is_nil(slowest(server, function()
         local count = state().count
