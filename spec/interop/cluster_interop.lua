@@ -10,7 +10,8 @@ local process = require "spec.support.process"
 local KEY = "shared"
 local CHANNEL = ("redisson_lock__channel:{%s}"):format(KEY)
 local INSIDE, WAKE = 1, 0.3 -- seconds that theirs is in; that ours may come after it
-local SHARE, ROUNDS = 0.35, 4 -- of all turns, for either side; in one of so many rounds
+local SHARE, ROUNDS = 0.35, 3 -- of all turns, for either side; in the median of so many rounds
+local WARM = 200 -- turns of Redisson's, after which its machine has compiled what they need
 local START_UP = java_program.START_UP
 
 local nodes, others, client, lock
@@ -100,43 +101,42 @@ describe("holdfast and Redisson in a cluster", function()
     assert.is_nil(others:finish(30))
   end)
 
-  -- Turns of each kind while all are at it.
-  -- → the turns of Redisson and of ours while both run
+  -- → the turns of Redisson and of ours within some seconds in which all are at it
   local function turns_of_both(javas, ours)
-    local options = { seconds = 10, inside = 0.002, outside = 0.001, together = 1 }
+    local options = { seconds = 14, inside = 0.002, outside = 0.001, together = 1 }
     for i = 1, javas do add_java("java" .. i, options) end
     for i = 1, ours do others:add("ours" .. i, options) end
     others:begin(START_UP)
-    assert.truthy(others:came_in("java1", 5))
-    assert.truthy(others:came_in("ours1", 5))
-    local before = others:history()
+    local function turns()
+      local history = others:history()
+      return count(history, "java"), count(history, "ours")
+    end
+    assert.truthy(process.wait_until(function() return turns() >= WARM end, 7))
+    local java, lua = turns()
     process.sleep(6)
-    local after = others:history()
+    local java_then, lua_then = turns()
+    for _, worker in ipairs(others.workers) do assert.is_nil(worker:status(), worker.name) end
     assert.is_nil(others:finish(60))
     local all = others:history()
     assert.is_nil(all.overlap)
     assert.equal(0, all.lost)
-    local java, lua = count(after, "java") - count(before, "java"), count(after, "ours")
-      - count(before, "ours")
-    print(("\nin a cluster, %d and %d: Redisson %d turns, holdfast %d"):format(javas, ours, java,
-      lua))
-    return java, lua
+    return java_then - java, lua_then - lua
   end
 
-  -- In the best of some rounds: on a busy machine the side gains whose processes get the cores.
   local function share(javas, ours)
-    local best, told = 0, nil
+    local shares, told = {}, {}
     for round = 1, ROUNDS do
       if round > 1 then
         others:stop()
         others = new_crowd()
       end
       local java, lua = turns_of_both(javas, ours)
-      local least = math.min(java, lua) / (java + lua)
-      if least >= best then best, told = least, ("Redisson %d, holdfast %d"):format(java, lua) end
-      if best >= SHARE then return end
+      told[round] = ("Redisson %d turns, holdfast %d"):format(java, lua)
+      print(("\nin a cluster, %d and %d: %s"):format(javas, ours, told[round]))
+      shares[round] = math.min(java, lua) / (java + lua)
     end
-    assert.is_true(best >= SHARE, told)
+    table.sort(shares)
+    assert.is_true(shares[(ROUNDS + 1) / 2] >= SHARE, table.concat(told, "; "))
   end
 
   it("take turns, 3 and 3", function() share(3, 3) end)
