@@ -698,4 +698,89 @@ case("what is read counts leases that have ended as free", function(c)
   c.same(-1, info(c, A)[6])
 end)
 
+-- ---- what is left to Redisson, and who keeps those behind it waiting ----
+
+local RECORD = "1f 0 0 1 0"
+
+case("a permit is left to Redisson only while it listens", function(c)
+  c.cmd("SET", KEY, 1)
+  queued(c, -(NOW + 5), RECORD)
+  c.same(1, acquire(c, A .. ":1")[1])
+end)
+
+case("…and until the turn ends, to the millisecond", function(c)
+  java(c)
+  c.cmd("SET", KEY, 1)
+  queued(c, -(NOW + 1), RECORD)
+  local reply = acquire(c, A .. ":1", { member = member(A, 1) })
+  c.same({ 0, 1, 0, 1 }, { reply[1], reply[2], reply[3], reply[4] })
+  c.pass(1)
+  c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1])
+end)
+
+case("behind a waiter that needs more than is free one hears when the next lease ends", function(c)
+  c.cmd("SET", KEY, 1)
+  taken(c, C .. ":9", 700)
+  grants_of(c, B)
+  queued(c, T0, member(B, 1, 2))
+  local reply = acquire(c, A .. ":1", { member = member(A, 1) })
+  c.same({ 0, 700, 1 }, { reply[1], reply[2], reply[3] })
+end)
+
+case("a waiter that needs more than there are is told so, and keeps nobody waiting", function(c)
+  local ears = grants_of(c, B)
+  c.cmd("SET", KEY, 1)
+  queued(c, T0, member(B, 7, 2))
+  c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1])
+  c.same({ "1 recheck 7" }, ears.heard())
+  stands(c, 0, 1, 0)
+end)
+
+for name, redisson in pairs {
+  ["has permits"] = function(c) c.cmd("ZADD", LEASES, NOW + LEASE, JAVA) end,
+  ["listens"] = function(c) java(c) taken(c, C .. ":9") end,
+} do
+  case("where Redisson " .. name .. " free permits are set aside for a grant lease", function(c)
+    redisson(c)
+    grants_of(c, B)
+    c.cmd("SET", KEY, 1)
+    queued(c, T0, member(B, 1, 2))
+    c.same(0, acquire(c, A .. ":1", { member = member(A, 1) })[1])
+    stands(c, 0, 2)
+    c.same(("%.0f"):format(NOW + GRANT), c.cmd("ZSCORE", LEASES, wire.ids_of(B .. ":1*2")[1]))
+  end)
+end
+
+case("of permits that are added Redisson has its turn first", function(c)
+  java(c)
+  local ears = grants_of(c, B)
+  c.cmd("SET", KEY, 0)
+  taken(c, C .. ":9")
+  queued(c, T0, member(B, 1))
+  c.same(1, set(c, 2))
+  c.same({ "1 turn 1 10" }, ears.heard())
+  stands(c, 1, 1, 2)
+end)
+
+case("a grant that ran out is settled also where nothing is free after it", function(c)
+  c.cmd("SET", KEY, -1)
+  grants_of(c, B)
+  taken(c, B .. ":1", 100)
+  queued(c, 0, member(B, 1))
+  queued(c, T0, member(B, 2))
+  c.pass(101)
+  c.same(0, acquire(c, A .. ":1", { member = member(A, 1) })[1])
+  stands(c, 0, 0, 1)
+end)
+
+case("a wait that ends finds its own client's grant that ran out, and keeps its place", function(c)
+  grants_of(c, A)
+  c.cmd("SET", KEY, 0)
+  taken(c, A .. ":2", 100)
+  queued(c, 0, member(A, 2))
+  c.pass(101)
+  leave(c, A .. ":1")
+  stands(c, 0, 1, 1)
+end)
+
 return cases
