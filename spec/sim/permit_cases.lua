@@ -783,4 +783,22 @@ case("a wait that ends finds its own client's grant that ran out, and keeps its 
   stands(c, 0, 1, 1)
 end)
 
+case("in Redisson's turn a waiter that finds nothing free listens only where Redisson has one",
+  function(c)
+  java(c)
+  c.cmd("SET", KEY, 0)
+  taken(c, C .. ":9")
+  queued(c, -(NOW + 5), RECORD)
+  local reply = acquire(c, A .. ":1", { member = member(A, 1) })
+  c.same({ 0, LEASE, 0, 0 }, { reply[1], reply[2], reply[3], reply[4] })
+end)
+
+case("a grant names the place in front to the last digit", function(c)
+  local ears = grants_of(c, B)
+  c.cmd("SET", KEY, 0)
+  c.cmd("ZADD", QUEUE, "1660156250000.5", member(B, 1))
+  c.same(1, set(c, 1))
+  c.same("1 grant p 1 1660156250000.5 ", (ears.heard()[1] or ""):match("^1 grant p 1 %S+ "))
+end)
+
 return cases
