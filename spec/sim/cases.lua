@@ -1610,6 +1610,15 @@ case("only a client that keeps its lock is told that others want it", function(c
   c.same({}, ears.heard())
 end)
 
+case("…and only by the first waiter", function(c)
+  local ears = grants_of(c, B)
+  held(c, B .. ":07")
+  c.same(0, acquire(c, { member = member(A, 1) })[1])
+  c.same({ "1 wish 07" }, ears.heard())
+  c.same(0, acquire(c, { owner = A .. ":2", member = member(A, 2) })[1])
+  c.same({}, ears.heard())
+end)
+
 case("a mutex goes to the first of two waiters behind the record", function(c)
   local first, second = grants_of(c, B), grants_of(c, C)
   mutex_held(c)
