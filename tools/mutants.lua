@@ -202,14 +202,20 @@ function find.negations(code, language, add)
   for from in code:gmatch("()!%f[%w(]") do add("negation", from, from, "") end
 end
 
-function find.constants(code, _, add)
+-- Where a text is looked at from its first byte, 0 is the same as 1.
+local function is_start(before)
+  return before:find(":sub%($") or before:find(":find%([^()]*, $")
+end
+
+function find.constants(code, language, add)
   for from, number, to in code:gmatch("()%f[%w_.](%d+)%f[^%w_.]()") do
     local negative = code:sub(1, from - 1):find("[^%w%s)%]]%s*%-$")
       or code:sub(1, from - 1):find("%f[%w]%a+ %-$")
     local value = tonumber(number)
     local other = value == 0 and 1 or value == 1 and (negative and 2 or 0) or value == 2
       and negative and 1 or value + 1
-    add("constant", from, to - 1, ("%d"):format(other))
+    local same = language == "lua" and number == "1" and is_start(code:sub(1, from - 1))
+    if not same then add("constant", from, to - 1, ("%d"):format(other)) end
   end
 end
 

@@ -2,18 +2,12 @@
 -- a file has the same one twice, "(2)" follows the name of the second, and so on.
 
 local ONE_SCRIPT = "one script, and nothing between the two can fail: memory is asked for before the first write"
-local FROM_ONE = "a start of 0 is taken for 1"
 local FAST_PATH = "the fast path is taken by others, and what follows it does the same"
 local SAME_TTL = "an equal TTL is written, or stays: it is the same"
 local NO_RECORD = "no other member has the record's form"
 local IN_PAIRS = "members and scores come in pairs"
 
 return {
-  ["acquire_all.lua constant: settle_missed_grant(OWNER:sub(1, 36)) => "
-    .. "settle_missed_grant(OWNER:sub(0, 36))"] = FROM_ONE,
-  ["leave.lua constant: settle_missed_grant(OWNER:sub(1, 36)) => settle_missed_grant(OWNER:sub(0, 36))"] = FROM_ONE,
-  ["acquiring.lua constant: settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36)) => "
-    .. "settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(0, 36))"] = FROM_ONE,
   ["acquiring.lua operator: if FROM > 0 and count == FROM then return take(0) end => "
     .. "if FROM >= 0 and count == FROM then return take(0) end"] = "no hold has a count of 0",
   ["extend.lua operator: local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2]) => "
@@ -31,8 +25,6 @@ return {
   ["queue.lua word: if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end => "
     .. "if not KINDS:find(kind, 1, false) then tell(member, 'recheck', number) return true end"]
     = "a letter is the same as a pattern",
-  ["queue.lua constant: if not KINDS:find(kind, 1, true) then tell(member, 'recheck', number) return true end => "
-    .. "if not KINDS:find(kind, 0, true) then tell(member, 'recheck', number) return true end"] = FROM_ONE,
   ["queue.lua operator: if #members < from then => if #members <= from then"] = IN_PAIRS,
   ["giving.lua order of calls: create_hold(LOCK, owner, GRANT_MS) redis.call('ZADD', QUEUE, '0', member) => "
     .. "redis.call('ZADD', QUEUE, '0', member) create_hold(LOCK, owner, GRANT_MS)"] = ONE_SCRIPT,
@@ -555,4 +547,154 @@ return {
   ["wire.c constant: hf_slice args[16]; => hf_slice args[17];"] = "there is more room than is needed",
   ["operation.c constant: op->own_caller = malloc(caller.size + 1); => op->own_caller = "
     .. "malloc(caller.size + 0);"] = "here the C library gives memory for an empty text, too",
+  ["clock.lua constant: local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places "
+    .. "=> local PLACE_END = 9007199254740992 -- 2^53 - 1: above all places"]
+    = "no place comes near it",
+  ["clock.lua operator: if number < 1e7 then return string.format('%d', number) end => "
+    .. "if number <= 1e7 then return string.format('%d', number) end"]
+    = "both write the same digits",
+  ["fair_queue.lua order of calls: redis.call('LPOP', QUEUE) redis.call('ZREM', "
+    .. "TIMEOUTS, owner) => redis.call('ZREM', TIMEOUTS, owner) redis.call('LPOP', QUEUE)"]
+    = ONE_SCRIPT,
+  ["latch_set.lua order of calls: redis.call('SET', LATCH, ARGV[2]) announce(CHANNEL, "
+    .. "'1') => announce(CHANNEL, '1') redis.call('SET', LATCH, ARGV[2])"]
+    = ONE_SCRIPT,
+  ["members.lua operator: if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end "
+    .. "=> if #gone >= 0 then redis.call('ZREM', QUEUE, unpack(gone)) end"]
+    = "the missed grant is always among them",
+  ["members.lua word: seen[channel] = true => seen[channel] = false"]
+    = "a channel that is asked for twice has the same count",
+  ["permit_acquire.lua constant: and OWNER:match('^:(%d+)$', 37) => and "
+    .. "OWNER:match('^:(%d+)$', 38)"]
+    = FAST_PATH,
+  ["permit_acquire.lua constant: local all = #IDS > 1 and all_permits() or 0 => local "
+    .. "all = #IDS > 1 and all_permits() or 1"]
+    = "a request of one is never for more than one",
+  ["permit_acquire.lua constant: local back = first_end and first_end <= NOW and "
+    .. "reclaim() or 0 => local back = first_end and first_end <= NOW and reclaim() or 1"]
+    = "where no lease has ended no grant has run out",
+  ["permit_acquire.lua operator: if FREE and FREE >= #IDS and redis.call('EXISTS', "
+    .. "QUEUE) == 0 then return take() end => if FREE and FREE > #IDS and "
+    .. "redis.call('EXISTS', QUEUE) == 0 then return take() end"]
+    = FAST_PATH,
+  ["permit_acquire.lua operator: local all = #IDS > 1 and all_permits() or 0 => local "
+    .. "all = #IDS >= 1 and all_permits() or 0"]
+    = "a request of one is never for more than one",
+  ["permit_extend.lua constant: if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], "
+    .. "ARGV[4]) end => if ARGV[5] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end"]
+    = "no member is the empty text",
+  ["permit_extend.lua operator: local stays = most and ttl_ms > most and ttl_ms >= "
+    .. "tonumber(ARGV[2]) => local stays = most and ttl_ms > most and ttl_ms > "
+    .. "tonumber(ARGV[2])"]
+    = "an end that stays gets its millisecond either way",
+  ["permit_leave.lua operator: while #ids > 0 and not owner:find('*', 1, true) and "
+    .. "redis.call('ZSCORE', LEASES, ids[#ids]) do => while #ids >= 0 and not "
+    .. "owner:find('*', 1, true) and redis.call('ZSCORE', LEASES, ids[#ids]) do"]
+    = "an owner has one id or more",
+  ["permit_leave.lua word: while #ids > 0 and not owner:find('*', 1, true) and "
+    .. "redis.call('ZSCORE', LEASES, ids[#ids]) do => while #ids > 0 and not owner:find('*', "
+    .. "1, false) and redis.call('ZSCORE', LEASES, ids[#ids]) do"]
+    = "a star alone is no pattern",
+  ["permit_queue.lua constant: for _, member in ipairs(redis.call('ZRANGEBYSCORE', "
+    .. "QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do => for _, member in "
+    .. "ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 1, 'LIMIT', 0, BATCH)) do"]
+    = "no waiter has that place",
+  ["permit_queue.lua constant: if #members == 0 then return true, free end => if "
+    .. "#members == 1 then return true, free end"]
+    = IN_PAIRS,
+  ["permit_queue.lua constant: if free < 1 then return before, false end => if free < 0 "
+    .. "then return before, false end"]
+    = "the loop ends at once",
+  ["permit_queue.lua constant: if left <= 0 or left > TURN_MS then return 0, 0 end => if "
+    .. "left <= 0 or left > TURN_MS then return 0, 1 end"]
+    = "then free permits are set aside, or nobody of ours waits",
+  ["permit_queue.lua operator: if kind ~= 'p' or all > 0 and #ids_of(owner) > all then "
+    .. "=> if kind ~= 'p' or all >= 0 and #ids_of(owner) > all then"]
+    = "nothing is given where there are none",
+  ["permit_queue.lua order of calls: draw(ids, NOW + GRANT_MS) announce_grant(member, "
+    .. "place_of(tonumber(members[i + 1])), client, number, ttl_ms) => "
+    .. "announce_grant(member, place_of(tonumber(members[i + 1])), client, number, ttl_ms) "
+    .. "draw(ids, NOW + GRANT_MS)"]
+    = ONE_SCRIPT,
+  ["permit_queue.lua word: if #members == 0 then return true, free end => if #members == "
+    .. "0 then return false, free end"]
+    = "nobody is left to be served",
+  ["permit_queue.lua word: local all, gone, stopped = all_permits(), {}, false => local "
+    .. "all, gone, stopped = all_permits(), {}, true"]
+    = "each member sets it",
+  ["permit_release.lua constant: if client and place:find('^[1-9]%d*$') and foreign == 0 "
+    .. "and (counts[4] or 0) > 0 => if client and place:find('^[1-9]%d*$') and foreign == 0 "
+    .. "and (counts[5] or 0) > 0"]
+    = FAST_PATH,
+  ["placing.lua operator: return score > FRONT_MOST and digits(score) or "
+    .. "string.format('%.17g', score) => return score >= FRONT_MOST and digits(score) or "
+    .. "string.format('%.17g', score)"]
+    = "no waiter has that place",
+  ["queue.lua order of calls: write_record(was, was.turns + 1, 0, false, was.run, "
+    .. "was.till) grant(member, place) => grant(member, place) write_record(was, was.turns + "
+    .. "1, 0, false, was.run, was.till)"]
+    = ONE_SCRIPT,
+  ["release.lua constant: if #first_few > 0 then return pass_on(first_few) end => if "
+    .. "#first_few > 1 then return pass_on(first_few) end"]
+    = IN_PAIRS,
+  ["release.lua constant: if ARGV[3] ~= '0' or ARGV[5] ~= '' then => if ARGV[3] ~= '0' "
+    .. "or ARGV[6] ~= '' then"]
+    = FAST_PATH,
+  ["release.lua constant: if ARGV[3] ~= '0' or ARGV[5] ~= '' then => if ARGV[4] ~= '0' "
+    .. "or ARGV[5] ~= '' then"]
+    = FAST_PATH,
+  ["release.lua constant: local place = (first_few[i + 1] or ''):match('^[1-9]%d*$') => "
+    .. "local place = (first_few[i + 0] or ''):match('^[1-9]%d*$')"]
+    = FAST_PATH,
+  ["rw.lua operator: if redis.call('PTTL', lock) < tonumber(ms) then "
+    .. "redis.call('PEXPIRE', lock, ms) end => if redis.call('PTTL', lock) <= tonumber(ms) "
+    .. "then redis.call('PEXPIRE', lock, ms) end"]
+    = SAME_TTL,
+  ["rw_acquire.lua operator: if not found or foreign_waiters() == 0 then return take() "
+    .. "end => if not found and foreign_waiters() == 0 then return take() end"]
+    = FAST_PATH,
+  ["rw_extend.lua constant: if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) "
+    .. "end => if ARGV[5] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end"]
+    = "no member is the empty text",
+  ["rw_extend.lua operator: local stays = ttl_ms >= LEASE and (not alone or MOST and "
+    .. "ttl_ms > MOST) => local stays = ttl_ms > LEASE and (not alone or MOST and ttl_ms > "
+    .. "MOST)"]
+    = SAME_TTL,
+  ["rw_force.lua constant: drop_holds(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 0) "
+    .. "=> drop_holds(LOCK, fields[i], 0, tonumber(fields[i + 1]) or 1)"]
+    = "no hold stands under that name",
+  ["rw_leave.lua constant: local left = mode and yield_ms() or not mode and turn_ms() or "
+    .. "0 => local left = mode and yield_ms() or not mode and turn_ms() or 1"]
+    = "a number is true",
+  ["rw_leave.lua operator: if mode and has_waiters() then tell_first_of_foreign() end => "
+    .. "if mode or has_waiters() then tell_first_of_foreign() end"]
+    = "a free lock has no holder of Redisson, and nobody is told where nobody waits",
+  ["rw_queue.lua constant: for n = 1, math.min(count, ENTRIES) do => for n = 0, "
+    .. "math.min(count, ENTRIES) do"]
+    = "no hold has the number 0",
+  ["rw_queue.lua constant: if #readers > 0 then => if #readers > 1 then"]
+    = IN_PAIRS,
+  ["rw_queue.lua constant: local first = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES') "
+    .. "=> local first = redis.call('ZRANGE', QUEUE, 0, 1, 'WITHSCORES')"]
+    = "the first is looked at alone",
+  ["rw_queue.lua order of calls: end_drain(state.first_mode) admit_readers(readers) => "
+    .. "admit_readers(readers) end_drain(state.first_mode)"]
+    = ONE_SCRIPT,
+  ["rw_queue.lua order of calls: redis.call('HSET', LOCK, 'mode', 'read') announce('1') "
+    .. "=> announce('1') redis.call('HSET', LOCK, 'mode', 'read')"]
+    = ONE_SCRIPT,
+  ["rw_queue.lua order of calls: redis.call('ZADD', QUEUE, 0, member) tell(client, "
+    .. "'grant', kind, number, place_of(place), token, GRANT_MS, LOCK) => tell(client, "
+    .. "'grant', kind, number, place_of(place), token, GRANT_MS, LOCK) redis.call('ZADD', "
+    .. "QUEUE, 0, member)"]
+    = ONE_SCRIPT,
+  ["string_next.lua constant: local i = first_few[4] == '0' and 5 or 3 => local i = "
+    .. "first_few[4] == '0' and 5 or 4"]
+    = FAST_PATH,
+  ["string_next.lua constant: local i = first_few[4] == '0' and 5 or 3 => local i = "
+    .. "first_few[4] == '0' and 6 or 3"]
+    = FAST_PATH,
+  ["token.lua operator: if usable and not drawn and ttl_left >= least and ttl_left <= "
+    .. "most then => if usable and not drawn and ttl_left >= least and ttl_left < most then"]
+    = SAME_TTL,
 }

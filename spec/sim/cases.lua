@@ -1640,6 +1640,33 @@ case("…in a cluster, too", function(c)
   end
 end)
 
+case("only a client that keeps its lock is told that others want it", function(c)
+  local ears = grants_of(c, B)
+  held(c, OTHER)
+  c.same(0, acquire(c, { member = member(A, 1) })[1])
+  c.same({}, ears.heard())
+end)
+
+case("…and only by the first waiter", function(c)
+  local ears = grants_of(c, B)
+  held(c, B .. ":07")
+  c.same(0, acquire(c, { member = member(A, 1) })[1])
+  c.same({ "1 wish 07" }, ears.heard())
+  c.same(0, acquire(c, { owner = A .. ":2", member = member(A, 2) })[1])
+  c.same({}, ears.heard())
+end)
+
+case("a mutex goes to the first of two waiters behind the record", function(c)
+  local first, second = grants_of(c, B), grants_of(c, C)
+  mutex_held(c)
+  record(c, 0, 3, 0, 0, T0_MS - 9)
+  queued(c, T0, member(B, 1, "m"))
+  queued(c, T0 + 1, member(C, 1, "m"))
+  c.same(1, release(c, OWNER, 0, "", LEASE, "mutex_release"))
+  c.same({ 1, 0 }, { #first.heard(), #second.heard() })
+  c.same(B .. ":1", c.cmd("GET", LOCK))
+end)
+
 for _, each in ipairs(require "spec.sim.permit_cases") do cases[#cases + 1] = each end
 for _, each in ipairs(require "spec.sim.latch_cases") do cases[#cases + 1] = each end
 for _, each in ipairs(require "spec.sim.plain_cases") do cases[#cases + 1] = each end

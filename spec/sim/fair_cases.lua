@@ -385,4 +385,17 @@ case("info tells the owner and the number of waiters", function(c)
   c.same({ JAVA, 2, LEASE, "5", 2, -1 }, info(B))
 end)
 
+case("a wait that ends keeps one entry of two", function(c)
+  holds(c, OWNER, 2)
+  c.same(1, leave(c, OWNER, 1))
+  c.same("1", c.cmd("HGET", LOCK, OWNER))
+end)
+
+case("in its last millisecond a lock is taken by force", function(c)
+  holds(c, OWNER)
+  c.pass(LEASE)
+  c.same(0, c.cmd("PTTL", LOCK))
+  c.same(1, force(c))
+end)
+
 return cases

@@ -1,5 +1,5 @@
--- What must be true in every schedule of leaders: the part of watcher.lua or system_watcher.lua there,
--- with the rules of their locks.
+-- What must be true in every schedule of leaders: the part of watcher.lua or system_watcher.lua
+-- there, with the rules of their locks.
 --
 --   terms   a term begins when no other one is believed in
 --   token   …with a higher token than all before
