@@ -1,5 +1,6 @@
 -- A lock with an owner and waiters, all of them played by one client, which calls the programs
--- itself: no other process runs in between, and all caches are warm.
+-- itself: no other process runs in between, and all caches are warm. `queue.of_kind` makes one of a
+-- fair lock, of the permit of a semaphore, and of one half of a read/write lock.
 
 local crowd = require "spec.support.crowd"
 local resp = require "spec.support.resp"
@@ -28,7 +29,7 @@ end
 function queue.new(server, key, owners, letter, acquire, release)
   queues = queues + 1
   local self = setmetatable({
-    letter = letter, owners = owners, numbers = {},
+    letter = letter, owners = owners, numbers = {}, suffix = "",
     calls = assert(resp.connect { path = server.path }),
     events = assert(resp.connect { path = server.path }),
     uuid = ("%08x-b940-8130-bb64-%%012x"):format(queues),
@@ -46,23 +47,51 @@ function queue.new(server, key, owners, letter, acquire, release)
   return self
 end
 
+local KINDS = {
+  fair = { letter = "f", programs = "fair_", keys = { "redisson_lock_queue:{%s}",
+    "redisson_lock__channel:{%s}", "redisson_lock_timeout:{%s}" } },
+  permit = { letter = "p", programs = "permit_", permits = 1, keys = { "holdfast_queue:{%s}",
+    "redisson_sc:{%s}", "{%s}:timeout" } },
+  read = { letter = "r", programs = "rw_", keys = { "holdfast_queue:{%s}", "redisson_rwlock:{%s}" } },
+  write = { letter = "w", programs = "rw_", suffix = ":write", keys = { "holdfast_queue:{%s}",
+    "redisson_rwlock:{%s}" } },
+}
+
+function queue.of_kind(name, server, key, owners)
+  local kind = KINDS[name]
+  local self = queue.new(server, key, owners, kind.letter, crowd.program(kind.programs .. "acquire"),
+    crowd.program(kind.programs .. "release"))
+  self.suffix, self.permits = kind.suffix or "", kind.permits
+  for i, pattern in ipairs(kind.keys) do self.keys[i + 2] = pattern:format(key) end
+  return self
+end
+
 function Queue:client(i) return self.uuid:format(i) end
 
 function Queue:call(sha, i, ...)
-  return self.calls:call("EVALSHA", sha, 4, self.keys[1], self.keys[2], self.keys[3], self.keys[4],
-    self:client(i) .. ":" .. self.numbers[i], GRANT, 0, ...)
+  local words = { "EVALSHA", sha, #self.keys }
+  for _, key in ipairs(self.keys) do words[#words + 1] = key end
+  for _, word in ipairs { self:owner(i), GRANT, 0, ... } do words[#words + 1] = word end
+  return self.calls:call(words)
+end
+
+function Queue:owner(i)
+  return self:client(i) .. ":" .. self.numbers[i] .. self.suffix
+end
+
+function Queue:member(i)
+  return ("1%s%s:%d:%d"):format(self.letter, self:client(i), self.numbers[i], TTL)
 end
 
 -- → 1 it has the lock, 0 it has not
 function Queue:acquire(i, waits)
-  local member = waits
-    and ("1%s%s:%d:%d"):format(self.letter, self:client(i), self.numbers[i], TTL) or ""
-  local reply = self:call(self.acquiring, i, 0, LEASE, TTL, member)
+  local reply = self:call(self.acquiring, i, 0, LEASE, TTL, waits and self:member(i) or "",
+    self.permits)
   return assert(reply[1], reply.err)
 end
 
 function Queue:release(i)
-  assert(self:call(self.releasing, i, 0, "") == 1)
+  assert(self:call(self.releasing, i, 0, "", self:member(i)) == 1)
   self.numbers[i] = self.numbers[i] + 1
 end
 
@@ -89,7 +118,9 @@ function Queue:pass_on()
   local i = self.holder
   self.holder = i % self.owners + 1
   self:release(i)
-  if self.events:receive()[3]:find("^1 turn ") then
+  local message = self.events:receive()[3]
+  if message:find("^1 recheck ") then assert(self:acquire(self.holder, true) == 1) end
+  if message:find("^1 turn ") then
     while self:acquire(self.holder, true) == 0 do sys.sleep(0.05) end
   end
   return i

@@ -1,7 +1,9 @@
 -- What grows with the number of waiters, holds and keys, and what does not; all on one core.
 --
 -- - 10,000 waiters on one key, each another client that listens, beside 32: the server's time for
---   an acquire and for a hand-off (the release, and the question of one that queues again).
+--   an acquire and for a hand-off (the release, and the question of one that queues again). The same
+--   for a fair lock, a semaphore and writers; and a reader that comes or goes, with 10,000 others
+--   in and a writer that waits.
 -- - A client with 10,000 places before all others that is gone, or stopped: the longest script with
 --   which the server removes it.
 -- - A client that holds 100,000 locks, and renews them: the rate of its free cycles to that of the
@@ -53,11 +55,11 @@ local function hand_off(server, line)
   return cost.of(server, TURNS, function() line:hand_offs(TURNS) end).time
 end
 
-local function measure_waiters()
+-- of: what the line is for, in the title; new: of the server, a key and a number of owners → a line
+local function measure_line(of, new)
   local server = redis.start()
-  local programs = { crowd.program "acquire", crowd.program "release" }
   local function line_of(waiters)
-    local line = queue.new(server, "bench:" .. waiters, waiters + 1, "l", programs[1], programs[2])
+    local line = new(server, "bench:" .. waiters, waiters + 1)
     line:line_up()
     return line
   end
@@ -67,14 +69,52 @@ local function measure_waiters()
     acquires[i], handed[i] = queueing(server, many), hand_off(server, many)
     ratios[i] = handed[i] / hand_off(server, few)
   end
-  report.row(("%d waiters, an acquire, µs"):format(MANY), report.median(acquires), "%.1f", "<=",
+  report.row(("%d waiters%s, an acquire, µs"):format(MANY, of), report.median(acquires), "%.1f", "<=",
     SCRIPT_BAR)
-  report.row(("%d waiters, a hand-off, µs"):format(MANY), report.median(handed), "%.1f", "<=",
+  report.row(("%d waiters%s, a hand-off, µs"):format(MANY, of), report.median(handed), "%.1f", "<=",
     SCRIPT_BAR)
-  report.row(("a hand-off among %d to one among %d"):format(MANY, FEW), report.median(ratios),
+  report.row(("a hand-off among %d%s to one among %d"):format(MANY, of, FEW), report.median(ratios),
     "%.2f")
   many:close()
   few:close()
+  server:stop()
+end
+
+local function measure_waiters()
+  local programs = { crowd.program "acquire", crowd.program "release" }
+  measure_line("", function(server, key, owners)
+    return queue.new(server, key, owners, "l", programs[1], programs[2])
+  end)
+  for kind, of in pairs { fair = " for a fair lock", permit = " for a permit", write = " to write" } do
+    measure_line(of, function(...) return queue.of_kind(kind, ...) end)
+  end
+end
+
+-- Readers that are in, and a writer that waits. → microseconds of a reader that comes, that goes
+local function readers_of(server, count)
+  local key = "bench:readers" .. count
+  local readers = queue.of_kind("read", server, key, count + TURNS)
+  local writer = queue.of_kind("write", server, key, 1)
+  for i = 1, count do assert(readers:acquire(i) == 1) end
+  writer:wait(1)
+  local comes = cost.of(server, TURNS, function()
+    for i = count + 1, count + TURNS do readers:wait(i) end
+  end)
+  local goes = cost.of(server, FEW, function()
+    for i = 1, FEW do readers:release(i) end
+  end)
+  readers:close()
+  writer:close()
+  return comes.time, goes.time
+end
+
+local function measure_readers()
+  local server = redis.start()
+  local comes, goes = readers_of(server, MANY)
+  report.row(("a writer behind %d readers, a reader comes, µs"):format(MANY), comes, "%.1f", "<=",
+    SCRIPT_BAR)
+  report.row(("a writer behind %d readers, a reader goes, µs"):format(MANY), goes, "%.1f", "<=",
+    SCRIPT_BAR)
   server:stop()
 end
 
@@ -199,6 +239,7 @@ end
 
 assert(sys.pin(0, 0))
 measure_waiters()
+measure_readers()
 measure_removal()
 measure_holds()
 measure_keys()

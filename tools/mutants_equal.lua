@@ -330,8 +330,9 @@ return {
   ["release.lua word: if kind and place and KINDS:find(kind, 1, true) then => if kind and place and "
     .. "KINDS:find(kind, 1, false) then"] = "a letter is the same as a pattern",
   ["permit_release.lua constant: if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0 "
-    .. "and not is_foreign() then => if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[5] or 0) > 0 "
-    .. "and not is_foreign() then"] = "the fast path is taken by others, and what follows it does the same",
+    .. "and (looked or not is_foreign()) then => if client and place:find('^[1-9]%d*$') and foreign == 0 and "
+    .. "(counts[5] or 0) > 0 and (looked or not is_foreign()) then"]
+    = "the fast path is taken by others, and what follows it does the same",
   ["fair_acquire.lua operator: if at and old and new < old then lower_behind(at + 1, old, new) end => if "
     .. "at and old and new <= old then lower_behind(at + 1, old, new) end"] = "lower by 0 is the same",
   ["permit_queue.lua constant: for i = 1, free do some[i] = ids[i] end => for i = 0, free do some[i] = ids[i] end"]

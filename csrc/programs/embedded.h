@@ -82,7 +82,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "2c0c7afb6b73ffd273512a7974b85b9f9d953796",
+    {"acquire", "f30329acc113aa2a130d77190f3f7e29c1db1e92",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -126,9 +126,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -479,8 +479,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15971, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "8921efcb7edb917cd394a0e4fbbb31d19a127f43",
+     15987, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "58070fa001de66bc60283f59a44cd8251be73e56",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -497,9 +497,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -812,8 +812,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     12836, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "42ce9edc06784346af4ceb3e5d0442f97486acab",
+     12852, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "3506313c8988003945249c9aa0fbf821ebd7bbe7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -830,9 +830,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -1205,8 +1205,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15682, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "51dd3cc67e800e1fa3bf0cf751556f1bf88c4cd0",
+     15698, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "a64d8142df1a3fb4490592241f344e826dcf26cc",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1223,9 +1223,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -1513,7 +1513,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     11990, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+     12006, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "8e1319c9caca02ee9d87b0d093935260ecadfe79",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -1548,7 +1548,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      1257, NULL},
-    {"fair_acquire", "ced5a3ac9dad0cc9577cc186668ed4c5cd1494d1",
+    {"fair_acquire", "0305cbd29ceb779a57af729bcf1f63703b48a0d7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1565,9 +1565,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -1778,7 +1778,7 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     9113, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
+     9129, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
     {"fair_force", "c13d4168fad933869f2ebd8b233036cf8009fa32",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -2268,7 +2268,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      5052, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
-    {"force", "d0532965906822be108b5ab8572d39e1490650c9",
+    {"force", "351afff4647ac1b038f818f38a927598fb1a398e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2285,9 +2285,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -2579,7 +2579,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12311, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+     12327, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
     {"info", "718b61249d5cbf1ab9b32ec4a656a1c803c195dc",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2723,7 +2723,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      953, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "ed5ab38c658291845b6a1632a3c6fdb63439a7a7",
+    {"leave", "071075a4e74889d102ad305fe057de3082c2a363",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2740,9 +2740,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -3091,8 +3091,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14004, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "80880d6d6d6556d7cb6bc13b1b3b5ce7959fc718",
+     14020, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "1215625b7fe88a30f12e73bbafba98b680f550f0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3135,9 +3135,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -3482,7 +3482,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15477, NULL},
+     15493, NULL},
     {"mutex_extend", "82dfb76ff7ac8514b83bdfa87745ba79f415965a",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -3516,7 +3516,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      1183, NULL},
-    {"mutex_force", "c9ba705776889cbe7ebc234a2c9d520d1ad53c63",
+    {"mutex_force", "116474b1393de238bc5118f4d3ce6f0ce434a8b2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3533,9 +3533,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -3820,7 +3820,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     11817, NULL},
+     11833, NULL},
     {"mutex_info", "87d08e5195422c3eb31b5cb67d36813dda3cf00c",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -3859,7 +3859,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1118, NULL},
-    {"mutex_leave", "09333bb0eeb1cc41e662e1f4db2d20e66cdb9c69",
+    {"mutex_leave", "db6d4ba5ee32bf784802728fb5f7b1eaaf237948",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3876,9 +3876,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -4220,8 +4220,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13510, NULL},
-    {"mutex_release", "e7c59e4f28174553cf3f112f6f6e8afdd445429a",
+     13526, NULL},
+    {"mutex_release", "6bf46116b4340f6b669ab5357a607b18acbc9a50",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'string', 'm'\n"
@@ -4282,9 +4282,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -4596,7 +4596,7 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     14623, NULL},
+     14639, NULL},
     {"mutex_renew", "48ffe2ac11955f7464d84d6361bdec364216dab2",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -4624,7 +4624,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "228a4e80c7bd07941bf04685d77cc3ecd3b1914e",
+    {"permit_acquire", "8352e1f8dc4bd9a8a39f12de0edd0fa33e8ca32b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4690,9 +4690,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -4836,7 +4836,8 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local last\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -4982,7 +4983,7 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     13963, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     14001, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "4bf7e3ef12306716b42050a441687bdbd5b58a28",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5079,7 +5080,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "0ec9c8c6502d122f04fd7e1e09a7f693a6ffd978",
+    {"permit_leave", "5b59689608b1fa00a03e12b444a3db91394724aa",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5096,9 +5097,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -5232,7 +5233,8 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local last\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -5420,8 +5422,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     12529, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "e2834c96825de44af6a4c7451da9c2f9ba445838",
+     12567, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "a7b734ac70ced46a1acc3a35c044f06b5e597004",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5445,6 +5447,7 @@ static const hf_program hf_program_table[] = {
      "local free_text = redis.call('GET', LOCK)\n"
      "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
      "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local LOOK_US = 16384\n"
      "local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)\n"
      "local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
@@ -5454,9 +5457,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -5495,10 +5498,12 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
      "local foreign, counts = listeners(RELEASES, 'holdfast_grant:' .. (client or ''))\n"
+     "local last = ttl_ms ~= '0' and tonumber(redis.pcall('GET', COUNTER)) or nil\n"
+     "local looked = last and last <= US and last >= US - US % LOOK_US\n"
      "if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0\n"
-     "and not is_foreign() then\n"
+     "and (looked or not is_foreign()) then\n"
      "redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -5531,9 +5536,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -5640,7 +5645,8 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local last\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -5797,7 +5803,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     14499, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     14739, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "ce7159c59d2e8b623d5da3718eed589df33bf777",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5851,7 +5857,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1627, NULL},
-    {"permit_set", "d26c032f663ab65a5deec885439bfa062e4ade06",
+    {"permit_set", "37548b4a1c8c2f5742fc1d1aabc4250ef1a9aad3",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5868,9 +5874,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -6004,7 +6010,8 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local last\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -6164,7 +6171,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     11647, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     11685, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -6176,7 +6183,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      327, NULL},
-    {"release", "af17591e0d269f38ecfa4d392118ff01fb504ebf",
+    {"release", "eac5c41f067deb524f1e7bfd93a116a28cde32cf",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -6244,9 +6251,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -6518,8 +6525,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     13388, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "351d27e8aa43d4ad23bde3d8b5eac3ed900ca360",
+     13404, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
+    {"release_all", "63da34476e436b999380593b695a1da6b149ba6b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6536,9 +6543,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -6833,7 +6840,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12029, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+     12045, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "b56b1c14d1224ff1f56bc62caaf0ed73cb7b0289",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -6862,7 +6869,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      828, NULL},
-    {"rw_acquire", "0ba6734cd683cf79d1d648f602024f169f7bfbb0",
+    {"rw_acquire", "18214f0c857e4bdd98571d9ac58dcc3a214079d3",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6879,9 +6886,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -7024,6 +7031,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return live, math.max(longest, 1) -- a TTL of 0 would delete the lock\n"
      "end\n"
+     "local function has_readers()\n"
+     "local cursor = '0'\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)\n"
+     "local fields = page[2]\n"
+     "for i = 1, #fields, 2 do\n"
+     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
+     "if count then\n"
+     "if lease_of(owner, count) ~= -2 then return true end\n"
+     "redis.call('HDEL', LOCK, owner)\n"
+     "end\n"
+     "end\n"
+     "cursor = page[1]\n"
+     "if cursor == '0' then return false end\n"
+     "end\n"
+     "return true\n"
+     "end\n"
      "local function has_foreign()\n"
      "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
      "if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OURS) then return true end\n"
@@ -7151,11 +7175,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return open, newer\n"
      "end\n"
+     "local function is_writer_first()\n"
+     "local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
+     "return member and member:sub(2, 2) == 'w'\n"
+     "end\n"
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
-     "for _ = 1, MOST_BATCHES do\n"
+     "for batch = 1, MOST_BATCHES do\n"
      "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-     "state.kept, BATCH)\n"
+     "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -7287,7 +7315,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return { 0, ttl_ms, ahead, foreign and 1 or 0, place }\n"
      "end\n"
-     "if found and found ~= 'write' and live_readers() == 0 then\n"
+     "if found and found ~= 'write' and not has_readers() then\n"
      "redis.call('DEL', LOCK)\n"
      "found = nil\n"
      "end\n"
@@ -7305,7 +7333,7 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     15735, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+     16381, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
     {"rw_extend", "a5d1358e7702dbe6611450c46a7015f6285e5767",
      "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
      "local function is_write(owner)\n"
@@ -7367,7 +7395,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      2456, NULL},
-    {"rw_force", "2c45a3ca5a328011fd6d8a2a9b1c052c95af2ffc",
+    {"rw_force", "3a73d51adb5628c3dd968ac65157744f6060e908",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7384,9 +7412,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -7503,6 +7531,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return live, math.max(longest, 1) -- a TTL of 0 would delete the lock\n"
+     "end\n"
+     "local function has_readers()\n"
+     "local cursor = '0'\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)\n"
+     "local fields = page[2]\n"
+     "for i = 1, #fields, 2 do\n"
+     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
+     "if count then\n"
+     "if lease_of(owner, count) ~= -2 then return true end\n"
+     "redis.call('HDEL', LOCK, owner)\n"
+     "end\n"
+     "end\n"
+     "cursor = page[1]\n"
+     "if cursor == '0' then return false end\n"
+     "end\n"
+     "return true\n"
      "end\n"
      "local function has_foreign()\n"
      "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
@@ -7631,11 +7676,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return open, newer\n"
      "end\n"
+     "local function is_writer_first()\n"
+     "local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
+     "return member and member:sub(2, 2) == 'w'\n"
+     "end\n"
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
-     "for _ = 1, MOST_BATCHES do\n"
+     "for batch = 1, MOST_BATCHES do\n"
      "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-     "state.kept, BATCH)\n"
+     "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -7746,7 +7795,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     13293, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
+     13941, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
     {"rw_info", "9033fc63d01168892accd2e1d2667cc48014e54d",
      "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
      "local function is_write(owner)\n"
@@ -7799,7 +7848,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
      "}\n",
      1954, NULL},
-    {"rw_leave", "5b69e38b2f0fc75f94f330e49da51fae8158d1b4",
+    {"rw_leave", "c10604daa1db24a2ceb6a93e568dd8fbb726d779",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7816,9 +7865,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -7935,6 +7984,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return live, math.max(longest, 1) -- a TTL of 0 would delete the lock\n"
+     "end\n"
+     "local function has_readers()\n"
+     "local cursor = '0'\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)\n"
+     "local fields = page[2]\n"
+     "for i = 1, #fields, 2 do\n"
+     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
+     "if count then\n"
+     "if lease_of(owner, count) ~= -2 then return true end\n"
+     "redis.call('HDEL', LOCK, owner)\n"
+     "end\n"
+     "end\n"
+     "cursor = page[1]\n"
+     "if cursor == '0' then return false end\n"
+     "end\n"
+     "return true\n"
      "end\n"
      "local function has_foreign()\n"
      "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
@@ -8063,11 +8129,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return open, newer\n"
      "end\n"
+     "local function is_writer_first()\n"
+     "local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
+     "return member and member:sub(2, 2) == 'w'\n"
+     "end\n"
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
-     "for _ = 1, MOST_BATCHES do\n"
+     "for batch = 1, MOST_BATCHES do\n"
      "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-     "state.kept, BATCH)\n"
+     "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -8170,7 +8240,7 @@ static const hf_program hf_program_table[] = {
      "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
      "local function serve_next()\n"
      "local mode = redis.call('HGET', LOCK, 'mode')\n"
-     "if mode and mode ~= 'write' and live_readers() == 0 then\n"
+     "if mode and mode ~= 'write' and not has_readers() then\n"
      "redis.call('DEL', LOCK)\n"
      "mode = nil\n"
      "end\n"
@@ -8196,8 +8266,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     13757, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "141baaec57b0519562c6e284164a04ee9324bf94",
+     14403, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+    {"rw_release", "017b1ccec6c2c7233a01f317328a877e36f63e67",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8214,9 +8284,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -8352,6 +8422,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return live, math.max(longest, 1) -- a TTL of 0 would delete the lock\n"
      "end\n"
+     "local function has_readers()\n"
+     "local cursor = '0'\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)\n"
+     "local fields = page[2]\n"
+     "for i = 1, #fields, 2 do\n"
+     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
+     "if count then\n"
+     "if lease_of(owner, count) ~= -2 then return true end\n"
+     "redis.call('HDEL', LOCK, owner)\n"
+     "end\n"
+     "end\n"
+     "cursor = page[1]\n"
+     "if cursor == '0' then return false end\n"
+     "end\n"
+     "return true\n"
+     "end\n"
      "local function has_foreign()\n"
      "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
      "if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OURS) then return true end\n"
@@ -8479,11 +8566,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return open, newer\n"
      "end\n"
+     "local function is_writer_first()\n"
+     "local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
+     "return member and member:sub(2, 2) == 'w'\n"
+     "end\n"
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
-     "for _ = 1, MOST_BATCHES do\n"
+     "for batch = 1, MOST_BATCHES do\n"
      "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-     "state.kept, BATCH)\n"
+     "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -8577,7 +8668,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     13181, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
+     13829, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "7411d8a53d87ce902a5b2eeea7d4a89f28d255b6",
      "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
      "local function is_write(owner)\n"
@@ -8782,7 +8873,7 @@ static const hf_program hf_program_table[] = {
      "give(ARGV[2])\n"
      "return note(1)\n",
      1053, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "e8c57ffbd132b49df93fa379fd1b0cff6cc41a89",
+    {"sharded_acquire", "45c9ed4df7ab18a1e9b8e2133c2e14dc50bd3cd8",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8826,9 +8917,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -9189,8 +9280,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16471, NULL},
-    {"sharded_acquire_all", "8efdd02522419163854bddb322ce1dc9e9b5dfd4",
+     16487, NULL},
+    {"sharded_acquire_all", "883681d3ea852ea8c3ef37455dbb669f26617ad2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9207,9 +9298,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -9532,8 +9623,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     13336, NULL},
-    {"sharded_begin", "243ef99c186facd9eb41cf5ccc69bb861be4b835",
+     13352, NULL},
+    {"sharded_begin", "69a54178ca1401c1b89165e9345f73b284aa9270",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9550,9 +9641,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -9935,8 +10026,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16182, NULL},
-    {"sharded_complete", "9714fad241af7fe1d7856ab591b726a24e548605",
+     16198, NULL},
+    {"sharded_complete", "8c14a6af8e5cc97c84adcf855f4fd35cb72e774b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9953,9 +10044,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -10253,8 +10344,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     12490, NULL},
-    {"sharded_fair_acquire", "bc885e0e80dca3e1318008f1e6f6ad5b3c1f2220",
+     12506, NULL},
+    {"sharded_fair_acquire", "f0567a43e59612fe50a339314c80c161d969c868",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10271,9 +10362,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -10494,7 +10585,7 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     9613, NULL},
+     9629, NULL},
     {"sharded_fair_force", "323457b207c5d48b0da5d2acced14b545be6d276",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -10969,7 +11060,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      5552, NULL},
-    {"sharded_force", "ec58b498bf4bde4bf0467d264f020378c96cb485",
+    {"sharded_force", "7b9a4be0fd683b9489138541441216eebe50e100",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10986,9 +11077,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -11290,7 +11381,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12811, NULL},
+     12827, NULL},
     {"sharded_latch_delete", "5d1d4b8e7caf4ad6145c212c25368fc2d1638b6f",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -11420,7 +11511,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1453, NULL},
-    {"sharded_leave", "f736f0883a43adc3eec7841c7679779e02310173",
+    {"sharded_leave", "7da501d8e028d1b42df237cd35dc05d1dc4497ab",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11437,9 +11528,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -11798,8 +11889,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14504, NULL},
-    {"sharded_permit_acquire", "96f1ce46c905cc9271b65e221547d0771abc517d",
+     14520, NULL},
+    {"sharded_permit_acquire", "4595def51911cc17857dc663a9c2f5f4038e188d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11865,9 +11956,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -12021,7 +12112,8 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local last\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -12167,8 +12259,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14463, NULL},
-    {"sharded_permit_leave", "35f8febc67c0bf3bb84088f09745c571e20566a6",
+     14501, NULL},
+    {"sharded_permit_leave", "02ad696f2b9fccdc20ebb169b464ae823c9f1277",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12185,9 +12277,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -12331,7 +12423,8 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local last\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -12519,8 +12612,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     13029, NULL},
-    {"sharded_permit_release", "cf885304f2bfca0c9f8527f2de86cf395777fe56",
+     13067, NULL},
+    {"sharded_permit_release", "389011ae2571ddad3e2e197ca77eb6a7c11a6158",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12544,6 +12637,7 @@ static const hf_program hf_program_table[] = {
      "local free_text = redis.call('GET', LOCK)\n"
      "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
      "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local LOOK_US = 16384\n"
      "local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)\n"
      "local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0\n"
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
@@ -12553,9 +12647,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -12604,10 +12698,12 @@ static const hf_program hf_program_table[] = {
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
      "local foreign, counts = listeners(RELEASES, 'holdfast_grant:' .. (client or ''))\n"
+     "local last = ttl_ms ~= '0' and tonumber(redis.pcall('GET', COUNTER)) or nil\n"
+     "local looked = last and last <= US and last >= US - US % LOOK_US\n"
      "if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0\n"
-     "and not is_foreign() then\n"
+     "and (looked or not is_foreign()) then\n"
      "redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -12640,9 +12736,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -12759,7 +12855,8 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local last\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -12916,8 +13013,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15499, NULL},
-    {"sharded_permit_set", "736fbcab606f6c328b7717937dfed0b9fec590a4",
+     15739, NULL},
+    {"sharded_permit_set", "72216378ed41ee202b0a0375cfc73f950fe27a8a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12934,9 +13031,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -13080,7 +13177,8 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local counted, token = pcall(next_token, ttl_ms, nil, US)\n"
+     "local last\n"
+     "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
      "redis.pcall('PUBLISH', 'holdfast_grant:' .. client,\n"
@@ -13240,8 +13338,8 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     12147, NULL},
-    {"sharded_release", "e4b05beda44ceddf36374b801c5d1c905d106387",
+     12185, NULL},
+    {"sharded_release", "b7abe6c4457d8dcdd760dcf1b73e9d2a2c6042d0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -13319,9 +13417,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -13593,8 +13691,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     13888, NULL},
-    {"sharded_release_all", "de7000679b5f069332987479c63a6be8aa495ba9",
+     13904, NULL},
+    {"sharded_release_all", "82680c127e70a635fb317f1f29960b49653b4218",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13611,9 +13709,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -13918,8 +14016,8 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12529, NULL},
-    {"sharded_rw_acquire", "94ce35ccd0884df9a94a6eac33a16c323cd8be3a",
+     12545, NULL},
+    {"sharded_rw_acquire", "b0d521967abdd672d962c745e381106ac271c761",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13936,9 +14034,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -14088,6 +14186,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return live, math.max(longest, 1) -- a TTL of 0 would delete the lock\n"
      "end\n"
+     "local function has_readers()\n"
+     "local cursor = '0'\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)\n"
+     "local fields = page[2]\n"
+     "for i = 1, #fields, 2 do\n"
+     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
+     "if count then\n"
+     "if lease_of(owner, count) ~= -2 then return true end\n"
+     "redis.call('HDEL', LOCK, owner)\n"
+     "end\n"
+     "end\n"
+     "cursor = page[1]\n"
+     "if cursor == '0' then return false end\n"
+     "end\n"
+     "return true\n"
+     "end\n"
      "local function has_foreign()\n"
      "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
      "if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OURS) then return true end\n"
@@ -14215,11 +14330,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return open, newer\n"
      "end\n"
+     "local function is_writer_first()\n"
+     "local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
+     "return member and member:sub(2, 2) == 'w'\n"
+     "end\n"
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
-     "for _ = 1, MOST_BATCHES do\n"
+     "for batch = 1, MOST_BATCHES do\n"
      "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-     "state.kept, BATCH)\n"
+     "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -14351,7 +14470,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return { 0, ttl_ms, ahead, foreign and 1 or 0, place }\n"
      "end\n"
-     "if found and found ~= 'write' and live_readers() == 0 then\n"
+     "if found and found ~= 'write' and not has_readers() then\n"
      "redis.call('DEL', LOCK)\n"
      "found = nil\n"
      "end\n"
@@ -14369,8 +14488,8 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     16100, NULL},
-    {"sharded_rw_force", "d7cd7b79d6721705b140073f2929256520bfc744",
+     16746, NULL},
+    {"sharded_rw_force", "d157f9722778fd7207fbf6655490af9ea37ed318",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14387,9 +14506,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -14513,6 +14632,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return live, math.max(longest, 1) -- a TTL of 0 would delete the lock\n"
+     "end\n"
+     "local function has_readers()\n"
+     "local cursor = '0'\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)\n"
+     "local fields = page[2]\n"
+     "for i = 1, #fields, 2 do\n"
+     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
+     "if count then\n"
+     "if lease_of(owner, count) ~= -2 then return true end\n"
+     "redis.call('HDEL', LOCK, owner)\n"
+     "end\n"
+     "end\n"
+     "cursor = page[1]\n"
+     "if cursor == '0' then return false end\n"
+     "end\n"
+     "return true\n"
      "end\n"
      "local function has_foreign()\n"
      "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
@@ -14641,11 +14777,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return open, newer\n"
      "end\n"
+     "local function is_writer_first()\n"
+     "local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
+     "return member and member:sub(2, 2) == 'w'\n"
+     "end\n"
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
-     "for _ = 1, MOST_BATCHES do\n"
+     "for batch = 1, MOST_BATCHES do\n"
      "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-     "state.kept, BATCH)\n"
+     "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -14756,8 +14896,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     13658, NULL},
-    {"sharded_rw_leave", "56f7119f32d0babbebd751a50eac0e8da4b5ea7a",
+     14306, NULL},
+    {"sharded_rw_leave", "fa90e8d358499f1444a106aaebc46de49cd535e9",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14774,9 +14914,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -14900,6 +15040,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return live, math.max(longest, 1) -- a TTL of 0 would delete the lock\n"
+     "end\n"
+     "local function has_readers()\n"
+     "local cursor = '0'\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)\n"
+     "local fields = page[2]\n"
+     "for i = 1, #fields, 2 do\n"
+     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
+     "if count then\n"
+     "if lease_of(owner, count) ~= -2 then return true end\n"
+     "redis.call('HDEL', LOCK, owner)\n"
+     "end\n"
+     "end\n"
+     "cursor = page[1]\n"
+     "if cursor == '0' then return false end\n"
+     "end\n"
+     "return true\n"
      "end\n"
      "local function has_foreign()\n"
      "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
@@ -15028,11 +15185,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return open, newer\n"
      "end\n"
+     "local function is_writer_first()\n"
+     "local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
+     "return member and member:sub(2, 2) == 'w'\n"
+     "end\n"
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
-     "for _ = 1, MOST_BATCHES do\n"
+     "for batch = 1, MOST_BATCHES do\n"
      "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-     "state.kept, BATCH)\n"
+     "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -15135,7 +15296,7 @@ static const hf_program hf_program_table[] = {
      "local TO, WAITER = tonumber(ARGV[3]), ARGV[4]\n"
      "local function serve_next()\n"
      "local mode = redis.call('HGET', LOCK, 'mode')\n"
-     "if mode and mode ~= 'write' and live_readers() == 0 then\n"
+     "if mode and mode ~= 'write' and not has_readers() then\n"
      "redis.call('DEL', LOCK)\n"
      "mode = nil\n"
      "end\n"
@@ -15161,8 +15322,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     14122, NULL},
-    {"sharded_rw_release", "5856c60672a20bf28fe0c9e1ff1697adfad71095",
+     14768, NULL},
+    {"sharded_rw_release", "46ee4ffb26dcc1a2bd297bf2cf8e223ca0a6470e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -15179,9 +15340,9 @@ static const hf_program hf_program_table[] = {
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
-     "local function next_token(ttl_ms, floor, now_us, end_of_range)\n"
+     "local function next_token(ttl_ms, floor, now_us, end_of_range, known)\n"
      "if ttl_ms == '0' then return 0 end\n"
-     "local last = tonumber(redis.call('GET', COUNTER))\n"
+     "local last = known or tonumber(redis.call('GET', COUNTER))\n"
      "local ttl_left = last and redis.call('PTTL', COUNTER)\n"
      "local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
      "if last and not usable then last = 0 end\n"
@@ -15324,6 +15485,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return live, math.max(longest, 1) -- a TTL of 0 would delete the lock\n"
      "end\n"
+     "local function has_readers()\n"
+     "local cursor = '0'\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)\n"
+     "local fields = page[2]\n"
+     "for i = 1, #fields, 2 do\n"
+     "local owner, count = fields[i], tonumber(fields[i + 1])\n"
+     "if count then\n"
+     "if lease_of(owner, count) ~= -2 then return true end\n"
+     "redis.call('HDEL', LOCK, owner)\n"
+     "end\n"
+     "end\n"
+     "cursor = page[1]\n"
+     "if cursor == '0' then return false end\n"
+     "end\n"
+     "return true\n"
+     "end\n"
      "local function has_foreign()\n"
      "for _, owner in ipairs(redis.call('HKEYS', LOCK)) do\n"
      "if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OURS) then return true end\n"
@@ -15451,11 +15629,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return open, newer\n"
      "end\n"
+     "local function is_writer_first()\n"
+     "local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
+     "return member and member:sub(2, 2) == 'w'\n"
+     "end\n"
      "local function serve(mode, me, writes)\n"
      "local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }\n"
-     "for _ = 1, MOST_BATCHES do\n"
+     "for batch = 1, MOST_BATCHES do\n"
      "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
-     "state.kept, BATCH)\n"
+     "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
      "if free and not writes then end_drain(mode) end\n"
@@ -15549,7 +15731,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     13546, NULL},
+     14194, NULL},
     {"sharded_semaphore_leave", "82eb0a9676124758509d44669590637c658b6646",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"

@@ -3,5 +3,6 @@
 
 --#include "parts.lua"
 local function announce_grant(member, place, client, number, ttl_ms)
+  local last
 --#include "permit_giving.lua"
 end

@@ -102,7 +102,7 @@ local function busy(ttl_ms, foreign)
   return { 0, ttl_ms, ahead, foreign and 1 or 0, place }
 end
 
-if found and found ~= 'write' and live_readers() == 0 then
+if found and found ~= 'write' and not has_readers() then
   redis.call('DEL', LOCK)
   found = nil
 end

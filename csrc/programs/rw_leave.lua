@@ -20,7 +20,7 @@ local TO, WAITER = tonumber(ARGV[3]), ARGV[4]
 -- Who is first now may come in, or has to listen to holders that will not hand over.
 local function serve_next()
   local mode = redis.call('HGET', LOCK, 'mode')
-  if mode and mode ~= 'write' and live_readers() == 0 then
+  if mode and mode ~= 'write' and not has_readers() then
     redis.call('DEL', LOCK)
     mode = nil
   end

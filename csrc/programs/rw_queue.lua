@@ -73,6 +73,26 @@ local function live_readers()
   return live, math.max(longest, 1) -- a TTL of 0 would delete the lock
 end
 
+-- Whether a reader lives, while nobody writes. Dead ones that are found before it are forgotten; of very many the next
+-- script looks at the rest.
+local function has_readers()
+  local cursor = '0'
+  for _ = 1, MOST_BATCHES do
+    local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)
+    local fields = page[2]
+    for i = 1, #fields, 2 do
+      local owner, count = fields[i], tonumber(fields[i + 1])
+      if count then
+        if lease_of(owner, count) ~= -2 then return true end
+        redis.call('HDEL', LOCK, owner)
+      end
+    end
+    cursor = page[1]
+    if cursor == '0' then return false end
+  end
+  return true
+end
+
 -- Whether one of the holders is a client that knows no queue.
 local function has_foreign()
   for _, owner in ipairs(redis.call('HKEYS', LOCK)) do
@@ -235,6 +255,11 @@ local function serve_batch(members, state)
   return open, newer
 end
 
+local function is_writer_first()
+  local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
+  return member and member:sub(2, 2) == 'w'
+end
+
 -- Lets in whom it can, from the first waiter on: the writer that finds the lock free, or all
 -- readers before the first writer. The caller's own member `me` comes in by itself. mode: nil: the
 -- lock is free; else readers have it.
@@ -242,9 +267,9 @@ end
 -- whether a next script is to go on
 local function serve(mode, me, writes)
   local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }
-  for _ = 1, MOST_BATCHES do
+  for batch = 1, MOST_BATCHES do
     local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',
-      state.kept, BATCH)
+      state.kept, batch == 1 and is_writer_first() and 1 or BATCH)
     if #members == 0 then
       local free = state.kept == 0 and (not writes or not state.mode)
       if free and not writes then end_drain(mode) end

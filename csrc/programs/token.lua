@@ -9,11 +9,12 @@ local TTL_SPARE = 1 / 64
 -- A token above every earlier one, also when the counter was lost. A counter without a TTL, or from
 -- which Java has drawn, is Java's too: Java's INCR renews no TTL, so the counter gets none. In a
 -- quorum, where there is a floor, Java draws nothing. now_us: the clock, if it is known.
--- end_of_range: range_end of ranges.lua, if more than one is drawn.
+-- end_of_range: range_end of ranges.lua, if more than one is drawn. known: the last token, where it
+-- was read.
 -- → the token; and the last one of the range that begins with it
-local function next_token(ttl_ms, floor, now_us, end_of_range)
+local function next_token(ttl_ms, floor, now_us, end_of_range, known)
   if ttl_ms == '0' then return 0 end
-  local last = tonumber(redis.call('GET', COUNTER))
+  local last = known or tonumber(redis.call('GET', COUNTER))
   local ttl_left = last and redis.call('PTTL', COUNTER)
   local usable = last and last >= 0 and last < TOKEN_MOST - TOKEN_GRAIN
   if last and not usable then last = 0 end

@@ -440,6 +440,26 @@ case("a grant whose token cannot be drawn has none", function(c)
   c.same({ "1 grant p 1 1700000000000000 0 500 k" }, heard.heard())
 end)
 
+case("of several hand-overs within 16 ms the first one looks for Redisson's permits", function(c)
+  local looks = { [T0 - 8] = true, [T0] = false, [T0 + 5000] = false, [T0 + 5008] = true }
+  c.pass(5)
+  for last, looked in pairs(looks) do
+    c.cmd("SET", KEY, 0)
+    taken(c, A .. ":1")
+    c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + 5000), JAVA)
+    local first, second = grants_of(c, B), grants_of(c, C)
+    queued(c, T0, member(B, 1))
+    queued(c, T0 + 1, member(C, 1))
+    c.cmd("SET", COUNTER, ("%.0f"):format(last), "PX", TTL)
+    c.same(1, release(c, A .. ":1"))
+    c.same("1 grant p 1", first.heard()[1]:sub(1, 11))
+    c.same(looked and { "1 recheck 1" } or {}, second.heard())
+    first.close()
+    second.close()
+    c.cmd("DEL", KEY, LEASES, QUEUE, COUNTER)
+  end
+end)
+
 case("a release to a key that is gone makes none", function(c)
   taken(c, A .. ":1")
   c.same(1, release(c, A .. ":1"))

@@ -91,6 +91,7 @@ local HASHES = {
   { "HDEL", KEYS, some(1, 2, FIELDS) }, { "HEXISTS", KEYS, FIELDS },
   { "HMGET", KEYS, some(1, 3, FIELDS) },
   { "HKEYS", KEYS }, { "HGETALL", KEYS },
+  { "HSCAN", KEYS, "0", one_of({}, { "COUNT", "100" }, { "count", "0" }, { "COUNT" }) },
   { "HLEN", KEYS }, { "HINCRBY", KEYS, FIELDS, INTEGERS },
 }
 

@@ -56,6 +56,17 @@ commands.HKEYS = { 2, "r", function(client, args)
   return list
 end }
 
+-- All at once, as a server does with a small hash.
+commands.HSCAN = { -3, "r", function(client, args)
+  if not args[3]:find("^%d+$") then fail("ERR invalid cursor") end
+  if not client.db:get(args[2], "hash") then return { "0", {} } end
+  for i = 4, #args, 2 do
+    if args[i]:upper() ~= "COUNT" or not args[i + 1] then fail("ERR syntax error") end
+    if arguments.integer(args[i + 1]) < 1 then fail("ERR syntax error") end
+  end
+  return { "0", commands.HGETALL[3](client, args) }
+end }
+
 commands.HGETALL = { 2, "r", function(client, args)
   local hash, list = client.db:get(args[2], "hash"), {}
   for _, field in ipairs(hash and hash.fields or {}) do
