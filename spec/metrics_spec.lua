@@ -75,6 +75,8 @@ describe("a client's work", function()
       assert.equal(1, orders.outcomes.acquired)
       assert.equal(1, orders.reentries)
       assert.equal(1, orders.releases)
+      local printed = { jobs.outcomes.acquired, jobs.releases, jobs.held.count, jobs.held[1] }
+      for _, number in ipairs(printed) do assert.matches("^%d+$", tostring(number)) end
     end)
 
     it("knows other layouts and several keys", function()

@@ -8,6 +8,11 @@ static void set_number(lua_State *L, const char *name, double value) {
     lua_setfield(L, -2, name);
 }
 
+static void set_count(lua_State *L, const char *name, uint64_t count) {
+    hf_pushwhole(L, count);
+    lua_setfield(L, -2, name);
+}
+
 /* class(client, name) -> its number */
 static int l_class(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
@@ -25,7 +30,7 @@ static void push_histogram(lua_State *L, const hf_histogram *histogram) {
     lua_createtable(L, HF_BUCKETS, 2);
     for (int i = 0; i <= HF_BUCKETS; i++) {
         count += histogram->counts[i];
-        lua_pushnumber(L, (lua_Number)count);
+        hf_pushwhole(L, count);
         if (i < HF_BUCKETS) lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "count");
@@ -36,16 +41,16 @@ static void push_class(lua_State *L, const hf_class *class) {
     lua_newtable(L);
     lua_pushstring(L, class->name);
     lua_setfield(L, -2, "class");
-#define SET_COUNTER(name) set_number(L, #name, (double)class->name);
+#define SET_COUNTER(name) set_count(L, #name, class->name);
     HF_CLASS_COUNTERS(SET_COUNTER)
     lua_newtable(L);
     for (int code = HF_OK; code < HF_CODES; code++)
-        set_number(L, code == HF_OK ? "acquired" : hf_code_name((hf_code)code),
-                   (double)class->outcomes[code]);
+        set_count(L, code == HF_OK ? "acquired" : hf_code_name((hf_code)code),
+                  class->outcomes[code]);
     lua_setfield(L, -2, "outcomes");
     lua_newtable(L);
     for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++)
-        set_number(L, hf_lost_reason_name((hf_lost_reason)reason), (double)class->losses[reason]);
+        set_count(L, hf_lost_reason_name((hf_lost_reason)reason), class->losses[reason]);
     lua_setfield(L, -2, "lost");
     push_histogram(L, &class->waited);
     lua_setfield(L, -2, "waited");
