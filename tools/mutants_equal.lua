@@ -28,9 +28,6 @@ return {
   ["queue.lua operator: if #members < from then => if #members <= from then"] = IN_PAIRS,
   ["giving.lua order of calls: create_hold(LOCK, owner, GRANT_MS) redis.call('ZADD', QUEUE, '0', member) => "
     .. "redis.call('ZADD', QUEUE, '0', member) create_hold(LOCK, owner, GRANT_MS)"] = ONE_SCRIPT,
-  ["queue.lua order of calls: keep_counter() leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, "
-    .. "more) => leave_free(was, TURN_MS, TURN_MS, was and was.unused or 0, true, member, more) keep_counter()"]
-    = ONE_SCRIPT,
   ["record.lua operator: if not score or score >= 0 then return nil end => "
     .. "if not score or score > 0 then return nil end"] = NO_RECORD,
   ["record.lua constant: if not score or score >= 0 then return nil end => "
@@ -116,9 +113,6 @@ return {
   ["kept.c order of calls: hf_kept_cancel(next); lend(kept, hold, next, now); => lend(kept, hold, next, now); "
     .. "hf_kept_cancel(next);"]
     = "the queue and what is lent are two things",
-  ["kept.c constant: if (spec->keep == 0 && client->kept_count == 0) return false; => if (spec->keep == 1 && "
-    .. "client->kept_count == 0) return false;"]
-    = "what follows says the same, later",
   ["round.c order of calls: hf_votes_roll_back(op, now); hf_round_forget_hold(op); => "
     .. "hf_round_forget_hold(op); hf_votes_roll_back(op, now);"]
     = "the one is about the members' holds, the other about the quorum's own",
@@ -231,9 +225,6 @@ return {
     = "for one class more than there can be there is no room",
   ["operation.c order of calls: hf_presence_end(op, now); hf_observe_op(op, now); => "
     .. "hf_observe_op(op, now); hf_presence_end(op, now);"] = "what is published and what is counted are two things",
-  ["renewer.c order of calls: hf_holds_remove(&client->holds, hold); hf_client_unblock(client, hold, now); => "
-    .. "hf_client_unblock(client, hold, now); hf_holds_remove(&client->holds, hold);"]
-    = "who comes to what is cleaned up sends its leave at once, so nobody waits for one that is not in flight",
   ["renewer.c order of calls: hf_holds_wake_at(&client->holds, hold, now); free_task(task); => free_task(task); "
     .. "hf_holds_wake_at(&client->holds, hold, now);"] = "the table refers to the hold, too",
   ["session.c operator: bool counts = reply->type == HF_REPLY_INTEGER && reply->integer > 0; => "
@@ -325,8 +316,6 @@ return {
   ["round_acquire.c order of calls: hf_votes_roll_back(op, now); hf_round_forget_hold(op); => "
     .. "hf_round_forget_hold(op); hf_votes_roll_back(op, now);"]
     = "the one is about the members' holds, the other about the quorum's own",
-  ["release.lua constant: if kind and place and KINDS:find(kind, 1, true) then => if kind and place and "
-    .. "KINDS:find(kind, 0, true) then"] = "a start of 0 is taken for 1",
   ["release.lua word: if kind and place and KINDS:find(kind, 1, true) then => if kind and place and "
     .. "KINDS:find(kind, 1, false) then"] = "a letter is the same as a pattern",
   ["permit_release.lua constant: if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0 "
@@ -524,8 +513,6 @@ return {
   ["cluster.c dropped call: hf_session_free(&cluster->parked); => "] = "a session that is never open has no memory",
   ["calls.c order of calls: hf_op_succeed(op); end_hold(op, verdict, now); => end_hold(op, verdict, "
     .. "now); hf_op_succeed(op);"] = "who waits for the hold does not look at the release",
-  ["look.c verdict: op->state = HF_ACQUIRE_DONE; => op->state = HF_ACQUIRE_BLOCKED;"] =
-    "of one that is done only whether it asks is asked",
   ["look.c dropped assignment: op->wait.recheck_at = HF_NEVER; => "] = "it is set before the wait",
   ["operation.c constant: if (request->failure.text[0]) { => if (request->failure.text[1]) {"] =
     "no error is one byte",

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/lease.h"
+#include "base/mutants.h"
 
 /* ---- one lock ---- */
 
