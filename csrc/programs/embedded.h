@@ -4624,7 +4624,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "8352e1f8dc4bd9a8a39f12de0edd0fa33e8ca32b",
+    {"permit_acquire", "493a8eac8ed318f0ab4e92ea62b27012891e713b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4836,7 +4836,7 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local last\n"
+     "local last = nil\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
@@ -4983,7 +4983,7 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14001, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     14007, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "4bf7e3ef12306716b42050a441687bdbd5b58a28",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5080,7 +5080,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "5b59689608b1fa00a03e12b444a3db91394724aa",
+    {"permit_leave", "e72c11ecf0e88432e58d92013910feff2e23f056",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5233,7 +5233,7 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local last\n"
+     "local last = nil\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
@@ -5422,8 +5422,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     12567, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "a7b734ac70ced46a1acc3a35c044f06b5e597004",
+     12573, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "bc9d02b93a5e735f0ec587fcda9ac90d2d622848",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5645,7 +5645,7 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local last\n"
+     "local last = nil\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
@@ -5803,7 +5803,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     14739, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     14745, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "ce7159c59d2e8b623d5da3718eed589df33bf777",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5857,7 +5857,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1627, NULL},
-    {"permit_set", "37548b4a1c8c2f5742fc1d1aabc4250ef1a9aad3",
+    {"permit_set", "b3a20daec8065fccd349debea3a2329d12892133",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6010,7 +6010,7 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local last\n"
+     "local last = nil\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
@@ -6171,7 +6171,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     11685, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     11691, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -11890,7 +11890,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      14520, NULL},
-    {"sharded_permit_acquire", "4595def51911cc17857dc663a9c2f5f4038e188d",
+    {"sharded_permit_acquire", "18edb0b6e09a352b0558866b335e8fe8842fcd55",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12112,7 +12112,7 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local last\n"
+     "local last = nil\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
@@ -12259,8 +12259,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14501, NULL},
-    {"sharded_permit_leave", "02ad696f2b9fccdc20ebb169b464ae823c9f1277",
+     14507, NULL},
+    {"sharded_permit_leave", "aceae964ac1a4c42c7ecabae39e14451a496da2d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12423,7 +12423,7 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local last\n"
+     "local last = nil\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
@@ -12612,8 +12612,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     13067, NULL},
-    {"sharded_permit_release", "389011ae2571ddad3e2e197ca77eb6a7c11a6158",
+     13073, NULL},
+    {"sharded_permit_release", "1b8b8d42c4461e2bcb98c76352fd3fe08312a131",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12855,7 +12855,7 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local last\n"
+     "local last = nil\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
@@ -13013,8 +13013,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15739, NULL},
-    {"sharded_permit_set", "72216378ed41ee202b0a0375cfc73f950fe27a8a",
+     15745, NULL},
+    {"sharded_permit_set", "c3a1de8a7ac5f59e5d997afaafc71b9c7767154d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13177,7 +13177,7 @@ static const hf_program hf_program_table[] = {
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
      "local function announce_grant(member, place, client, number, ttl_ms)\n"
-     "local last\n"
+     "local last = nil\n"
      "local counted, token = pcall(next_token, ttl_ms, nil, US, nil, last)\n"
      "token = counted and digits(token) or '0'\n"
      "redis.call('ZADD', QUEUE, '0', member)\n"
@@ -13338,7 +13338,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     12185, NULL},
+     12191, NULL},
     {"sharded_release", "b7abe6c4457d8dcdd760dcf1b73e9d2a2c6042d0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

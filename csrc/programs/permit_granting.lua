@@ -3,6 +3,6 @@
 
 --#include "parts.lua"
 local function announce_grant(member, place, client, number, ttl_ms)
-  local last
+  local last = nil
 --#include "permit_giving.lua"
 end

@@ -73,8 +73,8 @@ local function live_readers()
   return live, math.max(longest, 1) -- a TTL of 0 would delete the lock
 end
 
--- Whether a reader lives, while nobody writes. Dead ones that are found before it are forgotten; of very many the next
--- script looks at the rest.
+-- Whether a reader lives, while nobody writes. Dead ones that are found before it are forgotten; of
+-- very many the next script looks at the rest.
 local function has_readers()
   local cursor = '0'
   for _ = 1, MOST_BATCHES do
