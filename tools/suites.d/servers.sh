@@ -16,8 +16,9 @@ get_servers() {
     done
 }
 
+# From Redis 6.2 on: the specs stop writes by what an older one does not have.
 other_servers() {
-    tools/servers list | while read -r family version server; do
+    tools/servers list | awk '$1 == "valkey" || $2 + 0 >= 6.2' | while read -r family version server; do
         case $server in "$(tools/servers newest "$family")" | "$(command -v redis-server)") continue ;; esac
         suite "$family-$version" busted with "HOLDFAST_REDIS_SERVER=$server" "files=$OTHER_SERVER_SPECS" -- run_busted luajit
     done
