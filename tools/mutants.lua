@@ -58,7 +58,7 @@ local UNITS_OF_FILE = {
   ["alone.c"] = { "test_batch", "test_client" }, ["holding.c"] = { "test_acquire" },
   ["events.c"] = { "test_acquire", "test_client" }, ["holds.c"] = { "test_holds", "test_quorum" },
   ["calls.c"] = { "test_calls", "test_detached" },
-  ["look.c"] = { "test_latch", "test_plain_semaphore" },
+  ["poll.c"] = { "test_latch", "test_plain_semaphore" },
   ["slots.c"] = { "test_slots", "test_cluster" },
   ["kind.c"] = { "test_programs", "test_acquire" }, ["nodes.c"] = { "test_client", "test_cluster" },
   ["operation.c"] = {

@@ -232,7 +232,7 @@ return {
   ["votes.c verdict: vote->code = HF_OK; => vote->code = HF_BUSY;"] = "nobody reads the code of a yes",
   ["wire.c constant: : verdict_of(hf_reply_integer_at(reply, i, 99)); => "
     .. ": verdict_of(hf_reply_integer_at(reply, i, 100));"] = "neither is a status of a program",
-  ["look.c constant: return op->spec.wait == 0 || op->request.sent_at >= op->wait.until || => return "
+  ["poll.c constant: return op->spec.wait == 0 || op->request.sent_at >= op->wait.until || => return "
     .. "op->spec.wait == 1 || op->request.sent_at >= op->wait.until ||"]
     = "a wait of 0 has ended when its command is sent",
   ["round_acquire.c dropped assignment: vote->write_back = NULL; => "]
@@ -460,8 +460,8 @@ return {
   ['sentinel.c verdict: (hf_failure){.code = HF_SERVER, .text = "a reply that no sentinel gives"}; => '
     .. '(hf_failure){.code = HF_DEADLOCK, .text = "a reply that no sentinel gives"};'] =
     "only HF_DENIED is asked for",
-  ["look.c constant: op->class->wait->on_recheck(op, 0, now); => op->class->wait->on_recheck(op, 1, "
-    .. "now);"] = "who waits by looking takes no delay",
+  ["poll.c constant: op->class->wait->on_recheck(op, 0, now); => op->class->wait->on_recheck(op, 1, "
+    .. "now);"] = "who waits by polling takes no delay",
   ['deadlock.c constant: used > 0 ? ", which waits for " : "", (int)(key.size < 64 ? key.size : 64), '
     .. 'key.data, => used > 1 ? ", which waits for " : "", (int)(key.size < 64 ? key.size : 64), key.data,'] =
     "the text is never one byte",
@@ -513,7 +513,7 @@ return {
   ["cluster.c dropped call: hf_session_free(&cluster->parked); => "] = "a session that is never open has no memory",
   ["calls.c order of calls: hf_op_succeed(op); end_hold(op, verdict, now); => end_hold(op, verdict, "
     .. "now); hf_op_succeed(op);"] = "who waits for the hold does not look at the release",
-  ["look.c dropped assignment: op->wait.recheck_at = HF_NEVER; => "] = "it is set before the wait",
+  ["poll.c dropped assignment: op->wait.recheck_at = HF_NEVER; => "] = "it is set before the wait",
   ["operation.c constant: if (request->failure.text[0]) { => if (request->failure.text[1]) {"] =
     "no error is one byte",
   ["wire.c constant: hf_slice *args = calloc(7 * count + 2, sizeof *args); => hf_slice *args = calloc(8 "

@@ -16,14 +16,14 @@ typedef struct hf_wait_class {
     void (*on_denied)(hf_op *op, hf_code code, const char *reason, hf_time now);
 } hf_wait_class;
 
-/* An operation that sends a command until that has done what it is for: see op/look.h. */
-typedef struct hf_look_class {
-    bool (*encode)(hf_op *op); /* one look; false: out of memory */
+/* An operation that sends a command until that has done what it is for: see op/poll.h. */
+typedef struct hf_poll_class {
+    bool (*encode)(hf_op *op); /* the command; false: out of memory */
     bool (*is_done)(hf_op *op, const hf_reply *reply,
                     hf_time now);           /* reads its reply; may fail the operation */
     void (*fail_in_time)(hf_op *op);        /* the time is over */
     void (*on_end)(hf_op *op, hf_time now); /* however it ends; NULL: there is nothing to do */
-} hf_look_class;
+} hf_poll_class;
 
 struct hf_op_class {
     const char *verb;          /* for messages: "cannot <verb> <key>" */
@@ -36,7 +36,7 @@ struct hf_op_class {
     const char *one_server;    /* why a quorum refuses it; NULL: it does not */
     bool lingers;              /* what it may have left on the server is settled behind its end */
     const hf_wait_class *wait; /* NULL: it never stands in a queue */
-    const hf_look_class *look; /* NULL: it does not wait by looking */
+    const hf_poll_class *poll; /* NULL: it does not wait by polling */
     void (*begin)(hf_op *op, hf_time now);
     void (*unblock)(hf_op *op, hf_time now); /* the command that blocked it is done */
     hf_time (*deadline)(const hf_op *op);

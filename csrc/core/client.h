@@ -205,7 +205,7 @@ struct hf_op {
     hf_op_spec spec;
     uint64_t number; /* unique for the client, growing */
     hf_time begun_at;
-    hf_acquire_state state; /* of an acquire, and of what waits by looking */
+    hf_acquire_state state; /* of an acquire, and of what waits by polling */
     bool done;
     bool reported; /* for the driver: it has seen that the operation is done */
     bool detached; /* no caller waits for it: the client ends it */

@@ -306,7 +306,8 @@ static void check_state(const hf_hold *hold) {
     assert(!held || hold->count > 0 || hold->member_count > 0);
     assert(!held || hold->count >= hold->others);
     assert(hold->state != HF_HOLD_LOST || hold->reason != HF_LOST_NOT);
-    assert(hold->reason == HF_LOST_NOT || hold->state == HF_HOLD_LOST || cleaning_up);
+    assert(hold->reason == HF_LOST_NOT || hold->state == HF_HOLD_LOST || cleaning_up ||
+           HF_MUTANT(RENEWAL_AFTER));
     assert(!hold->same_connection || cleaning_up);
     assert(!hold->undoes || cleaning_up || hold->kind->noted);
     assert(!hold->unawaited || (hold->state != HF_HOLD_ACQUIRING && !held));

@@ -30,13 +30,13 @@
 #include "op/renewer.h"
 
 #define LEAST_PATIENCE (100 * HF_MS)  /* a short wait still gives the server this long to answer */
-#define LEAST_RECHECK (HF_MS)         /* between two looks */
-#define MOST_RECHECK (30 * HF_SECOND) /* a third of what a queue lives without a look */
-#define CROWD 100 /* waiters ahead that look every grant lease; those behind look less often */
+#define LEAST_RECHECK (HF_MS)         /* between two rechecks */
+#define MOST_RECHECK (30 * HF_SECOND) /* a third of what a queue lives without a recheck */
+#define CROWD 100 /* waiters ahead that recheck every grant lease; those behind less often */
 #define FIRST_FOREIGN_RECHECK                                                                      \
     (30 * HF_MS) /* between two at a holder that does not hand over, at first */
 #define MOST_FOREIGN_RECHECK (200 * HF_MS)
-#define SAME_HOLD (5 * HF_MS)      /* two looks at one hold tell ends that differ by less */
+#define SAME_HOLD (5 * HF_MS)      /* two replies about one hold name ends that differ by less */
 #define LISTEN_AFTER (150 * HF_MS) /* then the first waiter listens: Redisson may end our hold */
 #define MOST_HOLDS 1000000000LL    /* of one owner, with those of its other processes */
 #define MOST_JOINS 3               /* tries to add to a count that others change */
@@ -294,7 +294,7 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
 
 /* ---- answers ---- */
 
-/* When a waiter looks again without a message: when the holder's time is up, one after the other;
+/* When a waiter asks again without a message: when the holder's time is up, one after the other;
  * and often enough to notice a head that looks alive but is not, at a cost that grows with the
  * logarithm of the crowd. */
 static hf_time next_recheck(hf_op *op, long long ttl_ms, long long ahead, hf_time now) {
@@ -324,8 +324,8 @@ static void watch_foreign(hf_op *op, hf_time now) {
     }
 }
 
-/* The server gives each place once. A grant that names this one was made after the look that found
- * us there. */
+/* The server gives each place once. A grant that names this one was made after the command that
+ * found us there. */
 static void note_place(hf_op *op, hf_slice place) {
     size_t size = place.size < sizeof op->acquire.place ? place.size : 0;
     assert(size < sizeof op->acquire.place);
@@ -421,7 +421,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         if (op->spec.lock_kind->listed && !HF_MUTANT(DEAF_TO_JAVA))
             hf_client_listen_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
-        /* A new hold: look often at first. */
+        /* A new hold: recheck often at first. */
         if (foreign && op->acquire.busy_until > op->acquire.foreign_until + SAME_HOLD) {
             op->acquire.foreign_since = now;
             op->acquire.foreign_until = op->acquire.busy_until;
@@ -735,8 +735,8 @@ static void on_subscribed(hf_op *op, hf_time now) {
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
-/* A grant that names our place was made after the look that found us there was sent, so it is good
- * for at least its lease from then; a short lease of the lock's own ends before. */
+/* A grant that names our place was made after the command that found us there was sent, so it is
+ * good for at least its lease from then; a short lease of the lock's own ends before. */
 static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     op->client->stats.grants++;
     op->wait.woken = true; /* the answer under way may be older than the grant */
@@ -840,7 +840,7 @@ static void end_wait(hf_op *op, hf_time now) {
 static void tick(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING;
     if (waits && now >= op->acquire.listen_at)
-        hf_client_listen_foreign(op, now); /* it looks when the server confirms that */
+        hf_client_listen_foreign(op, now); /* it asks when the server confirms that */
     if (waits) hf_deadlock_tick(op, on_circle, now);
     if (now < deadline(op)) return;
     if (op->state == HF_ACQUIRE_BLOCKED) {

@@ -145,7 +145,7 @@ static void on_events_closed(void *context, hf_time now) {
     }
 }
 
-/* Our channel is confirmed: from here on no grant is missed, so everybody looks once. */
+/* Our channel is confirmed: from here on no grant is missed, so every waiter asks once. */
 static void on_subscribed(hf_node *node, hf_time now) {
     node->subscribed = true;
     for (hf_op *op = node->client->ops; op; op = op->next) {

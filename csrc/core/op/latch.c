@@ -1,10 +1,10 @@
 #include "op/latch.h"
 
-/* The operations on a latch. A message is a hint to look: the count alone opens a latch. So a
- * message that is lost, or belongs to an earlier count, costs a look. */
+/* The operations on a latch. A message is a hint to poll: the count alone opens a latch. So a
+ * message that is lost, or belongs to an earlier count, costs a poll. */
 #include "lock/wire.h"
-#include "op/look.h"
 #include "op/operation.h"
+#include "op/poll.h"
 
 #define LEAST_KEPT (60 * HF_SECOND) /* a note: longer than a proxy holds a command back */
 #define KEPT_TIMEOUTS 4             /* and than a command is sent again */
@@ -29,7 +29,7 @@ static void change(hf_op *op, hf_verb verb, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_time keep =
         hf_time_max(LEAST_KEPT, KEPT_TIMEOUTS * op->client->config.session.command_timeout);
-    hf_look_begin_call(op,
+    hf_poll_begin_call(op,
                        hf_wire_noted(&op->request, &lock, verb, (long long)op->spec.value, keep),
                        on_changed, now);
 }
@@ -67,7 +67,7 @@ static bool encode_count(hf_op *op) {
 }
 
 static void begin_count(hf_op *op, hf_time now) {
-    hf_look_begin_call(op, encode_count(op), on_count, now);
+    hf_poll_begin_call(op, encode_count(op), on_count, now);
 }
 
 /* ---- waiting ---- */
@@ -83,11 +83,11 @@ static void fail_in_time(hf_op *op) {
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     (void)delay;
-    hf_look_again(op, now);
+    hf_poll_again(op, now);
 }
 
-static const hf_wait_class wait_class = {HF_LOOK_WAIT_FUNCTIONS(on_recheck)};
-static const hf_look_class look_class = {encode_count, is_open, fail_in_time, NULL};
+static const hf_wait_class wait_class = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
+static const hf_poll_class poll_class = {encode_count, is_open, fail_in_time, NULL};
 
 /* ---- the classes ---- */
 
@@ -96,7 +96,7 @@ static const hf_look_class look_class = {encode_count, is_open, fail_in_time, NU
                                            .begin = (starts),                                      \
                                            .deadline = hf_op_blocked_deadline,                     \
                                            .tick = hf_op_tick_blocked,                             \
-                                           .abandon = hf_look_abandon_call}
+                                           .abandon = hf_poll_abandon_call}
 
 CALL_CLASS(set_count, "set the count of", begin_set);
 CALL_CLASS(count_down, "count down", begin_count_down);
@@ -106,6 +106,6 @@ CALL_CLASS(delete, "delete", begin_delete);
 const hf_op_class hf_await_class = {
     .verb = "wait for",
     .wait = &wait_class,
-    .look = &look_class,
-    HF_LOOK_FUNCTIONS,
+    .poll = &poll_class,
+    HF_POLL_FUNCTIONS,
 };

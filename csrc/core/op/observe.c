@@ -197,15 +197,15 @@ static void on_looked(hf_op *op, hf_time now) {
 }
 
 void hf_observe_op(hf_op *op, hf_time now) {
-    bool looks = hf_op_asked_for(op)->look != NULL;
-    bool acquires = hf_op_asked_for(op)->acquires || looks;
+    bool polls = hf_op_asked_for(op)->poll != NULL;
+    bool acquires = hf_op_asked_for(op)->acquires || polls;
     bool releases = hf_op_asked_for(op)->releases;
     if (op->client->is_member || (!acquires && !releases)) return;
     if (acquires && op->failure.code != HF_OK) {
         hf_class *class = class_of(op->client, op->spec.class);
         if (class) class->outcomes[op->failure.code]++;
         add_op_event(op, HF_EVENT_BUSY, hf_code_name(op->failure.code), now);
-    } else if (looks) {
+    } else if (polls) {
         on_looked(op, now);
     } else if (op->spec.batch_count > 0) {
         for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++)

@@ -6,12 +6,12 @@
  * and how late its commands are run. When the reply to a command that was sent once is there,
  * nothing of the call can come later, and its note is deleted.
  *
- * A message is for all waiters of a client, and permits may be there for a few. The waiters look
+ * A message is for all waiters of a client, and permits may be there for a few. The waiters poll
  * one after the other, in the order in which they began: each tells the next one that is satisfied
  * with what it has left. */
 #include "lock/wire.h"
-#include "op/look.h"
 #include "op/operation.h"
+#include "op/poll.h"
 #include "op/renewer.h"
 
 #define SETTLED_WITHIN (HF_WIRE_NOTE_KEPT / 2) /* what is in doubt: its note is still there */
@@ -80,13 +80,13 @@ static void end_taking(hf_op *op, hf_time now) {
 
 /* ---- taking ---- */
 
-/* Lets the client's next waiter look for which `count` permits are enough; ANY_COUNT: the number is
+/* Lets the client's next waiter poll for which `count` permits are enough; ANY_COUNT: the number is
  * not known. */
 static void pass_on(const hf_op *op, long long count, hf_time now) {
     for (hf_op *other = op->next; other; other = other->next) {
         bool enough = count == ANY_COUNT || (long long)other->spec.value <= count;
         if (!enough || !waits_there(op, other)) continue;
-        if (!op->client->closed && !HF_MUTANT(NOT_PASSED_ON)) hf_look_again(other, now);
+        if (!op->client->closed && !HF_MUTANT(NOT_PASSED_ON)) hf_poll_again(other, now);
         return;
     }
 }
@@ -109,15 +109,15 @@ static void fail_in_time(hf_op *op) {
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 
-/* If the operation has not looked since the last message, the next waiter does. */
+/* If the operation has not polled since the last message, the next waiter does. */
 static void on_take_ended(hf_op *op, hf_time now) {
-    bool looked = op->noted.answered && !op->wait.woken;
+    bool polled = op->noted.answered && !op->wait.woken;
     undo(op, now);
-    if (!looked) pass_on(op, ANY_COUNT, now);
+    if (!polled) pass_on(op, ANY_COUNT, now);
     else if (is_good(op)) pass_on(op, op->result.value, now);
 }
 
-/* Whether an older waiter of this client looks first, and passes on what it does not need. */
+/* Whether an older waiter of this client polls first, and passes on what it does not need. */
 static bool is_behind(const hf_op *op) {
     const hf_op *other = op->client->ops;
     while (other != op && !(other->wait.events && waits_there(op, other))) other = other->next;
@@ -126,16 +126,16 @@ static bool is_behind(const hf_op *op) {
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     (void)delay;
-    if (!is_behind(op)) hf_look_again(op, now);
+    if (!is_behind(op)) hf_poll_again(op, now);
 }
 
-static const hf_wait_class wait_class = {HF_LOOK_WAIT_FUNCTIONS(on_recheck)};
-static const hf_look_class look_class = {encode_take, is_taken, fail_in_time, on_take_ended};
+static const hf_wait_class wait_class = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
+static const hf_poll_class poll_class = {encode_take, is_taken, fail_in_time, on_take_ended};
 
 /* ---- calls ---- */
 
 static void begin_call(hf_op *op, hf_verb verb, hf_request_done *done, hf_time now) {
-    hf_look_begin_call(op, encode(op, verb), done, now);
+    hf_poll_begin_call(op, encode(op, verb), done, now);
 }
 
 static void on_drained(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -198,8 +198,8 @@ const hf_op_class hf_take_class = {
     .verb = "acquire",
     .lingers = true,
     .wait = &wait_class,
-    .look = &look_class,
-    HF_LOOK_FUNCTIONS,
+    .poll = &poll_class,
+    HF_POLL_FUNCTIONS,
     .end = end_taking,
 };
 

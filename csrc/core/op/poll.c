@@ -1,10 +1,10 @@
-#include "op/look.h"
+#include "op/poll.h"
 
 /* A wait goes through these states:
  *
- *   ASKING -> DONE       the look did what it is for, or the time is over
+ *   ASKING -> DONE       the command did what it is for, or the time is over
  *   ASKING -> WAITING    it did not
- *   WAITING -> ASKING    the channel is heard from now on, a message came, or it is time to look
+ *   WAITING -> ASKING    the channel is heard from now on, a message came, or it is time to poll
  *   WAITING -> DONE      a signal came */
 #include <assert.h>
 
@@ -12,8 +12,8 @@
 #include "op/operation.h"
 
 #define LEAST_PATIENCE (100 * HF_MS) /* a short wait still gives the server this long to answer */
-#define MOST_PATIENCE (1800 * HF_SECOND) /* for the reply to one look: its note stays longer */
-#define FIRST_DEAF_RECHECK (30 * HF_MS)  /* between two looks if its channel cannot be heard */
+#define MOST_PATIENCE (1800 * HF_SECOND) /* for the reply to one poll: its note stays longer */
+#define FIRST_DEAF_RECHECK (30 * HF_MS)  /* between two polls if its channel cannot be heard */
 #define MOST_DEAF_RECHECK (200 * HF_MS)
 
 static hf_time command_timeout(const hf_op *op) {
@@ -22,12 +22,12 @@ static hf_time command_timeout(const hf_op *op) {
 
 /* ---- one command ---- */
 
-void hf_look_begin_call(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
+void hf_poll_begin_call(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
     if (encoded) hf_op_send(op, done, op->begun_at + command_timeout(op), false, now);
     else hf_op_fail_for_memory(op);
 }
 
-void hf_look_abandon_call(hf_op *op, hf_time now) {
+void hf_poll_abandon_call(hf_op *op, hf_time now) {
     (void)now;
     hf_session_drop(&op->request);
 }
@@ -36,7 +36,7 @@ void hf_look_abandon_call(hf_op *op, hf_time now) {
 
 static void finish(hf_op *op, hf_time now) {
     assert(op->state != HF_ACQUIRE_DONE);
-    const hf_look_class *class = op->class->look;
+    const hf_poll_class *class = op->class->poll;
     op->state = HF_ACQUIRE_DONE;
     hf_session_drop(&op->request);
     if (class->on_end) class->on_end(op, now);
@@ -49,7 +49,7 @@ static void succeed(hf_op *op, hf_time now) {
 }
 
 static void end_wait(hf_op *op, hf_time now) {
-    op->class->look->fail_in_time(op);
+    op->class->poll->fail_in_time(op);
     finish(op, now);
 }
 
@@ -58,7 +58,7 @@ static void fail_interrupted(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-/* When it looks again without a message. */
+/* When it polls again without a message. */
 static hf_time next_recheck(const hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_time often = client->config.grant_lease;
@@ -69,10 +69,10 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
     return now + often - often / 10 + hf_jitter(&client->random, often / 10);
 }
 
-static void look(hf_op *op, hf_time now);
+static void ask(hf_op *op, hf_time now);
 
 /* What was read is what the wait ends with. */
-static bool is_last_look(const hf_op *op) {
+static bool is_last_poll(const hf_op *op) {
     return op->spec.wait == 0 || op->request.sent_at >= op->wait.until ||
            (HF_MUTANT(NO_LAST_LOOK) && !op->wait.woken);
 }
@@ -82,21 +82,21 @@ static void on_failed(hf_op *op, hf_time now) {
     else finish(op, now);
 }
 
-static void on_look(hf_request *request, const hf_reply *reply, hf_time now) {
+static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     assert(op->state == HF_ACQUIRE_ASKING && !op->done);
     if (!reply) hf_op_fail_as(op, request);
-    bool done = reply && op->class->look->is_done(op, reply, now);
+    bool done = reply && op->class->poll->is_done(op, reply, now);
     if (op->done) {
         on_failed(op, now);
     } else if (done) {
         succeed(op, now);
     } else if (op->wait.interrupted) {
         fail_interrupted(op, now);
-    } else if (is_last_look(op)) {
+    } else if (is_last_poll(op)) {
         end_wait(op, now);
     } else if (op->wait.woken || now >= op->wait.until) { /* the reply may be older */
-        look(op, now);
+        ask(op, now);
     } else {
         if (!op->wait.events) op->client->stats.waits++;
         op->wait.recheck_at = next_recheck(op, now);
@@ -107,16 +107,16 @@ static void on_look(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 /* An outage that begins during the wait is waited out. */
-static hf_time look_deadline(const hf_op *op, bool first, hf_time now) {
+static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
     hf_time least = hf_time_max(op->wait.until, now + LEAST_PATIENCE);
     return first ? hf_time_min(least, op->begun_at + command_timeout(op))
                  : hf_time_min(least, now + MOST_PATIENCE);
 }
 
-static void look(hf_op *op, hf_time now) {
-    assert(op->class->look && op->class->wait && !op->done);
+static void ask(hf_op *op, hf_time now) {
+    assert(op->class->poll && op->class->wait && !op->done);
     bool first = !op->wait.events;
-    if (!op->class->look->encode(op)) {
+    if (!op->class->poll->encode(op)) {
         hf_op_fail_for_memory(op);
         finish(op, now);
         return;
@@ -124,69 +124,69 @@ static void look(hf_op *op, hf_time now) {
     op->state = HF_ACQUIRE_ASKING;
     op->wait.woken = false;
     hf_time deadline =
-        op->spec.wait == 0 ? op->begun_at + command_timeout(op) : look_deadline(op, first, now);
-    hf_op_send(op, on_look, deadline, !first, now);
+        op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
+    hf_op_send(op, on_answer, deadline, !first, now);
 }
 
-void hf_look_begin(hf_op *op, hf_time now) {
+void hf_poll_begin(hf_op *op, hf_time now) {
     op->wait.until = hf_time_add(now, op->spec.wait);
     op->wait.recheck_at = HF_NEVER;
-    look(op, now);
+    ask(op, now);
 }
 
 static bool sleeps(const hf_op *op) {
     return op->state == HF_ACQUIRE_WAITING;
 }
 
-hf_time hf_look_deadline(const hf_op *op) {
+hf_time hf_poll_deadline(const hf_op *op) {
     return sleeps(op) ? hf_time_min(op->wait.until, op->wait.recheck_at) : HF_NEVER;
 }
 
-void hf_look_tick(hf_op *op, hf_time now) {
-    if (now < hf_look_deadline(op)) return;
+void hf_poll_tick(hf_op *op, hf_time now) {
+    if (now < hf_poll_deadline(op)) return;
     if (now < op->wait.until) op->client->stats.rechecks++;
-    look(op, now);
+    ask(op, now);
 }
 
-void hf_look_interrupt(hf_op *op, hf_time now) {
+void hf_poll_interrupt(hf_op *op, hf_time now) {
     op->wait.interrupted = true;
     if (sleeps(op)) fail_interrupted(op, now);
     else op->request.deadline = hf_time_min(op->request.deadline, now + LEAST_PATIENCE);
 }
 
-void hf_look_abandon(hf_op *op, hf_time now) {
+void hf_poll_abandon(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
 /* ---- its events ---- */
 
-bool hf_look_waits(const hf_op *op) {
+bool hf_poll_waits(const hf_op *op) {
     return op->wait.events && sleeps(op);
 }
 
-void hf_look_again(hf_op *op, hf_time now) {
+void hf_poll_again(hf_op *op, hf_time now) {
     if (HF_MUTANT(LATCH_DEAF)) return;
     op->wait.woken = true;
     if (!sleeps(op)) return;
     if (HF_MUTANT(LATCH_BELIEVES)) succeed(op, now);
-    else look(op, now);
+    else ask(op, now);
 }
 
-/* Its own channel comes next, and a look when that is heard. */
-void hf_look_on_subscribed(hf_op *op, hf_time now) {
+/* Its own channel comes next, and a poll when that is heard. */
+void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_foreign(op, now);
     op->class->wait->on_recheck(op, 0, now);
 }
 
-void hf_look_on_grant(hf_op *op, const hf_message *grant, hf_time now) {
+void hf_poll_on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     (void)op, (void)grant, (void)now;
 }
 
-void hf_look_on_window(hf_op *op, hf_time turn, hf_time now) {
+void hf_poll_on_window(hf_op *op, hf_time turn, hf_time now) {
     (void)op, (void)turn, (void)now;
 }
 
-void hf_look_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {
+void hf_poll_on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) {
     hf_op_fail(op, code, "%s", reason);
     finish(op, now);
 }
