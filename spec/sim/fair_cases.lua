@@ -179,6 +179,14 @@ case("…and what one of Redisson's that is the last takes off", function(c)
   end
 end)
 
+case("behind a crowd one without a timeout is taken for one that comes now", function(c)
+  holds(c, JAVA)
+  listed_crowd(c, 100)
+  listed(c, { { OTHER } })
+  c.same(101, waits(c, OWNER)[3])
+  c.same(OURS_MS, timeout(c, OWNER))
+end)
+
 case("in a crowd a timeout that has passed is one of ours", function(c)
   holds(c, JAVA)
   listed_crowd(c, 100)

@@ -240,6 +240,16 @@ case("a writer forgets dead readers, and draws a token", function(c)
   c.same({ "mode", "write", WRITER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
+case("a reader is found behind hundreds of dead ones, which are forgotten", function(c)
+  hears(c, A)
+  reads(c, B .. ":1")
+  for i = 1, 600 do c.cmd("HSET", LOCK, C .. ":" .. i, 1) end
+  local waiter = member("w", A, 2)
+  queued(c, T0, waiter)
+  c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, WRITER, { member = waiter }))
+  c.same({ "mode", "read", B .. ":1", "1" }, c.cmd("HGETALL", LOCK))
+end)
+
 case("a newer format in the way is told, and left alone", function(c)
   queued(c, T0, "2w" .. B .. ":1:x")
   c.same({ -4 }, acquire(c, READER))

@@ -56,15 +56,31 @@ commands.HKEYS = { 2, "r", function(client, args)
   return list
 end }
 
--- All at once, as a server does with a small hash.
+local SMALL = 512 -- fields that a server gives all at once
+
+-- The fields from the last one that the cursor has left: removing those that were given moves no
+-- other.
+local function page_of(hash, cursor, count)
+  local fields, list = hash.fields, {}
+  local last = cursor == 0 and #fields or math.min(cursor, #fields)
+  local first = cursor == 0 and last <= SMALL and 1 or math.max(1, last - count + 1)
+  for i = first, last do
+    list[#list + 1] = fields[i]
+    list[#list + 1] = hash.values[fields[i]]
+  end
+  return { ("%d"):format(first - 1), list }
+end
+
 commands.HSCAN = { -3, "r", function(client, args)
   if not args[3]:find("^%d+$") then fail("ERR invalid cursor") end
-  if not client.db:get(args[2], "hash") then return { "0", {} } end
+  local hash, count = client.db:get(args[2], "hash"), 10
+  if not hash then return { "0", {} } end
   for i = 4, #args, 2 do
     if args[i]:upper() ~= "COUNT" or not args[i + 1] then fail("ERR syntax error") end
-    if arguments.integer(args[i + 1]) < 1 then fail("ERR syntax error") end
+    count = arguments.integer(args[i + 1])
+    if count < 1 then fail("ERR syntax error") end
   end
-  return { "0", commands.HGETALL[3](client, args) }
+  return page_of(hash, tonumber(args[3]), count)
 end }
 
 commands.HGETALL = { 2, "r", function(client, args)
