@@ -287,9 +287,6 @@ return {
     .. "vote->yes || !final) continue;"] = "a final vote has been counted, and is no yes",
   ["acquire.c constant: if (spec->permits > 0) => if (spec->permits > 1)"]
     = "one permit has the owner of a hold",
-  ["round_calls.c operator: bool ours = info->owner_size > HF_UUID_SIZE && info->owner[HF_UUID_SIZE] == "
-    .. "':'; => bool ours = info->owner_size >= HF_UUID_SIZE && info->owner[HF_UUID_SIZE] == ':';"]
-    = "there is no colon behind the end of a text",
   ["acquire.c operator: if (more || !ours || now >= end || end - now < lease / 4) ask(op, now); => if (more || "
     .. "!ours || now > end || end - now < lease / 4) ask(op, now);"]
     = "at the end there is less than a quarter of the lease left",
@@ -301,8 +298,6 @@ return {
     = "the first connection is none too many",
   ["wire.c constant: hf_slice *args = calloc(6 * count + 4, sizeof *args); => hf_slice *args = calloc(6 * count "
     .. "+ 5, sizeof *args);"] = "there is more room than is needed",
-  ["deadlock.c constant: if (!walk->op || wait.size == 0 || !read_wait(walk, wait, &since) || => if (!walk->op "
-    .. "|| wait.size == 1 || !read_wait(walk, wait, &since) ||"] = "an empty text is no wait",
   ["cluster.c order of calls: park_for_map(cluster, request, now); want_map(cluster, request->routing.link, "
     .. "now); => want_map(cluster, request->routing.link, now); park_for_map(cluster, request, now);"]
     = "neither looks at what the other sets",
@@ -318,10 +313,6 @@ return {
     = "the one is about the members' holds, the other about the quorum's own",
   ["release.lua word: if kind and place and KINDS:find(kind, 1, true) then => if kind and place and "
     .. "KINDS:find(kind, 1, false) then"] = "a letter is the same as a pattern",
-  ["permit_release.lua constant: if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0 "
-    .. "and (looked or not is_foreign()) then => if client and place:find('^[1-9]%d*$') and foreign == 0 and "
-    .. "(counts[5] or 0) > 0 and (looked or not is_foreign()) then"]
-    = "the fast path is taken by others, and what follows it does the same",
   ["fair_acquire.lua operator: if at and old and new < old then lower_behind(at + 1, old, new) end => if "
     .. "at and old and new <= old then lower_behind(at + 1, old, new) end"] = "lower by 0 is the same",
   ["permit_queue.lua constant: for i = 1, free do some[i] = ids[i] end => for i = 0, free do some[i] = ids[i] end"]
@@ -480,8 +471,6 @@ return {
   ["cluster.c dropped call: hf_session_drop(&cluster->probe); => "] = "it has ended before the question behind it",
   ["wire.c constant: grant.keeps = rest.size > 0 && rest.data[0] == '0'; => grant.keeps = rest.size > 1 "
     .. "&& rest.data[0] == '0';"] = "a grant that ends there is none",
-  ["deadlock.c constant: *since = strtoull(head, &rest, 10); => *since = strtoull(head, &rest, 11);"] =
-    "times are compared with each other, and their order is the same",
   ["cluster.c order of calls: route_unsent(cluster, &cluster->client->nodes[i]->links[HF_LINK_CALLS], "
     .. "now); route_unsent(cluster, &cluster->client->nodes[i]->links[HF_LINK_RENEWER], now); => "
     .. "route_unsent(cluster, &cluster->client->nodes[i]->links[HF_LINK_RENEWER], now); "
@@ -502,7 +491,6 @@ return {
     .. "grant, *numbers = calloc(3 * count, sizeof *numbers);"] = "there is more room than is needed",
   ["cluster.c operator: if (at >= request->deadline) return false; => if (at > request->deadline) "
     .. "return false;"] = "it fails with the same words at its deadline",
-  ['deadlock.c constant: hf_slice wait = {"", 0}; => hf_slice wait = {"", 1};'] = "a zero byte is no wait",
   ["sentinel.c constant: text[0] = '\\0'; => text[1] = '\\0';"] =
     "there is a first Sentinel, whose name is written there",
   ["cluster.c verdict: cluster->parked.state = HF_SESSION_OPENING; /* for ever */ => "
