@@ -84,7 +84,6 @@ function Process.new(world, network, plan, index, seed)
     up_blocked = {}, down_blocked = {}, paused_until = 0, paused_us = 0, dead = false,
     connections = {}, up_at = {}, tasks = {}, released = {}, vanished = {}, done = {}, actions = {},
       states = {},
-    closed_at = {}, gone_over = {}, -- by servers
     answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0, calls = 0,
     links = links_to(network:server_count(), plan.renewer_link),
   }, Process)
@@ -188,29 +187,18 @@ local function say(self, connection, bytes)
   connection:send(bytes)
 end
 
--- To which servers it has gone over at the moment at which it gave up its connections to others.
-local function note_open(self, server)
-  local from = self.gone_over[server] or {}
-  self.gone_over[server] = from
-  for other, at in pairs(self.closed_at) do
-    if other ~= server and at == self.world.now then from[other] = true end
-  end
-end
-
 -- → whether something was done
 local function serve(self, link)
   local want = engine.wants(self.client, link)
   if want == "open" then
     engine.opening(self.client, link)
     self.connections[link] = self.network:connect(self, link, engine.server(self.client, link))
-    note_open(self, self.connections[link].server)
     self.world:signal("opens", self)
     self.world:note("%s opens %s", self.name, name_of(self, link))
     return true
   elseif want == "close" then
     self.world:note("%s closes %s", self.name, name_of(self, link))
     self.connections[link]:reset()
-    self.closed_at[self.connections[link].server] = self.world.now
     self.connections[link] = nil
     engine.closed(self.client, link, "closed")
     return true

@@ -256,14 +256,11 @@ local function are_silent(self)
 end
 
 -- Nobody goes on with a master that was replaced: who finds it by what it knew asks the Sentinels
--- at once. And nobody gives up a connection to the new one to go back to it; without a connection a
--- client may, where as many Sentinels answer the one as the other.
+-- at once. And nobody goes back to it.
 local function check_moved(self, client)
   local process = client.process
   if process.paused_us > 0 or self.faults or client.sent_at < self.known_at then return end
-  local from = process.gone_over[self.old]
-  local back = from and from[self.topology.master]
-  if back and self.on_new[process] and client.sent_at > self.on_new[process] then
+  if self.on_new[process] and client.sent_at > self.on_new[process] then
     self.world:fail("moved", "%s goes back to a master that was replaced", process.name)
   end
   local use = self.on_old[process]

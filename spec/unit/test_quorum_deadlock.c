@@ -187,7 +187,8 @@ static hf_op *asks_in_a_circle(hf_time now) {
 
 TEST(an_attempt_that_is_under_way_may_still_get_the_lock) {
     hf_op *op = asks_in_a_circle(AT(300));
-    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk && !op->done);
+    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk &&
+          !op->done);
     answers(0, COUNT, yes(77), AT(300));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(300));
@@ -196,7 +197,8 @@ TEST(an_attempt_that_is_under_way_may_still_get_the_lock) {
 
 TEST(an_attempt_that_fails_is_the_last_one_in_a_circle) {
     hf_op *op = asks_in_a_circle(AT(300));
-    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk && !op->done);
+    CHECK(op->round->state == HF_ROUND_ASKING && op->deadlock.circle && !op->deadlock.walk &&
+          !op->done);
     answers(0, COUNT, busy(20000, 0, 0), AT(300));
     CHECK_OUTCOME(op, "deadlock");
     CHECK_SAYS(op->failure.text, "it waits for itself: \"k\", held by me; ");

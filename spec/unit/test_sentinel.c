@@ -458,6 +458,40 @@ TEST(among_equal_votes_another_address_than_the_dead_one_is_tried) {
     }
 }
 
+/* The client moves to 7002 by a majority, and loses its links. Then one Sentinel names 7001, and
+ * the second says this; NULL: nothing. */
+static void hear_of_the_first_again(const char *second) {
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    rig_sleep(&rig, AT(1), AT(1110));
+    hear_node(1, ADDRESS(7002), AT(1110));
+    hear_node(2, ADDRESS(7002), AT(1110));
+    CHECK_AT(7002);
+    begin_op(HF_OP_CHECK, 0, AT(1200));
+    rig.down[3] = "refused";
+    hf_session_closed(calls_of(3), "gone", AT(1200));
+    hf_session_closed(calls_of(0), "gone", AT(1200));
+    rig_tick(&rig, AT(1200));
+    hear_node(1, ADDRESS(7001), AT(1201));
+    if (second) hear_node(2, second, AT(1202));
+    rig_sleep(&rig, AT(1202), AT(1400));
+}
+
+TEST(a_minority_that_does_not_know_yet_moves_no_client_back) {
+    const char *seconds[] = {NULL, ADDRESS(7002)};
+    for (int i = 0; i < 2; i++) {
+        hear_of_the_first_again(seconds[i]);
+        CHECK_AT(7002);
+        rig_end(&rig, AT(1401));
+    }
+}
+
+TEST(a_majority_moves_a_client_back_at_once) {
+    hear_of_the_first_again(ADDRESS(7001));
+    CHECK_AT(7001);
+    rig_end(&rig, AT(1401));
+}
+
 TEST(the_new_master_is_asked_soon_for_what_is_held) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));

@@ -24,6 +24,7 @@
 #define GRACE (100 * HF_MS)        /* for the other answers, after the first one */
 #define MOST_FAILED_OPENS 3        /* of a link, before the server counts as gone */
 #define RENEW_WITHIN (250 * HF_MS) /* after a move: many clients hear of it at the same time */
+#define LATE (10 * HF_SECOND)      /* how long a Sentinel may name a master that was replaced */
 
 typedef enum hf_sentinel_state {
     HF_SENTINEL_IDLE,
@@ -43,10 +44,12 @@ typedef struct hf_sentinel {
 
 struct hf_sentinels {
     hf_client *client;
-    bool asking;       /* a round is under way */
-    bool known;        /* the master's node has an address */
-    hf_time decide_at; /* the round ends with what is there; HF_NEVER: nothing is */
-    hf_time poll_at;   /* the next round while the links are in order */
+    bool asking;        /* a round is under way */
+    bool known;         /* the master's node has an address */
+    hf_time decide_at;  /* the round ends with what is there; HF_NEVER: nothing is */
+    hf_time poll_at;    /* the next round while the links are in order */
+    hf_address left;    /* the last master that a majority has replaced */
+    hf_time left_until; /* until when a minority that names it is late; 0: there is none */
     size_t count;
     hf_sentinel each[];
 };
@@ -150,9 +153,17 @@ static void renew_soon(hf_client *client, hf_time now) {
     hf_holds_resort(&client->holds);
 }
 
-static void move(hf_sentinels *sentinels, const hf_address *address, hf_time now) {
+static void note_left(hf_sentinels *sentinels, hf_time now) {
+    const hf_server *master = &master_of(sentinels)->server;
+    sentinels->left.port = master->port;
+    snprintf(sentinels->left.host, sizeof sentinels->left.host, "%s", master->host);
+    sentinels->left_until = now + LATE;
+}
+
+static void move(hf_sentinels *sentinels, const hf_address *address, bool majority, hf_time now) {
     hf_node *master = master_of(sentinels);
     char label[sizeof master->server.label];
+    if (sentinels->known && majority) note_left(sentinels, now);
     hf_server_move(&master->server, address);
     memcpy(label, master->server.label, sizeof label);
     set_label(sentinels, label);
@@ -231,16 +242,29 @@ static size_t votes_for(const hf_sentinels *sentinels, const hf_address *address
     return votes;
 }
 
-/* The address with the most votes; among equals one that is not where we were. NULL: there is none.
+static bool was_left(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
+    return now < sentinels->left_until && hf_address_equal(&sentinels->left, address);
+}
+
+/* Among equal votes another address than the present one is tried, but none that a majority has
+ * replaced. */
+static int rank(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
+    if (was_left(sentinels, address, now)) return 0;
+    return is_current(sentinels, address) ? 1 : 2;
+}
+
+/* The address with the most votes; among equals the one with the highest rank. NULL: there is none.
  */
-static const hf_address *choose(const hf_sentinels *sentinels, size_t *most) {
+static const hf_address *choose(const hf_sentinels *sentinels, size_t *most, hf_time now) {
     const hf_address *best = NULL;
     *most = 0;
     for (size_t i = 0; i < sentinels->count; i++) {
         const hf_sentinel *sentinel = &sentinels->each[i];
         if (sentinel->state != HF_SENTINEL_ANSWERED) continue;
         size_t votes = votes_for(sentinels, &sentinel->answer);
-        bool better = !best || votes > *most || (votes == *most && is_current(sentinels, best));
+        bool better = !best || votes > *most ||
+                      (votes == *most &&
+                       rank(sentinels, &sentinel->answer, now) > rank(sentinels, best, now));
         if (!better) continue;
         best = &sentinel->answer;
         *most = votes;
@@ -261,15 +285,16 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool m
         fail_pending(sentinels, now);
         return;
     }
-    bool moves = address && !is_current(sentinels, address) &&
-                 (majority || !served || HF_MUTANT(MINORITY_MOVES));
-    if (moves) move(sentinels, address, now);
+    if (address && !is_current(sentinels, address)) {
+        bool may_move = majority || (!served && !was_left(sentinels, address, now));
+        if (may_move || HF_MUTANT(MINORITY_MOVES)) move(sentinels, address, majority, now);
+    }
     resolve_links(sentinels);
 }
 
 static void decide(hf_sentinels *sentinels, hf_time now) {
     size_t votes;
-    const hf_address *address = choose(sentinels, &votes);
+    const hf_address *address = choose(sentinels, &votes, now);
     bool majority = votes * 2 > sentinels->count;
     if (majority || is_complete(sentinels) || now >= sentinels->decide_at)
         end_round(sentinels, address, majority, now);

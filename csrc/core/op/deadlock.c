@@ -295,6 +295,7 @@ void hf_deadlock_tick(hf_op *op, void (*on_circle)(hf_op *op, hf_time now), hf_t
 }
 
 void hf_deadlock_end(hf_op *op) {
-    if (op->deadlock.walk) op->deadlock.walk->op = NULL; /* it ends with the replies that are under way */
+    if (op->deadlock.walk)
+        op->deadlock.walk->op = NULL; /* it ends with the replies that are under way */
     op->deadlock.walk = NULL;
 }
