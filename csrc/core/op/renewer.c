@@ -581,13 +581,13 @@ static bool is_entered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    assert(count > 0);
     if (!hold->in_table) return;
     if (hold->state == HF_HOLD_LOST) {
         hf_renewer_clean_up_lost(client, hold, now);
         return;
     }
     if (hold->state != HF_HOLD_HELD) return;
+    assert(count > 0);
     if (is_entered(client, hold)) {
         hold->dropped += count;
         return;
