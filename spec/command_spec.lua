@@ -800,7 +800,7 @@ describe("on a terminal", function()
     types("words", "Enter")
     process.wait_until(function()
       seen = screen()
-      if seen:find("\ncode %d") then return true end
+      if seen:find("went on\n+code %d") then return true end
       typed = typed + 1
       if typed % 100 == 0 then types("Enter") end
     end, PATIENCE)
