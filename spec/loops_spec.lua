@@ -60,6 +60,39 @@ describe("an event loop", function()
     assert.matches("^nil\ttable: ", loaded)
     assert.matches("^holdfast.client: ", made)
   end)
+
+  -- An operation that was begun again is older than its lock, whose finalizer then runs first.
+  it("may be gone before its operations, and the locks before these", function()
+    local server = redis.start()
+    local function child_of(code)
+      local child = process.lua { args = { server:url() }, code = [[
+        local raw, load = require("holdfast.core").lock, require("holdfast.core").engine.load
+        local function nothing() end
+        local client = require("holdfast").new {
+          url = arg[1],
+          driver = { check = nothing, watch = nothing, spawn = nothing, signal = nothing },
+        }
+        local function wait()
+          local op = raw.begin(client:lock("first"), "info")
+          op:finish()
+          local lock = client:lock("second")
+          op = raw.begin(lock, "acquire", 20, nil, op)
+          return raw.data(lock).client
+        end
+        local core = wait()
+        print(load(core))
+      ]] .. code }
+      local how, status = child:wait(20)
+      return child:output() .. how .. " " .. tostring(status)
+    end
+    local collected = child_of [[
+      for _ = 1, 3 do collectgarbage() end
+      print(load(core))
+    ]]
+    assert.matches("^1\t.*\n0\t.*\nexit 0$", collected)
+    assert.matches("^1\t.*\nexit 0$", child_of "os.exit(0, true)")
+    server:stop()
+  end)
 end)
 
 for _, loop in ipairs(loops) do

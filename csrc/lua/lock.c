@@ -216,9 +216,7 @@ static void abandon(hf_lua_lock *lock) {
     hf_driver_leave(lock->driver);
 }
 
-static int l_gc(lua_State *L) {
-    hf_lua_lock *lock = hf_lock_check(L);
-    if (!lock->driver) return 0;
+static void free_lock(hf_lua_lock *lock) {
     abandon(lock);
     hf_names_delete(lock->names);
     lock->names = NULL;
@@ -227,6 +225,22 @@ static int l_gc(lua_State *L) {
     lock->owner = NULL;
     hf_driver_unref(lock->driver);
     lock->driver = NULL;
+}
+
+void hf_lock_pin(hf_lua_lock *lock) {
+    lock->operations++;
+}
+
+void hf_lock_unpin(hf_lua_lock *lock) {
+    if (--lock->operations == 0 && lock->collected) free_lock(lock);
+}
+
+static int l_gc(lua_State *L) {
+    hf_lua_lock *lock = hf_lock_check(L);
+    if (!lock->driver) return 0;
+    lock->collected = true;
+    if (lock->operations == 0) free_lock(lock);
+    else abandon(lock);
     return 0;
 }
 

@@ -42,6 +42,8 @@ typedef struct hf_lua_lock {
     hf_lost_reason last_loss;    /* of the last released hold; an acquire clears it */
     taken *taken;
     size_t taken_count, taken_capacity;
+    uint32_t operations; /* userdata whose operations are under way */
+    bool collected;      /* the last of these frees what the lock has */
 } hf_lua_lock;
 
 typedef struct caller_text {
@@ -75,6 +77,12 @@ void hf_lock_notice_fork(hf_lua_lock *lock);
 
 /* Makes room for one more hold in `taken`. Returns false when out of memory. */
 bool hf_lock_reserve(hf_lua_lock *lock);
+
+/* An operation on the lock is under way, and has ended. Their finalizers may run in any order: what
+ * the operation uses lasts until both have run. The second may free the driver: call it after
+ * leave. */
+void hf_lock_pin(hf_lua_lock *lock);
+void hf_lock_unpin(hf_lua_lock *lock);
 
 /* One more hold was acquired, or released, through this handle. */
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold);

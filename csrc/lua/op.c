@@ -254,6 +254,16 @@ int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
 
 /* ---- with an external driver ---- */
 
+static void pin(const hf_lua_op *self) {
+    hf_lock_pin(self->first);
+    for (size_t i = 0; i < self->count; i++) hf_lock_pin(self->locks[i]);
+}
+
+static void unpin(const hf_lua_op *self) {
+    for (size_t i = 0; i < self->count; i++) hf_lock_unpin(self->locks[i]);
+    hf_lock_unpin(self->first);
+}
+
 int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
     hf_driver *driver = self->first->driver;
     hf_failure failure = {.code = HF_OK};
@@ -261,6 +271,7 @@ int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
     if (self->count > 0 && prepare(self, &failure)) self->op = hf_driver_begin(driver, spec);
     hf_driver_leave(driver);
     if (!self->op && self->count > 0) return luaL_error(L, "not enough memory");
+    if (self->op) pin(self);
     lua_pushnumber(L, self->op ? (lua_Number)hf_op_number(self->op) : 0);
     lua_pushboolean(L, !self->op || hf_op_is_done(self->op));
     return 3;
@@ -270,19 +281,11 @@ static hf_lua_op *check_op(lua_State *L) {
     return luaL_checkudata(L, 1, HF_OP_TYPE);
 }
 
-/* At the end of a Lua state the locks may be gone first. */
-static bool has_locks(const hf_lua_op *self) {
-    for (size_t i = 0; i < self->count; i++) {
-        if (!self->locks[i]->driver) return false;
-    }
-    return true;
-}
-
 /* is_done(operation) */
 static int l_is_done(lua_State *L) {
     const hf_lua_op *self = check_op(L);
     bool done = true;
-    if (self->op && has_locks(self)) {
+    if (self->op) {
         done = !hf_lua_op_enter(self) || hf_op_is_done(self->op);
         hf_driver_leave(self->first->driver);
     }
@@ -306,8 +309,8 @@ static int l_finish(lua_State *L) {
     begin_outcome(&ended, self);
     self->finished = true;
     release_kept(L);
-    bool ours = hf_lua_op_enter(self);
-    if (ours && self->op) {
+    bool ours = hf_lua_op_enter(self), begun = self->op != NULL;
+    if (ours && begun) {
         if (!hf_op_is_done(self->op) && !hf_op_is_detached(self->op))
             hf_op_abandon(self->op, hf_driver_now(self->first->driver));
         settle(self, &ended.result);
@@ -315,6 +318,7 @@ static int l_finish(lua_State *L) {
     add_lost(self, &ended.result.failure);
     self->op = NULL;
     hf_driver_leave(self->first->driver);
+    if (begun) unpin(self);
     return ours ? push_outcome(L, &ended) : push_forked(L);
 }
 
@@ -337,7 +341,7 @@ static int l_detach(lua_State *L) {
 static int l_op_abandon(lua_State *L) {
     hf_lua_op *self = check_op(L);
     self->finished = true;
-    if (!self->op || !has_locks(self)) return 0;
+    if (!self->op) return 0;
     if (hf_lua_op_enter(self)) {
         abandon_acquired(self);
         end_op(self, hf_driver_now(self->first->driver));
@@ -345,6 +349,7 @@ static int l_op_abandon(lua_State *L) {
     }
     self->op = NULL;
     hf_driver_leave(self->first->driver);
+    unpin(self);
     return 0;
 }
 
