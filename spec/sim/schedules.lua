@@ -433,6 +433,17 @@ local vanished = plan(LOCK, {
   task { process = 1, slot = 6, start = 43000, renewed = false, wait = 3 },
 }, { calm = true, grant_lease = 0.5, timeout = 0.4 })
 
+-- The server does not answer when a kept lock is returned, three times; before that is tried again, the
+-- client has the lock once more.
+local returned_late = plan(LOCK, {
+  process(1),
+  task { process = 1, slot = 8, start = 1000, lease = 1, keep = 0.1, wait = 3 },
+  task { process = 1, slot = 7, start = 4132000, lease = 1, keep = 0.1, wait = 3 },
+  mishap { kind = "stall_up", at = 103100, process = 1, link = "renewer", duration = 4 * S },
+  mishap { kind = "stall_up", at = 609000, process = 1, link = "renewer", duration = 4 * S },
+  mishap { kind = "stall_up", at = 1128000, process = 1, link = "renewer", duration = 4 * S },
+})
+
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
 return {
   { "stale_grant", stale_grant, "STALE_GRANT" },
@@ -466,6 +477,7 @@ return {
   { "released_permit", released_permit },
   { "marked_grant", marked_grant },
   { "vanished", vanished, "STRAY_KEPT" },
+  { "returned_late", returned_late },
   { "unnoted_leave", unnoted_leave, "leave_unnoted" },
   { "fair_dead_java", fair_dead_java, "fair_java_kept" },
   { "fair_dead", fair_dead, "fair_dead_kept" },

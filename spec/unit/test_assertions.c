@@ -59,6 +59,12 @@ static void remove_a_hold_twice(void) {
     hf_holds_remove(&holds, hold);
 }
 
+static void add_a_hold_twice(void) {
+    hf_holds holds = {0};
+    new_hold(&holds, "k");
+    new_hold(&holds, "k");
+}
+
 static void add_a_hold_without_a_key(void) {
     hf_holds holds = {0};
     new_hold(&holds, "");
@@ -119,6 +125,7 @@ TEST(what_must_never_be_is_refused) {
         hold_without_a_count,
         drop_the_tables_reference,
         remove_a_hold_twice,
+        add_a_hold_twice,
         add_a_hold_without_a_key,
         wake_a_hold_that_is_elsewhere_in_the_heap,
         open_a_link_twice,

@@ -854,6 +854,27 @@ TEST(what_is_kept_for_nobody_has_a_caller_that_nobody_is) {
     rig_end(&rig, AT(2));
 }
 
+/* The server does not answer the return, and its lease has ended. */
+TEST(while_one_cannot_be_returned_no_other_is_kept) {
+    hold_and_end();
+    release("a", AT(900));
+    open_session(link_of(&rig, RENEWER), AT(900));
+    rig_sleep(&rig, AT(900), AT(1000));
+    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    rig_sleep(&rig, AT(1000), AT(12000));
+    CHECK_EQ_INT(rig.client.holds.count, 1);
+    CHECK(rig.client.holds.heap[0]->failures > 0);
+    hf_op *op = acquire("b", AT(12000));
+    hear_calls(&rig, RANGE, AT(12000));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(12000));
+    said(link_of(&rig, CALLS));
+    begin_as("b", HF_OP_RELEASE, 0, AT(12001));
+    CHECK_SAID(&rig, CALLS, RELEASE("03"));
+    hear_calls(&rig, ":1\r\n", AT(12002));
+    rig_end(&rig, AT(12003));
+}
+
 TEST(without_memory_for_the_next_caller_it_is_returned) {
     bool failed = true;
     unsigned long nth = 1;

@@ -194,6 +194,7 @@ hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
 hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
                       hf_slice owner) {
     assert(kind && key.size > 0);
+    assert(caller.size == 0 || !hf_holds_find(holds, kind, key, caller));
     if (!grow_heap(holds) || !grow_buckets(holds)) return NULL;
     hf_hold *hold = malloc(sizeof *hold + key.size + caller.size + owner.size);
     if (!hold) return NULL;

@@ -235,10 +235,14 @@ static hf_slice no_caller(const hf_client *client, char text[HF_UUID_SIZE + 2]) 
     return (hf_slice){text, HF_UUID_SIZE + 2};
 }
 
+/* False: it is not kept. An earlier one may be on its way back still, where the server does not
+ * answer; there are no two at a time. */
 static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now) {
     char text[HF_UUID_SIZE + 2];
     hf_time grant = client->config.grant_lease;
-    hf_hold *hold = replace(client, kept, old, no_caller(client, text));
+    hf_slice nobody = no_caller(client, text);
+    bool returning = hf_holds_find(&client->holds, kept->kind, hf_hold_key(old), nobody);
+    hf_hold *hold = returning ? NULL : replace(client, kept, old, nobody);
     if (!hold) return false;
     if (hold->valid_until <= now + grant) hold->lease = hf_time_min(hold->lease, grant);
     hold->idle = hold->renewed = true;
