@@ -216,6 +216,7 @@ function Fair:after(name, client, args, reply)
   local waits = name == "fair_acquire" and type(reply) == "table" and reply[1] == 0
   if not client.process or not waits then return end
   self.world:signal("waits", client.process, args[4])
+  if not wire.waits(args) then return end
   check_timeout(self, self.keys[args[4]], wire.owner_in(args))
   check_behind(self, self.keys[args[4]], wire.owner_in(args))
 end

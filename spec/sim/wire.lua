@@ -162,6 +162,11 @@ function wire.owner_in(args)
   return args[4 + tonumber(args[3])]
 end
 
+-- Whether an acquire stands in the queue. A first one, which may be late, has no place to keep.
+function wire.waits(args)
+  return args[10 + tonumber(args[3])] ~= ""
+end
+
 -- Of several locks the owner of each.
 local OWNER_AT = {
   acquire_all = function(i) return 2 * i + 3 end,
