@@ -14,7 +14,7 @@ local steps = require "spec.sim.redis_steps"
 local sys = require "spec.support.sys"
 
 local TIMEOUT = 10
-local MOST_RUNS = 3 -- of steps that differed
+local MOST_RUNS = 10 -- of steps that differed
 local MARK = "-- all is told --"
 
 local diff = {}
