@@ -17,9 +17,9 @@ count() {
 }
 
 # suite NAME KIND COMMAND...: KIND is tap, busted or one (the exit code is the only result). Of suites that run at once
-# each shows what it said when it is over.
+# each shows what it said when it is over. How many seconds each took is in build/tally/STAGE/seconds.
 suite() {
-    name=$1 kind=$2
+    name=$1 kind=$2 begun=$(date +%s)
     shift 2
     if [ "$at_once" = 1 ]; then
         "$@" </dev/null >"$tally/$name.log" 2>&1
@@ -29,6 +29,7 @@ suite() {
         printf '== %s\n' "$name"
         { "$@" </dev/null; echo $? >"$tally/$name.status"; } 2>&1 | tee "$tally/$name.log"
     fi
+    echo "$(($(date +%s) - begun)) $name" >>"$tally/seconds"
     count "$name" "$kind" "$(cat "$tally/$name.status")"
 }
 
