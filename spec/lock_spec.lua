@@ -210,7 +210,7 @@ describe("acquire", function()
 
   it("refuses a hash without a TTL and a count that is its own but unknown to it", function()
     world.cli("HSET", "k", JAVA, 1)
-    assert_fails("conflict", world.client():lock("k"):acquire(0.1))
+    assert_fails("conflict", world.client():lock("k"):acquire(2))
     assert.same({ [JAVA] = "1" }, world.hash("k"))
     world.cli("DEL", "k")
   end)
