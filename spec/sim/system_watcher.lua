@@ -46,6 +46,17 @@ local function entry_at(self, name)
   return rules.live(server, name), server
 end
 
+-- Tells those who wait for it that a program grants a lock.
+local function hear_grants(self, server)
+  local function publish(run, client, args)
+    local process = self.uuids[args[2]:match("^holdfast_grant:(.*)")]
+    local key = args[3]:match("^1 grant %S+ %S+ %S+ %S+ %S+ (.*)")
+    if process and key then self.world:signal("grant", process, key) end
+    return run(client, args)
+  end
+  server.redis.replaced.publish, server.redis.replaced.spublish = publish, publish
+end
+
 function Watcher.new(world, servers, plan)
   local self = setmetatable(Quorum.new(world, servers, plan), Watcher)
   self.system, self.failovers, self.on_old = plan.system, {}, {}
@@ -54,6 +65,7 @@ function Watcher.new(world, servers, plan)
   self.permits, self.key_of_leases = {}, {}
   for _, key in ipairs(plan.keys) do self.permits[key.name] = key.permits end
   self.at = function(name) return entry_at(self, name) end
+  for _, server in ipairs(servers) do hear_grants(self, server) end
   return self
 end
 
@@ -308,7 +320,8 @@ function Watcher:after(name, client, args, reply, server)
     key.most = max(key.most, tonumber(args[#args]))
   end
   if not process then return end
-  if wire.ACQUIRES[what] then self.world:signal("waits", process, args[4]) end
+  local takes = wire.ACQUIRES[what] and type(reply) == "table" and reply[1] == 1
+  if wire.ACQUIRES[what] then self.world:signal(takes and "take" or "waits", process, args[4]) end
   if what:find("renew", 1, true) then self.world:signal("renewed", process, args[4]) end
   if what:find("release", 1, true) or what:find("leave", 1, true) then
     self.world:signal("freed", process, args[4])
