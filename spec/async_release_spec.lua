@@ -272,5 +272,17 @@ describe("the option async_release", function()
       loop.spawn(function() client:close() end)
       loop.run()
     end)
+
+    it("leaves a multi-lock as it is under " .. loop.name, function()
+      local client = world.client { driver = loop.driver, async_release = true }
+      loop.spawn(function()
+        local both = client:multi_lock { "a", "b" }
+        assert(both:acquire(0))
+        assert.is_true(both:release())
+        assert.equal(0, world.cli("EXISTS", "a", "b"))
+        client:close()
+      end)
+      loop.run()
+    end)
   end
 end)

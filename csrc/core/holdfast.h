@@ -477,7 +477,7 @@ void hf_op_interrupt(hf_op *op, hf_time now);
 void hf_op_abandon(hf_op *op, hf_time now);
 
 /* From now on no caller waits for this release, and the client ends it. Returns false if it is done
- * or not sent yet, or when out of memory. */
+ * or not sent yet, for several locks, or when out of memory. */
 bool hf_op_detach(hf_op *op);
 bool hf_op_is_detached(const hf_op *op);
 

@@ -1060,4 +1060,14 @@ TEST(where_dead_waiters_are_left_the_renewer_goes_on) {
     finish(AT(12));
 }
 
+TEST(its_caller_waits_for_it) {
+    start();
+    hold_all(AT(0));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+    CHECK(!hf_op_detach(op));
+    hear_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
+    CHECK_OUTCOME(op, "ok");
+    finish(AT(12));
+}
+
 CHECK_MAIN

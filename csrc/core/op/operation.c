@@ -176,7 +176,7 @@ static bool own_names(hf_op *op) {
 bool hf_op_detach(hf_op *op) {
     assert(!op->detached);
     hf_slice caller = op->spec.caller;
-    if (op->done || op->blocked || !own_names(op)) return false;
+    if (op->done || op->blocked || op->spec.batch || !own_names(op)) return false;
     op->own_caller = malloc(caller.size + 1);
     if (!op->own_caller) return false;
     memcpy(op->own_caller, caller.data, caller.size);
