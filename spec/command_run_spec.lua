@@ -1,5 +1,6 @@
 local command = require "spec.support.command"
 local holdfast = require "holdfast"
+local lfs = require "lfs"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
@@ -751,6 +752,32 @@ describe("holdfast run", function()
       code, output = run { "run", "k", "--", "true", env = env }
       assert.equal(64, code)
       assert.matches("holdfast.conf:1: ", output, 1, true)
+    end)
+
+    it("does not go on without a file that it cannot read", function()
+      assert(lfs.mkdir(directory .. "/config"))
+      assert(lfs.mkdir(directory .. "/config/holdfast.conf"))
+      local ours = { HOLDFAST_URL = false, HOLDFAST_CONFIG = false,
+        XDG_CONFIG_HOME = directory .. "/config" }
+      local given = { HOLDFAST_URL = false, HOLDFAST_CONFIG = directory .. "/config" }
+      for env, path in pairs { [ours] = "config/holdfast.conf: ", [given] = "config: " } do
+        local code, output = run { "run", "k", "--", "touch", directory .. "/ran", env = env }
+        assert.equal(64, code)
+        assert.matches("cannot read .*" .. path:gsub("%p", "%%%0"), output)
+        assert.is_false(exists(directory .. "/ran"))
+      end
+    end)
+
+    it("looks for the file at home if XDG_CONFIG_HOME is empty", function()
+      assert(lfs.mkdir(directory .. "/.config"))
+      local file = assert(io.open(directory .. "/.config/holdfast.conf", "w"))
+      file:write("url: x\n")
+      file:close()
+      local env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = false, HOME = directory,
+        XDG_CONFIG_HOME = "" }
+      local code, output = run { "run", "k", "--", "true", env = env }
+      assert.equal(64, code)
+      assert.matches(".config/holdfast.conf:1: ", output, 1, true)
     end)
   end)
 end)

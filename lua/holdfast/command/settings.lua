@@ -33,22 +33,35 @@ settings.known = { -- in a file
   key = options.text,
 }
 
-local function candidates()
-  local home = os.getenv("XDG_CONFIG_HOME")
-  if not home and os.getenv("HOME") then home = os.getenv("HOME") .. "/.config" end
-  return { home and home .. "/holdfast.conf" or false, "/etc/holdfast.conf" }
+-- An empty variable is as good as none.
+local function variable(name)
+  local text = os.getenv(name)
+  return text ~= "" and text or nil
 end
 
-local function open()
-  local given = os.getenv("HOLDFAST_CONFIG")
-  if given and given ~= "" then
-    local file, message = io.open(given)
-    return file, given, message
+local function candidates()
+  local home = variable "HOME"
+  local own = variable "XDG_CONFIG_HOME" or home and home .. "/.config"
+  local all = "/etc/holdfast.conf"
+  return own and { own .. "/holdfast.conf", all } or { all }
+end
+
+local NO_FILE, NO_DIRECTORY = 2, 20 -- of errno
+
+-- → the text of the file of settings, its path | "": there is none | nil, why it cannot be read
+local function read_text()
+  local given = variable "HOLDFAST_CONFIG"
+  for _, path in ipairs(given and { given } or candidates()) do
+    local file, message, number = io.open(path)
+    if file then
+      local text, why = file:read("*a")
+      file:close()
+      return text, text and path or path .. ": " .. why
+    end
+    local missing = number == NO_FILE or number == NO_DIRECTORY
+    if given or not missing then return nil, message end
   end
-  for _, path in ipairs(candidates()) do
-    local file = path and io.open(path)
-    if file then return file, path end
-  end
+  return ""
 end
 
 local function read_line(line)
@@ -63,19 +76,15 @@ local function read_line(line)
 end
 
 local function read_file()
-  local file, path, message = open()
-  if message then return nil, "cannot read " .. message end
+  local text, path = read_text()
+  if not text then return nil, "cannot read " .. path end
   local values, number = {}, 0
-  for line in file and file:lines() or function() end do
+  for line in text:gmatch("([^\n]*)\n?") do
     number = number + 1
     local name, value = read_line(line)
-    if not name then
-      file:close()
-      return nil, ("%s:%d: %s"):format(path, number, value)
-    end
+    if not name then return nil, ("%s:%d: %s"):format(path, number, value) end
     if name ~= true then values[name] = value end
   end
-  if file then file:close() end
   return values
 end
 
