@@ -6,7 +6,7 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local PATIENCE = 20
-local SIGNALS = { HUP = 1, TERM = 15 }
+local SIGNALS = { HUP = 1, TERM = 15, CONT = 18, WINCH = 28 }
 
 local function eventually(condition, ...)
   return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
@@ -145,6 +145,20 @@ describe("the command", function()
       assert.equal(0, #terms())
       lock:release()
       client:close()
+    end)
+
+    it("begins its next term whatever signals came before that ask it to do nothing", function()
+      local child = start("lead", "--pause", "0.1s", "k", "-c", daemon())
+      eventually(function() return #terms() == 1 end)
+      local hold = start("hold", "k")
+      eventually(function() return waiters() == 1 end)
+      process.signal(terms()[1].pid, SIGNALS.TERM)
+      eventually(function() return hold:output():find("^k ") and waiters() == 1 end)
+      child:kill("STOP")
+      hold:kill("TERM")
+      hold:wait(PATIENCE)
+      for _, number in ipairs { SIGNALS.WINCH, SIGNALS.CONT } do child:kill(number) end
+      eventually(function() return #terms() == 2 end, child:output())
     end)
 
     it("waits for a server that is not there, and says so once", function()

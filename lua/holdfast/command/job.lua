@@ -120,13 +120,13 @@ function Job:watch()
   self.plan.on_ended(self.how, self.number)
 end
 
+local ENDS_NOTHING = { CHLD = true, WINCH = true, CONT = true, TSTP = true }
+
 -- Holds the lock for at least so long; a signal that would end the job ends this as well.
 local function stay(lock, until_time)
   while core.now() < until_time and not lock:lost() do
     local name = process.wait(clamp(until_time - core.now(), 0, 0.5))
-    if name and name ~= "CHLD" and name ~= "WINCH" and name ~= "CONT" and name ~= "TSTP" then
-      return
-    end
+    if name and not ENDS_NOTHING[name] then return end
   end
 end
 
@@ -137,7 +137,8 @@ end
 --   { error = message, errno }: it does not start
 function job.run(lock, plan)
   local acquired_at = core.now()
-  local early = process.wait(0)
+  local early
+  repeat early = process.wait(0) until not ENDS_NOTHING[early or ""]
   if early then return { signal = early } end
   assert(process.catch(unpack(WATCHED)))
   local terminal = process.open_terminal()
