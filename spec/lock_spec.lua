@@ -806,6 +806,36 @@ describe("the end of a handle", function()
     assert.is_truthy(process.wait_until(function() return client:stats().holds == 0 end))
   end)
 
+  for name, options in pairs { ["of a coroutine"] = {}, ["of a shared owner"] = { owner = "job" } } do
+    it("does not release what others have released " .. name, function()
+      local client, lock = world.client(), nil
+      local function handle() return client:lock("k", options) end
+      lock = handle()
+      assert(lock:acquire())
+      do assert(handle():acquire()) end
+      do assert(handle():release()) end
+      collectgarbage() collectgarbage()
+      assert.same({ 1, 1 }, { lock:holds(), lock:info().holds })
+      do assert(handle():acquire()) end
+      collectgarbage() collectgarbage()
+      assert.truthy(process.wait_until(function() return lock:holds() == 1 end))
+      assert.is_true(lock:check())
+      assert(lock:release())
+      assert.truthy(world.is_free("k"))
+    end)
+  end
+
+  it("is of no use once it was collected, where a weak table has it still", function()
+    local raw, client = require("holdfast.core").lock, world.client()
+    local kept = setmetatable({}, { __mode = "k" })
+    do kept[client:lock("k")] = true end
+    collectgarbage()
+    for lock in pairs(kept) do
+      assert.is_nil(raw.abandon(lock))
+      assert.is_nil(raw.approve(lock, 1))
+    end
+  end)
+
   it("releases all its holds when it is collected, and no one else's", function()
     local client = world.client()
     local keep = assert(client:lock("k"):acquire())

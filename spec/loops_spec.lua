@@ -275,6 +275,25 @@ for _, loop in ipairs(loops) do
       assert.is_true(client:stats().connections <= 2)
     end)
 
+    it("many coroutines begin on one handle at once", function()
+      local half = client:read_write_lock("k"):read()
+      local lock = new { async_release = true }:lock("a")
+      local got = 0
+      for _ = 1, 20 do
+        loop.spawn(function()
+          assert(half:acquire(20))
+          loop.sleep(0.01)
+          assert(half:release())
+          assert(lock:acquire(20))
+          loop.sleep(0.001)
+          assert(lock:release())
+          got = got + 1
+        end)
+      end
+      loop.run()
+      assert.equal(20, got)
+    end)
+
     it("the loop goes on while a server is silent", function()
       local slow = new { command_timeout = 2 }
       assert_on_time(function()

@@ -231,6 +231,10 @@ void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now);
 /* Returns a number that grows when a hold begins to need its owner's approval. */
 uint64_t hf_client_approvals_asked(const hf_client *client);
 
+/* The hold was released once through a handle that has no entry of it: one entry of another handle
+ * stands for nothing from now on. */
+void hf_client_note_stray(hf_client *client, hf_hold *hold);
+
 /* A handle with `count` entries of the hold is gone without a release. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 

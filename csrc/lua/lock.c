@@ -41,9 +41,11 @@ static void drop_settled(hf_lua_lock *lock) {
 }
 
 bool hf_lock_reserve(hf_lua_lock *lock) {
-    if (lock->taken_count == lock->taken_capacity) drop_settled(lock);
-    if (lock->taken_count < lock->taken_capacity) return true;
-    size_t capacity = lock->taken_capacity ? lock->taken_capacity * 2 : 1;
+    size_t more = (size_t)lock->operations + 1;
+    if (lock->taken_count + more > lock->taken_capacity) drop_settled(lock);
+    size_t needed = lock->taken_count + more;
+    if (needed <= lock->taken_capacity) return true;
+    size_t capacity = needed > 1 ? 2 * needed : 1;
     taken *grown = realloc(lock->taken, capacity * sizeof *grown);
     if (!grown) return false;
     lock->taken = grown;
@@ -84,17 +86,20 @@ void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
     lock->taken[lock->taken_count++] = (taken){hold, 1, false};
 }
 
-void hf_lock_note_release(hf_lua_lock *lock, const hf_hold *hold) {
+void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
     hf_hold_view seen = hf_view_of(hold);
+    bool has_entry = false;
     for (size_t i = lock->taken_count; i-- > 0;) {
         taken *entry = &lock->taken[i];
         if (entry->hold != hold) continue;
+        has_entry = has_entry || entry->count > 0;
         note_pending_loss(lock, entry);
         entry->notified = entry->notified || seen.reason != HF_LOST_NOT;
         entry->count = seen.over || entry->count == 0 ? 0 : entry->count - 1;
         bool lost = seen.state == HF_HOLD_LOST && is_replaced(lock, hold);
         if (entry->count == 0 && !lost && !seen.ending) drop_taken(lock, i);
     }
+    if (!has_entry && !seen.over) hf_client_note_stray(lock->driver->client, hold);
 }
 
 const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller) {
@@ -248,6 +253,7 @@ static int l_gc(lua_State *L) {
  */
 static int l_abandon(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
+    if (!lock->driver) return 0; /* a weak table may still have it */
     abandon(lock);
     lock->balance = 0;
     return 0;
@@ -257,6 +263,7 @@ static int l_abandon(lua_State *L) {
  * is renewed */
 static int l_approve(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
+    if (!lock->driver) return 0;
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);
     for (size_t i = 0; i < lock->taken_count; i++)

@@ -75,7 +75,8 @@ int hf_lock_renumber(lua_State *L);
 void hf_lock_enter(hf_lua_lock *lock);
 void hf_lock_notice_fork(hf_lua_lock *lock);
 
-/* Makes room for one more hold in `taken`. Returns false when out of memory. */
+/* Makes room in `taken` for the hold of one more operation beside those that are under way. Returns
+ * false when out of memory. */
 bool hf_lock_reserve(hf_lua_lock *lock);
 
 /* An operation on the lock is under way, and has ended. Their finalizers may run in any order: what
@@ -86,7 +87,7 @@ void hf_lock_unpin(hf_lua_lock *lock);
 
 /* One more hold was acquired, or released, through this handle. */
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold);
-void hf_lock_note_release(hf_lua_lock *lock, const hf_hold *hold);
+void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold);
 
 /* Returns the hold that the caller lost through this handle and has not acquired through it again,
  * if the table has no hold of the caller, or that of another handle. NULL: there is none. */

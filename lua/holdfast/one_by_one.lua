@@ -37,7 +37,7 @@ local one_by_one = {}
 
 one_by_one.options = {
   wait = options.number_or_default,
-  lease = options.number_or_default,
+  lease = options.lease_or_default,
   queue = options.boolean,
   prefix = options.text,
   class = options.class,
@@ -55,7 +55,7 @@ one_by_one.options = {
 
 local execute_options = {
   wait = options.number_or_default,
-  lease = options.number_or_default,
+  lease = options.lease_or_default,
   queue = options.boolean,
   abort_on_loss = loss.check_abort,
 }

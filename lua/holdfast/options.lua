@@ -52,6 +52,12 @@ function options.number_or_default(value)
   if not is_number(value) then return "a number of seconds; 0 or less means the default" end
 end
 
+function options.lease_or_default(value)
+  if not is_number(value) or value > 0 and options.lease(value) then
+    return "a number of seconds from 0.001 to 1e9; 0 or less means the default"
+  end
+end
+
 function options.timeout(value)
   if not is_number(value) or value < 0.001 or value > 3600 then
     return "a number of seconds from 0.001 to 3600"

@@ -71,7 +71,7 @@ end
 ---@return string? code "busy" when too few were free
 function PlainSemaphore:acquire(count, wait)
   check_self(self, PlainSemaphore, "plain_semaphore:acquire", 2)
-  count = count or 1
+  if count == nil then count = 1 end
   argument(count, check_count, "plain_semaphore:acquire", "count", 2)
   if wait ~= nil then argument(wait, options.wait, "plain_semaphore:acquire", "wait", 2) end
   return take(self, handle(self, count), wait)
@@ -84,7 +84,7 @@ end
 ---@return string? code
 function PlainSemaphore:try_acquire(count)
   check_self(self, PlainSemaphore, "plain_semaphore:try_acquire", 2)
-  count = count or 1
+  if count == nil then count = 1 end
   argument(count, check_count, "plain_semaphore:try_acquire", "count", 2)
   return take(self, handle(self, count), 0)
 end
@@ -96,7 +96,7 @@ end
 ---@return string? code "unreachable": it goes on in the background
 function PlainSemaphore:release(count)
   check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
-  count = count or 1
+  if count == nil then count = 1 end
   argument(count, check_count, "plain_semaphore:release", "count", 2)
   tell()
   local free, message, code = raw.give(self.one, count)

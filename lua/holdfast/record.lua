@@ -19,9 +19,11 @@ local function write_table(value, out, depth)
   return true
 end
 
+-- Where Lua has integers, 2.0 is none.
 local function write_number(value, out)
-  local text = math.type and math.type(value) == "integer" and ("%d"):format(value)
-    or ("%.17g"):format(value)
+  local kind = math.type and math.type(value)
+  local text = (kind == "integer" and "%d" or "%.17g"):format(value)
+  if kind == "float" and not text:find("[^%d-]") then text = text .. ".0" end
   out[#out + 1] = "D" .. text .. ";"
   return value == value and value ~= math.huge and value ~= -math.huge
 end

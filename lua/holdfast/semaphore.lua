@@ -176,7 +176,7 @@ end
 ---@return string? code
 function Semaphore:acquire(count, wait)
   check_self(self, Semaphore, "semaphore:acquire", 2)
-  count = count or 1
+  if count == nil then count = 1 end
   argument(count, check_count, "semaphore:acquire", "count", 2)
   if wait ~= nil then argument(wait, options.wait, "semaphore:acquire", "wait", 2) end
   tell()
@@ -190,7 +190,7 @@ end
 ---@return string? code
 function Semaphore:try_acquire(count)
   check_self(self, Semaphore, "semaphore:try_acquire", 2)
-  count = count or 1
+  if count == nil then count = 1 end
   argument(count, check_count, "semaphore:try_acquire", "count", 2)
   tell()
   return raw.acquire(handle(self, count), 0)

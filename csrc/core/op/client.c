@@ -109,8 +109,16 @@ void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now) {
     client->decider->approve(client, hold, now);
 }
 
+void hf_client_note_stray(hf_client *client, hf_hold *hold) {
+    (void)client;
+    hold->strays++;
+}
+
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    if (hold->in_table) client->decider->abandon(client, hold, count, now);
+    uint32_t released = count < hold->strays ? count : hold->strays;
+    hold->strays -= released;
+    bool all = released > 0 && released == count;
+    if (hold->in_table && !all) client->decider->abandon(client, hold, count - released, now);
 }
 
 uint64_t hf_client_approvals_asked(const hf_client *client) {

@@ -52,12 +52,13 @@ end
 
 local function start_workers(key, given, chosen)
   local pids, cycles = {}, ("%d"):format(given.cycles)
-  local words = myself { "bench", "--worker", key, "--cycles", cycles, "--url", chosen.url }
+  local words = myself { "bench", "--worker", key, "--cycles", cycles }
+  local environment = { "HOLDFAST_URL=" .. chosen.url, "HOLDFAST_SERVERS=" } -- it may have a password
   for _, name in ipairs { "ca", "cert", "key" } do
     if given[name] then words[#words + 1] = ("--%s=%s"):format(name, given[name]) end
   end
   for i = 1, given.workers do
-    local pid, message = process.spawn(words, {}, false)
+    local pid, message = process.spawn(words, environment, false)
     if not pid then return nil, "cannot start a worker: " .. message, "server" end
     pids[i] = pid
   end
