@@ -575,6 +575,54 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a variable that is closed releases, whoever closes it", function()
+      local close = coroutine.close -- Lua 5.4
+      if not close or loop.name == "cqueues" then return end
+      local hold = assert(load([[
+        local take, wait = ...
+        local held <close> = assert(take())
+        wait()
+      ]]))
+      local makers = {
+        a = function() return client:lock("a"):acquire() end,
+        b = function() return client:semaphore("b", { permits = 1 }):acquire() end,
+        c = function() return client:multi_lock { "c", "d" }:acquire() end,
+      }
+      run(function()
+        for key, take in pairs(makers) do
+          local holding, failing, free
+          loop.spawn(function()
+            failing = coroutine.running()
+            hold(take, function() holding = true coroutine.yield(loop.driver) end)
+          end)
+          assert.is_true(wait_until(function() return holding end))
+          if key ~= "b" then assert.is_false(is_free(key)) end
+          assert.is_true(close(failing))
+          assert.is_true(wait_until(function()
+            free = key ~= "b" and is_free(key) or server:cli("GET", "b") == "1"
+            return free
+          end))
+        end
+      end)
+    end)
+
+    it("a multi-lock whose coroutine is closed while it waits has none of its locks", function()
+      local close = coroutine.close -- Lua 5.4
+      if not close or loop.name == "cqueues" then return end
+      run(function()
+        local held, waiting = assert(client:lock("b"):acquire()), nil
+        local both = client:multi_lock { "a", "b" }
+        loop.spawn(function()
+          waiting = coroutine.running()
+          both:acquire(60)
+        end)
+        assert.is_true(wait_until(function() return waiters("b") == 1 and not is_free("a") end))
+        assert.is_true(close(waiting))
+        assert.is_true(wait_until(function() return is_free("a") and waiters("b") == 0 end))
+        assert.is_true(held:release())
+      end)
+    end)
+
     it("a coroutine that is closed leaves neither its place in the queue nor its lock", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end

@@ -111,11 +111,28 @@ function driver.abandon(lock)
   if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
 end
 
+-- For a client that an event loop serves: does it in the background.
+local function do_later(lock, kind, count)
+  local of = data(lock)
+  raw.begin(lock, kind, count):abandon()
+  if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
+end
+
 -- Gives the permits of this handle back in the background.
 function driver.give_later(lock)
-  local of = data(lock)
-  raw.begin(lock, "give", of.permits):abandon()
-  if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
+  do_later(lock, "give", data(lock).permits)
+end
+
+-- Whether the caller can wait: a coroutine that is closed cannot.
+function driver.can_wait(lock)
+  local loop = data(lock).loop
+  return not loop or loop.check()
+end
+
+-- Releases one hold, in the background if the caller cannot wait.
+function driver.leave(lock)
+  if driver.can_wait(lock) then return driver.lock.release(lock) end
+  do_later(lock, "release")
 end
 
 function driver.ping(client, loop)

@@ -202,7 +202,7 @@ end
 
 -- `local held <close> = assert(lock:acquire())`: release, once more or not at all if it is not held
 -- any more.
-meta.__close = raw.release
+meta.__close = driver.leave
 
 ---@class holdfast.lock_options
 ---@field lease? number seconds, 0.001 to 1e9: the lock ends by itself; without: the watchdog renews the client's lease

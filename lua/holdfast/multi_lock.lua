@@ -107,7 +107,8 @@ local function start_lease(lock)
   return raw.check(lock)
 end
 
-local function acquire_in_order(members, wait)
+-- `taken`: gets those that it has
+local function take_in_order(members, wait, taken)
   local by = core.now() + wait
   for i, lock in ipairs(members) do
     local acquired, message, code = raw.acquire(lock, math.max(0, by - core.now()))
@@ -115,6 +116,7 @@ local function acquire_in_order(members, wait)
       give_back(members, i - 1)
       return nil, message, code
     end
+    taken[i] = lock
   end
   for i = 1, #members > 1 and #members or 0 do
     local held, message, code = start_lease(members[i])
@@ -124,6 +126,15 @@ local function acquire_in_order(members, wait)
     end
   end
   return true
+end
+
+local function close_each(members)
+  for i = #members, 1, -1 do driver.leave(members[i]) end
+end
+
+local function acquire_in_order(members, wait)
+  local taken = {}
+  return compat.closing(close_each, taken, take_in_order, members, wait, taken)
 end
 
 local function acquire(self, wait)
@@ -269,6 +280,8 @@ function MultiLock:__tostring()
   return ("holdfast.multi_lock: %s (%s)"):format(table.concat(self:keys(), ", "), state)
 end
 
-MultiLock.__close = release
+function MultiLock:__close()
+  if driver.can_wait(self.members[1]) then release(self) else close_each(self.members) end
+end
 
 return multi_lock

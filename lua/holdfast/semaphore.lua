@@ -113,7 +113,7 @@ function Permit:key()
 end
 
 -- `local permit <close> = assert(pool:acquire())`
-meta.__close = raw.release
+meta.__close = driver.leave
 
 -- ---- semaphores ----
 
