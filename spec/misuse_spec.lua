@@ -645,6 +645,11 @@ describe("a table with a metatable", function()
     raises(function()
       local _ = client:one_by_one():execute("a", 1, with { wait = "1" }, print)
     end, "execute", "wait")
+    for _, lease in ipairs { 1e10, math.huge, 0.0001 } do
+      raises(function()
+        local _ = client:one_by_one():execute("a", 1, with { lease = lease }, print)
+      end, "execute", "lease")
+    end
   end)
 end)
 

@@ -329,7 +329,7 @@ describe("a plain semaphore", function()
       assert.is_false(ok)
       assert.is_truthy(message:find(text, 1, true), message)
     end
-    for _, count in ipairs { 0, -1, 1.5, 1e9 + 1, "2", 0 / 0, math.huge } do
+    for _, count in ipairs { 0, -1, 1.5, 1e9 + 1, "2", false, 0 / 0, math.huge } do
       for _, method in ipairs { "acquire", "try_acquire", "release" } do
         misuse(("plain_semaphore:%s: count must be a whole number from 1 to 1e9"):format(method),
           plain_semaphore[method], plain_semaphore, count)

@@ -565,7 +565,7 @@ describe("a semaphore", function()
     misuse('unknown option "permit", did you mean "permits"', client.semaphore, client, "k",
       { permit = 3 })
     misuse("key must be a string", client.semaphore, client, "")
-    for _, count in ipairs { 0, -1, 1.5, 1001, "2" } do
+    for _, count in ipairs { 0, -1, 1.5, 1001, "2", false } do
       misuse("semaphore:acquire: count must be a whole number from 1 to 1000", pool.acquire, pool,
         count)
     end

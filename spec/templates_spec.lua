@@ -465,6 +465,16 @@ describe("templates", function()
       assert.equal(6, select("#", other:idempotent("k", { replay = true }, function() end)))
     end)
 
+    it("replays a number as what it was", function()
+      local opts, values = { replay = true, expire = 60 }, { 2.0, 2, -3.0, 1e300, 0.1 }
+      client:idempotent("k", opts, function() return 2.0, 2, -3.0, 1e300, 0.1 end)
+      local again = { other:idempotent("k", opts, function() error "twice" end) }
+      for i, value in ipairs(values) do
+        assert.equal(value, again[i])
+        assert.equal(tostring(value), tostring(again[i]))
+      end
+    end)
+
     it("returns true for a function that returns nothing, and replays it; an explicit nil stays one", function()
       local opts = { replay = true, expire = 60 }
       assert.is_true(assert(client:idempotent("nothing", opts, function() end)))
