@@ -808,9 +808,9 @@ describe("the end of a handle", function()
 
   for name, options in pairs { ["of a coroutine"] = {}, ["of a shared owner"] = { owner = "job" } } do
     it("does not release what others have released " .. name, function()
-      local client, lock = world.client(), nil
+      local client = world.client()
       local function handle() return client:lock("k", options) end
-      lock = handle()
+      local lock = handle()
       assert(lock:acquire())
       do assert(handle():acquire()) end
       do assert(handle():release()) end

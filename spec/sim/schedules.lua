@@ -433,8 +433,8 @@ local vanished = plan(LOCK, {
   task { process = 1, slot = 6, start = 43000, renewed = false, wait = 3 },
 }, { calm = true, grant_lease = 0.5, timeout = 0.4 })
 
--- The server does not answer when a kept lock is returned, three times; before that is tried again, the
--- client has the lock once more.
+-- The server does not answer when a kept lock is returned, three times; before that is tried again,
+-- the client has the lock once more.
 local returned_late = plan(LOCK, {
   process(1),
   task { process = 1, slot = 8, start = 1000, lease = 1, keep = 0.1, wait = 3 },
