@@ -94,6 +94,10 @@ hf_hold_view hf_view_of(const hf_hold *hold);
 /* Returns whether the owner may believe in the hold. */
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now);
 
+/* The hold was released once through a handle that has no entry of it: one entry of another handle
+ * stands for nothing from now on. */
+void hf_hold_note_stray(hf_hold *hold);
+
 void hf_hold_ref(hf_hold *hold);
 void hf_hold_unref(hf_hold *hold);
 
@@ -230,10 +234,6 @@ void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Returns a number that grows when a hold begins to need its owner's approval. */
 uint64_t hf_client_approvals_asked(const hf_client *client);
-
-/* The hold was released once through a handle that has no entry of it: one entry of another handle
- * stands for nothing from now on. */
-void hf_client_note_stray(hf_client *client, hf_hold *hold);
 
 /* A handle with `count` entries of the hold is gone without a release. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);

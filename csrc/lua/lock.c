@@ -99,7 +99,7 @@ void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
         bool lost = seen.state == HF_HOLD_LOST && is_replaced(lock, hold);
         if (entry->count == 0 && !lost && !seen.ending) drop_taken(lock, i);
     }
-    if (!has_entry && !seen.over) hf_client_note_stray(lock->driver->client, hold);
+    if (!has_entry && !seen.over) hf_hold_note_stray(hold);
 }
 
 const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller) {

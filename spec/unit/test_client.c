@@ -919,7 +919,7 @@ TEST(a_lost_events_link_makes_the_map_doubtful_while_somebody_waits) {
 TEST(an_entry_of_what_was_released_through_another_handle_stands_for_nothing) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_client_note_stray(&rig.client, hold);
+    hf_hold_note_stray(hold);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     hf_client_abandon(&rig.client, hold, 1, AT(2));

@@ -98,9 +98,14 @@ lua5_5() {
 }
 
 # shellcheck disable=SC2086
+# shellcheck disable=SC2086
+lua_of_debian() { # LUA
+    specs_under "$1" spec $BINDING_SPECS
+    [ "$1" = lua5.1 ] || specs_under "$1" spec $LOOP_SPECS
+}
+
 other_luas() {
-    specs_under "lua5.1 lua5.2 lua5.3" spec $BINDING_SPECS
-    specs_under "lua5.2 lua5.3" spec $LOOP_SPECS
+    for lua in lua5.1 lua5.2 lua5.3; do lua_of_debian "$lua"; done
     lua5_5
 }
 

@@ -337,6 +337,10 @@ void hf_hold_check(const hf_hold *hold) {
     (void)hold;
 }
 
+void hf_hold_note_stray(hf_hold *hold) {
+    hold->strays++;
+}
+
 void hf_hold_ref(hf_hold *hold) {
     assert(hold->refs > 0);
     hold->refs++;

@@ -59,7 +59,7 @@ struct hf_hold {
     int32_t amount;            /* CLEANING_UP, of a noted kind: how many its release adds */
     uint32_t pending_releases; /* shared owner: holds released here that the server still counts */
     uint32_t others;           /* shared owner: how many of `count` belong to other processes */
-    uint32_t strays;  /* releases through handles without an entry: see hf_client_note_stray */
+    uint32_t strays;  /* releases through handles without an entry: see hf_hold_note_stray */
     uint32_t dropped; /* entries of collected handles, to release when the re-entry is over */
     uint32_t refs;
     uint16_t class;    /* class of locks, for the counters */

@@ -109,11 +109,6 @@ void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now) {
     client->decider->approve(client, hold, now);
 }
 
-void hf_client_note_stray(hf_client *client, hf_hold *hold) {
-    (void)client;
-    hold->strays++;
-}
-
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     uint32_t released = count < hold->strays ? count : hold->strays;
     hold->strays -= released;
