@@ -512,6 +512,105 @@ describe("under ngx_lua", function()
       for _ = 1, 5 do assert.equal("holdfast.lock: a (not held)", say "/show") end
     end)
 
+    describe("has one handle for many requests:", function()
+      local SHARED = [[ init_worker_by_lua_block {
+        PAGES, LOCK = CLIENT:read_write_lock("pages"), CLIENT:lock("a")
+        OWNED = CLIENT:lock("owned", { owner = "us" })
+        BLOCKING = HOLDFAST.new { url = "%s", driver = "posix" }:read_write_lock("pages")
+        function HANDLE() return assert(load("return " .. ngx.unescape_uri(ngx.var.arg_of)))() end
+      } ]]
+      local READ, BLOCKING_READ = "of=PAGES:read()", "of=BLOCKING:read()"
+
+      -- A holds the handle until it is told, or has lost it, or was renewed three times.
+      local function start_shared(lease)
+        start { lease = lease, http = SHARED:format(server:url()), server = FINISH
+          .. handler("/hold", [[
+            local lock, from, told = HANDLE(), nil, tonumber(ngx.var.arg_renewals or 1e9)
+            assert(lock:acquire(5))
+            from, OVER, HELD = CLIENT:stats().renewals, false, true
+            repeat ngx.sleep(0.02) until OVER or lock:lost() or CLIENT:stats().renewals >= from + told
+            HELD = false
+            SAY(lock:lost(), lock:holds(), lock:release())
+          ]])
+          .. handler("/use", [[ local lock = HANDLE() SAY(lock:acquire(5) == lock, lock:release()) ]])
+          .. handler("/leave", [[ local lock = HANDLE() SAY(lock:acquire(5) == lock, lock:holds()) ]])
+          .. handler("/stray", [[ SAY(select(3, HANDLE():release())) ]])
+          .. handler("/info", [[
+            local info = HANDLE():info()
+            SAY(info.readers or info.holds)
+          ]])
+          .. handler("/held", [[ SAY(HELD) ]]) .. handler("/over", [[ OVER = true ]]) }
+      end
+
+      local function hold(of, more)
+        local holder = front:begin("/hold?" .. of .. (more or ""))
+        assert.truthy(process.wait_until(function() return say "/held" == "true" end, 20))
+        return holder
+      end
+
+      local function comes_to_have(of, count)
+        local said
+        assert(process.wait_until(function()
+          said = say("/info?" .. of)
+          return said == count
+        end, 10), said)
+      end
+
+      it("it is renewed for one when another one has released it", function()
+        start_shared(1.5)
+        local holder = hold(READ, "&renewals=3")
+        assert.equal("true|true", say("/use?" .. READ))
+        assert.equal("nil|1|true\n", assert(holder:finish()).body)
+        assert.same({}, front:errors())
+      end)
+
+      it("it is renewed for one when another one releases what it does not hold", function()
+        start_shared(1.5)
+        local holder = hold("of=LOCK", "&renewals=3")
+        assert.equal("not_held", say "/stray?of=LOCK")
+        assert.equal("nil|1|true\n", assert(holder:finish()).body)
+        assert.same({}, front:errors())
+      end)
+
+      it("it is freed for the one that ends, and for no other", function()
+        start_shared(30)
+        for _, of in ipairs { READ, BLOCKING_READ } do
+          local holder = hold(of)
+          assert.equal("true|1", say("/leave?" .. of))
+          comes_to_have(of, "1")
+          say "/over"
+          assert.equal("nil|1|true\n", assert(holder:finish()).body)
+          assert.truthy(free_within("pages", 5))
+        end
+        assert.same({}, front:errors())
+      end)
+
+      it("of a given owner as many holds are freed as the one that ends has", function()
+        start_shared(30)
+        local holder = hold "of=OWNED"
+        assert.equal("true|true", say "/use?of=OWNED")
+        assert.equal("true|2", say "/leave?of=OWNED")
+        say "/over"
+        assert.equal("nil|1|true\n", assert(holder:finish()).body)
+        assert.truthy(free_within("owned", 5))
+        assert.same({}, front:errors())
+      end)
+    end)
+
+    it("frees a lock whose handle was collected before its request ended", function()
+      start { server = FINISH .. handler("/", [[
+        assert(CLIENT:lock("a"):acquire())
+        collectgarbage()
+        assert(CLIENT:lock("b"):acquire())
+      ]]) }
+      for _ = 1, 3 do
+        assert.equal("", say "/")
+        assert.truthy(free_within("a", 5) and free_within("b", 5))
+      end
+      assert.same({}, front:errors())
+      assert.is_nil(front:log():find("exited on signal", 1, true))
+    end)
+
     it("closes a client with what it holds", function()
       start { server = handler("/", [[
         local client = HOLDFAST.new("]] .. server:url() .. [[")

@@ -249,25 +249,67 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-/* abandon(lock): releases in the background all that was acquired through this handle; does no I/O
- */
+/* The number of the calling caller, or the one at stack index 2. */
+static lua_Number number_of(lua_State *L, const hf_lua_lock *lock) {
+    if (lua_isnumber(L, 2)) return lua_tonumber(L, 2);
+    return lock->owner || lock->handle > 0 ? 0 : hf_coroutine_number(L);
+}
+
+/* number(lock) -> the caller's number among those who acquire through this handle; 0: whoever does
+ * is the same owner */
+static int l_number(lua_State *L) {
+    lua_pushnumber(L, number_of(L, hf_lock_check(L)));
+    return 1;
+}
+
+/* As abandon, at most `count` holds of this caller. Returns how many. */
+static uint32_t abandon_of(hf_lua_lock *lock, hf_slice caller, uint32_t count, hf_time now) {
+    uint32_t left = count;
+    for (size_t i = lock->taken_count; i-- > 0 && left > 0;) {
+        taken *entry = &lock->taken[i];
+        if (!hf_slice_equal(hf_hold_caller(entry->hold), caller)) continue;
+        uint32_t part = entry->count < left ? entry->count : left;
+        hf_client_abandon(lock->driver->client, entry->hold, part, now);
+        left -= part;
+        entry->count -= part;
+        if (entry->count == 0) drop_taken(lock, i);
+    }
+    return count - left;
+}
+
+/* abandon(lock [, number, count]): releases in the background all that was acquired through this
+ * handle, or at most `count` holds of the caller with this number; does no I/O */
 static int l_abandon(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0; /* a weak table may still have it */
-    abandon(lock);
-    lock->balance = 0;
+    if (lua_isnoneornil(L, 2)) {
+        abandon(lock);
+        lock->balance = 0;
+        return 0;
+    }
+    lua_Number number = luaL_checknumber(L, 2);
+    uint32_t count = (uint32_t)luaL_checknumber(L, 3);
+    caller_text text;
+    hf_lock_enter(lock);
+    hf_time now = hf_driver_now(lock->driver);
+    lock->balance -= abandon_of(lock, hf_lock_caller(lock, number, &text), count, now);
+    hf_driver_wake(lock->driver);
+    hf_driver_leave(lock->driver);
     return 0;
 }
 
-/* approve(lock): the owners of what was acquired through this handle are there; what asks for that
- * is renewed */
+/* approve(lock, number): the caller with this number is there; what it has acquired is renewed if
+ * it asks for that */
 static int l_approve(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
+    lua_Number number = luaL_checknumber(L, 2);
+    caller_text text;
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    hf_time now = hf_driver_now(lock->driver);
-    for (size_t i = 0; i < lock->taken_count; i++)
-        hf_client_approve(lock->driver->client, lock->taken[i].hold, now);
+    hf_client *client = lock->driver->client;
+    hf_hold *hold =
+        hf_client_find(client, lock->kind, lock->names, hf_lock_caller(lock, number, &text));
+    if (hold) hf_client_approve(client, hold, hf_driver_now(lock->driver));
     hf_driver_leave(lock->driver);
     return 0;
 }
@@ -304,7 +346,7 @@ static hf_lost_reason late_loss(const hf_lua_lock *lock, hf_slice caller) {
 }
 
 static view snapshot(lua_State *L, hf_lua_lock *lock) {
-    lua_Number number = lock->owner ? 0 : hf_coroutine_number(L);
+    lua_Number number = number_of(L, lock);
     view seen = {0};
     if (!lock->driver) return seen;
     hf_lock_enter(lock);
@@ -331,6 +373,7 @@ static int l_is_held(lua_State *L) {
     return 1;
 }
 
+/* holds(lock [, number]): the calling caller's, or those of the caller with this number */
 static int l_holds(lua_State *L) {
     lua_pushinteger(L, (lua_Integer)snapshot(L, hf_lock_check(L)).holds);
     return 1;
@@ -425,7 +468,7 @@ static int l_key(lua_State *L) {
  * caller itself */
 static int l_owner(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    lua_Number number = lock->owner ? 0 : hf_coroutine_number(L);
+    lua_Number number = number_of(L, lock);
     caller_text text;
     char bytes[HF_OWNER_MAX + 1];
     if (!lock->driver) return 0;
@@ -470,6 +513,7 @@ void hf_open_lock(lua_State *L) {
         {"__gc", l_gc}, {"__tostring", l_tostring}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"new", l_new},
                                          {"copy", l_copy},
+                                         {"number", l_number},
                                          {"abandon", l_abandon},
                                          {"approve", l_approve},
                                          {"renumber", hf_lock_renumber},

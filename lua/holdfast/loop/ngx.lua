@@ -46,7 +46,8 @@ local loop = {
 local PHASES_WITHOUT_REQUEST = { init = true, init_worker = true, exit_worker = true }
 
 local marks = setmetatable({}, { __mode = "v" }) -- request's address -> its mark
--- lock with holds -> mark of the request that acquired it
+-- lock with holds -> number of an owner -> mark of a request -> holds that the request acquired.
+-- Requests may share a lock; each is an owner of its own, unless the lock was given its owner.
 local kept = setmetatable({}, { __mode = "k" })
 -- coroutine -> mark of the request that runs in it
 local owners = setmetatable({}, { __mode = "k" })
@@ -120,22 +121,42 @@ end
 
 loop.identify = identify
 
+-- The calling request has acquired a hold of this lock.
 local function keep(lock, mark)
-  local before = kept[lock]
-  if before == mark then return end
-  if before then before.holds = before.holds - 1 end
-  kept[lock] = mark
-  mark.holds = mark.holds + 1
+  local owners_of, number = kept[lock] or {}, raw.number(lock)
+  local counts = owners_of[number] or {}
+  kept[lock], owners_of[number] = owners_of, counts
+  if not counts[mark] then mark.holds = mark.holds + 1 end
+  counts[mark] = (counts[mark] or 0) + 1
 end
 
-local function forget(lock)
-  local mark = kept[lock]
-  if not mark then return end
-  kept[lock] = nil
-  mark.holds = mark.holds - 1
+-- This owner has no hold of the lock any more; or, with `mark`, none that this request acquired.
+local function forget_owner(lock, number, mark)
+  local owners_of = kept[lock]
+  local counts = owners_of and owners_of[number] or {}
+  for each in pairs(counts) do
+    if not mark or each == mark then
+      counts[each], each.holds = nil, each.holds - 1
+    end
+  end
+  if next(counts) or not owners_of then return end
+  owners_of[number] = nil
+  if not next(owners_of) then kept[lock] = nil end
 end
 
-loop.forget = forget
+-- The calling request has released a hold, and its owner has others.
+local function forget_one(lock, mark)
+  local number = raw.number(lock)
+  local counts = kept[lock] and kept[lock][number]
+  local count = counts and counts[mark]
+  if not count then return end
+  if count > 1 then counts[mark] = count - 1 else forget_owner(lock, number, mark) end
+end
+
+-- Nobody has a hold of the lock any more.
+function loop.forget(lock)
+  for number in pairs(kept[lock] or {}) do forget_owner(lock, number) end
+end
 
 -- A call of this pump begins. → the mark of its request
 function loop.enter(self)
@@ -276,24 +297,53 @@ end
 
 local GIVES_BACK = { release = true, complete = true, force_release = true }
 
+local function give_back(lock, mark, first)
+  if raw.holds(lock) == 0 then
+    forget_owner(lock, raw.number(lock))
+  elseif first and mark then
+    forget_one(lock, mark)
+  end
+end
+
 -- A call has ended with this first result. `self`: nil for the blocking driver; `mark`: nil if
 -- there is no request.
 function loop.settle(self, lock, kind, mark, first)
   if kind == "acquire" then
     if first and mark then keep(lock, mark) end
-  elseif GIVES_BACK[kind] and raw.holds(lock) == 0 then
-    forget(lock)
+  elseif GIVES_BACK[kind] then
+    give_back(lock, mark, first)
   end
   if not self or not self.clock then return end
   if is_brief(self) then cosockets.wake(self) else self.stays = true end
 end
 
-local function serves_the_living(self)
-  local alive = living_marks()
-  for lock, mark in pairs(kept) do
-    if alive[mark] and raw.data(lock).client == self.client then return true end
+local function has_living(counts, alive)
+  for mark in pairs(counts) do
+    if alive[mark] then return true end
   end
   return false
+end
+
+-- Calls each(lock, number) for the holds of this client whose request exists. Holds of other
+-- requests end with their leases.
+local function for_the_living(self, each)
+  local alive = living_marks()
+  for lock, owners_of in pairs(kept) do
+    local mine = raw.data(lock).client == self.client
+    for number, counts in pairs(mine and owners_of or {}) do
+      if has_living(counts, alive) then
+        each(lock, number)
+      elseif raw.holds(lock, number) == 0 then
+        forget_owner(lock, number)
+      end
+    end
+  end
+end
+
+local function serves_the_living(self)
+  local serves = false
+  for_the_living(self, function() serves = true end)
+  return serves
 end
 
 local function is_over_at_exit(self, operations, leaving)
@@ -318,11 +368,8 @@ end
 
 -- Gives the owner's approval to holds that need it, while the owner's request exists.
 local function answer(self)
-  local alive = living_marks()
   self.answered = self.asked
-  for lock, mark in pairs(kept) do
-    if alive[mark] and raw.data(lock).client == self.client then raw.approve(lock) end
-  end
+  for_the_living(self, raw.approve)
   cosockets.turn(self)
 end
 
@@ -349,12 +396,15 @@ end
 -- ---- the end of a request ----
 
 local function abandon_holds(mark, touched)
-  for lock, of in pairs(kept) do
-    if of == mark then
-      kept[lock] = nil
-      raw.abandon(lock)
-      local data = raw.data(lock)
-      if data.loop then touched[data.client] = data.loop end
+  for lock, owners_of in pairs(kept) do
+    for number, counts in pairs(owners_of) do
+      local count = counts[mark]
+      if count then
+        forget_owner(lock, number, mark)
+        raw.abandon(lock, number, count)
+        local data = raw.data(lock)
+        if data.loop then touched[data.client] = data.loop end
+      end
     end
   end
   mark.holds = 0
