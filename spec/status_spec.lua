@@ -43,7 +43,7 @@ local SERVER = [[
   }
   location = /noted { content_by_lua_block { ngx.print(NOTED) } }
   location = /metrics { content_by_lua_block { HOLDFAST.metrics() } }
-  location = /status { content_by_lua_block {
+  location = /status { lua_check_client_abort on; content_by_lua_block {
     ngx.header.worker = ngx.worker.pid()
     HOLDFAST.status { client = CLIENT }
   } }
@@ -339,6 +339,21 @@ describe("for operators under ngx_lua", function()
       for _, answer in ipairs(both()) do assert.same({ 2, 2 }, sums(answer)) end
       second:kill("TERM")
       assert.equal("exit", second:wait(PATIENCE))
+      assert.same({}, front:errors())
+    end)
+
+    it("goes on after a client that hung up while the server was slow", function()
+      start {}
+      local early = assert(client:lock("early"):acquire())
+      eventually("early", function() return true end)
+      server:cli("CLIENT", "PAUSE", 2000)
+      assert.truthy(process.wait_until(function()
+        return not front:begin("/status?json"):finish(0.3) -- the view is fresh, or it hangs up
+      end, PATIENCE))
+      local late = assert(client:lock("late"):acquire())
+      eventually("late", function() return true end)
+      early:release()
+      late:release()
       assert.same({}, front:errors())
     end)
 

@@ -171,13 +171,18 @@ local function member_states(view)
   return list
 end
 
+-- Whether a request reads for the view. One that is aborted meanwhile does not come back.
+local function is_reading(view)
+  return view.reader ~= nil and driver.lives(view.reader)
+end
+
 local function refresh(view)
   local now = core.now()
-  if view.reading or now < view.at + FRESH then return end
-  view.reading, view.at = true, now
+  if now < view.at + FRESH or is_reading(view) then return end
+  view.reader, view.at = driver.identify(), now
   local ok, err = pcall(read_servers, view, now)
   if ok and view.quorum then view.members = member_states(view) end
-  view.reading = false
+  view.reader = nil
   forget_names(view, now)
   if not ok then error(err, 0) end
   note(view)

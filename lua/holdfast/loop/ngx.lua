@@ -90,6 +90,11 @@ end
 -- Returns whether this worker is ending.
 loop.ends = exiting
 
+-- Whether the request of this mark still exists.
+function loop.lives(mark)
+  return living_marks()[mark] == true
+end
+
 -- From now on a worker that ends abandons the waits of this request; with `gives` false it does
 -- not.
 function loop.gives_way(gives)
