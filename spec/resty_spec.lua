@@ -1101,6 +1101,48 @@ describe("under ngx_lua", function()
       assert.equal(409, post("/big", "b").status)
     end)
 
+    it("is entered once by a request that nginx redirects internally", function()
+      start { lease = 1.5, server = FINISH .. [[
+        access_by_lua_block {
+          HOLDFAST.idempotent_request { client = CLIENT, header = true, replay = true, expire = 60 }
+        }
+        body_filter_by_lua_block { HOLDFAST.capture() }
+        error_page 404 /none;
+        error_page 500 /sorry;
+        location /exec { content_by_lua_block { ngx.exec("/work") } }
+        location /named { content_by_lua_block { ngx.exec("@work") } }
+        location /early { rewrite_by_lua_block { ngx.exec("/work") } }
+        location /missing { content_by_lua_block { ngx.exit(404) } }
+        location /fails { content_by_lua_block { ngx.exit(500) } }
+        location /none { internal; content_by_lua_block { ngx.print("nothing there") } }
+        location /sorry { internal; content_by_lua_block { ngx.print("sorry") } }
+        location @work { content_by_lua_block { ngx.print("named") } }
+        location /work { content_by_lua_block {
+          local from = CLIENT:stats().renewals
+          repeat ngx.sleep(0.02) until CLIENT:stats().renewals >= from + 3
+          ngx.print("worked")
+        } }
+      ]] }
+      local function told(path, key)
+        local response = post(path, key)
+        return { response.status, response.body, response.headers["idempotent-replayed"] }
+      end
+      for path, wanted in pairs { exec = { 200, "worked" }, named = { 200, "named" },
+        early = { 200, "worked" }, missing = { 404, "nothing there" } } do
+        assert.same(wanted, told("/" .. path, path))
+        wanted[3] = "true"
+        local again
+        process.wait_until(function()
+          again = told("/" .. path, path)
+          return again[1] ~= 409
+        end, 20)
+        assert.same(wanted, again)
+      end
+      assert.same({ 500, "sorry" }, told("/fails", "fails"))
+      assert.truthy(free_within("idempotent:fails", 5))
+      assert.same({}, front:errors())
+    end)
+
     it("logs why the end of a request could not be recorded", function()
       start { server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
         SAY("ran")

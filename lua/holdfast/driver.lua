@@ -23,6 +23,7 @@ local driver = {
   finish = nginx and nginx.finish,
   at_end = nginx and nginx.at_end,
   ending = nginx and nginx.ending,
+  has_ending = nginx and nginx.has_ending,
   identify = nginx and nginx.identify,
   lives = nginx and nginx.lives,
   listen = pump.listen,

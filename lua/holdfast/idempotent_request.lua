@@ -174,8 +174,10 @@ local function complete(guard)
     response_of(guard))
 end
 
--- `opts` are checked. Returns when the request may go on; else it is answered.
+-- `opts` are checked. Returns when the request may go on; else it is answered. After an internal
+-- redirect the handler runs again, in the request that has the guard.
 function idempotent_request.enter(client, opts, defaults)
+  if driver.has_ending(complete) then return end
   local key, fingerprint = identify(opts)
   if not key then return answer(400, "the header that makes this request idempotent is missing") end
   local lock = locks.new(client, PREFIX .. key, {

@@ -432,11 +432,23 @@ function loop.at_end(ending, value)
   mark.holds = mark.holds + 1 -- so that finish checks this request
 end
 
--- The value given to at_end with this ending, in this request.
-function loop.ending(ending)
+local function mark_with(ending)
   local mark = get_request() and marks[address()]
   while mark and mark.ending ~= ending do mark = mark.previous end
+  return mark
+end
+
+-- The value given to at_end with this ending, in this request.
+function loop.ending(ending)
+  local mark = mark_with(ending)
   return mark and mark.ending_value
+end
+
+-- Whether at_end was given this ending in this request. One before it at its address, which nobody
+-- has finished, may have left a mark.
+function loop.has_ending(ending)
+  local mark = mark_with(ending)
+  return mark ~= nil and loop.lives(mark)
 end
 
 local function end_mark(mark)
