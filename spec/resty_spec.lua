@@ -1101,6 +1101,47 @@ describe("under ngx_lua", function()
       assert.equal(409, post("/big", "b").status)
     end)
 
+    -- What a client that knows gzip reads.
+    local function unpacked(response)
+      if response.headers["content-encoding"] ~= "gzip" then return response.body end
+      local path = process.directory() .. "/body.gz"
+      local file = assert(io.open(path, "wb"))
+      file:write(response.body)
+      file:close()
+      local pipe = assert(io.popen("gzip -dc " .. path))
+      local text = pipe:read("*a")
+      pipe:close()
+      return text
+    end
+
+    it("replays to clients that know gzip and to others, with nginx's gzip on", function()
+      start { server = FINISH .. [[
+        gzip on;
+        gzip_min_length 1;
+        gzip_types text/plain;
+      ]] .. guarded("/pay", "header = true, replay = true, expire = 30",
+        [[ ngx.print(("paid "):rep(100)) ]],
+        "body_filter_by_lua_block { HOLDFAST.capture() }\n")
+        .. handler("/plain", [[ ngx.print(("paid "):rep(100)) ]]) }
+      local wanted = ("paid "):rep(100)
+      local function read(path, gzip)
+        local response = front:get(path, { method = "POST",
+          headers = { ["Idempotency-Key"] = "k", ["Accept-Encoding"] = gzip } })
+        return { response.status, response.headers["content-encoding"] or "plain",
+          unpacked(response) }
+      end
+      assert.same({ 200, "gzip", wanted }, read("/plain", "gzip"))
+      local first, again = read("/pay", "gzip"), nil
+      assert.same({ 200, wanted }, { first[1], first[3] })
+      process.wait_until(function()
+        again = read("/pay", "gzip")
+        return again[1] ~= 409
+      end, 20)
+      assert.same({ 200, "gzip", wanted }, again)
+      assert.same({ 200, "plain", wanted }, read("/pay"))
+      assert.same({}, front:errors())
+    end)
+
     it("is entered once by a request that nginx redirects internally", function()
       start { lease = 1.5, server = FINISH .. [[
         access_by_lua_block {

@@ -192,6 +192,8 @@ function idempotent_request.enter(client, opts, defaults)
   }, defaults, "guard")
   local begun, message, code, stored = driver.lock.acquire(lock)
   if not begun then return refuse(opts, message, code, stored) end
+  -- nginx compresses after the body filter, so that the header would not be of the kept body
+  if opts.replay then ngx.req.clear_header("Accept-Encoding") end
   driver.at_end(complete, { lock = lock, opts = opts, parts = opts.replay and {} or nil, size = 0 })
 end
 
