@@ -694,7 +694,7 @@ describe("under ngx_lua", function()
     it("works in every phase of a request", function()
       local USE = [[ USED(BLOCKING:with_lock("a", { wait = 0 }, function(lock) return lock:is_held() end)) ]]
       start {
-        http = BLOCKING:format(server:url()):gsub("}%s*$", [[
+        http = "lua_shared_dict holdfast 1m;\n" .. BLOCKING:format(server:url()):gsub("}%s*$", [[
           USED = function(...) ngx.shared.counters:incr(tostring((...)), 1, 0) end
         } ]]),
         server = ([[ location / {

@@ -64,7 +64,7 @@ describe("for operators under ngx_lua", function()
     local dict = options.dict or "lua_shared_dict holdfast 1m;"
     local where = options.where or ('url = "%s"'):format(server:url())
     front = nginx.start {
-      workers = options.workers, tcp = options.tcp, server = SERVER,
+      workers = options.workers, tcp = options.tcp, server = SERVER .. (options.more or ""),
       http = INIT:format(dict, server:url(), where) .. (options.http or ""),
     }
   end
@@ -121,6 +121,42 @@ describe("for operators under ngx_lua", function()
         assert.truthy(process.wait_until(function() return acquired() == i end, PATIENCE),
           ("%s of %d"):format(acquired(), i))
       end
+    end)
+
+    it("have what clients of the blocking driver count, closed ones and losses too", function()
+      local new = 'HOLDFAST.new { url = CLIENT_URL, driver = "posix", class = "%s", lease = 1 }'
+      local function use(class, name)
+        return ([[ local client = %s client:with_lock("%s", function() end) ]]):format(
+          new:format(class), name)
+      end
+      start {
+        http = ("init_worker_by_lua_block { BLOCKING = %s BLOCKING:with_lock('a', function() end) }")
+          :format(new:format("blocking")),
+        more = ([[
+          location = /block { content_by_lua_block { BLOCKING:with_lock("a", function() end) } }
+          location = /closed { content_by_lua_block { CLOSED client:close() } }
+          location = /left { content_by_lua_block { LEFT = BLOCKING:lock("left") LEFT:acquire() } }
+        ]]):gsub("CLOSED", use("closed", "b")),
+      }
+      local function comes_to_say(line)
+        assert.truthy(process.wait_until(function()
+          return front:get("/metrics").body:find(line, 1, true)
+        end, PATIENCE), line)
+      end
+      comes_to_say 'holdfast_acquires_total{class="blocking",outcome="acquired"} 1\n'
+      for i = 2, 4 do
+        front:get("/block")
+        comes_to_say(('holdfast_acquires_total{class="blocking",outcome="acquired"} %d\n'):format(i))
+      end
+      front:get("/closed")
+      comes_to_say 'holdfast_releases_total{class="closed"} 1\n'
+      front:get("/left")
+      assert.truthy(process.wait_until(function() return server:cli("DEL", "left") == 1 end))
+      comes_to_say 'holdfast_losses_total{class="blocking",reason="deleted"} 1\n' -- without a call
+      for _ = 1, 5 do front:get("/block") end
+      front:reload()
+      comes_to_say 'holdfast_acquires_total{class="blocking",outcome="acquired"} 11\n' -- a worker more
+      assert.same({}, front:errors())
     end)
 
     it("know the class of an idempotent request, and its listener is told", function()

@@ -177,9 +177,9 @@ end
 
 if not nginx then return driver end
 
-pump.listen(function(client, last)
-  require("holdfast.shared_metrics").add(client, last)
-end)
+local shared_metrics = require "holdfast.shared_metrics"
+
+pump.listen(shared_metrics.add)
 
 -- ---- under ngx_lua ----
 
@@ -187,6 +187,7 @@ end)
 
 local function settle(locks, kind, mark, done, ...)
   for _, lock in ipairs(locks) do nginx.settle(nil, lock, kind, mark, done) end
+  shared_metrics.add_soon(data(locks[1]).client)
   return done, ...
 end
 

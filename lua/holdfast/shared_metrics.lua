@@ -37,6 +37,23 @@ function shared_metrics.add(client, last)
   end
 end
 
+local timed = setmetatable({}, { __mode = "k" }) -- clients that a timer will add
+local WITHOUT_TIMERS = { init = true, exit_worker = true }
+
+local function add_now(ends, client)
+  timed[client] = nil
+  shared_metrics.add(client, true)
+  if not ends and core.client.stats(client).holds > 0 then shared_metrics.add_soon(client) end
+end
+
+-- Adds what a client counts that drives itself: soon, and again while it holds something.
+function shared_metrics.add_soon(client)
+  if timed[client] or not ngx.shared[NAME] then return end
+  timed[client] = not WITHOUT_TIMERS[ngx.get_phase()] and ngx.timer.at(EVERY, add_now, client)
+    or nil
+  if not timed[client] then shared_metrics.add(client, true) end
+end
+
 local RANK = { _bucket = 1, _count = 2, _sum = 3, _total = 4 }
 
 local function bound(labels)
