@@ -20,6 +20,7 @@ local INIT = [[
     NOTED = ""
     function NOTE(event) NOTED = NOTED .. event.event .. " " .. event.class .. ";" end
     CLIENT = HOLDFAST.new { %s, class = "orders" }
+    %s
   }
 ]]
 
@@ -65,7 +66,7 @@ describe("for operators under ngx_lua", function()
     local where = options.where or ('url = "%s"'):format(server:url())
     front = nginx.start {
       workers = options.workers, tcp = options.tcp, server = SERVER .. (options.more or ""),
-      http = INIT:format(dict, server:url(), where) .. (options.http or ""),
+      http = INIT:format(dict, server:url(), where, options.init or "") .. (options.http or ""),
     }
   end
 
@@ -130,9 +131,11 @@ describe("for operators under ngx_lua", function()
           new:format(class), name)
       end
       start {
+        init = ("EARLY = %s EARLY:with_lock('a', function() end)"):format(new:format("early")),
         http = ("init_worker_by_lua_block { BLOCKING = %s BLOCKING:with_lock('a', function() end) }")
           :format(new:format("blocking")),
         more = ([[
+          location = /early { content_by_lua_block { EARLY:with_lock("a", function() end) } }
           location = /block { content_by_lua_block { BLOCKING:with_lock("a", function() end) } }
           location = /closed { content_by_lua_block { CLOSED client:close() } }
           location = /left { content_by_lua_block { LEFT = BLOCKING:lock("left") LEFT:acquire() } }
@@ -148,6 +151,9 @@ describe("for operators under ngx_lua", function()
         front:get("/block")
         comes_to_say(('holdfast_acquires_total{class="blocking",outcome="acquired"} %d\n'):format(i))
       end
+      comes_to_say 'holdfast_acquires_total{class="early",outcome="acquired"} 1\n'
+      front:get("/early")
+      comes_to_say 'holdfast_acquires_total{class="early",outcome="acquired"} 2\n'
       front:get("/closed")
       comes_to_say 'holdfast_releases_total{class="closed"} 1\n'
       front:get("/left")

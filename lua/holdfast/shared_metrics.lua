@@ -12,7 +12,7 @@ local shared_metrics = {}
 local NAME = "holdfast"
 local EVERY = 0.25 -- seconds between two additions of a client
 
-local added = setmetatable({}, { __mode = "k" }) -- client -> { at, values }
+local added = setmetatable({}, { __mode = "k" }) -- client -> { at, values, pid }
 
 local function add(dict, sample, values)
   local name = ("%s|%s|%s"):format(sample[1], sample[2], sample[3])
@@ -23,13 +23,19 @@ local function add(dict, sample, values)
   values[name] = sample[4]
 end
 
+-- A worker counts anew with a client that was used before it was forked.
+local function added_before(client)
+  local before, pid = added[client], ngx.worker.pid()
+  if before and before.pid == pid then return before end
+  added[client] = { at = -EVERY, values = {}, pid = pid }
+  return added[client]
+end
+
 -- Adds what the client has counted. `last`: in any case.
 function shared_metrics.add(client, last)
   local dict = ngx.shared[NAME]
   if not dict then return end
-  local before = added[client] or { at = -EVERY, values = {} }
-  added[client] = before
-  local now = core.now()
+  local before, now = added_before(client), core.now()
   if not last and now < before.at + EVERY then return end
   before.at = now
   for _, sample in ipairs(metrics.samples(client)) do
