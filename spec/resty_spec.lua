@@ -1149,12 +1149,15 @@ describe("under ngx_lua", function()
         }
         body_filter_by_lua_block { HOLDFAST.capture() }
         error_page 404 /none;
+        error_page 429 /slow;
         error_page 500 /sorry;
         location /exec { content_by_lua_block { ngx.exec("/work") } }
         location /named { content_by_lua_block { ngx.exec("@work") } }
         location /early { rewrite_by_lua_block { ngx.exec("/work") } }
         location /missing { content_by_lua_block { ngx.exit(404) } }
         location /fails { content_by_lua_block { ngx.exit(500) } }
+        location /limited { return 429; }
+        location /slow { internal; content_by_lua_block { ngx.print("slow down") } }
         location /none { internal; content_by_lua_block { ngx.print("nothing there") } }
         location /sorry { internal; content_by_lua_block { ngx.print("sorry") } }
         location @work { content_by_lua_block { ngx.print("named") } }
@@ -1179,6 +1182,8 @@ describe("under ngx_lua", function()
         end, 20)
         assert.same(wanted, again)
       end
+      assert.same({ 429, "slow down" }, told("/limited", "limited"))
+      assert.same({ 200, "named" }, told("/named", "limited"))
       assert.same({ 500, "sorry" }, told("/fails", "fails"))
       assert.truthy(free_within("idempotent:fails", 5))
       assert.same({}, front:errors())

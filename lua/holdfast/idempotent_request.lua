@@ -174,10 +174,15 @@ local function complete(guard)
     response_of(guard))
 end
 
--- `opts` are checked. Returns when the request may go on; else it is answered. After an internal
--- redirect the handler runs again, in the request that has the guard.
+-- After an internal redirect the handler runs again in a request that has its guard, or it runs for
+-- the error page of one that nginx has refused before it came here.
+local function needs_no_guard()
+  return driver.has_ending(complete) or ngx.req.is_internal() and ngx.status >= 400
+end
+
+-- `opts` are checked. Returns when the request may go on; else it is answered.
 function idempotent_request.enter(client, opts, defaults)
-  if driver.has_ending(complete) then return end
+  if needs_no_guard() then return end
   local key, fingerprint = identify(opts)
   if not key then return answer(400, "the header that makes this request idempotent is missing") end
   local lock = locks.new(client, PREFIX .. key, {
