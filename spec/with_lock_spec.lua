@@ -156,6 +156,22 @@ describe("an error in with_lock", function()
     end
   end)
 
+  it("goes on as it is also when it has no text", function()
+    local client = world.client()
+    local values = {
+      setmetatable({}, { __tostring = function() error "no text" end }),
+      setmetatable({}, { __tostring = function() return nil end }),
+      setmetatable({}, { __tostring = function() return {} end }),
+    }
+    for _, value in ipairs(values) do
+      local function raise_it() error(value) end
+      local ok, err = pcall(client.with_lock, client, "k", function() raise_it() return 1 end)
+      assert.is_false(ok)
+      assert.is_true(rawequal(value, err))
+      assert.matches("error value of type table.*raise_it", holdfast.traceback())
+    end
+  end)
+
   it("keeps its position", function()
     local ok, err = pcall(world.client().with_lock, world.client(), "k", function()
       error("here")

@@ -4,6 +4,7 @@
 -- The core collects events only where somebody listens. Before the first listener nothing here
 -- runs.
 
+local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 
@@ -30,7 +31,7 @@ local function call(listener, event)
   local ok, err = pcall(listener, event)
   if ok or failed[listener] then return end
   failed[listener] = true
-  warn("holdfast: an error in on_event, told once: " .. tostring(err))
+  warn("holdfast: an error in on_event, told once: " .. compat.text(err))
 end
 
 -- The listener of the lock and that of the client each get a table of their own.

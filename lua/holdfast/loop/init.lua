@@ -30,7 +30,7 @@ local NAMES = { cqueues = true, copas = true, luv = true }
 loop.names = { "copas", "cqueues", "luv" }
 
 local function report(succeeded, message)
-  if not succeeded then io.stderr:write("holdfast: ", tostring(message), "\n") end
+  if not succeeded then io.stderr:write("holdfast: ", compat.text(message), "\n") end
 end
 
 local function why_late()

@@ -10,6 +10,7 @@
 local core = require "holdfast.core"
 local cosockets = require "holdfast.loop.cosockets"
 local pump = require "holdfast.loop.pump"
+local text = require("holdfast.compat").text
 
 local ffi = require "ffi"
 local base = require "resty.core.base"
@@ -148,7 +149,7 @@ function loop.enter(self)
 end
 
 function loop.report(succeeded, message)
-  if not succeeded then ngx.log(ngx.ERR, "holdfast: ", message) end
+  if not succeeded then ngx.log(ngx.ERR, "holdfast: ", text(message)) end
 end
 
 local NGINX_TRUSTS = "under ngx_lua the authorities are those of lua_ssl_trusted_certificate"
