@@ -419,6 +419,12 @@ for _, loop in ipairs(loops) do
           end)
           assert.is_false(fine)
           assert.matches("loops_spec.lua:%d+: holdfast: abort_on_loss", message)
+          local template, ran = client:one_by_one(), false
+          fine, message = pcall(function()
+            local _ = template:execute("a", 1, { abort_on_loss = true }, function() ran = true end)
+          end)
+          assert.is_false(fine or ran)
+          assert.matches("loops_spec.lua:%d+: holdfast: abort_on_loss", message)
           return
         end
         local other
