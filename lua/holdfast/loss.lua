@@ -4,6 +4,7 @@
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
+local teller = require "holdfast.teller"
 
 local loss = {}
 
@@ -16,30 +17,33 @@ function loss.watch(lock, client)
   clients[client], events.heeded = true, true
 end
 
-local function tell_all()
-  local told = {}
+local function gather(add)
+  local news = false
+  for client in pairs(clients) do
+    news = core.client.has_losses(client) or news
+  end
+  if not news then return end
   for lock in pairs(watched) do
     local reason = core.lock.pending_loss(lock)
-    if reason then told[#told + 1] = { lock, reason } end
+    if reason then add { lock, reason } end
   end
-  local failed, failure
-  for _, each in ipairs(told) do
-    local ok, err = pcall(core.lock.data(each[1]).on_lost, each[1], each[2])
-    if not ok and not failed then failed, failure = true, err end
-  end
-  if failed then error(failure, 0) end
 end
+
+local function call(item)
+  return pcall(core.lock.data(item[1]).on_lost, item[1], item[2])
+end
+
+local told = teller.new(gather, call)
+
+driver.tell_apart(told)
 
 -- Called by every method of the API: first, but by those that let go last. An error of a callback
 -- comes out of it after all callbacks were called.
 function loss.tell()
   if not events.heeded then return end
   events.tell()
-  local news = false
-  for client in pairs(clients) do
-    news = core.client.has_losses(client) or news
-  end
-  if news then tell_all() end
+  local fine, failure = told:tell()
+  if not fine then error(failure, 0) end
 end
 
 -- Tells losses, and returns what it was given: what a call returns.
@@ -47,7 +51,5 @@ function loss.tell_after(...)
   loss.tell()
   return ...
 end
-
-if driver.listen then driver.listen(loss.tell) end
 
 return loss

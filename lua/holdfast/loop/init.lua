@@ -43,6 +43,7 @@ local function make(given)
   local self = {
     name = given.name or "the event loop",
     check = given.check,
+    spawn = given.spawn,
     watch = given.watch,
     signal = given.signal,
     comes_within = 1,

@@ -87,6 +87,20 @@ local function living_marks()
   return alive
 end
 
+-- The mark of the request that runs; nil if there is none.
+function loop.mark()
+  if not PHASES_WITHOUT_REQUEST[get_phase()] then return mark_here() end
+end
+
+-- Whether this mark's request still exists.
+function loop.lives(mark)
+  return living_marks()[mark] == true
+end
+
+function loop.spawn(fn)
+  ngx.thread.spawn(fn)
+end
+
 -- Returns whether this worker is ending.
 loop.ends = exiting
 
