@@ -429,6 +429,123 @@ for _, loop in ipairs(loops) do
       assert.same({ "deleted", "a", "deleted" }, { reason, lost.key, lost.code })
     end)
 
+    -- A listener of the client, and a renewed lock `a` that is gone: the client's task finds it.
+    local function lose(listening)
+      local lock = listening:lock("a", { lease = 2, watchdog = true })
+      assert(lock:acquire())
+      server:cli("DEL", "a")
+    end
+
+    it("a listener may wait for a lock, and no other lock is lost meanwhile", function()
+      local listening, took
+      listening = new { on_event = function(event)
+        if event.event ~= "lost" then return end
+        took = listening:with_lock("log", { wait = 60 }, function() return true end)
+      end }
+      run(function()
+        local log = assert(client:lock("log"):acquire())
+        local kept = listening:lock("kept", { lease = 2, watchdog = true })
+        assert(kept:acquire())
+        lose(listening)
+        assert.is_true(wait_until(function() return waiters("log") == 1 end))
+        loop.sleep(3)
+        assert.is_nil(took)
+        assert.is_true(kept:check())
+        assert.is_true(log:release())
+        assert.is_true(wait_until(function() return took end))
+        assert.is_true(kept:release())
+        listening:close()
+      end)
+    end)
+
+    it("a listener may close the client, and all is told", function()
+      for _, way in ipairs { "on_event", "on_lost" } do
+        local seen, listening, closed = {}, nil, nil
+        local function close()
+          listening:close()
+          closed = true
+        end
+        listening = new { on_event = function(event)
+          seen[#seen + 1] = event.event
+          if way == "on_event" and event.event == "lost" then close() end
+        end }
+        run(function()
+          assert(listening:lock("kept"):acquire())
+          local lock = listening:lock("a", {
+            lease = 2, watchdog = true, on_lost = way == "on_lost" and close or nil,
+          })
+          assert(lock:acquire())
+          server:cli("DEL", "a")
+          assert.is_true(wait_until(function() return closed end), way)
+          assert.is_true(is_free("kept"))
+          assert.is_true(wait_until(function() return seen[#seen] == "closed" end), way)
+        end)
+        assert.same({ "opened", "acquired", "acquired", "lost", "released", "closed" }, seen)
+      end
+    end)
+
+    it("a listener that waits hears one event after the other, the last ones too", function()
+      local seen, inside, most = {}, 0, 0
+      local listening = new { on_event = function(event)
+        inside = inside + 1
+        most = math.max(most, inside)
+        loop.sleep(0.05)
+        inside = inside - 1
+        seen[#seen + 1] = event.event .. " " .. (event.key or "")
+      end }
+      run(function()
+        local left = 2
+        for _, key in ipairs { "b", "c" } do
+          loop.spawn(function()
+            assert(listening:with_lock(key, function() loop.sleep(0.01) end))
+            left = left - 1
+          end)
+        end
+        lose(listening)
+        assert.is_true(wait_until(function() return left == 0 end))
+        assert.is_true(wait_until(function() return listening:stats().losses == 1 end))
+        listening:close()
+        listening = nil
+        assert.is_true(wait_until(function()
+          collectgarbage()
+          return seen[#seen] == "closed "
+        end))
+      end)
+      assert.equal(1, most)
+      table.sort(seen)
+      assert.same({ "acquired a", "acquired b", "acquired c", "closed ", "lost a", "opened ",
+        "released b", "released c" }, seen)
+    end)
+
+    it("events are told after a coroutine that told them was closed", function()
+      local close = coroutine.close -- Lua 5.4
+      if not close or loop.name == "cqueues" then return end
+      local seen, waiting, listening, waits_at = {}, nil, nil, nil
+      listening = new { on_event = function(event)
+        seen[event.event .. " " .. (event.key or "")] = true
+        if waiting or event.event ~= waits_at or event.key ~= "a" then return end
+        waiting = coroutine.running()
+        assert(client:lock("busy"):acquire(60))
+      end }
+      run(function()
+        local busy = assert(client:lock("busy"):acquire())
+        -- in the coroutine of a call, in one that the client's task has made
+        for at, key in pairs { acquired = "b", lost = "c" } do
+          waiting, waits_at = nil, at
+          loop.spawn(function() lose(listening) end)
+          assert.is_true(wait_until(function() return waiting ~= nil end), at)
+          assert.is_true(close(waiting))
+          assert(listening:with_lock(key, function() end))
+          assert.is_true(wait_until(function() return seen["released " .. key] end), at)
+          assert.is_true(seen["acquired " .. key])
+          server:cli("DEL", "a")
+        end
+        assert.is_true(wait_until(function() return waiters("busy") == 0 end))
+        assert.is_true(busy:release())
+        listening:close() -- also what the first closed coroutine holds
+      end)
+    end)
+
     it("abort_on_loss works, or is refused under LuaJIT", function()
       run(function()
         local lock_lost = { abort_on_loss = true, lease = 1 }
@@ -437,6 +554,12 @@ for _, loop in ipairs(loops) do
             local _ = client:with_lock("a", lock_lost, print)
           end)
           assert.is_false(fine)
+          assert.matches("loops_spec.lua:%d+: holdfast: abort_on_loss", message)
+          local template, ran = client:one_by_one(), false
+          fine, message = pcall(function()
+            local _ = template:execute("a", 1, { abort_on_loss = true }, function() ran = true end)
+          end)
+          assert.is_false(fine or ran)
           assert.matches("loops_spec.lua:%d+: holdfast: abort_on_loss", message)
           return
         end

@@ -400,6 +400,23 @@ describe("a client's work", function()
       assert.matches("went on", program:output())
     end)
 
+    it("… also one that has no text", function()
+      local program = process.lua { code = [[
+        local nameless = setmetatable({}, { __tostring = function() error "no text" end })
+        local seen = 0
+        local client = require("holdfast").new { url = arg[1], on_event = function()
+          seen = seen + 1
+          error(nameless)
+        end }
+        for _ = 1, 3 do assert(client:lock("a"):acquire()):release() end
+        client:close()
+        print(seen >= 6)
+      ]], args = { server:url() } }
+      assert.equal("exit", program:wait(PATIENCE))
+      assert.matches("error in on_event, told once: .an error value of type table", program:output())
+      assert.matches("true\n$", program:output())
+    end)
+
     it("a listener may use locks", function()
       local count = 0
       local seen

@@ -156,6 +156,22 @@ describe("an error in with_lock", function()
     end
   end)
 
+  it("goes on as it is also when it has no text", function()
+    local client = world.client()
+    local values = {
+      setmetatable({}, { __tostring = function() error "no text" end }),
+      setmetatable({}, { __tostring = function() return nil end }),
+      setmetatable({}, { __tostring = function() return {} end }),
+    }
+    for _, value in ipairs(values) do
+      local function raise_it() error(value) end
+      local ok, err = pcall(client.with_lock, client, "k", function() raise_it() return 1 end)
+      assert.is_false(ok)
+      assert.is_true(rawequal(value, err))
+      assert.matches("error value of type table.*raise_it", holdfast.traceback())
+    end
+  end)
+
   it("keeps its position", function()
     local ok, err = pcall(world.client().with_lock, world.client(), "k", function()
       error("here")
@@ -581,5 +597,137 @@ describe("abort_on_loss", function()
     assert.is_true(count > 0)
     client:with_lock("k", { abort_on_loss = true }, function() end)
     assert.is_nil(debug.gethook())
+  end)
+
+  -- The hook looks every 1000 instructions. The loss comes at each place of such a period before
+  -- the end of the function, and the hook so at each place after it.
+  local PERIOD = 1100
+
+  local function spin(count)
+    for _ = 1, count do end -- luacheck: ignore 542
+  end
+
+  local function lose(lock)
+    world.cli("DEL", lock:key())
+    assert.is_nil((lock:check()))
+  end
+
+  -- run(i) in a coroutine for each place; counts the results by their text.
+  local function sweep(run)
+    local seen = {}
+    for i = 1, PERIOD do
+      local thread = coroutine.create(run)
+      local what = select(2, assert(coroutine.resume(thread, i)))
+      if debug.gethook(thread) or debug.gethook() then what = what .. ", and the hook stays" end
+      seen[what] = (seen[what] or 0) + 1
+    end
+    return seen
+  end
+
+  local function told(fine, result, _, code)
+    if not fine then return "raised " .. tostring(result) end
+    return tostring(result) .. " " .. tostring(code)
+  end
+
+  it("never comes too late: wherever the function ends", function()
+    local client = world.client()
+    local seen = sweep(function(i)
+      return told(pcall(client.with_lock, client, "k", { abort_on_loss = true }, function(lock)
+        lose(lock)
+        spin(i)
+      end))
+    end)
+    assert.same({ ["nil lost"] = PERIOD }, seen)
+  end)
+
+  it("never replaces the function's own error by another one than its own", function()
+    local client = world.client()
+    local seen = sweep(function(i)
+      return told(pcall(client.with_lock, client, "k", { abort_on_loss = true }, function(lock)
+        lose(lock)
+        spin(i)
+        error("mine", 0)
+      end))
+    end)
+    assert.equal(PERIOD, (seen["raised mine"] or 0) + (seen["nil lost"] or 0))
+    assert.is_true(seen["raised mine"] > 0)
+  end)
+
+  it("of an outer lock leaves no inner one held", function()
+    local client = world.client()
+    collectgarbage("stop") -- the collector would release what was forgotten
+    local seen = sweep(function(i)
+      local what = told(pcall(client.with_lock, client, "outer", { abort_on_loss = true }, function(lock)
+        lose(lock)
+        client:with_lock("inner", function() spin(i) end)
+        return "whole"
+      end))
+      return what .. ", inner " .. world.cli("EXISTS", "inner")
+    end)
+    collectgarbage("restart")
+    assert.equal(PERIOD, seen["nil lost, inner 0"])
+  end)
+
+  it("comes at the end of a call of holdfast, if all the function does is to call it", function()
+    local client = world.client()
+    local began = process.now()
+    local _, _, code = client:with_lock("k", { abort_on_loss = true }, function(lock)
+      lose(lock)
+      while process.now() < began + 20 do
+        for _ = 1, 100 do lock:is_held() end
+      end
+    end)
+    assert.equal("lost", code)
+    assert.is_true(process.now() - began < 10)
+  end)
+
+  it_yields("watches each of several coroutines, whichever ends first", function()
+    local client = world.client()
+    local jit = rawget(_G, "jit")
+    local compiles = jit and jit.status()
+    local function start(key, work)
+      local thread = coroutine.create(function()
+        return client:with_lock(key, { abort_on_loss = true }, function(lock)
+          coroutine.yield()
+          return work(lock)
+        end)
+      end)
+      assert(coroutine.resume(thread))
+      return thread
+    end
+    local function compute(lock)
+      lose(lock)
+      compute_until(nil, 20)
+      return "ran to its end"
+    end
+    local function finds(thread)
+      local began = process.now()
+      assert.equal("lost", (select(4, coroutine.resume(thread))))
+      assert.is_true(process.now() - began < 10)
+    end
+    local function ends(thread) assert.same(pack(true, "end"), pack(coroutine.resume(thread))) end
+    local function work() return "end" end
+    local older, newer = start("a", work), start("b", compute)
+    ends(older)
+    finds(newer)
+    older, newer = start("a", compute), start("b", work)
+    ends(newer)
+    finds(older)
+    assert.is_nil(debug.gethook())
+    assert.equal(compiles, jit and jit.status())
+  end)
+
+  it_yields("leaves no hook of a coroutine that is collected", function()
+    local client = world.client()
+    local function leave()
+      assert(coroutine.resume(coroutine.create(function()
+        client:with_lock("k", { abort_on_loss = true }, function() coroutine.yield() end)
+      end)))
+    end
+    leave()
+    assert.is_true(compute_until(function()
+      collectgarbage()
+      return debug.gethook() == nil and world.cli("EXISTS", "k") == 0
+    end, 20))
   end)
 end)

@@ -39,6 +39,13 @@ else
   compat.error = error
 end
 
+-- The text of an error value, whatever its __tostring does.
+function compat.text(value)
+  local fine, text = pcall(tostring, value)
+  if fine and type(text) == "string" then return text end
+  return ("(an error value of type %s, which has no text)"):format(type(value))
+end
+
 -- Whether a coroutine may yield inside pcall.
 compat.yields_in_pcall = not is_plain_5_1
 

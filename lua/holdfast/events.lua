@@ -4,19 +4,19 @@
 -- The core collects events only where somebody listens. Before the first listener nothing here
 -- runs.
 
+local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local teller = require "holdfast.teller"
 
 local events = {}
-
-local ROUNDS = 100 -- of events that listeners themselves cause
 
 -- client -> its listener, or true: only locks of it have any
 local clients = setmetatable({}, { __mode = "k" })
 local numbers = setmetatable({}, { __mode = "k" }) -- a lock's listener -> its number
 local listeners = setmetatable({}, { __mode = "v" })
 local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was told
-local last_number, installed, telling = 0, false, false
+local last_number, installed = 0, false
 
 events.heeded = false -- there has been an on_event, or an on_lost
 
@@ -26,11 +26,13 @@ local function warn(message)
   io.stderr:write(message, "\n")
 end
 
-local function call(listener, event)
+local function call(item)
+  local listener, event = item[1], item[2]
   local ok, err = pcall(listener, event)
-  if ok or failed[listener] then return end
+  if ok or failed[listener] then return true end
   failed[listener] = true
-  warn("holdfast: an error in on_event, told once: " .. tostring(err))
+  warn("holdfast: an error in on_event, told once: " .. compat.text(err))
+  return true
 end
 
 -- The listener of the lock and that of the client each get a table of their own.
@@ -40,31 +42,22 @@ local function copy(event)
   return own
 end
 
-local function tell_client(client, listener)
-  local list = core.client.events(client)
-  for _, event in ipairs(list or {}) do
-    local of_lock = listeners[event.observer]
-    event.observer = nil
-    if of_lock then call(of_lock, copy(event)) end
-    if listener ~= true then call(listener, event) end
+local function gather(add)
+  for client, listener in pairs(clients) do
+    for _, event in ipairs(core.client.events(client) or {}) do
+      local of_lock = listeners[event.observer]
+      event.observer = nil
+      if of_lock then add { of_lock, copy(event) } end
+      if listener ~= true then add { listener, event } end
+    end
   end
-  return list ~= nil
 end
 
-local function tell_all()
-  local found = false
-  for client, listener in pairs(clients) do found = tell_client(client, listener) or found end
-  return found
-end
+local told = teller.new(gather, call)
 
 -- Calls the listeners for what has happened.
 function events.tell()
-  if telling or not installed then return end
-  telling = true
-  for _ = 1, ROUNDS do
-    if not tell_all() then break end
-  end
-  telling = false
+  if installed then told:tell() end
 end
 
 local function tell_after(...)
@@ -83,7 +76,7 @@ local function install()
     local plain = driver.lock[name]
     driver.lock[name] = function(...) return tell_after(plain(...)) end
   end
-  if driver.listen then driver.listen(events.tell) end
+  driver.tell_apart(told)
 end
 
 -- The client's listener hears of all its locks and connections.

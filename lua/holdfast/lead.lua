@@ -4,6 +4,7 @@
 -- anybody else can have it. Its methods answer in any coroutine, also in those that the leading
 -- function has started.
 
+local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -28,7 +29,7 @@ local lead = {}
 
 lead.options = {
   once = options.boolean,
-  abort_on_loss = loss.check_abort,
+  abort_on_loss = abort.check,
 }
 for _, name in ipairs { "lease", "on_lost", "on_event", "class", "interruptible", "fencing",
     "token_ttl" } do

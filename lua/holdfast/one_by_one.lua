@@ -4,6 +4,7 @@
 -- A template is userdata that holds its settings only. Its lock is a mutex on prefix .. type .. "_"
 -- .. id, which also excludes other programs that SET NX that key.
 
+local abort = require "holdfast.abort"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -57,7 +58,7 @@ local execute_options = {
   wait = options.number_or_default,
   lease = options.lease_or_default,
   queue = options.boolean,
-  abort_on_loss = loss.check_abort,
+  abort_on_loss = abort.check,
 }
 
 function one_by_one.new(client, given, defaults)
@@ -102,6 +103,7 @@ local function run(self, biz_type, biz_id, opts, fn, ...)
     class = given.class,
     on_event = given.on_event,
   }, data.defaults, "mutex")
+  if opts.abort_on_loss then driver.check_hooks(lock) end
   loss.tell()
   local acquired, message, code = driver.lock.acquire(lock)
   if not acquired then return not_acquired(biz_type, biz_id, message, code) end

@@ -2,6 +2,7 @@
 --
 -- A permit is a hold of its own: whoever has the object may use it, whichever coroutine that is.
 
+local abort = require "holdfast.abort"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -152,7 +153,7 @@ semaphore.options = {
 ---@field wait? number the semaphore's
 ---@field abort_on_loss? boolean fn gets an error soon after the permit is lost
 
-local with_options = { count = check_count, wait = options.wait, abort_on_loss = loss.check_abort }
+local with_options = { count = check_count, wait = options.wait, abort_on_loss = abort.check }
 
 -- A handle of so many permits, of which none is held yet.
 local function handle(self, count, wait)

@@ -1,5 +1,7 @@
 -- Keeps the traceback of the last error that passed through with_lock, for each coroutine.
 
+local text = require("holdfast.compat").text
+
 local traceback = {}
 
 local last = setmetatable({}, { __mode = "k" })
@@ -11,8 +13,7 @@ end
 
 -- A message handler for xpcall: the error value stays as it is.
 function traceback.keep(value)
-  local text = type(value) == "string" and value or tostring(value)
-  last[here()] = debug.traceback(text, 2)
+  last[here()] = debug.traceback(text(value), 2)
   return value
 end
 

@@ -1,5 +1,6 @@
 -- Runs a function under a lock: acquire, call, release, whatever happens in between.
 
+local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -13,7 +14,7 @@ local with_lock = {}
 ---@class holdfast.with_lock_options : holdfast.lock_options
 ---@field abort_on_loss? boolean fn gets an error soon after the lock is lost
 
-with_lock.options = { abort_on_loss = loss.check_abort }
+with_lock.options = { abort_on_loss = abort.check }
 for name, check in pairs(locks.options) do
   with_lock.options[name] = check
 end
@@ -42,7 +43,7 @@ local function finish(lock, ran, ...)
   loss.tell()
   if not ran then
     local err = ...
-    if not loss.is_abort(err, lock) then error(err, 0) end
+    if not abort.is_for(err, lock) then error(err, 0) end
     return nil, code == "lost" and message or tostring(err), "lost"
   end
   message, code = doubt(lock, reason, message, code)
@@ -50,25 +51,19 @@ local function finish(lock, ran, ...)
   return with_lock.results(...)
 end
 
-local function call(fn, ...)
-  return compat.xpcall(fn, traceback.keep, ...)
-end
-
 -- xpcall(fn, …, ...). A coroutine that is closed meanwhile calls abandon(lock).
 function with_lock.guarded(abandon, lock, fn, ...)
-  return compat.closing(abandon, lock, call, fn, ...)
+  return compat.closing(abandon, lock, compat.xpcall, fn, traceback.keep, ...)
 end
 
 -- The same under the lock, which is released then.
 function with_lock.call(lock, fn, ...)
-  return compat.closing(raw.abandon, lock, call, fn, ...)
+  return compat.closing(raw.abandon, lock, compat.xpcall, fn, traceback.keep, ...)
 end
 
 -- Runs fn(lock, ...) under a lock that was just acquired.
 function with_lock.run_held(lock, opts, fn, ...)
-  if opts.abort_on_loss then
-    return finish(lock, loss.abort_on(lock, with_lock.call, lock, fn, lock, ...))
-  end
+  if opts.abort_on_loss then return finish(lock, abort.call(lock, fn, lock, ...)) end
   return finish(lock, with_lock.call(lock, fn, lock, ...))
 end
 

@@ -30,7 +30,7 @@ local NAMES = { cqueues = true, copas = true, luv = true }
 loop.names = { "copas", "cqueues", "luv" }
 
 local function report(succeeded, message)
-  if not succeeded then io.stderr:write("holdfast: ", tostring(message), "\n") end
+  if not succeeded then io.stderr:write("holdfast: ", compat.text(message), "\n") end
 end
 
 local function why_late()
@@ -43,6 +43,7 @@ local function make(given)
   local self = {
     name = given.name or "the event loop",
     check = given.check,
+    spawn = given.spawn,
     watch = given.watch,
     signal = given.signal,
     comes_within = 1,

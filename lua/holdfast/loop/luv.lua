@@ -1,6 +1,6 @@
 -- The loop of luv: libuv's default loop, as run by uv.run(), in luvit too.
 
-local isyieldable = require("holdfast.compat").isyieldable
+local compat = require "holdfast.compat"
 
 local here, is_main = coroutine.running()
 if here and not is_main and not package.loaded.luv then
@@ -12,7 +12,7 @@ local uv = require "luv"
 local loop = { name = "luv" }
 
 function loop.check()
-  if isyieldable() then return true end
+  if compat.isyieldable() then return true end
   return nil, "outside a coroutine: call it in one, as coroutine.wrap(function() … end)()"
 end
 
@@ -29,7 +29,7 @@ end
 local function resume(thread)
   local ended, message = coroutine.resume(thread)
   if ended then return end
-  local text = debug.traceback(thread, tostring(message))
+  local text = debug.traceback(thread, compat.text(message))
   local timer = uv.new_timer()
   timer:start(0, 0, function()
     close(timer)

@@ -10,6 +10,7 @@
 local core = require "holdfast.core"
 local cosockets = require "holdfast.loop.cosockets"
 local pump = require "holdfast.loop.pump"
+local text = require("holdfast.compat").text
 
 local ffi = require "ffi"
 local base = require "resty.core.base"
@@ -87,13 +88,22 @@ local function living_marks()
   return alive
 end
 
--- Returns whether this worker is ending.
-loop.ends = exiting
+-- The mark of the request that runs; nil if there is none.
+function loop.mark()
+  if not PHASES_WITHOUT_REQUEST[get_phase()] then return mark_here() end
+end
 
--- Whether the request of this mark still exists.
+-- Whether this mark's request still exists.
 function loop.lives(mark)
   return living_marks()[mark] == true
 end
+
+function loop.spawn(fn)
+  ngx.thread.spawn(fn)
+end
+
+-- Returns whether this worker is ending.
+loop.ends = exiting
 
 -- From now on a worker that ends abandons the waits of this request; with `gives` false it does
 -- not.
@@ -174,7 +184,7 @@ function loop.enter(self)
 end
 
 function loop.report(succeeded, message)
-  if not succeeded then ngx.log(ngx.ERR, "holdfast: ", message) end
+  if not succeeded then ngx.log(ngx.ERR, "holdfast: ", text(message)) end
 end
 
 local NGINX_TRUSTS = "under ngx_lua the authorities are those of lua_ssl_trusted_certificate"

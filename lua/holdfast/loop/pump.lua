@@ -106,13 +106,38 @@ end
 local listeners = {} -- functions (client, last)
 
 -- From now on the task of each client calls listener(client, last) whenever it has done what was
--- due; `last`: the task ends. An error is reported.
+-- due; `last`: the task ends. A listener does not wait. An error is reported.
 function pump.listen(listener)
   listeners[#listeners + 1] = listener
 end
 
 local function tell_listeners(self, last)
   for _, listener in ipairs(listeners) do self.loop.report(pcall(listener, self.client, last)) end
+end
+
+local tellers = {} -- of holdfast.teller
+
+-- From now on the tasks look whether this teller has something to tell.
+function pump.tell_apart(teller)
+  tellers[#tellers + 1] = teller
+end
+
+-- The task must not wait for the user's functions, which may need it: another coroutine calls them.
+local function tell_soon(self, teller)
+  local loop = self.loop
+  teller.comes_by = now() + loop.comes_within
+  loop.spawn(function()
+    teller.comes_by = 0
+    loop.report(teller:tell())
+  end)
+end
+
+local function tell_apart(self)
+  for _, teller in ipairs(tellers) do
+    if now() >= teller.comes_by and teller:is_due() then
+      self.loop.report(pcall(tell_soon, self, teller))
+    end
+  end
 end
 
 local function tend(self, task)
@@ -128,6 +153,7 @@ local function tend(self, task)
     end
     if self.task ~= task then return end
     tell_listeners(self, false)
+    tell_apart(self)
     if self.task ~= task or has_ended(self) then return end
     io.rest(self, next(self.waiting) and LOOK or math.huge)
   until self.task ~= task
@@ -140,7 +166,9 @@ local function stop(self)
   self.loop.report(pcall(self.loop.io.stop, self))
   self.task, self.client, self.ended = nil, nil, nil
   if self.closing then self.loop.io.close(client) end
+  for _, teller in ipairs(tellers) do teller:collect() end -- before the client may be collected
   if ended then ended:fire() end
+  if self.loop.check() then tell_apart(self) end
 end
 
 -- The callers that still wait start another task.

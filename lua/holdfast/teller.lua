@@ -1,0 +1,109 @@
+-- Calls the user's functions for what has happened, one at a time and in order, in whichever
+-- coroutine finds it. A function may wait there; what comes meanwhile is told after it, by the same
+-- coroutine, or by another one if that ends in the middle.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+
+local now = core.now
+
+local LOOK = 1 -- seconds between two looks whether a request still exists
+local ROUNDS = 100 -- of what the functions themselves cause
+
+local Teller = {}
+Teller.__index = Teller
+
+local teller = {}
+
+-- gather(add) calls add(item) for what has happened since; call(item) → true | false, an error
+function teller.new(gather, call)
+  local self = {
+    gather = gather, call = call,
+    queue = {}, first = 1, last = 0,
+    turn = false, -- of the coroutine that tells
+    comes_by = 0, -- until when one that will tell may begin; for the pump
+  }
+  function self.add(item)
+    self.last = self.last + 1
+    self.queue[self.last] = item
+  end
+  return setmetatable(self, Teller)
+end
+
+-- ---- the turn ----
+
+local weak = { __mode = "v" }
+
+local function new_turn()
+  local mark, thread = driver.mark(), coroutine.running()
+  return setmetatable({
+    mark = mark, thread = thread, of_request = mark ~= nil, of_main = thread == nil,
+    looked_at = now(),
+  }, weak)
+end
+
+local function has_request(turn)
+  if now() < turn.looked_at + LOOK then return true end
+  turn.looked_at = now()
+  return turn.mark ~= nil and driver.lives(turn.mark)
+end
+
+-- Whether the coroutine that has this turn can still end it. In nginx only the request tells.
+local function is_living(turn)
+  if turn.of_request then return has_request(turn) end
+  return turn.of_main or turn.thread ~= nil and coroutine.status(turn.thread) ~= "dead"
+end
+
+local function is_taken(self)
+  return self.turn and is_living(self.turn)
+end
+
+-- ---- telling ----
+
+-- Takes what has happened into the queue. → whether there is something to tell
+function Teller:collect()
+  self.gather(self.add)
+  return self.first <= self.last
+end
+
+-- Whether there is something to tell, and nobody who does.
+function Teller:is_due()
+  if is_taken(self) then return false end
+  return self.first <= self.last or self:collect()
+end
+
+local function take(self)
+  local item = self.queue[self.first]
+  self.queue[self.first] = nil
+  self.first = self.first + 1
+  return item
+end
+
+-- → whether no function raised an error, the first error
+local function tell_all(self, turn)
+  local fine, failure = true, nil
+  for _ = 1, ROUNDS do
+    while self.turn == turn and self.first <= self.last do
+      local called, err = self.call(take(self))
+      if fine and not called then fine, failure = false, err end
+    end
+    if self.turn ~= turn or not self:collect() then break end
+  end
+  return fine, failure
+end
+
+local function leave(self, turn, ran, ...)
+  if self.turn == turn then self.turn = false end
+  if not ran then error(..., 0) end
+  return ...
+end
+
+-- → whether no function raised an error, the first error
+function Teller:tell()
+  if not self:is_due() then return true end
+  local turn = new_turn()
+  self.turn = turn
+  return leave(self, turn, pcall(tell_all, self, turn))
+end
+
+return teller
