@@ -520,8 +520,8 @@ for _, loop in ipairs(loops) do
     it("events are told after a coroutine that told them was closed", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
-      local seen, waiting, listening, waits_at = {}, nil, nil, nil
-      listening = new { on_event = function(event)
+      local seen, waiting, waits_at = {}, nil, nil
+      local listening = new { on_event = function(event)
         seen[event.event .. " " .. (event.key or "")] = true
         if waiting or event.event ~= waits_at or event.key ~= "a" then return end
         waiting = coroutine.running()

@@ -232,6 +232,72 @@ describe("for operators under ngx_lua", function()
     request:abort()
   end)
 
+  it("a listener may wait for a lock, and events are told after a request that ended in one", function()
+    front = nginx.start {
+      http = ([[
+        lua_shared_dict told 1m;
+        init_by_lua_block {
+          CLIENT = require("holdfast").new { url = "%s", on_event = function(event)
+            local told, what = ngx.shared.told, event.event .. " " .. (event.key or "")
+            if what == "lost k" then
+              told:set("took", CLIENT:with_lock("log", { wait = 60 }, function() return "yes" end))
+            elseif what == "acquired stuck" then
+              told:set("phase", ngx.get_phase())
+              CLIENT:lock("log"):acquire(60)
+            end
+            told:set(what, "told")
+          end }
+        }
+      ]]):format(server:url()),
+      server = [[
+        location = /hold { content_by_lua_block {
+          LOCK = CLIENT:lock("k", { lease = 3, watchdog = true })
+          KEPT = CLIENT:lock("kept", { lease = 3, watchdog = true })
+          assert(LOCK:acquire())
+          assert(KEPT:acquire())
+          ngx.say("held")
+          ngx.flush(true)
+          ngx.sleep(30)
+        } }
+        location = /stuck { content_by_lua_block {
+          ngx.thread.spawn(function() CLIENT:lock("stuck"):acquire() end)
+          repeat ngx.sleep(0.01) until ngx.shared.told:get("phase")
+          ngx.exit(200)
+        } }
+        location = /work { content_by_lua_block {
+          CLIENT:with_lock("work", function() end)
+          ngx.print(ngx.shared.told:get("released work"))
+        } }
+        location = /told { content_by_lua_block {
+          ngx.print(ngx.shared.told:get(ngx.var.arg_what))
+        } }
+      ]],
+    }
+    local other = holdfast.new(server:url())
+    local log = assert(other:lock("log"):acquire())
+    local function told(what) return front:get("/told?what=" .. what).body end
+    local function is_waited_for() return server:cli("ZCARD", "holdfast_queue:{log}") == 1 end
+    local request = front:begin("/hold")
+    assert.truthy(process.wait_until(function()
+      return server:cli("EXISTS", "k", "kept") == 2
+    end, PATIENCE))
+    server:cli("DEL", "k")
+    assert.truthy(process.wait_until(is_waited_for, PATIENCE))
+    process.sleep(4)
+    assert.equal(1, server:cli("EXISTS", "kept"))
+    assert.is_true(log:release())
+    assert.truthy(process.wait_until(function() return told("took") == "yes" end, PATIENCE))
+    request:abort()
+    assert(log:acquire(PATIENCE))
+    front:get("/stuck")
+    assert.equal("content", told("phase"))
+    assert.truthy(process.wait_until(function()
+      return front:get("/work").body == "told"
+    end, PATIENCE))
+    log:release()
+    other:close()
+  end)
+
   describe("the status page", function()
     local client
 
