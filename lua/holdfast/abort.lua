@@ -156,8 +156,8 @@ local function finish(thread, run, remove)
   end
 end
 
--- Returns xpcall(fn, …, ...) with an eye on the lock: after a loss fn gets an error. A coroutine that
--- is closed meanwhile gives the lock back.
+-- Returns xpcall(fn, …, ...) with an eye on the lock: after a loss fn gets an error. A coroutine
+-- that is closed meanwhile gives the lock back.
 function abort.call(lock, fn, ...)
   local thread = here()
   local run = { lock = lock, outer = runs[thread], inside = false }

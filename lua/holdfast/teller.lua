@@ -61,13 +61,13 @@ end
 -- ---- telling ----
 
 -- Takes what has happened into the queue. → whether there is something to tell
-function Teller:collect()
+function Teller.collect(self)
   self.gather(self.add)
   return self.first <= self.last
 end
 
 -- Whether there is something to tell, and nobody who does.
-function Teller:is_due()
+function Teller.is_due(self)
   if is_taken(self) then return false end
   return self.first <= self.last or self:collect()
 end
@@ -99,7 +99,7 @@ local function leave(self, turn, ran, ...)
 end
 
 -- → whether no function raised an error, the first error
-function Teller:tell()
+function Teller.tell(self)
   if not self:is_due() then return true end
   local turn = new_turn()
   self.turn = turn
