@@ -430,9 +430,11 @@ for _, loop in ipairs(loops) do
     end)
 
     -- A listener of the client, and a renewed lock `a` that is gone: the client's task finds it.
+    local losing -- a lock that is collected is released, not lost
+
     local function lose(listening)
-      local lock = listening:lock("a", { lease = 2, watchdog = true })
-      assert(lock:acquire())
+      losing = listening:lock("a", { lease = 2, watchdog = true })
+      assert(losing:acquire())
       server:cli("DEL", "a")
     end
 
@@ -505,7 +507,7 @@ for _, loop in ipairs(loops) do
         assert.is_true(wait_until(function() return left == 0 end))
         assert.is_true(wait_until(function() return listening:stats().losses == 1 end))
         listening:close()
-        listening = nil
+        listening, losing = nil, nil
         assert.is_true(wait_until(function()
           collectgarbage()
           return seen[#seen] == "closed "
