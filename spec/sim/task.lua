@@ -80,7 +80,7 @@ end
 function Task:speak_up()
   if self.over or self.dead or self.vanished then return end
   for _, handle in ipairs(self.handles) do
-    if not handle.gone then raw.approve(handle.lock) end
+    if not handle.gone then raw.approve(handle.lock, handle.number) end
   end
 end
 
@@ -394,7 +394,8 @@ local function new_handle(self, key, layout)
     fingerprint = layout == "guard" and plan.print or nil, permits = plan.permits,
       permits_at_first = plan.permits_at_first,
   })
-  local handle = { lock = lock, key = key, layout = layout, shared = plan.owner ~= nil, share = 0 }
+  local handle = { lock = lock, key = key, layout = layout, shared = plan.owner ~= nil, share = 0,
+    number = raw.number(lock) }
   self.handles[#self.handles + 1] = handle
   return handle
 end
