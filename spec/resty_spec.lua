@@ -557,7 +557,7 @@ describe("under ngx_lua", function()
       end
 
       it("it is renewed for one when another one has released it", function()
-        start_shared(1.5)
+        start_shared(4)
         local holder = hold(READ, "&renewals=3")
         assert.equal("true|true", say("/use?" .. READ))
         assert.equal("nil|1|true\n", assert(holder:finish()).body)
@@ -565,7 +565,7 @@ describe("under ngx_lua", function()
       end)
 
       it("it is renewed for one when another one releases what it does not hold", function()
-        start_shared(1.5)
+        start_shared(4)
         local holder = hold("of=LOCK", "&renewals=3")
         assert.equal("not_held", say "/stray?of=LOCK")
         assert.equal("nil|1|true\n", assert(holder:finish()).body)
