@@ -24,7 +24,6 @@ local driver = {
   at_end = nginx and nginx.at_end,
   ending = nginx and nginx.ending,
   has_ending = nginx and nginx.has_ending,
-  identify = nginx and nginx.identify,
   mark = nginx and nginx.mark or function() end,
   lives = nginx and nginx.lives,
   tell_apart = pump.tell_apart,

@@ -179,7 +179,7 @@ end
 local function refresh(view)
   local now = core.now()
   if now < view.at + FRESH or is_reading(view) then return end
-  view.reader, view.at = driver.identify(), now
+  view.reader, view.at = driver.mark(), now
   local ok, err = pcall(read_servers, view, now)
   if ok and view.quorum then view.members = member_states(view) end
   view.reader = nil
