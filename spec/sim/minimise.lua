@@ -28,7 +28,7 @@ local SIMPLER = {
   task = { { "rounds", 1 }, { "entries", 0 }, { "check", nil }, { "checks", nil },
     { "extend", nil }, { "also", nil },
     { "force", nil }, { "patience", nil }, { "naps", { 1000 } }, { "gap", 0 },
-    { "finish", "release" } },
+    { "finish", "release" }, { "common", nil } },
   process = { { "cuts", 0 }, { "rate", 1 }, { "renewer_link", false }, { "late", nil } },
   foreign = { { "rounds", 1 } },
   java = { { "rounds", 1 }, { "patience", nil }, { "dies", nil }, { "gap", 0 } },
@@ -42,6 +42,25 @@ local function simplify(plan, fails)
         local candidate = with(plan, index, change[1], change[2])
         if fails(candidate) then plan = candidate end
       end
+    end
+  end
+  return plan
+end
+
+local function without_step(plan, index, which)
+  local steps = {}
+  for i, step in ipairs(plan.parts[index].steps) do
+    if i ~= which then steps[#steps + 1] = step end
+  end
+  return with(plan, index, "steps", steps)
+end
+
+-- Leaves out what a caller with several handles does.
+local function shorten(plan, fails)
+  for index in ipairs(plan.parts) do
+    for which = #(plan.parts[index].steps or {}), 1, -1 do
+      local candidate = without_step(plan, index, which)
+      if fails(candidate) then plan = candidate end
     end
   end
   return plan
@@ -61,7 +80,7 @@ function minimise.plan(plan, rule, options)
       if fails(candidate) then plan, shrunk = candidate, true end
     end
   end
-  return simplify(plan, fails)
+  return simplify(shorten(plan, fails), fails)
 end
 
 return minimise

@@ -287,6 +287,7 @@ local IN_CORE = {
   { "LENT_ANEW", "a kept lock is lent for a whole lease" },
   { "TOKEN_AGAIN", "the callers of a kept lock have one token" },
   { "SHORT_UNNOTICED", "the end of a kept lock is not moved when its lease becomes short" },
+  { "STRAYS_FORGOTTEN", "a dropped handle releases what others have released for it" },
   { "RECORD_UNTOLD", "a server without the lock counts as one that has the record" },
 }
 
@@ -300,7 +301,14 @@ local IN_SCHEDULES = {
     name = "ENTRY_ABANDONED",
     about = "what is abandoned while its owner enters it again is gone for the acquire",
   },
+  {
+    name = "ALL_ABANDONED", about = "what one caller of a handle abandons is gone for all of them",
+  },
   { name = "ALL_NO_UNDO", about = "what an acquire of several may have left is left" },
+  {
+    name = "RELEASES_UNCOUNTED",
+    about = "what is abandoned in a quorum forgets the releases under way",
+  },
   { name = "STRAY_KEPT", about = "a grant for a lost hold is kept" },
   { name = "LOST_ENTRY_KEPT", about = "a lost hold stays when its last release has failed" },
   { name = "RETURN_PASSED", about = "an acquire does not wait for the return of what was kept" },

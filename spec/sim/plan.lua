@@ -11,6 +11,7 @@ local fair_of = require "spec.sim.fair_plan"
 local pool_plan = require "spec.sim.pool_plan"
 local quorum_of = require "spec.sim.quorum_plan"
 local read_write_plan = require "spec.sim.read_write_plan"
+local several_handles_plan = require "spec.sim.several_handles_plan"
 local system_of = require "spec.sim.system_plan"
 
 local S = 1000000
@@ -351,6 +352,7 @@ function plans.of(seed)
   local plan = chosen(seed)
   send_releases(plan)
   keep_locks(plan)
+  several_handles_plan(plan)
   return plan
 end
 
@@ -360,6 +362,7 @@ function plans.system(seed, kind)
   local plan = system_of(seed, { keys = keys_of, processes = add_processes }, kind)
   send_releases(plan)
   keep_locks(plan)
+  several_handles_plan(plan)
   return plan
 end
 
@@ -376,6 +379,12 @@ function describe.process(part)
     part.far,
     part.needs_approval and ", attended" or part.renewer_link and ", a link for the renewer" or "")
     .. (part.late and (", a proxy that is late by up to %d us"):format(part.late) or "")
+end
+
+local function describe_steps(steps)
+  local words = {}
+  for i, step in ipairs(steps) do words[i] = step[1] .. " " .. step[2] end
+  return ", by several handles: " .. table.concat(words, ", ")
 end
 
 function describe.task(part)
@@ -396,6 +405,8 @@ function describe.task(part)
     .. (part.checks and ", " .. part.checks .. " checks" or "")
     .. (part.extend and ", extends to " .. number(part.extend) or "")
     .. (part.reads and ", reads " .. part.reads or "") .. (part.upgrades and ", would write" or "")
+    .. (part.common and ", by the handle of all" or "") .. (part.steps and describe_steps(part.steps)
+    or "")
 end
 
 function describe.foreign(part)

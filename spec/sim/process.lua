@@ -82,8 +82,8 @@ function Process.new(world, network, plan, index, seed)
       half_open = plan.half_open,
     late = plan.late or 0,
     up_blocked = {}, down_blocked = {}, paused_until = 0, paused_us = 0, dead = false,
-    connections = {}, up_at = {}, tasks = {}, released = {}, vanished = {}, done = {}, actions = {},
-      states = {},
+    connections = {}, up_at = {}, tasks = {}, common = {}, released = {}, vanished = {}, done = {},
+    actions = {}, states = {},
     answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0, calls = 0,
     links = links_to(network:server_count(), plan.renewer_link),
   }, Process)

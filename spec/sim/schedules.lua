@@ -444,6 +444,42 @@ local returned_late = plan(LOCK, {
   mishap { kind = "stall_up", at = 1128000, process = 1, link = "renewer", duration = 4 * S },
 })
 
+-- A caller enters by two handles, releases by a third one, and drops the second.
+local strays = plan(LOCK, {
+  process(1),
+  task {
+    process = 1, slot = 8, start = 1000, wait = 0,
+    steps = { { "acquire", 1 }, { "acquire", 2 }, { "release", 3 }, { "drop", 2 } },
+  },
+}, CALM)
+
+-- A handle is dropped while some servers of a quorum have not answered the release through another
+-- one.
+local FIVE = { servers = 5, restart_guard = 0, near = 100, far = 400, command_timeout = 0.4 }
+local dropped_meanwhile = plan(LOCK, {
+  process(1, FIVE),
+  task {
+    process = 1, slot = 5, start = 2000, wait = 1, lease = 3,
+    steps = { { "acquire", 1 }, { "acquire", 1 }, { "acquire", 3 }, { "release", 2 }, { "drop", 1 },
+      { "nap", 2000 } },
+  },
+}, {
+  quorum = true, kind = "calm", calm = true, faulty = {}, network = { 100, 400 },
+  restart_guard = 0, timeout = 0.4, skew = 0, offsets = { 0, 0, 0, 0, 0 },
+  rates = { 1, 1, 1, 1, 1 },
+})
+
+-- Two callers read by one handle, and one of them vanishes.
+local one_handle = plan({ { name = "a", layout = "read" } }, {
+  process(1),
+  task { process = 1, slot = 8, layout = "read", start = 1000, wait = 0, common = true,
+    naps = { 50000 } },
+  task {
+    process = 1, slot = 7, layout = "read", start = 2000, wait = 0, common = true,
+    finish = "vanish", noticed = 10000,
+  },
+}, { calm = true, scripts_known = false, read_write = true })
+
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
 return {
   { "stale_grant", stale_grant, "STALE_GRANT" },
@@ -478,6 +514,9 @@ return {
   { "marked_grant", marked_grant },
   { "vanished", vanished, "STRAY_KEPT" },
   { "returned_late", returned_late },
+  { "strays", strays, "STRAYS_FORGOTTEN" },
+  { "dropped_meanwhile", dropped_meanwhile, "RELEASES_UNCOUNTED" },
+  { "one_handle", one_handle, "ALL_ABANDONED" },
   { "unnoted_leave", unnoted_leave, "leave_unnoted" },
   { "fair_dead_java", fair_dead_java, "fair_java_kept" },
   { "fair_dead", fair_dead, "fair_dead_kept" },

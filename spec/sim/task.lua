@@ -5,6 +5,7 @@
 
 local core = require "holdfast.core"
 local leader = require "spec.sim.leader"
+local several_handles = require "spec.sim.several_handles"
 local wire = require "spec.sim.wire"
 
 local raw, operation = core.lock, core.operation
@@ -14,6 +15,7 @@ local floor, huge = math.floor, math.huge
 
 local WORKERS = 8
 local EXPIRING = 3000 -- before the end of a wait
+local EVERY = 1000 -- holds: more than any caller has
 local STOP = {}
 local OTHER_HALF = { read = "write", write = "read", permit = "permit" }
 
@@ -252,10 +254,16 @@ local function check_count(self, handle)
   end
 end
 
+-- → the lock that tells what the caller believes: that of the handle, or of one that is there for
+-- as long as its caller uses several (several_handles.lua)
+local function witness_of(handle)
+  return (handle.witness or handle).lock
+end
+
 local function claim_of(self, handle, asked_at)
   local owner = raw.owner(handle.lock)
   local claim = {
-    key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = handle.lock,
+    key = handle.key, owner = owner, who = self.name, slot = self.slot, lock = witness_of(handle),
     till = 0,
     kept = self.plan.renewed and not self.plan.extend and not self.process.plan.needs_approval
       -- one command at a time
@@ -274,7 +282,7 @@ end
 
 local function known_claim(self, handle)
   for _, claim in ipairs(self.claims) do
-    if claim.lock == handle.lock and not claim.over then return claim end
+    if claim.lock == witness_of(handle) and not claim.over then return claim end
   end
 end
 
@@ -282,7 +290,7 @@ end
 local function unclaim(self, handle)
   for i = #self.claims, 1, -1 do
     local claim = self.claims[i]
-    if claim.lock == handle.lock then
+    if claim.lock == witness_of(handle) then
       claim.over = true
       self.watcher:claim(claim, 0)
       table.remove(self.claims, i)
@@ -348,7 +356,9 @@ local function release(self, handle, last)
   local ok, _, code
   if self.plan.async then ok, _, code = send_release(self, handle) else ok, _,
     code = perform(self, handle, "release", 0) end
-  if code == "lost" then self.watcher:lost(self.plan, handle) end
+  if code == "lost" or code == "not_held" and self.plan.common then
+    self.watcher:lost(self.plan, handle)
+  end
   if ok then
     add_share(self, handle, -1)
   elseif handle.shared then
@@ -384,9 +394,9 @@ local function hold(self, handle, claim)
   if plan.resize then perform(self, handle, "set", plan.resize) end
 end
 
-local function new_handle(self, key, layout)
+local function new_lock(self, key, layout)
   local plan = self.plan
-  local lock = raw.new(self.process.client, {
+  return raw.new(self.process.client, {
     self.process.client, key = key, kind = layout, lease = plan.lease, wait = 1,
     keep = layout ~= "guard" and plan.keep or nil,
     renewed = plan.renewed,
@@ -394,6 +404,18 @@ local function new_handle(self, key, layout)
     fingerprint = layout == "guard" and plan.print or nil, permits = plan.permits,
       permits_at_first = plan.permits_at_first,
   })
+end
+
+-- One for all tasks of the process that have it in common.
+local function common_lock(self, key, layout)
+  local name, common = layout .. " " .. key, self.process.common
+  common[name] = common[name] or new_lock(self, key, layout)
+  return common[name]
+end
+
+local function new_handle(self, key, layout)
+  local plan = self.plan
+  local lock = (plan.common and common_lock or new_lock)(self, key, layout)
   local handle = { lock = lock, key = key, layout = layout, shared = plan.owner ~= nil, share = 0,
     number = raw.number(lock) }
   self.handles[#self.handles + 1] = handle
@@ -410,7 +432,7 @@ local function vanish(self, handles)
     unclaim(self, handle)
     if self.watcher.vanishes then self.watcher:vanishes(handle.key, handle.owner, noticed_at) end
     self.process.vanished[hold_name(handle)] = self.world.now + floor(self.longest_lease * 1e6)
-    self.process:at(noticed_at, raw.abandon, handle.lock)
+    self.process:at(noticed_at, function() raw.abandon(handle.lock, handle.number, EVERY) end)
   end
 end
 
@@ -466,8 +488,17 @@ local function with_second(self, claim)
   release(self, second, true)
 end
 
+local function handles_round(self, witness)
+  several_handles.round(self, witness, {
+    new_handle = function() return new_handle(self, witness.key, witness.layout) end,
+    acquire = acquire, release = release, unclaim = unclaim, sleep = sleep,
+  })
+  return witness
+end
+
 local function lock_round(self, handle)
   local plan = self.plan
+  if plan.steps then return handles_round(self, handle) end
   local ok, claim = acquire(self, handle, plan.wait, plan.patience)
   if not ok then return handle end
   local count = 1

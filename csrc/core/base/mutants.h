@@ -48,9 +48,12 @@
     X(NOT_FOLLOWING)      /* an acquire behind a release of its caller is busy by that */          \
     X(ENTRY_ABANDONED)    /* what is abandoned while its owner enters it again is gone for the     \
                              acquire */                                                            \
+    X(STRAYS_FORGOTTEN)   /* a dropped handle releases what others have released for it */         \
+    X(ALL_ABANDONED)      /* what one caller of a handle abandons is gone for all of them */       \
     X(LOST_ENTRY_KEPT)    /* a lost hold stays when its last release has failed */                 \
     X(RETURN_PASSED)      /* an acquire does not wait for the return of what was kept */           \
     X(LATE_ENTRY_KEPT)    /* a lost hold stays when a late reply ends its last release */          \
+    X(RELEASES_UNCOUNTED) /* what is abandoned in a quorum forgets the releases under way */       \
     X(LAST_ENTRY_KEPT)    /* a quorum's hold without entries stays */                              \
     X(RECORD_UNTOLD)      /* a server without the lock counts as one that has the record */        \
     X(UNCONFIRMED)        /* what no replica has confirmed counts */                               \

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mutants.h"
 #include "link/nodes.h"
 #include "op/events.h"
 #include "op/holding.h"
@@ -111,6 +112,7 @@ void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     uint32_t released = count < hold->strays ? count : hold->strays;
+    if (HF_MUTANT(STRAYS_FORGOTTEN)) released = 0;
     hold->strays -= released;
     bool all = released > 0 && released == count;
     if (hold->in_table && !all) client->decider->abandon(client, hold, count - released, now);

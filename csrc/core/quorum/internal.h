@@ -77,6 +77,10 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
                                hf_hold *member_hold);
 bool hf_member_hold_is_held(const hf_hold *member_hold);
 
+/* Returns how many of this client's entries the member hold has when the releases that are under
+ * way there are over. */
+uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_hold);
+
 /* Cleans up the member holds, except `keep` entries of this client in each. */
 void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now);
 

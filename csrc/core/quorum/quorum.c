@@ -120,11 +120,18 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
     return true;
 }
 
+uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_hold) {
+    uint32_t own = member_hold->count - member_hold->others, released = 0;
+    for (const hf_op *op = member->ops; op && !HF_MUTANT(RELEASES_UNCOUNTED); op = op->next)
+        released += op->hold == member_hold && !op->done && hf_op_asked_for(op)->releases;
+    return own > released ? own - released : 0;
+}
+
 void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now) {
     for (size_t i = 0; i < hold->member_count; i++) {
         hf_hold *member_hold = hold->member_holds[i];
         if (!member_hold || !member_hold->in_table) continue;
-        uint32_t own = member_hold->count - member_hold->others;
+        uint32_t own = hf_member_hold_entries(client->quorum->members[i], member_hold);
         if (member_hold->state == HF_HOLD_LOST || own > keep)
             hf_renewer_abandon(client->quorum->members[i], member_hold, own - keep, now);
     }

@@ -84,11 +84,12 @@ static void finish_on_hold(hf_op *op, bool done, hf_time now) {
 
 /* Whether a server has nothing to release: its member hold is not there, or has no more entries
  * than the owner keeps. A record has to be left in any case. */
-static bool has_nothing_to_release(const hf_op *op, const hf_hold *member_hold) {
-    uint32_t keep = op->round->hold->count - 1;
+static bool has_nothing_to_release(const hf_op *op, size_t index) {
+    const hf_hold *hold = op->round->hold, *member_hold = hold->member_holds[index];
+    const hf_client *member = hf_quorum_of(op)->members[index];
     return releases(op) && (!leaves_record(op) || HF_MUTANT(RECORD_UNTOLD)) &&
            (!hf_member_hold_is_held(member_hold) ||
-            member_hold->count - member_hold->others <= keep);
+            hf_member_hold_entries(member, member_hold) <= hold->count - 1);
 }
 
 static void ask_members(hf_op *op, hf_time now) {
@@ -98,7 +99,7 @@ static void ask_members(hf_op *op, hf_time now) {
     hf_votes_open(op, now);
     for (size_t i = 0; i < round->count; i++) {
         const hf_hold *member_hold = round->hold->member_holds[i];
-        if (has_nothing_to_release(op, member_hold)) hf_vote_yes(&round->votes[i]);
+        if (has_nothing_to_release(op, i)) hf_vote_yes(&round->votes[i]);
         else if (!hf_member_hold_is_held(member_hold))
             hf_vote_no(&round->votes[i], HF_NOT_HELD, "not held there");
         else hf_votes_ask(op, i, &spec, now);

@@ -1,0 +1,155 @@
+-- A caller that has several handles of one lock: it enters through any of them, releases through
+-- any of them, and drops some without a word.
+--
+-- What it has is what it acquired, less what it released, less what dropped handles had acquired
+-- and nobody had released. A release through a handle that has acquired nothing is one of what
+-- another handle has acquired: a stray.
+
+local core = require "holdfast.core"
+
+local raw = core.lock
+local collect = core.lock_type.__gc
+local min = math.min
+
+local several_handles = {}
+
+-- ---- what is to be had ----
+
+local function forget(book)
+  book.has, book.of, book.strays = 0, {}, 0
+end
+
+local function note_release(book, handle)
+  local of = book.of[handle] or 0
+  if of > 0 then book.of[handle] = of - 1 else book.strays = book.strays + 1 end
+  book.has = book.has - 1
+  if book.has == 0 then forget(book) end
+end
+
+-- → how many holds a handle that is dropped lets go of
+local function note_drop(book, handle)
+  local of = book.of[handle] or 0
+  local released = min(of, book.strays)
+  book.strays, book.of[handle] = book.strays - released, nil
+  book.has = book.has - (of - released)
+  if book.has == 0 then forget(book) end
+  return of - released
+end
+
+-- ---- steps ----
+
+local function new_handle(round)
+  local handle = round.tools.new_handle(round.task)
+  handle.witness = round.witness
+  return handle
+end
+
+local function handle_at(round, place)
+  local handle = round.handles[place]
+  if not handle or handle.gone then handle = new_handle(round) end
+  round.handles[place] = handle
+  return handle
+end
+
+-- Whether nothing can have taken the hold from the caller.
+local function is_certain(round)
+  return round.certain and round.task.watcher.calm
+end
+
+-- What each handle has acquired is not known any more.
+local function lose_count(round)
+  forget(round.book)
+  round.book.has, round.certain = raw.holds(round.witness.lock), false
+  round.over = round.book.has > 0
+end
+
+local function check(round)
+  local task, book = round.task, round.book
+  local has = raw.holds(round.witness.lock)
+  if has == book.has then return end
+  if is_certain(round) then
+    task.world:fail("handles", "%s: %s has %d holds, and should have %d", round.witness.key,
+      task.name, has, book.has)
+  end
+  lose_count(round)
+end
+
+local steps = {}
+
+function steps.acquire(round, place)
+  local book, wait = round.book, round.task.plan.wait
+  local handle, entered = handle_at(round, place), book.has > 0
+  local ok, code = round.tools.acquire(round.task, handle, entered and min(wait, 5) or wait)
+  if ok then
+    book.has, book.of[handle] = book.has + 1, (book.of[handle] or 0) + 1
+  elseif entered and is_certain(round) then
+    round.task.world:fail("handles", "%s: %s has it, and cannot enter it: %s", handle.key,
+      round.task.name, code)
+  else
+    round.certain = false
+  end
+end
+
+-- A handle whose own hold was lost releases nothing: it tells that.
+local function release(round, handle)
+  local book = round.book
+  local had = book.has
+  local ok = round.tools.release(round.task, handle, had <= 1 and not raw.lost(handle.lock))
+  if ok and had > 0 then
+    note_release(book, handle)
+  elseif ok or had > 0 then
+    if is_certain(round) then
+      round.task.world:fail("handles", "%s: %s has %d holds, and its release says %s", handle.key,
+        round.task.name, had, tostring(ok))
+    end
+    lose_count(round)
+  end
+end
+
+function steps.release(round, place) release(round, handle_at(round, place)) end
+
+function steps.drop(round, place)
+  local handle, book = handle_at(round, place), round.book
+  local has = book.has
+  note_drop(book, handle)
+  if has > 0 and book.has == 0 then round.tools.unclaim(round.task, handle) end
+  handle.gone = true
+  collect(handle.lock)
+end
+
+function steps.nap(round, duration)
+  round.tools.sleep(round.task, duration)
+end
+
+-- Nothing is left behind: what the caller has is released through handles that acquired nothing.
+local function end_round(round)
+  for _ = 1, 20 do
+    if raw.holds(round.witness.lock) == 0 then return end
+    release(round, new_handle(round))
+  end
+end
+
+-- One round of a task with a plan that has `steps`, a list of { step, place | duration }.
+--
+-- witness: a handle by which nothing is acquired; tools: { new_handle, acquire, release, unclaim,
+-- sleep } of task.lua
+function several_handles.round(task, witness, tools)
+  local plan = task.plan
+  local round = { task = task, witness = witness, tools = tools, handles = {}, book = {},
+    certain = plan.renewed and not plan.extend and not plan.async
+      and not task.process.plan.needs_approval }
+  forget(round.book)
+  for _, step in ipairs(plan.steps) do
+    if round.over then break end
+    steps[step[1]](round, step[2])
+    task:look_now()
+    check(round)
+  end
+  end_round(round)
+  check(round)
+  for place in pairs(round.handles) do
+    if not round.handles[place].gone then steps.drop(round, place) end
+  end
+end
+
+return several_handles

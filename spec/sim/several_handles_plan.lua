@@ -1,0 +1,73 @@
+-- Callers with several handles of one lock, and callers that share one handle. Its numbers are its
+-- own, so the rest of a seed's plan is the same as ever.
+
+local Prng = require "spec.sim.prng"
+
+local MANY = 15   -- in so many of 100 plans callers have several handles
+local COMMON = 10 -- …and in so many one handle is for all callers of a process
+local COMMON_READERS = 40 -- …of those in which several callers may hold at a time
+local VANISHING = 25 -- in so many of 100 of these a caller goes without a word
+local PLACES = 3
+local MOST_HOLDS = 5
+local ENTERED = { lock = true, read = true, write = true, fair = true }
+local SHARED = { lock = true, mutex = true, read = true, write = true, fair = true }
+
+-- Whether it is a plain user of a lock that it may enter as often as it likes.
+local function is_plain(part, layouts)
+  return part.what == "task" and layouts[part.layout] and not part.owner and not part.several
+    and not part.calls and not part.leads and not part.also and not part.force and not part.reads
+    and not part.upgrades and not part.swaps and not part.alone
+end
+
+local function steps_of(prng)
+  local steps, holds = { { "acquire", 1 } }, 1
+  for _ = 1, prng:range(3, 12) do
+    local place, kind = prng:range(1, PLACES), prng:range(1, 100)
+    if kind <= 40 and holds < MOST_HOLDS then
+      steps[#steps + 1], holds = { "acquire", place }, holds + 1
+    elseif kind <= 70 then
+      steps[#steps + 1], holds = { "release", place }, math.max(0, holds - 1)
+    elseif kind <= 85 then
+      steps[#steps + 1] = { "drop", place }
+    else
+      steps[#steps + 1] = { "nap", prng:range(0, prng:pick { 100, 3000, 100000 }) }
+    end
+  end
+  if prng:chance(40) then
+    for place = 1, PLACES do steps[#steps + 1] = { "drop", place } end
+  end
+  return steps
+end
+
+local function give_several(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if is_plain(part, ENTERED) and part.finish ~= "vanish" and prng:chance(60) then
+      part.steps, part.finish, part.patience, part.entries = steps_of(prng), "release", nil, 0
+      if prng:chance(60) then part.renewed, part.lease, part.extend = true, 10, nil end
+    end
+  end
+end
+
+-- The tasks of a process that want the same lock, as it is set for the first of them.
+local function share_one(prng, plan)
+  local first = {}
+  for _, part in ipairs(plan.parts) do
+    if is_plain(part, SHARED) and not part.steps and prng:chance(80) then
+      local name = part.process .. " " .. part.layout .. " " .. part.key
+      local like = first[name] or part
+      first[name] = like
+      part.common, part.lease, part.renewed, part.keep = true, like.lease, like.renewed, like.keep
+      if part.finish ~= "vanish" then
+        part.finish = prng:chance(VANISHING) and "vanish" or "release"
+        part.noticed = prng:range(0, prng:pick { 1000, 100000, 300000 })
+      end
+    end
+  end
+end
+
+-- plan: of plan.lua; changed in place
+return function(plan)
+  local prng = Prng.new((plan.seed * 41 + 67) % 2147483647)
+  if prng:chance(MANY) then give_several(prng, plan) end
+  if prng:chance(plan.read_write and COMMON_READERS or COMMON) then share_one(prng, plan) end
+end
