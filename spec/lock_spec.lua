@@ -812,8 +812,10 @@ describe("the end of a handle", function()
       local function handle() return client:lock("k", options) end
       local lock = handle()
       assert(lock:acquire())
-      do assert(handle():acquire()) end
+      local second = { handle() }
+      assert(second[1]:acquire())
       do assert(handle():release()) end
+      second[1] = nil
       collectgarbage() collectgarbage()
       assert.same({ 1, 1 }, { lock:holds(), lock:info().holds })
       do assert(handle():acquire()) end

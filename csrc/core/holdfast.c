@@ -171,6 +171,10 @@ bool hf_op_kind_needs_a_hold(hf_op_kind kind) {
     return hf_op_classes[kind]->on_hold;
 }
 
+bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind) {
+    return !hf_op_classes[kind]->lingers || lock_kind->noted;
+}
+
 uint64_t hf_op_number(const hf_op *op) {
     return op->number;
 }

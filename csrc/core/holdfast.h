@@ -373,6 +373,8 @@ bool hf_op_kind_acquires(hf_op_kind kind);
 bool hf_op_kind_releases(hf_op_kind kind);     /* it ends a hold of the caller */
 bool hf_op_kind_lingers(hf_op_kind kind);      /* it may go on in the background */
 bool hf_op_kind_needs_a_hold(hf_op_kind kind); /* it fails if the caller has none */
+/* Whether what it leaves in doubt can be settled for locks of that kind. */
+bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
 
 #define HF_NO_TOKEN_TTL 9007199254740991u /* exact in the programs, which count in doubles */
 

@@ -50,11 +50,16 @@ static int push_collected(lua_State *L) {
     return 3;
 }
 
+static void check_suits(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) {
+    luaL_argcheck(L, hf_op_kind_suits(kind, lock->kind), 1, "not of a kind with such operations");
+}
+
 /* Runs one operation with the blocking driver. The record stays on the stack while it runs. */
 static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double seconds,
                   hf_slice record) {
     hf_lua_op self = {.kind = kind, .first = lock, .locks = &lock, .count = 1};
     if (!lock->driver) return push_collected(L);
+    check_suits(L, lock, kind);
     hf_lua_op_check_driver(L, lock->driver, true);
     lua_Number number = hf_coroutine_number(L); /* may raise: not with the mutex held */
     hf_lua_op_enter(&self);
@@ -215,6 +220,7 @@ static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return luaL_error(L, "the lock was collected");
     hf_op_kind kind = check_kind(L, 2);
+    check_suits(L, lock, kind);
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
     const hf_slice *words = NULL;
     size_t word_count = 0;

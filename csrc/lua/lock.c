@@ -250,9 +250,17 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
+#define MOST_CALLERS 9007199254740992.0 /* 2^53 */
+
+static lua_Number check_within(lua_State *L, int index, lua_Number most) {
+    lua_Number number = luaL_checknumber(L, index);
+    luaL_argcheck(L, number >= 0 && number <= most, index, "out of range");
+    return number;
+}
+
 /* The number of the calling caller, or the one at stack index 2. */
 static lua_Number number_of(lua_State *L, const hf_lua_lock *lock) {
-    if (lua_isnumber(L, 2)) return lua_tonumber(L, 2);
+    if (lua_isnumber(L, 2)) return check_within(L, 2, MOST_CALLERS);
     return lock->owner || lock->handle > 0 ? 0 : hf_coroutine_number(L);
 }
 
@@ -289,8 +297,8 @@ static int l_abandon(lua_State *L) {
         lock->balance = 0;
         return 0;
     }
-    lua_Number number = luaL_checknumber(L, 2);
-    uint32_t count = (uint32_t)luaL_checknumber(L, 3);
+    lua_Number number = check_within(L, 2, MOST_CALLERS);
+    uint32_t count = (uint32_t)check_within(L, 3, UINT32_MAX);
     caller_text text;
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);
@@ -304,7 +312,7 @@ static int l_abandon(lua_State *L) {
  * it asks for that */
 static int l_approve(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    lua_Number number = luaL_checknumber(L, 2);
+    lua_Number number = check_within(L, 2, MOST_CALLERS);
     caller_text text;
     if (!lock->driver) return 0;
     hf_lock_enter(lock);

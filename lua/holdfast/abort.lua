@@ -93,6 +93,15 @@ end
 
 local hooks = setmetatable({}, { __mode = "k" }) -- those of ours
 
+-- Lua 5.2 keeps every coroutine that has a hook if gethook was called before the first sethook: the
+-- table that it has them in gets its mode there alone.
+local function let_hooked_be_collected()
+  local hooked = _VERSION == "Lua 5.2" and debug.getregistry()._HKEY
+  if not hooked or getmetatable(hooked) then return end
+  hooked.__mode = "k"
+  setmetatable(hooked, hooked)
+end
+
 local compiles = false -- LuaJIT does so when the hook is away
 
 -- LuaJIT looks at hooks only in its interpreter.
@@ -140,6 +149,7 @@ local function set_hook()
   hooks[hook] = true
   interpret()
   sethook(hook, mask or "", EVERY)
+  let_hooked_be_collected()
   return remove
 end
 

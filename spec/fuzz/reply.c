@@ -357,7 +357,10 @@ static void begin_plain(hf_op_kind kind) {
 }
 
 static void begin_all(input *in, hf_op_kind kind) {
-    hf_op_spec spec = {.kind = kind, .batch = w.all, .batch_count = 1 + pick(in, COUNT(KEYS))};
+    hf_op_spec spec = {.kind = kind,
+                       .lock_kind = &hf_kind_lock,
+                       .batch = w.all,
+                       .batch_count = 1 + pick(in, COUNT(KEYS))};
     set_caller(in, &spec);
     spec.lease = LEASES[pick(in, COUNT(LEASES))];
     spec.renewed = pick(in, 2);
@@ -435,7 +438,8 @@ static void begin_on_semaphore(input *in) {
 }
 
 static void begin_pause(input *in) {
-    hf_op_spec spec = {.kind = HF_OP_PAUSE, .names = &w.names[0], .node = 1};
+    hf_op_spec spec = {
+        .kind = HF_OP_PAUSE, .lock_kind = &hf_kind_lock, .names = &w.names[0], .node = 1};
     spec.wait = WAITS[pick(in, COUNT(WAITS))];
     begin(&spec);
 }

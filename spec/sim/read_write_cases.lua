@@ -137,7 +137,9 @@ end)
 
 case("an extension is for the entries there are, and told only if it is shorter", function(c)
   local ears = hears(c, B)
-  local function extend(ms) return c.run("rw_extend", { LOCK, QUEUE }, READER, ms, "", "") end
+  local function extend(ms)
+    return c.run("rw_extend", { LOCK, QUEUE, hold_key(READER) }, READER, ms, "", "")
+  end
   reads(c, READER, LEASE, 2)
   queued(c, T0, member("w", B, 7))
   c.same(1, extend(LEASE))
@@ -572,7 +574,8 @@ end)
 
 case("an extension sets a reader's leases, and the lock's where it is alone", function(c)
   local function extend(owner, ms, most, waiter)
-    return c.run("rw_extend", { LOCK, QUEUE }, owner, ms, most or "", waiter or "")
+    local lease = owner == WRITER and LOCK or hold_key(owner)
+    return c.run("rw_extend", { LOCK, QUEUE, lease }, owner, ms, most or "", waiter or "")
   end
   c.same(-1, extend(READER, 100))
   reads(c, READER, 1000)

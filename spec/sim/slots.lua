@@ -121,7 +121,7 @@ local function redirect(self, node, client, command, args)
   local there = is_channel and #keys or count_there(node, keys)
   local again = "TRYAGAIN Multiple keys request during rehashing of slot"
   if owner == node.index then
-    if not moving or moving.from ~= node or moving.ended or there == #keys then return nil end
+    if not moving or moving.from ~= node or there == #keys then return nil end
     return there > 0 and again or ("ASK %d %s"):format(slot, address(moving.to.index))
   end
   if moving and moving.to == node and asking then
@@ -158,6 +158,7 @@ end
 function Slots.new(run)
   local self = setmetatable({
     run = run, nodes = run.servers, prng = Prng.new(run.plan.seed * 3 + 2), views = {}, moving = {},
+    apart = {},
   }, Slots)
   for _, node in ipairs(self.nodes) do
     self.views[node.index] = {}
@@ -183,9 +184,20 @@ local function take_over(move)
   if move.last then move.self.moving[move.slot] = nil end
 end
 
+-- → for how long, at the most, keys of the key's slot were on two nodes
+function Slots:longest_apart(key)
+  local slot = slot_of(key)
+  local move = self.moving[slot]
+  local now_apart = move and move.since and self.run.world.now - move.since or 0
+  return math.max(self.apart[slot] or 0, now_apart)
+end
+
 -- All keys are there: the new node is told, then the old one, then the rest.
 local function finish(self, move, gap)
   local world, at = self.run.world, self.run.world.now
+  if move.since then
+    self.apart[move.slot] = math.max(self.apart[move.slot] or 0, at - move.since)
+  end
   local order = { move.to, move.from }
   for _, node in ipairs(self.nodes) do
     if node ~= move.to and node ~= move.from then order[#order + 1] = node end
@@ -210,6 +222,7 @@ local function move_key(move)
       end
       to.db.entries[key] = entry
       self.run.world:note("-- %s goes to s%d", key, to.index)
+      move.since = move.since or self.run.world.now
       return self.run.world:at(self.run.world.now + self.prng:range(0, move.gap), move_key, move)
     end
   end

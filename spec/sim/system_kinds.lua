@@ -19,7 +19,7 @@ end
 
 -- ---- locks, mutexes, guards ----
 
-local lock = {}
+local lock = { one_key = true } -- that its renewals name
 
 function lock.add_key() end
 

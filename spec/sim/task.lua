@@ -324,7 +324,7 @@ local function acquire(self, handle, wait, patience)
   local key = self.watcher.keys[handle.key]
   announce_end(self, wait)
   local asked_at, paused_us = self.world.now, self.process.paused_us
-  local entered = raw.is_held(handle.lock)
+  local entered = raw.is_held(witness_of(handle))
   self.process.released[hold_name(handle)] = nil
   if wait > 0 and not entered and not patience then key.wanting[self.slot] = asked_at end
   key.prints[self.plan.print or ""] = true

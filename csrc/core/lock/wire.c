@@ -117,16 +117,35 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
     return call(request, lock->kind, HF_VERB_FORCE, keys_of(lock), n, args);
 }
 
+/* A hold of a read/write lock has two keys, the lock and that of the reader's first lease. While a
+ * cluster moves a slot, the lock may be there and the lease not yet, and the server carries out
+ * only what finds both. A writer's lease is the lock's. text: room for HF_NAMES_LEASE and both
+ * names */
+static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
+    if (!kind->joint || HF_MUTANT(LEASE_UNNAMED)) return key;
+    return (hf_slice){text, hf_names_lease(text, key, owner)};
+}
+
 bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease, uint64_t least_ms,
                     hf_slice waiter) {
+    const hf_kind *kind = lock->kind;
+    const hf_names *names = lock->names;
     number_text ms, least;
-    hf_slice args[] = {lock->kind->counted ? lock->names->leases : lock->names->key,
-                       lock->names->queue,
-                       lock->owner,
-                       hf_decimal(ms, hf_lease_ms(lease)),
-                       least_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT : hf_decimal(least, least_ms),
-                       waiter};
-    return call(request, lock->kind, HF_VERB_EXTEND, 2, sizeof args / sizeof *args, args);
+    char *text = malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE);
+    if (!text) return false;
+    size_t n = 0;
+    hf_slice args[7];
+    args[n++] = kind->counted ? names->leases : names->key;
+    args[n++] = names->queue;
+    if (kind->reads || kind->writes) args[n++] = lease_key(text, kind, names->key, lock->owner);
+    size_t keys = n;
+    args[n++] = lock->owner;
+    args[n++] = hf_decimal(ms, hf_lease_ms(lease));
+    args[n++] = least_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT : hf_decimal(least, least_ms);
+    args[n++] = waiter;
+    bool encoded = call(request, kind, HF_VERB_EXTEND, keys, n, args);
+    free(text);
+    return encoded;
 }
 
 bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
@@ -231,22 +250,18 @@ bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t coun
     return encoded;
 }
 
-/* Each hold of a read/write lock has two keys. While a cluster moves a slot, the lock may be there
- * and the lease not yet, and the server carries out only what finds both. A writer's lease is the
- * lock's. */
 static bool renew_pairs(hf_request *request, const hf_kind *kind, size_t count,
                         const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
     size_t room = 0;
-    bool joint = kind->joint && !HF_MUTANT(LEASE_UNNAMED);
     for (size_t i = 0; i < count; i++) room += keys[i].size + owners[i].size + HF_NAMES_LEASE;
     hf_slice *args = calloc(4 * count, sizeof *args);
     number_text *numbers = calloc(count, sizeof *numbers);
     char *texts = malloc(room), *at = texts;
     bool encoded = false;
     for (size_t i = 0; args && numbers && texts && i < count; i++) {
-        args[2 * i] = args[2 * i + 1] = keys[i];
-        if (joint) args[2 * i + 1] = (hf_slice){at, hf_names_lease(at, keys[i], owners[i])};
-        if (joint) at += args[2 * i + 1].size;
+        args[2 * i] = keys[i];
+        args[2 * i + 1] = lease_key(at, kind, keys[i], owners[i]);
+        if (args[2 * i + 1].data == at) at += args[2 * i + 1].size;
         args[2 * count + 2 * i] = owners[i];
         args[2 * count + 2 * i + 1] = hf_decimal(numbers[i], hf_lease_ms(leases[i]));
     }
