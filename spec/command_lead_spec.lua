@@ -280,6 +280,17 @@ describe("the command", function()
       assert.same({ 0, "in\n" }, { code, output })
     end)
 
+    it("are not entered by a run of the other kind inside them", function()
+      local reader = holdfast.new(server:url()):read_write_lock("k"):read()
+      assert(reader:acquire(0))
+      local inner = command.words("run", "k", "--", "echo", "in")
+      local code, output = run("run", "-s", "k", "--", (table.unpack or unpack)(inner))
+      assert.equal(1, code)
+      assert.matches("^holdfast run: this runs inside a run on the same KEY already", output)
+      assert.is_true(reader:check())
+      assert(reader:release())
+    end)
+
     it("say what they cannot do", function()
       for _, words in ipairs {
         { "-s", "-x", "k" }, { "-s", "--one-by-one", "a:b" },

@@ -117,6 +117,13 @@ describe("holdfast run", function()
       assert.equal("err\n", read(directory .. "/err"))
     end)
 
+    it("reads nothing that it prints as a signal where its descriptors are closed", function()
+      local script = command.shell_prelude(server) .. "\nholdfast run -v k -- touch " .. directory
+        .. "/ran <&- >&- 2>&-"
+      assert.same({ "exit", 0 }, { command.other({ "sh", "-c", script }):wait(PATIENCE) })
+      assert.is_true(exists(directory .. "/ran"))
+    end)
+
     it("passes arguments as they are, without a shell", function()
       local code, output = run { "run", "k", "--", "printf", "%s|", "a b", "$HOME", "", "--", "-n" }
       assert.equal(0, code)

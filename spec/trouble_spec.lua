@@ -346,6 +346,25 @@ describe("a server that refuses", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
+  it("one without memory renews and extends what is held", function()
+    local one = client { lease = 3 }
+    local locks = { one:lock("l"), one:mutex("m"), one:fair_lock("f"),
+      one:read_write_lock("r"):read(), one:read_write_lock("w"):write(),
+      one:semaphore("s", { permits = 2 }) }
+    for i, lock in ipairs(locks) do
+      locks[i] = assert(i == #locks and lock:acquire(1, 0) or lock:acquire(0))
+    end
+    world.cli("CONFIG", "SET", "maxmemory", "1kb")
+    local renewals = one:stats().renewals
+    assert.truthy(process.wait_until(function()
+      return one:stats().renewals >= renewals + #locks
+    end))
+    for _, lock in ipairs(locks) do assert(lock:extend(2)) end
+    for _, lock in ipairs(locks) do assert(lock:check()) end
+    for _, lock in ipairs(locks) do assert(lock:release()) end
+    assert.equal(0, one:stats().losses)
+  end)
+
   it("one with too many clients is unreachable", function()
     world.cli("CONFIG", "SET", "maxclients", 1)
     local message = fails("unreachable", 0, function() return client():lock("k"):acquire(0) end)

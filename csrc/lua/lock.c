@@ -84,7 +84,16 @@ void hf_lock_take(hf_lua_lock *lock, hf_hold *hold) {
         }
     }
     hf_hold_ref(hold);
-    lock->taken[lock->taken_count++] = (taken){hold, 1, false};
+    lock->taken[lock->taken_count++] = (taken){.hold = hold, .count = 1};
+}
+
+void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold) {
+    for (size_t i = 0; i < lock->taken_count; i++) {
+        taken *entry = &lock->taken[i];
+        if (entry->hold != hold || entry->count == entry->releasing) continue;
+        entry->releasing++;
+        return;
+    }
 }
 
 void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
@@ -97,6 +106,8 @@ void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
         note_pending_loss(lock, entry);
         entry->notified = entry->notified || seen.reason != HF_LOST_NOT;
         entry->count = seen.over || entry->count == 0 ? 0 : entry->count - 1;
+        if (entry->releasing > 0) entry->releasing--;
+        if (entry->releasing > entry->count) entry->releasing = entry->count;
         bool lost = seen.state == HF_HOLD_LOST && is_replaced(lock, hold);
         if (entry->count == 0 && !lost && !seen.ending) drop_taken(lock, i);
     }
@@ -210,14 +221,23 @@ static int l_copy(lua_State *L) {
     return 1;
 }
 
+/* Abandons at most `count` holds of the entry. Returns how many. */
+static uint32_t abandon_entry(hf_lua_lock *lock, size_t i, uint32_t count, hf_time now) {
+    taken *entry = &lock->taken[i];
+    uint32_t left = entry->count - entry->releasing, part = left < count ? left : count;
+    if (entry->releasing == 0 || part > 0)
+        hf_client_abandon(lock->driver->client, entry->hold, part, now);
+    entry->count -= part;
+    if (entry->count == 0) drop_taken(lock, i);
+    return part;
+}
+
 /* Does no I/O: the watchdog releases what is still held. */
 static void abandon(hf_lua_lock *lock) {
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);
-    while (lock->taken_count > 0) {
-        hf_client_abandon(lock->driver->client, lock->taken[0].hold, lock->taken[0].count, now);
-        drop_taken(lock, 0);
-    }
+    for (size_t i = lock->taken_count; i-- > 0;) abandon_entry(lock, i, UINT32_MAX, now);
+    while (lock->operations == 0 && lock->taken_count > 0) drop_taken(lock, 0);
     hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
 }
@@ -275,14 +295,10 @@ static int l_number(lua_State *L) {
 static uint32_t abandon_of(hf_lua_lock *lock, hf_slice caller, uint32_t count, hf_time now) {
     uint32_t left = count;
     for (size_t i = lock->taken_count; i-- > 0 && left > 0;) {
-        taken *entry = &lock->taken[i];
+        const taken *entry = &lock->taken[i];
         bool theirs = !hf_slice_equal(hf_hold_caller(entry->hold), caller);
         if (theirs && !HF_MUTANT(ALL_ABANDONED)) continue;
-        uint32_t part = entry->count < left ? entry->count : left;
-        hf_client_abandon(lock->driver->client, entry->hold, part, now);
-        left -= part;
-        entry->count -= part;
-        if (entry->count == 0) drop_taken(lock, i);
+        left -= abandon_entry(lock, i, left, now);
     }
     return count - left;
 }

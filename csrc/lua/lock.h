@@ -11,9 +11,10 @@
 #include "binding.h"
 
 typedef struct taken {
-    hf_hold *hold;  /* referenced */
-    uint32_t count; /* 0: a release has reported its loss, or is detached */
-    bool notified;  /* on_lost was called for its loss */
+    hf_hold *hold;      /* referenced */
+    uint32_t count;     /* 0: a release has reported its loss, or is detached */
+    uint32_t releasing; /* of `count`: releases that are under way */
+    bool notified;      /* on_lost was called for its loss */
 } taken;
 
 typedef struct hf_lua_lock {
@@ -85,8 +86,10 @@ bool hf_lock_reserve(hf_lua_lock *lock);
 void hf_lock_pin(hf_lua_lock *lock);
 void hf_lock_unpin(hf_lua_lock *lock);
 
-/* One more hold was acquired, or released, through this handle. */
+/* One more hold was acquired, is being released, or was, through this handle. What is being
+ * released is not abandoned with the handle: the operation does that. */
 void hf_lock_take(hf_lua_lock *lock, hf_hold *hold);
+void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold);
 void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold);
 
 /* Returns the hold that the caller lost through this handle and has not acquired through it again,

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/mutants.h"
+
 /* ---- beginning ---- */
 
 void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) {
@@ -124,6 +126,20 @@ static void abandon_acquired(const hf_lua_op *self) {
     if (!hf_op_kind_acquires(self->kind) || !hf_op_is_done(op) || hf_op_code(op) != HF_OK) return;
     for (size_t i = 0; i < hf_op_hold_count(op); i++)
         hf_client_abandon(driver->client, hf_op_hold(op, i), 1, hf_driver_now(driver));
+}
+
+/* A release that nobody comes for takes its entry off as one that somebody waits for. */
+static void note_releases(const hf_lua_op *self) {
+    for (size_t i = 0; hf_op_kind_releases(self->kind) && i < hf_op_hold_count(self->op); i++) {
+        if (hf_op_hold(self->op, i)) hf_lock_note_release(self->locks[i], hf_op_hold(self->op, i));
+    }
+}
+
+static void note_releasing(const hf_lua_op *self) {
+    for (size_t i = 0; hf_op_kind_releases(self->kind) && i < hf_op_hold_count(self->op); i++) {
+        if (hf_op_hold(self->op, i))
+            hf_lock_note_releasing(self->locks[i], hf_op_hold(self->op, i));
+    }
 }
 
 /* ---- the result ---- */
@@ -269,6 +285,7 @@ int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
     hf_failure failure = {.code = HF_OK};
     self->generation = driver->generation;
     if (self->count > 0 && prepare(self, &failure)) self->op = hf_driver_begin(driver, spec);
+    if (self->op) note_releasing(self);
     hf_driver_leave(driver);
     if (!self->op && self->count > 0) return luaL_error(L, "not enough memory");
     if (self->op) pin(self);
@@ -344,6 +361,7 @@ static int l_op_abandon(lua_State *L) {
     if (!self->op) return 0;
     if (hf_lua_op_enter(self)) {
         abandon_acquired(self);
+        if (!HF_MUTANT(RELEASE_UNNOTED)) note_releases(self);
         end_op(self, hf_driver_now(self->first->driver));
         hf_driver_wake(self->first->driver);
     }

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,12 +24,21 @@ static int l_time(lua_State *L) {
     return 1;
 }
 
+/* A descriptor that was closed at the start would be the next pipe or connection, and what the
+ * program prints would go there. */
+static void open_standard(void) {
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return;
+    }
+}
+
 __attribute__((visibility("default"))) int luaopen_holdfast_process(lua_State *L);
 
 int luaopen_holdfast_process(lua_State *L) {
     static const luaL_Reg functions[] = {
         {"pid", l_pid}, {"host", l_host}, {"time", l_time}, {NULL, NULL}};
     hf_check_version(L);
+    open_standard();
     lua_newtable(L);
     hf_setfuncs(L, functions);
     hf_open_signals(L);

@@ -82,7 +82,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "f30329acc113aa2a130d77190f3f7e29c1db1e92",
+    {"acquire", "98571fe4282e7e72bf18e4d8639d1b1918132639",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -169,12 +169,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
@@ -187,7 +188,7 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -479,8 +480,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15987, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "58070fa001de66bc60283f59a44cd8251be73e56",
+     16082, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "2c88f9b3cff19153946a9fa0204a4a7c17ff5fd5",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -548,16 +549,17 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -812,8 +814,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     12852, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "3506313c8988003945249c9aa0fbf821ebd7bbe7",
+     12947, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "72acd3415658feae284bf1552e810c74b7732d8d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -888,12 +890,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
@@ -907,7 +910,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -1205,8 +1208,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15698, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "a64d8142df1a3fb4490592241f344e826dcf26cc",
+     15793, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "4796fd0d43086201676cc917c83c4bab4ed848b4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1271,7 +1274,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -1513,7 +1516,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     12006, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+     12009, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "8e1319c9caca02ee9d87b0d093935260ecadfe79",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -1548,7 +1551,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      1257, NULL},
-    {"fair_acquire", "0305cbd29ceb779a57af729bcf1f63703b48a0d7",
+    {"fair_acquire", "5d8e9c98cc6e992437eb18e813544429fce35d93",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1616,12 +1619,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
      "if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then\n"
@@ -1778,8 +1782,8 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     9129, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
-    {"fair_force", "c13d4168fad933869f2ebd8b233036cf8009fa32",
+     9221, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
+    {"fair_force", "f74c1106fbd64ec6867728476ba0eddcc161decd",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1813,12 +1817,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
@@ -1914,7 +1919,7 @@ static const hf_program hf_program_table[] = {
      "if owner then wake(owner, till, now) end\n"
      "return more and 3 or 1\n"
      "end\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function is_lock()\n"
      "local holder = holder_of(LOCK)\n"
      "if redis.call('PTTL', LOCK) < 0 or redis.call('HLEN', LOCK) ~= 1 then return false end\n"
@@ -1927,8 +1932,8 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5465, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
-    {"fair_info", "1b790cf0147fdd6df6e045d95edb765c1a849f5b",
+     5560, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
+    {"fair_info", "b80c367958781a65146006362bcec316e13467ef",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
@@ -1949,12 +1954,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local waiters = redis.call('LRANGE', KEYS[3], 0, -1)\n"
      "local function ahead_of(client)\n"
@@ -1972,8 +1978,8 @@ static const hf_program hf_program_table[] = {
      "#waiters,\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1400, NULL},
-    {"fair_leave", "c97d29ec76e08f5eb346a158a3a0a3a0248d7dfb",
+     1492, NULL},
+    {"fair_leave", "cea9d3fda4491d398894e3aa77ecd621b00ed81a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2007,12 +2013,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
@@ -2121,8 +2128,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5171, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
-    {"fair_release", "6a21fc49ec5191f100baa4f190335acb25380ee0",
+     5263, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
+    {"fair_release", "8be14acfb6be319c7b0f8a010e3ee809adb8c3e1",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -2145,12 +2152,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "if not holds_of(LOCK, OWNER) then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
@@ -2267,8 +2275,8 @@ static const hf_program hf_program_table[] = {
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     5052, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
-    {"force", "351afff4647ac1b038f818f38a927598fb1a398e",
+     5144, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
+    {"force", "9b047c8412ae66180b1c352a44ab54516f680d2f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2336,16 +2344,17 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -2579,8 +2588,8 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12327, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
-    {"info", "718b61249d5cbf1ab9b32ec4a656a1c803c195dc",
+     12422, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+    {"info", "f7af9b38a2c35e9c3ecc758aef6103ee8e6f6eb8",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
@@ -2601,12 +2610,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local function ahead_of(client)\n"
      "for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do\n"
@@ -2623,7 +2633,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1427, NULL},
+     1519, NULL},
     {"latch_delete", "e4928c91990beacd0e246ba49bc8d56eed75ef98",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
@@ -2723,7 +2733,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      953, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "071075a4e74889d102ad305fe057de3082c2a363",
+    {"leave", "d2fd5dfd413dc2dac5f1db0bc0b98782d9c53793",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2791,16 +2801,17 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -3091,8 +3102,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14020, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "1215625b7fe88a30f12e73bbafba98b680f550f0",
+     14115, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "fbe3cfd25cf775c5e090415c8c8c8a8b19889a8d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3190,7 +3201,7 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -3482,7 +3493,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15493, NULL},
+     15496, NULL},
     {"mutex_extend", "82dfb76ff7ac8514b83bdfa87745ba79f415965a",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -3516,7 +3527,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      1183, NULL},
-    {"mutex_force", "116474b1393de238bc5118f4d3ce6f0ce434a8b2",
+    {"mutex_force", "6fe4420a8f962aae4a17d6d8d911a06a79804b9f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3587,7 +3598,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -3820,7 +3831,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     11833, NULL},
+     11836, NULL},
     {"mutex_info", "87d08e5195422c3eb31b5cb67d36813dda3cf00c",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -3859,7 +3870,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1118, NULL},
-    {"mutex_leave", "db6d4ba5ee32bf784802728fb5f7b1eaaf237948",
+    {"mutex_leave", "5a172971359770368cedd8a363d9461cff826020",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3930,7 +3941,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -4220,8 +4231,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13526, NULL},
-    {"mutex_release", "6bf46116b4340f6b669ab5357a607b18acbc9a50",
+     13529, NULL},
+    {"mutex_release", "4f467c81459e978a72445eadf34948e189f00d2a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'string', 'm'\n"
@@ -4384,7 +4395,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -4596,7 +4607,7 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     14639, NULL},
+     14642, NULL},
     {"mutex_renew", "48ffe2ac11955f7464d84d6361bdec364216dab2",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -4624,7 +4635,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "493a8eac8ed318f0ab4e92ea62b27012891e713b",
+    {"permit_acquire", "d3ea46f3a16db2b0f4a07c7dfcf0a16bda288f34",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4686,6 +4697,10 @@ static const hf_program hf_program_table[] = {
      "args[2 * i - 1], args[2 * i] = text, id\n"
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
+     "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
      "end\n"
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
@@ -4749,7 +4764,7 @@ static const hf_program hf_program_table[] = {
      "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -4983,8 +4998,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14007, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
-    {"permit_extend", "4bf7e3ef12306716b42050a441687bdbd5b58a28",
+     14111, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+    {"permit_extend", "6cbd924486a4312ad8619e33bc327966d45d3c8c",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -5024,6 +5039,10 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
+     "end\n"
      "local IDS = ids_of(ARGV[1])\n"
      "local ends = end_of(KEYS[1], IDS)\n"
      "if not ends then return -1 end\n"
@@ -5031,7 +5050,7 @@ static const hf_program hf_program_table[] = {
      "local ttl_ms, most = ends - NOW, tonumber(ARGV[3])\n"
      "local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])\n"
      "local new = stays and ends or NOW + ARGV[2]\n"
-     "set_end(KEYS[1], IDS, new == ends and new + 1 or new)\n"
+     "renew_end(KEYS[1], IDS, new == ends and new + 1 or new)\n"
      "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end\n"
      "if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one\n"
      "local waiter = redis.pcall('ZRANGEBYSCORE', KEYS[2], '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
@@ -5042,7 +5061,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return 1\n",
-     2117, NULL},
+     2220, NULL},
     {"permit_info", "02701ff386bb61f4654fc276a1937f099ca71998",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5080,7 +5099,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "e72c11ecf0e88432e58d92013910feff2e23f056",
+    {"permit_leave", "09df35510094852ae5aed4a90844a469a855e121",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5147,6 +5166,10 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
      "local free_text = redis.call('GET', LOCK)\n"
      "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
@@ -5187,7 +5210,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -5422,8 +5445,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     12573, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "bc9d02b93a5e735f0ec587fcda9ac90d2d622848",
+     12677, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "f41936cf6517ea579d87d00fb0f8f55171504615",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5533,6 +5556,10 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
+     "end\n"
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
@@ -5599,7 +5626,7 @@ static const hf_program hf_program_table[] = {
      "if not waits and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return done end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -5803,8 +5830,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     14745, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
-    {"permit_renew", "ce7159c59d2e8b623d5da3718eed589df33bf777",
+     14849, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+    {"permit_renew", "50729f629323cf9d174e688b750ab470bfffe342",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -5844,20 +5871,24 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
+     "end\n"
      "local results = {}\n"
      "for i, leases in ipairs(KEYS) do\n"
      "local ids = ids_of(ARGV[2 * i - 1])\n"
      "local readable, ends = pcall(end_of, leases, ids)\n"
      "if readable and ends then\n"
-     "set_end(leases, ids, math.max(ends + 1, NOW + ARGV[2 * i]))\n"
+     "renew_end(leases, ids, math.max(ends + 1, NOW + ARGV[2 * i]))\n"
      "results[i] = 1\n"
      "else\n"
      "results[i] = -1\n"
      "end\n"
      "end\n"
      "return results\n",
-     1627, NULL},
-    {"permit_set", "b3a20daec8065fccd349debea3a2329d12892133",
+     1730, NULL},
+    {"permit_set", "91c24d925c6160f93bb001d855463d4aad7d1f44",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5924,6 +5955,10 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
      "local free_text = redis.call('GET', LOCK)\n"
      "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
@@ -5964,7 +5999,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -6171,7 +6206,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     11691, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     11795, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -6183,7 +6218,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      327, NULL},
-    {"release", "eac5c41f067deb524f1e7bfd93a116a28cde32cf",
+    {"release", "09d5f1253df58d8a5e074de802b829c54dff23c7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -6221,12 +6256,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "set_holds(LOCK, OWNER, to, LEASE)\n"
      "return 2\n"
@@ -6313,7 +6349,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -6525,8 +6561,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     13404, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "63da34476e436b999380593b695a1da6b149ba6b",
+     13499, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
+    {"release_all", "f2e618d50d1efe774698eba439113c68b6e5463c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6594,16 +6630,17 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -6840,7 +6877,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12045, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+     12140, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "b56b1c14d1224ff1f56bc62caaf0ed73cb7b0289",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -6869,7 +6906,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      828, NULL},
-    {"rw_acquire", "18214f0c857e4bdd98571d9ac58dcc3a214079d3",
+    {"rw_acquire", "256e3f0b0bf03889aabb4f50658e8a8636447c56",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6908,7 +6945,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -6916,13 +6953,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -6932,7 +6972,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -7333,9 +7373,9 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     16381, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
-    {"rw_extend", "a5d1358e7702dbe6611450c46a7015f6285e5767",
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     16514, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+    {"rw_extend", "8f2cdbafeebd98307cffd0f84f6b4c6f9e8a076e",
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -7343,13 +7383,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -7359,7 +7402,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -7372,7 +7415,7 @@ static const hf_program hf_program_table[] = {
      "local function set(key)\n"
      "local ttl_ms = redis.call('PTTL', key)\n"
      "local stays = MOST and ttl_ms > MOST and ttl_ms >= LEASE\n"
-     "redis.call('SET', key, '1', 'PX', stays and ttl_ms or LEASE)\n"
+     "set_lease(key, stays and ttl_ms or LEASE)\n"
      "end\n"
      "local count = tonumber(redis.call('HGET', LOCK, OWNER))\n"
      "if not count then\n"
@@ -7394,8 +7437,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return 1\n",
-     2456, NULL},
-    {"rw_force", "3a73d51adb5628c3dd968ac65157744f6060e908",
+     2570, NULL},
+    {"rw_force", "a74e2ceeb968855db78b98a8e5da1273b4f6c35d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7434,7 +7477,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -7442,13 +7485,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -7458,7 +7504,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -7770,7 +7816,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('HDEL', LOCK, OWNER)\n"
      "return is_write(OWNER) and after_writer() or after_reader()\n"
      "end\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local kind = redis.call('TYPE', LOCK).ok\n"
      "if kind == 'none' then return 0 end\n"
      "if kind ~= 'hash' then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
@@ -7795,9 +7841,9 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     13941, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
-    {"rw_info", "9033fc63d01168892accd2e1d2667cc48014e54d",
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     14077, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
+    {"rw_info", "eccc3648cb2ae142de7a7e03e698961616a455e3",
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -7805,13 +7851,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -7821,7 +7870,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -7847,8 +7896,8 @@ static const hf_program hf_program_table[] = {
      "owner, holds, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '0',\n"
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
      "}\n",
-     1954, NULL},
-    {"rw_leave", "c10604daa1db24a2ceb6a93e568dd8fbb726d779",
+     2087, NULL},
+    {"rw_leave", "0b21aff6b6dabceb8771af79fc765613d49b6eb9",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7887,7 +7936,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -7895,13 +7944,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -7911,7 +7963,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -8266,8 +8318,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     14403, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "017b1ccec6c2c7233a01f317328a877e36f63e67",
+     14536, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+    {"rw_release", "eae33bea8294ebc115d5d4226d2e9585ec969944",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8306,7 +8358,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -8314,13 +8366,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -8330,7 +8385,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -8668,9 +8723,9 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     13829, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
-    {"rw_renew", "7411d8a53d87ce902a5b2eeea7d4a89f28d255b6",
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     13962, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
+    {"rw_renew", "221119e2b19a55011665ddbc88e727033a507476",
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -8678,13 +8733,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -8694,7 +8752,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -8716,7 +8774,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return results\n",
-     1651, NULL},
+     1784, NULL},
     {"semaphore_acquire", "c1d06df6abb9fa61d54ec578e3569a41eb4b0b1e",
      "local PERMITS = KEYS[1]\n"
      "local function free()\n"
@@ -8873,7 +8931,7 @@ static const hf_program hf_program_table[] = {
      "give(ARGV[2])\n"
      "return note(1)\n",
      1053, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "45c9ed4df7ab18a1e9b8e2133c2e14dc50bd3cd8",
+    {"sharded_acquire", "69dc0ea10e78c6c42b17be66968e787f87584022",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8960,12 +9018,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -8988,7 +9047,7 @@ static const hf_program hf_program_table[] = {
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -9280,8 +9339,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16487, NULL},
-    {"sharded_acquire_all", "883681d3ea852ea8c3ef37455dbb669f26617ad2",
+     16582, NULL},
+    {"sharded_acquire_all", "8eb653583d44f8f0df55dc52e829a91b39906578",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9349,16 +9408,17 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -9623,8 +9683,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     13352, NULL},
-    {"sharded_begin", "69a54178ca1401c1b89165e9345f73b284aa9270",
+     13447, NULL},
+    {"sharded_begin", "5302e0219a2eac6a0dc522040b24658446b9b6e5",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9699,12 +9759,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -9728,7 +9789,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -10026,8 +10087,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16198, NULL},
-    {"sharded_complete", "8c14a6af8e5cc97c84adcf855f4fd35cb72e774b",
+     16293, NULL},
+    {"sharded_complete", "5090d3f7f069292e270bf697f2c2700bd66c1508",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10092,7 +10153,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -10344,8 +10405,8 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     12506, NULL},
-    {"sharded_fair_acquire", "f0567a43e59612fe50a339314c80c161d969c868",
+     12509, NULL},
+    {"sharded_fair_acquire", "7a74021d22c2d0ebcf2a1e20fe7d92958053a68e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10413,12 +10474,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
      "if ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0 then\n"
@@ -10585,8 +10647,8 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     9629, NULL},
-    {"sharded_fair_force", "323457b207c5d48b0da5d2acced14b545be6d276",
+     9721, NULL},
+    {"sharded_fair_force", "83cb7d782affabc275941ab38b12d42467e5f4d9",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10620,12 +10682,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -10731,7 +10794,7 @@ static const hf_program hf_program_table[] = {
      "if owner then wake(owner, till, now) end\n"
      "return more and 3 or 1\n"
      "end\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function is_lock()\n"
      "local holder = holder_of(LOCK)\n"
      "if redis.call('PTTL', LOCK) < 0 or redis.call('HLEN', LOCK) ~= 1 then return false end\n"
@@ -10744,8 +10807,8 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5965, NULL},
-    {"sharded_fair_leave", "fc6226653a26d358932d8e6d561f8d2149505615",
+     6060, NULL},
+    {"sharded_fair_leave", "1e56e2d7e748f5f0bd807f243d43714ba2297585",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10779,12 +10842,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -10903,8 +10967,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5671, NULL},
-    {"sharded_fair_release", "33e2b5a62efd0ceb04efd5eb041fd52987004dc0",
+     5763, NULL},
+    {"sharded_fair_release", "ceb0302a72652540f67358d28cd13a835359b20d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -10927,12 +10991,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "if not holds_of(LOCK, OWNER) then\n"
      "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
@@ -11059,8 +11124,8 @@ static const hf_program hf_program_table[] = {
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     5552, NULL},
-    {"sharded_force", "7b9a4be0fd683b9489138541441216eebe50e100",
+     5644, NULL},
+    {"sharded_force", "327880ff1abbfa312e6bb793838f8bceb6e3422e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11128,16 +11193,17 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -11381,7 +11447,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12827, NULL},
+     12922, NULL},
     {"sharded_latch_delete", "5d1d4b8e7caf4ad6145c212c25368fc2d1638b6f",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -11511,7 +11577,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1453, NULL},
-    {"sharded_leave", "7da501d8e028d1b42df237cd35dc05d1dc4497ab",
+    {"sharded_leave", "423e1afe7e6dbfe66cae6cc57641f256b5d02be5",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11579,16 +11645,17 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -11889,8 +11956,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14520, NULL},
-    {"sharded_permit_acquire", "18edb0b6e09a352b0558866b335e8fe8842fcd55",
+     14615, NULL},
+    {"sharded_permit_acquire", "6d9ea89f5825849c13f1e68606ebf156c3b775ed",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11952,6 +12019,10 @@ static const hf_program hf_program_table[] = {
      "args[2 * i - 1], args[2 * i] = text, id\n"
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
+     "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
      "end\n"
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
@@ -12015,7 +12086,7 @@ static const hf_program hf_program_table[] = {
      "if FREE and FREE >= #IDS and redis.call('EXISTS', QUEUE) == 0 then return take() end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -12259,8 +12330,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14507, NULL},
-    {"sharded_permit_leave", "aceae964ac1a4c42c7ecabae39e14451a496da2d",
+     14611, NULL},
+    {"sharded_permit_leave", "58152bb7b8a760f46773d2a4a1625e4ff0526fa2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12327,6 +12398,10 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
      "local free_text = redis.call('GET', LOCK)\n"
      "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
@@ -12377,7 +12452,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -12612,8 +12687,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     13073, NULL},
-    {"sharded_permit_release", "1b8b8d42c4461e2bcb98c76352fd3fe08312a131",
+     13177, NULL},
+    {"sharded_permit_release", "b05db99d4683e3cc79e23acba27e2a7c879a0d11",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12733,6 +12808,10 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
+     "end\n"
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
      "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
      "local TTL_SPARE = 1 / 64\n"
@@ -12809,7 +12888,7 @@ static const hf_program hf_program_table[] = {
      "if not waits and ((FREE or 0) < 1 or announce(RELEASES, FREE) == 0) then return done end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -13013,8 +13092,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15745, NULL},
-    {"sharded_permit_set", "c3a1de8a7ac5f59e5d997afaafc71b9c7767154d",
+     15849, NULL},
+    {"sharded_permit_set", "ea3ff5949db0f5eb3a1d48f6492385bfd0b6dd91",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13081,6 +13160,10 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
+     "local function renew_end(leases, ids, ms)\n"
+     "redis.call('PERSIST', leases)\n"
+     "set_end(leases, ids, ms)\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
      "local free_text = redis.call('GET', LOCK)\n"
      "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
@@ -13131,7 +13214,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -13338,8 +13421,8 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     12191, NULL},
-    {"sharded_release", "b7abe6c4457d8dcdd760dcf1b73e9d2a2c6042d0",
+     12295, NULL},
+    {"sharded_release", "8fef6a8bdb1a459bd58643479d5fc8c3244b4382",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -13387,12 +13470,13 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "set_holds(LOCK, OWNER, to, LEASE)\n"
      "return 2\n"
@@ -13479,7 +13563,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -13691,8 +13775,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     13904, NULL},
-    {"sharded_release_all", "82680c127e70a635fb317f1f29960b49653b4218",
+     13999, NULL},
+    {"sharded_release_all", "64dac70fad011c389460875c1e2f66dc545e78eb",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13760,16 +13844,17 @@ static const hf_program hf_program_table[] = {
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
      "end\n"
      "local function holder_of(lock, owner)\n"
-     "local fields, holder = redis.call('HKEYS', lock), nil\n"
+     "local fields, holder, mode = redis.call('HKEYS', lock), nil, false\n"
      "for _, field in ipairs(fields) do\n"
-     "local beside = field == 'print' or field == 'done' or field == 'by'\n"
+     "local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'\n"
+     "mode = mode or #fields > 1 and field == 'mode'\n"
      "if #fields == 1 or not beside then holder = field end\n"
      "end\n"
-     "return holder, holder and holder == owner and holds_of(lock, owner) or nil\n"
+     "return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil\n"
      "end\n"
      "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.\?%d*$'\n"
      "local QUEUE_MS = 120000\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local function place_of(score)\n"
      "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
      "end\n"
@@ -14016,8 +14101,8 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12545, NULL},
-    {"sharded_rw_acquire", "b0d521967abdd672d962c745e381106ac271c761",
+     12640, NULL},
+    {"sharded_rw_acquire", "02889bdbb4de7e02a11b04e0ec3877a3570df569",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14056,7 +14141,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -14064,13 +14149,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -14080,7 +14168,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -14488,8 +14576,8 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     16746, NULL},
-    {"sharded_rw_force", "d157f9722778fd7207fbf6655490af9ea37ed318",
+     16879, NULL},
+    {"sharded_rw_force", "e1b09e46ca55e0b1de52551544b61602371b3cd3",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14528,7 +14616,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -14536,13 +14624,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -14552,7 +14643,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -14871,7 +14962,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('HDEL', LOCK, OWNER)\n"
      "return is_write(OWNER) and after_writer() or after_reader()\n"
      "end\n"
-     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
+     "local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-\?%d+$'\n"
      "local kind = redis.call('TYPE', LOCK).ok\n"
      "if kind == 'none' then return 0 end\n"
      "if kind ~= 'hash' then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
@@ -14896,8 +14987,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     14306, NULL},
-    {"sharded_rw_leave", "fa90e8d358499f1444a106aaebc46de49cd535e9",
+     14442, NULL},
+    {"sharded_rw_leave", "01dc32def424386a8796f1d97b84d8bf98b5b0bf",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14936,7 +15027,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -14944,13 +15035,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -14960,7 +15054,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -15322,8 +15416,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     14768, NULL},
-    {"sharded_rw_release", "46ee4ffb26dcc1a2bd297bf2cf8e223ca0a6470e",
+     14901, NULL},
+    {"sharded_rw_release", "fbc85aa18af517ff73c4137d060bd142056ae6fc",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -15362,7 +15456,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own\n"
+     "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
      "end\n"
@@ -15370,13 +15464,16 @@ static const hf_program hf_program_table[] = {
      "local tag = lock:find('{', 1, true) and lock or '{' .. lock .. '}'\n"
      "return tag .. ':' .. owner .. ':rwlock_timeout:' .. n\n"
      "end\n"
+     "local function set_lease(key, ms)\n"
+     "if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end\n"
+     "end\n"
      "local function enter(lock, owner, count, ms)\n"
      "if is_write(owner) then\n"
      "redis.call('HSET', lock, 'mode', 'write', owner, count)\n"
      "else\n"
      "if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end\n"
      "redis.call('HSET', lock, owner, count)\n"
-     "local key = hold_key(lock, owner, count)\n"
+     "local key = hold_key(lock, owner, math.min(count, ENTRIES))\n"
      "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))\n"
      "end\n"
      "if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end\n"
@@ -15386,7 +15483,7 @@ static const hf_program hf_program_table[] = {
      "if not is_write(owner) then\n"
      "for n = 1, math.min(count, ENTRIES) do\n"
      "local key = hold_key(lock, owner, n)\n"
-     "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))\n"
+     "set_lease(key, math.max(redis.call('PTTL', key), ms))\n"
      "end\n"
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
@@ -15731,7 +15828,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     14194, NULL},
+     14327, NULL},
     {"sharded_semaphore_leave", "82eb0a9676124758509d44669590637c658b6646",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"

@@ -8,12 +8,14 @@ local function set_holds(lock, owner, holds, ms)
   if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
 end
 
--- → the holder, nil: there is none; and the count of `owner`, if that is it
+-- → the holder, nil: there is none; and the count of `owner`, if that is it. A read/write lock has
+-- its mode beside its owners, whose holds are not to be entered here.
 local function holder_of(lock, owner)
-  local fields, holder = redis.call('HKEYS', lock), nil
+  local fields, holder, mode = redis.call('HKEYS', lock), nil, false
   for _, field in ipairs(fields) do
-    local beside = field == 'print' or field == 'done' or field == 'by'
+    local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'
+    mode = mode or #fields > 1 and field == 'mode'
     if #fields == 1 or not beside then holder = field end
   end
-  return holder, holder and holder == owner and holds_of(lock, owner) or nil
+  return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil
 end

@@ -16,7 +16,7 @@ if ARGV[2] ~= '0' then
   local ttl_ms, most = ends - NOW, tonumber(ARGV[3])
   local stays = most and ttl_ms > most and ttl_ms >= tonumber(ARGV[2])
   local new = stays and ends or NOW + ARGV[2]
-  set_end(KEYS[1], IDS, new == ends and new + 1 or new)
+  renew_end(KEYS[1], IDS, new == ends and new + 1 or new)
   if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
   if not stays and ttl_ms > tonumber(ARGV[2]) then -- the first waiter counts on the longer one
 --#include "shortened.lua"

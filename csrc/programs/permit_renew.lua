@@ -13,7 +13,7 @@ for i, leases in ipairs(KEYS) do
   local ids = ids_of(ARGV[2 * i - 1])
   local readable, ends = pcall(end_of, leases, ids)
   if readable and ends then
-    set_end(leases, ids, math.max(ends + 1, NOW + ARGV[2 * i]))
+    renew_end(leases, ids, math.max(ends + 1, NOW + ARGV[2 * i]))
     results[i] = 1
   else
     results[i] = -1

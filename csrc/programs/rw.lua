@@ -5,7 +5,7 @@
 -- {lock}:<owner>:rwlock_timeout:<n>, which ends with its lease: a reader without such a key is
 -- dead. The mode is "read" or "write"; or "drain:<ms>", while Redisson's readers are kept out until
 -- that time of the server.
-local ENTRIES = 100 -- of one reader: holds beyond have no lease of their own
+local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these
 
 local function is_write(owner)
   return owner:sub(-6) == ':write'
@@ -16,6 +16,11 @@ local function hold_key(lock, owner, n)
   return tag .. ':' .. owner .. ':rwlock_timeout:' .. n
 end
 
+-- The lease of one hold. A full server lets a key that is there get another TTL.
+local function set_lease(key, ms)
+  if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end
+end
+
 -- Sets the count, of which the last hold is new; never shortens a TTL: it may be a command that
 -- comes late.
 local function enter(lock, owner, count, ms)
@@ -24,7 +29,7 @@ local function enter(lock, owner, count, ms)
   else
     if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end
     redis.call('HSET', lock, owner, count)
-    local key = hold_key(lock, owner, count)
+    local key = hold_key(lock, owner, math.min(count, ENTRIES))
     redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))
   end
   if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
@@ -37,7 +42,7 @@ local function renew_holds(lock, owner, count, ms)
   if not is_write(owner) then
     for n = 1, math.min(count, ENTRIES) do
       local key = hold_key(lock, owner, n)
-      redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))
+      set_lease(key, math.max(redis.call('PTTL', key), ms))
     end
   end
   redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))

@@ -14,7 +14,7 @@ local LOCK, OWNER, LEASE, MOST = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(A
 local function set(key)
   local ttl_ms = redis.call('PTTL', key)
   local stays = MOST and ttl_ms > MOST and ttl_ms >= LEASE
-  redis.call('SET', key, '1', 'PX', stays and ttl_ms or LEASE)
+  set_lease(key, stays and ttl_ms or LEASE)
 end
 
 local count = tonumber(redis.call('HGET', LOCK, OWNER))

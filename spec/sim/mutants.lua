@@ -288,6 +288,7 @@ local IN_CORE = {
   { "TOKEN_AGAIN", "the callers of a kept lock have one token" },
   { "SHORT_UNNOTICED", "the end of a kept lock is not moved when its lease becomes short" },
   { "STRAYS_FORGOTTEN", "a dropped handle releases what others have released for it" },
+  { "RELEASE_UNNOTED", "a release that nobody comes for leaves its entry to the handle" },
   { "RECORD_UNTOLD", "a server without the lock counts as one that has the record" },
 }
 

@@ -383,7 +383,7 @@ end
 
 local function describe_steps(steps)
   local words = {}
-  for i, step in ipairs(steps) do words[i] = step[1] .. " " .. step[2] end
+  for i, step in ipairs(steps) do words[i] = table.concat(step, " ") end
   return ", by several handles: " .. table.concat(words, ", ")
 end
 

@@ -75,6 +75,15 @@ case("a re-entry that is sent twice counts once, each hold with a lease of its o
     c.cmd("PTTL", hold_key(READER, 2)), c.cmd("PTTL", LOCK) })
 end)
 
+case("holds beyond those with a lease of their own have the longest of the last one's", function(c)
+  reads(c, READER, 100, 100)
+  c.same({ 1, 0, 0 }, acquire(c, READER, { from = 100, lease = LEASE }))
+  c.same({ 1, 0, 0 }, acquire(c, READER, { from = 101, lease = 100 }))
+  c.pass(200)
+  c.same({ 1, 0 }, { c.cmd("EXISTS", hold_key(READER, 100)), c.cmd("EXISTS", hold_key(READER, 101)) })
+  c.same({ 0, LEASE - 200, 0, 0, "" }, acquire(c, B .. ":5:write"), "it lives by them")
+end)
+
 case("an acquire that comes a second time shortens nothing", function(c)
   acquire(c, READER)
   c.same({ 1, T0, 0 }, acquire(c, READER, { lease = 100 }))

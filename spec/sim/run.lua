@@ -365,7 +365,7 @@ local function run_schedule(name)
   error("no schedule is called " .. name, 0)
 end
 
-local QUICK_SEEDS = 200
+local QUICK_SEEDS = 400
 
 local good
 local from, count = options.seed or options.from or 1, options.seed and 1 or options.seeds or 1000

@@ -469,6 +469,15 @@ local dropped_meanwhile = plan(LOCK, {
   rates = { 1, 1, 1, 1, 1 },
 })
 
+-- Nobody comes for a release, and its handle is dropped.
+local abandoned_release = plan(LOCK, {
+  process(1),
+  task {
+    process = 1, slot = 8, start = 1000, wait = 0,
+    steps = { { "acquire", 1 }, { "acquire", 2 }, { "abandon", 1, 100 }, { "drop", 1 } },
+  },
+}, CALM)
+
 -- Two callers read by one handle, and one of them vanishes.
 local one_handle = plan({ { name = "a", layout = "read" } }, {
   process(1),
@@ -516,6 +525,7 @@ return {
   { "returned_late", returned_late },
   { "strays", strays, "STRAYS_FORGOTTEN" },
   { "dropped_meanwhile", dropped_meanwhile, "RELEASES_UNCOUNTED" },
+  { "abandoned_release", abandoned_release, "RELEASE_UNNOTED" },
   { "one_handle", one_handle, "ALL_ABANDONED" },
   { "unnoted_leave", unnoted_leave, "leave_unnoted" },
   { "fair_dead_java", fair_dead_java, "fair_java_kept" },

@@ -1,5 +1,6 @@
 -- A caller that has several handles of one lock: it enters through any of them, releases through
--- any of them, and drops some without a word.
+-- any of them, and drops some without a word. Now and then it does not come for the end of a
+-- release.
 --
 -- What it has is what it acquired, less what it released, less what dropped handles had acquired
 -- and nobody had released. A release through a handle that has acquired nothing is one of what
@@ -7,7 +8,7 @@
 
 local core = require "holdfast.core"
 
-local raw = core.lock
+local raw, operation = core.lock, core.operation
 local collect = core.lock_type.__gc
 local min = math.min
 
@@ -119,6 +120,17 @@ function steps.drop(round, place)
   collect(handle.lock)
 end
 
+-- A release that nobody comes for goes on.
+function steps.abandon(round, place, duration)
+  local book, handle = round.book, handle_at(round, place)
+  if book.has == 0 or raw.lost(handle.lock) then return end
+  if book.has == 1 then round.tools.unclaim(round.task, handle) end
+  local op = round.tools.begin_release(round.task, handle)
+  note_release(book, handle)
+  round.tools.sleep(round.task, duration)
+  operation.abandon(op)
+end
+
 function steps.nap(round, duration)
   round.tools.sleep(round.task, duration)
 end
@@ -132,10 +144,11 @@ local function end_round(round)
   end
 end
 
--- One round of a task with a plan that has `steps`, a list of { step, place | duration }.
+-- One round of a task with a plan that has `steps`, a list of { step, place | duration, and for how
+-- long an abandoned release was waited for }.
 --
--- witness: a handle by which nothing is acquired; tools: { new_handle, acquire, release, unclaim,
--- sleep } of task.lua
+-- witness: a handle by which nothing is acquired; tools: { new_handle, acquire, release,
+-- begin_release, unclaim, sleep } of task.lua
 function several_handles.round(task, witness, tools)
   local plan = task.plan
   local round = { task = task, witness = witness, tools = tools, handles = {}, book = {},
@@ -144,7 +157,7 @@ function several_handles.round(task, witness, tools)
   forget(round.book)
   for _, step in ipairs(plan.steps) do
     if round.over then break end
-    steps[step[1]](round, step[2])
+    steps[step[1]](round, step[2], step[3])
     task:look_now()
     check(round)
   end

@@ -27,8 +27,11 @@ local function steps_of(prng)
       steps[#steps + 1], holds = { "acquire", place }, holds + 1
     elseif kind <= 70 then
       steps[#steps + 1], holds = { "release", place }, math.max(0, holds - 1)
-    elseif kind <= 85 then
+    elseif kind <= 80 then
       steps[#steps + 1] = { "drop", place }
+    elseif kind <= 87 then
+      steps[#steps + 1] = { "abandon", place, prng:range(0, prng:pick { 100, 3000 }) }
+      holds = math.max(0, holds - 1)
     else
       steps[#steps + 1] = { "nap", prng:range(0, prng:pick { 100, 3000, 100000 }) }
     end

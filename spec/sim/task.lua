@@ -185,12 +185,16 @@ local function perform(self, handle, kind, seconds, patience, record)
   return await(self, op, kind, handle.key, seconds, patience)
 end
 
--- A release that is not waited for, unless another command is in its way.
-local function send_release(self, handle)
+local function begin_release(self, handle)
   self.process.calls = self.process.calls + 1
   self.waits_for = false
   self.world:signal("release", self.process, handle.key)
-  local op = raw.begin(handle.lock, "release")
+  return raw.begin(handle.lock, "release")
+end
+
+-- A release that is not waited for, unless another command is in its way.
+local function send_release(self, handle)
+  local op = begin_release(self, handle)
   local sent, message, code = operation.detach(op)
   if sent == false then return await(self, op, "release", handle.key, 0, self.plan.hasty and 0) end
   self.world:note("%s sends the release of %s%s", self.name, handle.key, message and ": " .. message
@@ -267,7 +271,8 @@ local function claim_of(self, handle, asked_at)
     till = 0,
     kept = self.plan.renewed and not self.plan.extend and not self.process.plan.needs_approval
       -- one command at a time
-      and self.plan.entries == 0 and self.plan.lease > 2 * self.process.plan.command_timeout,
+      and self.plan.entries == 0 and not self.plan.steps
+      and self.plan.lease > 2 * self.process.plan.command_timeout,
     token = raw.token(handle.lock), asked_at = asked_at, fenced = handle.layout ~= "guard",
       shared = handle.shared,
     layout = handle.layout, keep = handle.layout ~= "guard" and self.plan.keep,
@@ -491,7 +496,8 @@ end
 local function handles_round(self, witness)
   several_handles.round(self, witness, {
     new_handle = function() return new_handle(self, witness.key, witness.layout) end,
-    acquire = acquire, release = release, unclaim = unclaim, sleep = sleep,
+    acquire = acquire, release = release, begin_release = begin_release, unclaim = unclaim,
+    sleep = sleep,
   })
   return witness
 end

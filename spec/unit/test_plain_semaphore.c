@@ -585,4 +585,30 @@ TEST(a_drain_that_is_given_up_is_undone) {
     rig_end(&rig, AT(20000));
 }
 
+/* Calls one after the other, whose callers come for the results later, all at once: what the next
+ * call deletes along with it needs room for that many replies. */
+TEST(notes_that_are_deleted_along_have_room) {
+    enum { MANY = 60 };
+    hf_op *ops[MANY];
+    hf_result result;
+    semaphore_begin();
+    for (int i = 0; i < MANY; i++) {
+        ops[i] = give(1, AT(i));
+        hear_calls(&rig, ":1\r\n", AT(i));
+        CHECK_OUTCOME(ops[i], "ok");
+    }
+    for (int i = 0; i < MANY; i++) {
+        hf_op_take_result(ops[i], &result);
+        end(ops[i], AT(100));
+    }
+    hf_op *op = give(1, AT(101));
+    for (int i = 0; i < MANY; i++) hear_calls(&rig, ":1\r\n", AT(102));
+    CHECK(!op->done);
+    hear_calls(&rig, ":7\r\n", AT(102));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_INT(op->result.value, 7);
+    end(op, AT(103));
+    rig_end(&rig, AT(20000));
+}
+
 CHECK_MAIN

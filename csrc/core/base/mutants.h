@@ -49,6 +49,7 @@
     X(ENTRY_ABANDONED)    /* what is abandoned while its owner enters it again is gone for the     \
                              acquire */                                                            \
     X(STRAYS_FORGOTTEN)   /* a dropped handle releases what others have released for it */         \
+    X(RELEASE_UNNOTED)    /* a release that nobody comes for leaves its entry to the handle */     \
     X(ALL_ABANDONED)      /* what one caller of a handle abandons is gone for all of them */       \
     X(LOST_ENTRY_KEPT)    /* a lost hold stays when its last release has failed */                 \
     X(RETURN_PASSED)      /* an acquire does not wait for the return of what was kept */           \

@@ -60,6 +60,7 @@ static bool reserve_replies(hf_session *session, uint64_t more) {
     assert(used <= session->replies_capacity);
     if (used + more <= session->replies_capacity) return true;
     size_t capacity = session->replies_capacity ? session->replies_capacity * 2 : 16;
+    while (capacity < used + more) capacity *= 2;
     hf_request **replies = calloc(capacity, sizeof *replies);
     if (!replies) return false;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {

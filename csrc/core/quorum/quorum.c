@@ -194,6 +194,12 @@ static bool lacks_a_member_hold(const hf_hold *hold) {
     return false;
 }
 
+/* What it still has on some servers is not kept from others. */
+void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
+    hf_client_lose(client, hold, reason);
+    hf_quorum_clean_up_member_holds(client, hold, 0, now);
+}
+
 void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
     hf_time end = majority_end(client, hold, now);
@@ -204,7 +210,16 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
                            : end;
         hf_holds_wake_at(&client->holds, hold, hf_time_min(hold->wake_at, next));
     } else {
-        hf_client_lose(client, hold, reason_of_loss(hold));
+        hf_quorum_lose(client, hold, reason_of_loss(hold), now);
+    }
+}
+
+/* Not by the heap: a hold that is refreshed may change its place in that. */
+static void refresh_all(hf_client *client, hf_time now) {
+    const hf_holds *holds = &client->holds;
+    for (size_t i = 0; i < holds->bucket_count; i++) {
+        for (hf_hold *hold = holds->buckets[i]; hold; hold = hold->next_in_bucket)
+            hf_quorum_refresh(client, hold, now);
     }
 }
 
@@ -217,8 +232,7 @@ static void notice(hf_client *client, hf_time now) {
     }
     if (losses != quorum->losses_seen) {
         quorum->losses_seen = losses;
-        for (size_t i = client->holds.count; i-- > 0;)
-            hf_quorum_refresh(client, client->holds.heap[i], now);
+        refresh_all(client, now);
     }
     for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));)
         hf_quorum_refresh(client, hold, now);

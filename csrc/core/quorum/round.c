@@ -76,7 +76,13 @@ static void begin(hf_op *op, hf_time now) {
     if (!op->done && !op->blocked) tick(op, now);
 }
 
+/* What was to be done with a hold that is lost is not done with one that was acquired since. */
 static void unblock(hf_op *op, hf_time now) {
+    bool gone = op->hold->state == HF_HOLD_LOST && !op->hold->in_table;
+    if (gone && hf_op_asked_for(op)->on_hold) {
+        hf_round_fail_lost(op, op->hold);
+        return;
+    }
     hf_hold_unref(op->hold);
     op->hold = NULL;
     begin(op, now);

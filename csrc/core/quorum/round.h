@@ -14,6 +14,7 @@ void hf_round_on_circle(hf_op *op,
 
 /* round_calls.c */
 void hf_round_begin_on_hold(hf_op *op, hf_time now);
+void hf_round_fail_lost(hf_op *op, const hf_hold *hold);
 void hf_round_check_call(hf_op *op, hf_time now);
 void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now);
 

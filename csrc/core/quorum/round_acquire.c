@@ -233,7 +233,7 @@ void hf_round_check_acquire(hf_op *op, hf_time now) {
 }
 
 void hf_round_begin_acquire(hf_op *op, hf_time now) {
-    op->wait.until = hf_time_add(now, op->spec.wait);
+    op->wait.until = hf_time_add(op->begun_at, op->spec.wait);
     hf_hold *known =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (known) hf_quorum_refresh(op->client, known, now);

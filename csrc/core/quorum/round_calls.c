@@ -23,9 +23,9 @@ static bool sets_lease(const hf_op *op) {
 
 /* ---- on a hold ---- */
 
-static void fail_lost(hf_op *op) {
+void hf_round_fail_lost(hf_op *op, const hf_hold *hold) {
     hf_op_fail(op, HF_LOST, "it is not held by a majority any more (%s)",
-               hf_lost_reason_name(op->round->hold->reason));
+               hf_lost_reason_name(hold->reason));
 }
 
 /* Whether the servers that hold it, with those that did not answer, make no majority. */
@@ -52,7 +52,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
     } else if (is_gone(op)) {
         if (hold->in_table && hf_hold_can_be_lost(hold))
             hf_client_lose(client, hold, HF_LOST_DELETED);
-        fail_lost(op);
+        hf_round_fail_lost(op, hold);
     } else {
         hf_votes_fail(op, HF_NO_QUORUM, "released, the release goes on in the background");
     }
@@ -70,7 +70,7 @@ static void finish_extend(hf_op *op, bool done, hf_time now) {
     if (done && sets_lease(op)) hold->lease = op->spec.lease;
     hf_holds_wake_at(&op->client->holds, hold, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
-    if (hold->state == HF_HOLD_LOST) fail_lost(op);
+    if (hold->state == HF_HOLD_LOST) hf_round_fail_lost(op, hold);
     else if (!hold->in_table) hf_op_fail(op, HF_NOT_HELD, "it was released meanwhile");
     else if (done) hf_op_succeed(op);
     else hf_votes_fail(op, HF_NO_QUORUM, sets_lease(op) ? "extended" : "confirmed");
@@ -128,7 +128,7 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     hf_hold_ref(hold);
     op->round->hold = hold;
     if (hold->state == HF_HOLD_LOST) {
-        fail_lost(op);
+        hf_round_fail_lost(op, hold);
         if (releases(op)) hf_quorum_abandon(client, hold, hold->count, now);
         return;
     }
@@ -147,7 +147,8 @@ static int compare_values(const void *a, const void *b) {
 }
 
 /* The value that a majority has at least. */
-static void read_ttl(hf_op *op) {
+static void read_ttl(hf_op *op, hf_time now) {
+    (void)now;
     hf_round *round = op->round;
     long long values[HF_QUORUM_MAX] = {0};
     size_t count = 0;
@@ -181,7 +182,8 @@ static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
 }
 
 /* Reads the owner that a majority names. Without one the lock counts as free. */
-static void read_info(hf_op *op) {
+static void read_info(hf_op *op, hf_time now) {
+    (void)now;
     hf_round *round = op->round;
     hf_lock_info *info = op->result.info = calloc(1, sizeof *info);
     if (!info) {
@@ -204,7 +206,7 @@ static void read_info(hf_op *op) {
 }
 
 /* It was locked if a majority had it. */
-static void read_forced(hf_op *op) {
+static void read_forced(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     size_t locked = 0;
     for (size_t i = 0; i < round->count; i++)
@@ -212,12 +214,12 @@ static void read_forced(hf_op *op) {
     op->result.value = locked > 0;
     hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, HF_LOST_DELETED);
+    if (hold && hold->state == HF_HOLD_HELD) hf_quorum_lose(op->client, hold, HF_LOST_DELETED, now);
 }
 
 /* How the answers of the members are put together; an operation that is not here wants no more than
  * a majority. */
-static void (*const readers[])(hf_op *op) = {
+static void (*const readers[])(hf_op *op, hf_time now) = {
     [HF_OP_TTL] = read_ttl,
     [HF_OP_INFO] = read_info,
     [HF_OP_FORCE] = read_forced,
@@ -232,7 +234,7 @@ static void finish_plain(hf_op *op, bool done, hf_time now) {
     if (!done) {
         hf_votes_fail(op, hf_votes_code(op), "answered");
     } else {
-        if (has_reader(op)) readers[op->spec.kind](op);
+        if (has_reader(op)) readers[op->spec.kind](op, now);
         if (!op->done) hf_op_succeed(op);
     }
     hf_votes_conclude(op, now);

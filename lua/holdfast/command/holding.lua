@@ -57,12 +57,14 @@ function Holding:handle(key, owner)
   return self.client:lock(key, opts)
 end
 
--- Whether one of the keys is held, as a read/write lock, by an owner of the environment.
+-- Whether one of the keys is held by an owner of the environment in a way that this run cannot
+-- enter: either of them is about a read/write lock.
 function Holding:waits_for_itself()
   local told = target.told(self.plan.chosen)
   for _, key in ipairs(self.plan.keys) do
-    local is_held = told[key] and driver.command(self.client, { "HEXISTS", key, told[key].owner })
-    if is_held == 1 then return true end
+    local function has(field) return driver.command(self.client, { "HEXISTS", key, field }) == 1 end
+    local is_held = told[key] and has(told[key].owner)
+    if is_held and (self.plan.mode or has("mode")) then return true end
   end
   return false
 end
@@ -170,7 +172,7 @@ function Holding:acquire()
   local plan, began = self.plan, core.now()
   assert(process.catch(unpack(TERMINATING)))
   core.client.introduce(self.client, plan.chosen.name or "")
-  if plan.mode and self:waits_for_itself() then
+  if self:waits_for_itself() then
     return nil, "this runs inside a run on the same KEY already, which it would wait for", "busy"
   end
   local inside = (plan.mode or plan.given.permits) and {} or self:surrounding()

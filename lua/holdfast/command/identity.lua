@@ -6,7 +6,7 @@ local identity = { of = names.of }
 
 function identity.text(who)
   if not who then return nil end
-  return ("%s pid %d%s"):format(who.host, who.pid, who.name and " " .. who.name or "")
+  return ("%s pid %s%s"):format(who.host, who.pid, who.name and " " .. who.name or "")
 end
 
 return identity

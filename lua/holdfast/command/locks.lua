@@ -24,7 +24,7 @@ local locks = {}
 local PAGE = 500
 local OWNER_SIZE = 255
 local LIST = "redisson_lock_queue:"
-local UUID_OWNER = "^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d[%d.]*$"
+local UUID_OWNER = "^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-?%d[%d.]*$"
 
 local function command(client, ...)
   return driver.command(client, { ... })

@@ -1,0 +1,110 @@
+#include "quorum_rig.h"
+
+/* What becomes of a hold of five servers that a majority has lost. */
+
+static hf_hold *held(const char *key) {
+    return hf_holds_find(&rig.client.holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of("me"));
+}
+
+static void lose_on(hf_hold *hold, int count) {
+    for (int i = 0; i < count; i++)
+        hf_client_lose(member(i), hold->member_holds[i], HF_LOST_DELETED);
+}
+
+/* The renewals that these servers were asked for since the last time; they say yes. */
+static int answer_renewals(int from, hf_time now) {
+    int renewals = 0;
+    for (int i = from; i < COUNT; i++) {
+        const char *text = said(link_at(i, RENEWER));
+        while ((text = strstr(text, "EVALSHA renew"))) {
+            text++, renewals++;
+            hear(link_at(i, RENEWER), "*1\r\n:1\r\n", now);
+        }
+    }
+    return renewals;
+}
+
+TEST(it_is_noticed_though_another_hold_lacks_a_server) {
+    hf_names second = {0};
+    start();
+    CHECK(hf_names_make(&second, hf_slice_of("k2")));
+    hold_by(COUNT, AT(0));
+    hf_hold *first = held("k");
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.names = &second;
+    hf_op *op = begin_round(&spec, AT(5000));
+    answers(0, COUNT, yes(78), AT(5000));
+    hf_op_end(op, AT(5000));
+    for (hf_time t = 5100; t < 16000; t += 100) { /* both are renewed and looked at once */
+        tick(AT(t));
+        answer_renewals(0, AT(t));
+    }
+    lose_on(first, 3);
+    lose_on(held("k2"), 1);
+    hf_client_notice(&rig.client, AT(16001));
+    CHECK_EQ_INT(first->state, HF_HOLD_LOST);
+    finish(AT(16003));
+    hf_names_free(&second);
+}
+
+TEST(a_release_that_has_waited_for_it_leaves_a_newer_one) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.shared = true;
+    spec.renewed = false;
+    spec.lease = HF_SECOND;
+    hf_op *op = begin_round(&spec, AT(0));
+    answers(0, COUNT, yes(77), AT(0));
+    hf_op_end(op, AT(0));
+    hf_op_spec call = spec_of(&rig, HF_OP_CHECK);
+    begin_round(&call, AT(1));
+    call.kind = HF_OP_RELEASE;
+    hf_op *release = begin_round(&call, AT(1));
+    CHECK(release->blocked);
+    pass(AT(2), AT(1100)); /* its lease ends */
+    answers(0, 3, ":-1\r\n", AT(1100));
+    spec.lease = 30 * HF_SECOND;
+    hf_op *acquire = begin_round(&spec, AT(1101));
+    answers(0, 3, yes(99), AT(1102));
+    CHECK_OUTCOME(acquire, "ok");
+    hf_op_end(acquire, AT(1102));
+    hush();
+    for (hf_time t = 1103; t < 5200 && !release->done; t += 5) tick(AT(t));
+    CHECK_OUTCOME(release, "lost");
+    CHECK_EQ_INT(held("k")->state, HF_HOLD_HELD);
+    CHECK_STR(said_by(0), "");
+    finish(AT(6000));
+}
+
+TEST(what_it_has_on_the_other_servers_ends) {
+    start();
+    hold_by(COUNT, AT(0));
+    lose_on(held("k"), 3);
+    tick(AT(1));
+    CHECK_EQ_INT(held("k")->state, HF_HOLD_LOST);
+    int renewals = 0;
+    for (hf_time t = 100; t < 60000; t += 100) {
+        tick(AT(t));
+        renewals += answer_renewals(3, AT(t));
+    }
+    CHECK_EQ_INT(renewals, 0);
+    CHECK_EQ_INT(parts_held(), 0);
+    finish(AT(60001));
+}
+
+TEST(an_acquire_behind_a_release_waits_no_longer_than_it_asked) {
+    start();
+    hold_by(COUNT, AT(0));
+    hf_op_spec call = spec_of(&rig, HF_OP_RELEASE);
+    CHECK(hf_op_detach(begin_round(&call, AT(0))));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.wait = HF_SECOND;
+    hf_op *op = begin_round(&spec, AT(1));
+    CHECK(op->blocked);
+    answers(0, COUNT, ":1\r\n", AT(900));
+    CHECK(!op->blocked);
+    CHECK_EQ_U64(op->wait.until, AT(1) + HF_SECOND);
+    finish(AT(901));
+}
+
+CHECK_MAIN
