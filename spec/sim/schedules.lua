@@ -469,12 +469,13 @@ local dropped_meanwhile = plan(LOCK, {
   rates = { 1, 1, 1, 1, 1 },
 })
 
--- Nobody comes for a release, and its handle is dropped.
+-- A caller enters by two handles, nobody comes for its release through a third one, and the first one
+-- is dropped.
 local abandoned_release = plan(LOCK, {
   process(1),
   task {
     process = 1, slot = 8, start = 1000, wait = 0,
-    steps = { { "acquire", 1 }, { "acquire", 2 }, { "abandon", 1, 100 }, { "drop", 1 } },
+    steps = { { "acquire", 1 }, { "acquire", 2 }, { "abandon", 3, 100 }, { "drop", 1 } },
   },
 }, CALM)
 
