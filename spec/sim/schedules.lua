@@ -469,8 +469,8 @@ local dropped_meanwhile = plan(LOCK, {
   rates = { 1, 1, 1, 1, 1 },
 })
 
--- A caller enters by two handles, nobody comes for its release through a third one, and the first one
--- is dropped.
+-- A caller enters by two handles, nobody comes for its release through a third one, and the first
+-- one is dropped.
 local abandoned_release = plan(LOCK, {
   process(1),
   task {
