@@ -4635,7 +4635,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "d3ea46f3a16db2b0f4a07c7dfcf0a16bda288f34",
+    {"permit_acquire", "64eab21fdb7f9945be777352eaea820571593cce",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4699,7 +4699,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
@@ -4998,8 +4998,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14111, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
-    {"permit_extend", "6cbd924486a4312ad8619e33bc327966d45d3c8c",
+     14112, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+    {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -5040,7 +5040,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local IDS = ids_of(ARGV[1])\n"
@@ -5061,7 +5061,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return 1\n",
-     2220, NULL},
+     2221, NULL},
     {"permit_info", "02701ff386bb61f4654fc276a1937f099ca71998",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5099,7 +5099,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "09df35510094852ae5aed4a90844a469a855e121",
+    {"permit_leave", "44bd0911e0f91bb749e496420d78c74b8a670c73",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5167,7 +5167,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local LEASES = KEYS[5]\n"
@@ -5445,8 +5445,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     12677, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "f41936cf6517ea579d87d00fb0f8f55171504615",
+     12678, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "c1c631282b108709b39792f5466f1629fe66c798",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5557,7 +5557,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
@@ -5830,8 +5830,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     14849, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
-    {"permit_renew", "50729f629323cf9d174e688b750ab470bfffe342",
+     14850, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+    {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -5872,7 +5872,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local results = {}\n"
@@ -5887,8 +5887,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "end\n"
      "return results\n",
-     1730, NULL},
-    {"permit_set", "91c24d925c6160f93bb001d855463d4aad7d1f44",
+     1731, NULL},
+    {"permit_set", "1797c0fa549969b38cb6a49e4d5adda0f64cd3a9",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5956,7 +5956,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local LEASES = KEYS[5]\n"
@@ -6206,7 +6206,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     11795, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     11796, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -11957,7 +11957,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      14615, NULL},
-    {"sharded_permit_acquire", "6d9ea89f5825849c13f1e68606ebf156c3b775ed",
+    {"sharded_permit_acquire", "04eadb9d2aee304efaf6f5789e64142e34cb8931",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12021,7 +12021,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
@@ -12330,8 +12330,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14611, NULL},
-    {"sharded_permit_leave", "58152bb7b8a760f46773d2a4a1625e4ff0526fa2",
+     14612, NULL},
+    {"sharded_permit_leave", "db40fbb5a079cf22098bdda0aceaaef1e0c0ebbf",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12399,7 +12399,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local LEASES = KEYS[5]\n"
@@ -12687,8 +12687,8 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     13177, NULL},
-    {"sharded_permit_release", "b05db99d4683e3cc79e23acba27e2a7c879a0d11",
+     13178, NULL},
+    {"sharded_permit_release", "89cbcf2ceb899b8db0710de1ddd162b6fe5baafe",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12809,7 +12809,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
@@ -13092,8 +13092,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15849, NULL},
-    {"sharded_permit_set", "ea3ff5949db0f5eb3a1d48f6492385bfd0b6dd91",
+     15850, NULL},
+    {"sharded_permit_set", "e8b3ae75da3e448d965e48eb1a981ff6c2c112e5",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13161,7 +13161,7 @@ static const hf_program hf_program_table[] = {
      "return redis.call('ZADD', leases, unpack(args))\n"
      "end\n"
      "local function renew_end(leases, ids, ms)\n"
-     "redis.call('PERSIST', leases)\n"
+     "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
      "local LEASES = KEYS[5]\n"
@@ -13421,7 +13421,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     12295, NULL},
+     12296, NULL},
     {"sharded_release", "8fef6a8bdb1a459bd58643479d5fc8c3244b4382",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -35,6 +35,6 @@ end
 -- As set_end, of permits that are taken. A full server refuses a script what needs memory until the
 -- script has written, so what needs none comes first.
 local function renew_end(leases, ids, ms)
-  redis.call('PERSIST', leases)
+  redis.call('ZREM', leases, '')
   set_end(leases, ids, ms)
 end

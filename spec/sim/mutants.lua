@@ -194,7 +194,7 @@ local IN_PROGRAMS = {
   { "dead_readers", "dead readers are never forgotten",
     "if lease_of(owner, count) ~= -2 then return true end", "do return true end" },
   { "holds_unrenewed", "a renewal leaves a reader's own lease as it is",
-    "redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), ms))", "" },
+    "set_lease(key, math.max(redis.call('PTTL', key), ms))", "" },
   { "downgrade_frees", "a writer's release takes its read lock, too",
     "if live == 0 then\nredis.call('DEL', LOCK)\nreturn pass_on('1')",
     "if true then\nredis.call('DEL', LOCK)\nreturn pass_on('1')" },

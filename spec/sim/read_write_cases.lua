@@ -84,6 +84,17 @@ case("holds beyond those with a lease of their own have the longest of the last 
   c.same({ 0, LEASE - 200, 0, 0, "" }, acquire(c, B .. ":5:write"), "it lives by them")
 end)
 
+case("a lease that is gone comes again with its reader's renewal or extension", function(c)
+  local keys = { LOCK, hold_key(READER) }
+  reads(c, READER, 1000)
+  c.cmd("DEL", hold_key(READER))
+  c.same({ 1 }, c.run("rw_renew", keys, READER, 700))
+  c.same(700, c.cmd("PTTL", hold_key(READER)))
+  c.cmd("DEL", hold_key(READER))
+  c.same(1, c.run("rw_extend", { LOCK, QUEUE, hold_key(READER) }, READER, 600, "", ""))
+  c.same(600, c.cmd("PTTL", hold_key(READER)))
+end)
+
 case("an acquire that comes a second time shortens nothing", function(c)
   acquire(c, READER)
   c.same({ 1, T0, 0 }, acquire(c, READER, { lease = 100 }))

@@ -1,6 +1,14 @@
 /*
  * The assertions of the core are on in this build: what must never be is told at its line.
  */
+#ifdef NDEBUG
+#include <stdio.h>
+
+int main(void) {
+    puts("1..0 # skip this build has no assertions");
+    return 0;
+}
+#else
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -138,3 +146,4 @@ TEST(what_must_never_be_is_refused) {
 }
 
 CHECK_MAIN
+#endif
