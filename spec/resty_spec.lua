@@ -1143,7 +1143,7 @@ describe("under ngx_lua", function()
     end)
 
     it("is entered once by a request that nginx redirects internally", function()
-      start { lease = 1.5, server = FINISH .. [[
+      start { lease = 3, server = FINISH .. [[
         access_by_lua_block {
           HOLDFAST.idempotent_request { client = CLIENT, header = true, replay = true, expire = 60 }
         }
