@@ -472,7 +472,8 @@ for _, loop in ipairs(loops) do
           if way == "on_event" and event.event == "lost" then close() end
         end }
         run(function()
-          assert(listening:lock("kept"):acquire())
+          local kept = listening:lock("kept")
+          assert(kept:acquire())
           local lock = listening:lock("a", {
             lease = 2, watchdog = true, on_lost = way == "on_lost" and close or nil,
           })
