@@ -27,14 +27,12 @@ local function note_release(book, handle)
   if book.has == 0 then forget(book) end
 end
 
--- → how many holds a handle that is dropped lets go of
 local function note_drop(book, handle)
   local of = book.of[handle] or 0
   local released = min(of, book.strays)
   book.strays, book.of[handle] = book.strays - released, nil
   book.has = book.has - (of - released)
   if book.has == 0 then forget(book) end
-  return of - released
 end
 
 -- ---- steps ----

@@ -92,6 +92,24 @@ TEST(what_it_has_on_the_other_servers_ends) {
     finish(AT(60001));
 }
 
+TEST(a_release_of_one_entry_that_finds_it_lost_leaves_nothing) {
+    start();
+    hold_by(COUNT, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op *again = begin_round(&spec, AT(1));
+    answers(0, COUNT, yes(0), AT(1));
+    CHECK_OUTCOME(again, "ok");
+    hf_op_end(again, AT(1));
+    spec.kind = HF_OP_RELEASE;
+    hf_op *release = begin_round(&spec, AT(2));
+    answers(0, 3, ":-1\r\n", AT(2));
+    answers(3, COUNT, ":2\r\n", AT(2));
+    for (hf_time t = 3; t < 5200 && !release->done; t += 5) tick(AT(t));
+    CHECK_OUTCOME(release, "lost");
+    CHECK_EQ_INT(parts_held(), 0);
+    finish(AT(6000));
+}
+
 TEST(an_acquire_behind_a_release_waits_no_longer_than_it_asked) {
     start();
     hold_by(COUNT, AT(0));

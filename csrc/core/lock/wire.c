@@ -131,8 +131,8 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     const hf_kind *kind = lock->kind;
     const hf_names *names = lock->names;
     number_text ms, least;
-    char *text = malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE);
-    if (!text) return false;
+    char *text = kind->joint ? malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE) : NULL;
+    if (kind->joint && !text) return false;
     size_t n = 0;
     hf_slice args[7];
     args[n++] = kind->counted ? names->leases : names->key;

@@ -50,8 +50,9 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
         client->stats.releases++;
         hf_op_succeed(op);
     } else if (is_gone(op)) {
-        if (hold->in_table && hf_hold_can_be_lost(hold))
-            hf_client_lose(client, hold, HF_LOST_DELETED);
+        bool lost = hold->in_table && hf_hold_can_be_lost(hold);
+        if (lost && last) hf_client_lose(client, hold, HF_LOST_DELETED);
+        else if (lost) hf_quorum_lose(client, hold, HF_LOST_DELETED, now);
         hf_round_fail_lost(op, hold);
     } else {
         hf_votes_fail(op, HF_NO_QUORUM, "released, the release goes on in the background");
