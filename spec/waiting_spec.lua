@@ -83,7 +83,7 @@ describe("waiting", function()
   end)
 
   it("goes on in turns when everybody comes again", function()
-    hold_before(names(4), { turns = 10, inside = 0.002 })
+    hold_before(names(4), { turns = 10, waiters = 3 })
     assert(lock:release())
     local history = assert_turns(40)
     for i = 1, 36 do assert.equal(history.names[i], history.names[i + 4]) end
@@ -400,17 +400,28 @@ describe("waiting", function()
   end)
 
   it("listens over one connection, whatever the number of keys", function()
+    for i = 1, 5 do assert(client:lock("key" .. i, { owner = "holder" }):acquire(0)) end
+    local releaser = process.lua {
+      code = [[
+        local client = require("holdfast").new(arg[1])
+        for i = 1, 5 do
+          local lock = client:lock("key" .. i)
+          require("spec.support.process").wait_until(function() return lock:info().waiters == 1 end,
+            20)
+          lock:force_release()
+        end
+      ]],
+      args = { server:url() },
+    }
     local other = holdfast.new(server:url())
     for i = 1, 5 do
-      local key = "key" .. i
-      local releaser = released_by_another(key)
-      assert(other:lock(key):acquire(20))
+      assert(other:lock("key" .. i):acquire(20))
       local subscribers = select(2, server:cli("CLIENT", "LIST", "TYPE", "pubsub"):gsub("[^\n]+",
         ""))
       assert.equal(1, subscribers)
       assert.equal(1, #server:cli("PUBSUB", "CHANNELS", "*"))
-      releaser:wait(20)
     end
+    releaser:wait(20)
     assert.is_true(other:stats().connections <= 3) -- with those of the calls and the watchdog
     -- it lingers for the next wait, not for ever
     assert.truthy(process.wait_until(function()

@@ -14,6 +14,7 @@
 -- seconds  instead of turns: how long
 -- inside   seconds of each turn
 -- outside  seconds between two turns
+-- waiters  a turn that is not the last ends when so many wait
 -- stubborn 1: tries again when a server or a replica cannot be reached
 -- sync     replicas that must have the lock
 -- lease, grant_lease, watchdog (1), fenced (1, redisson)
@@ -116,6 +117,13 @@ local function use(lock)
   store:call("RPUSH", "crowd:history", "out " .. name)
 end
 
+local taken = 0
+
+local function wait_for_waiters(lock)
+  if not options.waiters or taken + 1 == options.turns then return end
+  process.wait_until(function() return lock:info().waiters >= options.waiters end, 20)
+end
+
 local STUBBORN_FOR = 60 -- seconds beyond its own
 local give_up_at = process.now() + (options.seconds or 0) + STUBBORN_FOR
 
@@ -132,6 +140,7 @@ local function turn(lock)
   end
   print("in")
   use(lock)
+  wait_for_waiters(lock)
   local released, problem, kind = lock:release()
   if not released then print(("release %s %s"):format(kind, problem)) end
   return true
@@ -140,7 +149,7 @@ end
 local lock, client = new_lock()
 print("ready")
 while options.together == 1 and not store:call("GET", "crowd:start") do process.sleep(0.005) end
-local taken, stop = 0, options.seconds and process.now() + options.seconds
+local stop = options.seconds and process.now() + options.seconds
 for _ = 1, stop and math.huge or options.turns do
   if stop and process.now() >= stop then break end
   if turn(lock) then taken = taken + 1 end
