@@ -21,14 +21,40 @@ local function set_lease(key, ms)
   if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end
 end
 
--- Sets the count, of which the last hold is new; never shortens a TTL: it may be a command that
--- comes late.
-local function enter(lock, owner, count, ms)
+-- The longest lease of a reader's holds from `first` to `last`; -2: none lives.
+local function longest_lease(lock, owner, first, last)
+  local longest = -2
+  for n = first, math.min(last, ENTRIES) do
+    longest = math.max(longest, redis.call('PTTL', hold_key(lock, owner, n)))
+  end
+  return longest
+end
+
+-- The holds behind `to` of `count` are gone.
+local function drop_holds(lock, owner, to, count)
+  if is_write(owner) then return end
+  for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end
+end
+
+-- The first `to` holds of `count` stay, and the last of these gets the longest lease of those that
+-- are gone: what the owner believes in is the longest of all.
+local function keep_holds(lock, owner, to, count)
+  if is_write(owner) then return end
+  local key = hold_key(lock, owner, math.min(to, ENTRIES))
+  local gone = longest_lease(lock, owner, to + 1, count)
+  drop_holds(lock, owner, to, count)
+  if gone > redis.call('PTTL', key) then set_lease(key, gone) end
+end
+
+-- Sets the count, of which the last hold is new; it was `old`. Never shortens a TTL: it may be a
+-- command that comes late, or an owner that knows of fewer holds than there are.
+local function enter(lock, owner, count, ms, old)
   if is_write(owner) then
     redis.call('HSET', lock, 'mode', 'write', owner, count)
   else
     if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end
     redis.call('HSET', lock, owner, count)
+    if old > count then keep_holds(lock, owner, count, old) end
     local key = hold_key(lock, owner, math.min(count, ENTRIES))
     redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))
   end
@@ -46,10 +72,4 @@ local function renew_holds(lock, owner, count, ms)
     end
   end
   redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))
-end
-
--- The holds behind `to` of `count` are gone.
-local function drop_holds(lock, owner, to, count)
-  if is_write(owner) then return end
-  for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end
 end

@@ -27,10 +27,10 @@ local FROM, LEASE, TOKEN_TTL, WAITER, WRITER = tonumber(ARGV[3]), ARGV[5], ARGV[
 local WRITES = is_write(OWNER)
 
 local found = redis.call('HGET', LOCK, 'mode')
-local held = found and redis.call('HEXISTS', LOCK, OWNER) == 1
+local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0
 if FROM > 0 then
-  if not held then return { found and -2 or -1 } end
-  enter(LOCK, OWNER, FROM + 1, LEASE)
+  if held == 0 then return { found and -2 or -1 } end
+  enter(LOCK, OWNER, FROM + 1, LEASE, held)
   return { 1, 0, 0 }
 end
 if not found and redis.call('EXISTS', LOCK) == 1 then
@@ -40,12 +40,12 @@ end
 --#include "rw_token.lua"
 local function take()
   local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)
-  enter(LOCK, OWNER, 1, LEASE)
+  enter(LOCK, OWNER, 1, LEASE, held)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token, 0 }
 end
 
-if held or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
+if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
   return take()
 end
 local joins = found == 'read' and not WRITES

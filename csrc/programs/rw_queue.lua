@@ -52,11 +52,7 @@ end
 
 -- The longest lease of a reader's holds; -2: it is dead.
 local function lease_of(owner, count)
-  local longest = -2
-  for n = 1, math.min(count, ENTRIES) do
-    longest = math.max(longest, redis.call('PTTL', hold_key(LOCK, owner, n)))
-  end
-  return longest
+  return longest_lease(LOCK, owner, 1, count)
 end
 
 -- Forgets dead readers. → how many live, the longest of their leases
@@ -163,7 +159,7 @@ end
 local function admit_writer(member, place)
   local kind, client, number, ttl_ms, owner = parts(member)
   local token = token_text(next_token, ttl_ms)
-  enter(LOCK, owner, 1, GRANT_MS)
+  enter(LOCK, owner, 1, GRANT_MS, 0)
   redis.call('ZADD', QUEUE, 0, member)
   tell(client, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)
 end
@@ -189,7 +185,7 @@ local function admit_readers(members)
     local group = groups[name]
     group[#group + 1], group[#group + 2] = number, place_of(members[i + 1])
     marks[i], marks[i + 1] = 0, members[i]
-    enter(LOCK, owner, 1, GRANT_MS)
+    enter(LOCK, owner, 1, GRANT_MS, 0)
   end
   redis.call('ZADD', QUEUE, unpack(marks))
   tell_readers(groups)
@@ -365,11 +361,12 @@ end
 -- Lets the owner have `to` holds of `count`. → 1 all are gone, 2 some stay, 3: 1, and a next script
 -- is to go on
 local function let_go(count, to)
-  drop_holds(LOCK, OWNER, to, count)
   if to > 0 then
+    keep_holds(LOCK, OWNER, to, count)
     redis.call('HSET', LOCK, OWNER, to)
     return 2
   end
+  drop_holds(LOCK, OWNER, 0, count)
   redis.call('HDEL', LOCK, OWNER)
   return is_write(OWNER) and after_writer() or after_reader()
 end

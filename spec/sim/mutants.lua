@@ -323,6 +323,8 @@ local IN_SCHEDULES = {
     "math.max(redis.call('PTTL', lock), tonumber(ms))", "ms"),
   of_program("reader_shortened", "a late acquire shortens a reader's hold",
     "'PX', math.max(redis.call('PTTL', key), tonumber(ms)))", "'PX', ms)"),
+  of_program("leases_forgotten", "a reader that has fewer holds loses the longest lease",
+    "if gone > redis.call('PTTL', key) then set_lease(key, gone) end", ""),
   of_program("leave_unnoted", "a grant by a wait that ends does not end Redisson's run",
     "note_ours()\nreturn hand_over() == nil and 3 or 0", "return hand_over() == nil and 3 or 0"),
 }

@@ -84,6 +84,30 @@ case("holds beyond those with a lease of their own have the longest of the last 
   c.same({ 0, LEASE - 200, 0, 0, "" }, acquire(c, B .. ":5:write"), "it lives by them")
 end)
 
+case("an owner that has fewer holds keeps the longest of its leases", function(c)
+  local function has(count)
+    c.same({ tostring(count), LEASE, -2 }, { c.cmd("HGET", LOCK, READER),
+      c.cmd("PTTL", hold_key(READER, count)), c.cmd("PTTL", hold_key(READER, count + 1)) })
+  end
+  local function enters_twice_shortly()
+    c.cmd("DEL", LOCK)
+    reads(c, READER, 100, 2)
+    c.same({ 1, 0, 0 }, acquire(c, READER, { from = 2, lease = LEASE }))
+  end
+  enters_twice_shortly()
+  c.same({ 1, 0, 0 }, acquire(c, READER, { from = 1, lease = 100 }))
+  has(2)
+  enters_twice_shortly()
+  c.same({ 1, T0, 0 }, acquire(c, READER, { lease = 100 }))
+  has(1)
+  enters_twice_shortly()
+  c.same(1, leave(c, READER, 2))
+  has(2)
+  enters_twice_shortly()
+  c.same(2, c.run("rw_release", FOUR, READER, GRANT, 1, 100, "", nil))
+  has(1)
+end)
+
 case("a lease that is gone comes again with its reader's renewal or extension", function(c)
   local keys = { LOCK, hold_key(READER) }
   reads(c, READER, 1000)

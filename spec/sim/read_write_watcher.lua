@@ -293,6 +293,13 @@ local function check_waiting(self, key, holders, args)
   end
 end
 
+-- A program may not leave an owner less time than it believes in.
+local function check_believed(self, key, holders)
+  for _, claim in ipairs(key.claims) do
+    if holders[claim.owner] and claim.till > self.world.now then check_backed(self, key, claim) end
+  end
+end
+
 local SERVES = { rw_acquire = true, rw_release = true, rw_leave = true }
 local SIGNAL_OF = { rw_renew = "renewed", rw_release = "freed", rw_leave = "freed" }
 
@@ -302,6 +309,7 @@ local function look_at(self, key, name, client, args, reply)
   for owner in pairs(before) do
     if not holders[owner] then check_forgotten(self, key, owner, name) end
   end
+  check_believed(self, key, holders)
   note_missed(self, key)
   for owner in pairs(holders) do
     if not before[owner] then new = owner end

@@ -490,6 +490,19 @@ local one_handle = plan({ { name = "a", layout = "read" } }, {
   },
 }, { calm = true, scripts_known = false, read_write = true })
 
+-- A caller reads by three handles, the third one with a long lease. Two are dropped, and it enters
+-- again with a short lease.
+local longest_lease = plan({ { name = "a", layout = "read" } }, {
+  process(1), process(2),
+  task {
+    process = 1, slot = 8, layout = "read", start = 1000, wait = 0, lease = 3,
+    leases = { 0.3, 0.3, 3 },
+    steps = { { "acquire", 1 }, { "acquire", 2 }, { "acquire", 3 }, { "drop", 2 }, { "drop", 3 },
+      { "acquire", 1 }, { "nap", 900000 } },
+  },
+  task { process = 2, slot = 7, layout = "write", start = 600000, wait = 0 },
+}, { calm = true, scripts_known = false, read_write = true })
+
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
 return {
   { "stale_grant", stale_grant, "STALE_GRANT" },
@@ -528,6 +541,7 @@ return {
   { "dropped_meanwhile", dropped_meanwhile, "RELEASES_UNCOUNTED" },
   { "abandoned_release", abandoned_release, "RELEASE_UNNOTED" },
   { "one_handle", one_handle, "ALL_ABANDONED" },
+  { "longest_lease", longest_lease, "leases_forgotten" },
   { "unnoted_leave", unnoted_leave, "leave_unnoted" },
   { "fair_dead_java", fair_dead_java, "fair_java_kept" },
   { "fair_dead", fair_dead, "fair_dead_kept" },

@@ -37,15 +37,15 @@ end
 
 -- ---- steps ----
 
-local function new_handle(round)
-  local handle = round.tools.new_handle(round.task)
+local function new_handle(round, place)
+  local handle = round.tools.new_handle(place)
   handle.witness = round.witness
   return handle
 end
 
 local function handle_at(round, place)
   local handle = round.handles[place]
-  if not handle or handle.gone then handle = new_handle(round) end
+  if not handle or handle.gone then handle = new_handle(round, place) end
   round.handles[place] = handle
   return handle
 end

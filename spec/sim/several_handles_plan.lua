@@ -4,9 +4,11 @@
 local Prng = require "spec.sim.prng"
 
 local MANY = 15   -- in so many of 100 plans callers have several handles
+local MANY_READERS = 40 -- …of those with read/write locks
 local COMMON = 10 -- …and in so many one handle is for all callers of a process
 local COMMON_READERS = 40 -- …of those in which several callers may hold at a time
 local VANISHING = 25 -- in so many of 100 of these a caller goes without a word
+local DIFFERING = 60 -- …and in so many of 100 handles have leases of their own
 local PLACES = 3
 local MOST_HOLDS = 5
 local ENTERED = { lock = true, read = true, write = true, fair = true }
@@ -51,6 +53,19 @@ local function give_several(prng, plan)
   end
 end
 
+-- The longest lease is that of the plan. What it stands for is dropped more often than elsewhere.
+local function differ(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.steps and not part.renewed and prng:chance(DIFFERING) then
+      part.leases = {}
+      for place = 1, PLACES do part.leases[place] = part.lease * prng:pick { 0.1, 0.3, 1 } end
+      for _, step in ipairs(part.steps) do
+        if step[1] == "release" and prng:chance(50) then step[1] = "drop" end
+      end
+    end
+  end
+end
+
 -- The tasks of a process that want the same lock, as it is set for the first of them.
 local function share_one(prng, plan)
   local first = {}
@@ -71,6 +86,7 @@ end
 -- plan: of plan.lua; changed in place
 return function(plan)
   local prng = Prng.new((plan.seed * 41 + 67) % 2147483647)
-  if prng:chance(MANY) then give_several(prng, plan) end
+  if prng:chance(plan.read_write and MANY_READERS or MANY) then give_several(prng, plan) end
   if prng:chance(plan.read_write and COMMON_READERS or COMMON) then share_one(prng, plan) end
+  differ(Prng.new((plan.seed * 43 + 71) % 2147483647), plan)
 end

@@ -399,10 +399,10 @@ local function hold(self, handle, claim)
   if plan.resize then perform(self, handle, "set", plan.resize) end
 end
 
-local function new_lock(self, key, layout)
+local function new_lock(self, key, layout, lease)
   local plan = self.plan
   return raw.new(self.process.client, {
-    self.process.client, key = key, kind = layout, lease = plan.lease, wait = 1,
+    self.process.client, key = key, kind = layout, lease = lease or plan.lease, wait = 1,
     keep = layout ~= "guard" and plan.keep or nil,
     renewed = plan.renewed,
     owner = plan.owner, token_ttl = layout == "guard" and 0 or plan.token_ttl,
@@ -418,9 +418,9 @@ local function common_lock(self, key, layout)
   return common[name]
 end
 
-local function new_handle(self, key, layout)
+local function new_handle(self, key, layout, lease)
   local plan = self.plan
-  local lock = (plan.common and common_lock or new_lock)(self, key, layout)
+  local lock = (plan.common and common_lock or new_lock)(self, key, layout, lease)
   local handle = { lock = lock, key = key, layout = layout, shared = plan.owner ~= nil, share = 0,
     number = raw.number(lock) }
   self.handles[#self.handles + 1] = handle
@@ -494,8 +494,11 @@ local function with_second(self, claim)
 end
 
 local function handles_round(self, witness)
+  local leases = self.plan.leases or {}
   several_handles.round(self, witness, {
-    new_handle = function() return new_handle(self, witness.key, witness.layout) end,
+    new_handle = function(place)
+      return new_handle(self, witness.key, witness.layout, leases[place])
+    end,
     acquire = acquire, release = release, begin_release = begin_release, unclaim = unclaim,
     sleep = sleep,
   })
