@@ -303,6 +303,9 @@ local IN_SCHEDULES = {
     about = "what is abandoned while its owner enters it again is gone for the acquire",
   },
   {
+    name = "GAP_UNSEEN", about = "a yes that comes late joins a majority that has ended meanwhile",
+  },
+  {
     name = "ALL_ABANDONED", about = "what one caller of a handle abandons is gone for all of them",
   },
   { name = "ALL_NO_UNDO", about = "what an acquire of several may have left is left" },

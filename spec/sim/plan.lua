@@ -379,6 +379,7 @@ function describe.process(part)
     part.far,
     part.needs_approval and ", attended" or part.renewer_link and ", a link for the renewer" or "")
     .. (part.late and (", a proxy that is late by up to %d us"):format(part.late) or "")
+    .. (part.busy and ", looks at its holds by the clock alone" or "")
 end
 
 local function describe_steps(steps)

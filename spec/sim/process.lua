@@ -275,7 +275,7 @@ function Process:fed(connection, bytes)
   self.world:mix(self.world.now % 1000003)
   self:enter()
   engine.feed(self.client, connection.link, bytes)
-  look_at_tasks(self)
+  if not self.plan.busy then look_at_tasks(self) end
   self:pump()
 end
 

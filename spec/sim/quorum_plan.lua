@@ -13,6 +13,7 @@ local Prng = require "spec.sim.prng"
 local S = 1000000
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 } }
 local FAST_NETWORKS = 3
+local BUSY = 30 -- so many of 100 processes
 local LEASES = { 0.3, 1, 3 }
 local WAITS = { 0, 0.05, 0.3, 1, 1, 3, math.huge, math.huge }
 local KINDS = { "calm", "minority", "minority", "majority" }
@@ -86,6 +87,13 @@ local function attend(prng, plan)
       part.finish, part.force, part.noticed = "vanish", nil,
         prng:range(0, prng:pick { 50000, 2 * S, 6 * S })
     end
+  end
+end
+
+-- Programs that do not look at their holds whenever something is heard, but by their clock alone.
+local function look_seldom(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then part.busy = prng:chance(BUSY) or nil end
   end
 end
 
@@ -187,5 +195,6 @@ return function(seed, make)
     end
   end
   add_mishaps(prng, plan)
+  look_seldom(Prng.new((seed * 47 + 73) % 2147483647), plan)
   return plan
 end

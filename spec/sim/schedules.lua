@@ -106,7 +106,7 @@ local function late_acquire(layout, half)
     mishap {
       kind = "stall_up", on = "acquire", nth = 2, at = 0, process = 1, link = "calls", duration = S,
     },
-    mishap { kind = "drop", on = "acquire", nth = 2, at = 1000, process = 1, link = "calls" },
+    mishap { kind = "drop", on = "acquire", nth = 2, at = 1070600, process = 1, link = "calls" },
   }, { read_write = half and true or nil })
 end
 
@@ -469,6 +469,27 @@ local dropped_meanwhile = plan(LOCK, {
   rates = { 1, 1, 1, 1, 1 },
 })
 
+-- Two servers of three say yes, and one of them hears no renewals. The question to the third one is
+-- on its way for so long that another owner comes and goes; its yes is read by a process that stood
+-- still when its majority ended.
+local yes_over_a_gap = plan(LOCK, {
+  process(1, { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 8,
+    busy = true }),
+  process(2, { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 8 }),
+  task { process = 1, slot = 6, start = 0, wait = 0, lease = 1, naps = { 340000 } }, -- opens links
+  task { process = 1, slot = 8, start = 400000, wait = 1, lease = 1, naps = { 3 * S } },
+  task { process = 2, slot = 7, start = 900000, wait = 3, lease = 1, naps = { 20000 } },
+  mishap { kind = "lose", at = 600000, process = 1, server = 1, duration = 1000 },
+  mishap { kind = "stall_up", at = 1400800, process = 1, link = "calls", server = 1,
+    duration = 440000 },
+  mishap { kind = "cut_up", at = 800000, process = 1, link = "renewer", server = 2,
+    duration = 3 * S },
+  mishap { kind = "pause", at = 1500000, process = 1, duration = 400000 },
+}, {
+  quorum = true, kind = "majority", faulty = {}, network = { 100, 400 }, restart_guard = 0,
+  timeout = 8, skew = 0, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 }, seed = 5,
+})
+
 -- A caller enters by two handles, nobody comes for its release through a third one, and the first
 -- one is dropped.
 local abandoned_release = plan(LOCK, {
@@ -539,6 +560,7 @@ return {
   { "returned_late", returned_late },
   { "strays", strays, "STRAYS_FORGOTTEN" },
   { "dropped_meanwhile", dropped_meanwhile, "RELEASES_UNCOUNTED" },
+  { "yes_over_a_gap", yes_over_a_gap, "GAP_UNSEEN" },
   { "abandoned_release", abandoned_release, "RELEASE_UNNOTED" },
   { "one_handle", one_handle, "ALL_ABANDONED" },
   { "longest_lease", longest_lease, "leases_forgotten" },

@@ -91,11 +91,18 @@ function steps.acquire(round, place)
   end
 end
 
+-- Whether the next release is that of the last hold. The client may have fewer than the book: that
+-- the hold was lost is not heard of a release that is not waited for.
+local function is_last(round)
+  return min(round.book.has, raw.holds(round.witness.lock)) <= 1
+end
+
 -- A handle whose own hold was lost releases nothing: it tells that.
 local function release(round, handle)
   local book = round.book
   local had = book.has
-  local ok = round.tools.release(round.task, handle, had <= 1 and not raw.lost(handle.lock))
+  local last = is_last(round) and not raw.lost(handle.lock)
+  local ok = round.tools.release(round.task, handle, last)
   if ok and had > 0 then
     note_release(book, handle)
   elseif ok or had > 0 then
@@ -122,7 +129,7 @@ end
 function steps.abandon(round, place, duration)
   local book, handle = round.book, handle_at(round, place)
   if book.has == 0 or raw.lost(handle.lock) then return end
-  if book.has == 1 then round.tools.unclaim(round.task, handle) end
+  if is_last(round) then round.tools.unclaim(round.task, handle) end
   local op = round.tools.begin_release(round.task, handle)
   note_release(book, handle)
   round.tools.sleep(round.task, duration)

@@ -14,6 +14,7 @@ local yield, resume = coroutine.yield, coroutine.resume
 local floor, huge = math.floor, math.huge
 
 local WORKERS = 8
+local CLOCKS_US = 1500 -- between what a process reads and what the world has
 local EXPIRING = 3000 -- before the end of a wait
 local EVERY = 1000 -- holds: more than any caller has
 local STOP = {}
@@ -212,6 +213,14 @@ end
 
 -- ---- what is believed ----
 
+-- A hold that has ended does not come again: another owner may have come and gone.
+local function check_revived(self, claim, till)
+  if claim.till > 0 and claim.till + CLOCKS_US < self.world.now and till > self.world.now then
+    self.world:fail("revived", "%s: %s believed in it until %.6f, and believes again until %.6f",
+      claim.key, claim.who, claim.till / 1e6, till / 1e6)
+  end
+end
+
 -- Takes note of what the handles say now.
 function Task:look_now()
   if self.term then leader.look(self) end
@@ -219,6 +228,7 @@ function Task:look_now()
     if not claim.over then
       local left = raw.remaining(claim.lock)
       local till = left > 0 and floor(self.process:moment(self.process:clock() + left)) or 0
+      check_revived(self, claim, till)
       if till ~= claim.till then self.watcher:claim(claim, till) end
       if left == 0 then
         claim.over = true

@@ -47,6 +47,62 @@ TEST(it_is_noticed_though_another_hold_lacks_a_server) {
     hf_names_free(&second);
 }
 
+static void tick_from(hf_time from, hf_time to, int renewing) {
+    for (hf_time t = from; t <= to; t += 100) {
+        tick(AT(t));
+        answer_renewals(renewing, AT(t));
+    }
+}
+
+static bool is_asked(int i) {
+    return strstr(said_by(i), "EVALSHA acquire");
+}
+
+#define BUSY "*5\r\n:0\r\n:1000\r\n:0\r\n:0\r\n$0\r\n\r\n"
+
+/* Five servers had it; the first one has deleted it and is asked for it again at about 40 s, the
+ * next two have said nothing since 11 s, so a majority ends at about 40.8 s. → when it is asked
+ */
+static hf_time near_the_end(void) {
+    start();
+    hold_by(COUNT, AT(0));
+    tick_from(100, 8500, 3);
+    hf_client_lose(member(0), held("k")->member_holds[0], HF_LOST_DELETED);
+    hf_time asked_at = 0;
+    for (hf_time t = 8600; t <= 40500; t += 100) {
+        for (int i = 1; i < 3 && t == 11000; i++)
+            hf_session_closed(link_at(i, RENEWER), "gone", AT(t));
+        tick(AT(t));
+        answer_renewals(t >= 11000 && t <= 11200 ? 1 : 3, AT(t));
+        if (!is_asked(0)) continue;
+        asked_at = t;
+        if (t < 35000) answer(0, BUSY, AT(t));
+    }
+    return asked_at;
+}
+
+TEST(a_server_that_says_yes_after_the_majority_has_ended_does_not_bring_it_back) {
+    CHECK(near_the_end() > 39000);
+    CHECK_EQ_INT(held("k")->state, HF_HOLD_HELD);
+    hear(link_at(0, CALLS), yes(90), AT(41500)); /* before anybody has looked at the clock */
+    tick(AT(41500));
+    CHECK_EQ_INT(held("k")->state, HF_HOLD_LOST);
+    finish(AT(41501));
+}
+
+TEST(nor_does_a_reentry) {
+    near_the_end();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    hf_op *op = begin_round(&spec, AT(40600));
+    hear(link_at(0, CALLS), yes(90), AT(41500));
+    hear(link_at(0, CALLS), yes(90), AT(41500));
+    hear(link_at(3, CALLS), yes(90), AT(41500));
+    hear(link_at(4, CALLS), yes(90), AT(41500));
+    tick(AT(41500));
+    CHECK_OUTCOME(op, "lost");
+    finish(AT(41501));
+}
+
 TEST(a_release_that_has_waited_for_it_leaves_a_newer_one) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);

@@ -46,6 +46,11 @@ extern const hf_op_class hf_round_class;
 /* Marks the hold lost if it has no majority of valid member holds; else sets its end to that of the
  * majority. */
 void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now);
+
+/* Before a member hold joins: it does not make up for the end of the majority before it, behind
+ * which another owner may have come and gone.
+ */
+void hf_quorum_look_for_gap(hf_client *client, hf_hold *hold, hf_time now);
 void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 

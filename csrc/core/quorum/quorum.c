@@ -357,10 +357,15 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
     }
 }
 
+void hf_quorum_look_for_gap(hf_client *client, hf_hold *hold, hf_time now) {
+    if (hold->valid_until <= now && !HF_MUTANT(GAP_UNSEEN)) hf_quorum_refresh(client, hold, now);
+}
+
 /* A late yes: another member hold, unless the hold is over or the server's yes is worth nothing. */
 static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_time now) {
     hf_hold *hold = late_reply->round->hold, *member_hold = late_reply->op->hold;
     hf_client *member = client->quorum->members[late_reply->index];
+    if (hold) hf_quorum_look_for_gap(client, hold, now);
     bool wanted = hold && hold->in_table && hold->state == HF_HOLD_HELD &&
                   !hf_member_hold_is_held(hold->member_holds[late_reply->index]);
     bool counts = wanted && !hf_quorum_is_guarded(client, late_reply->index, now);

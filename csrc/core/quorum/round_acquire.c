@@ -103,6 +103,7 @@ static void take(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_client *client = op->client;
     bool first = hold->state == HF_HOLD_ACQUIRING;
+    hf_quorum_look_for_gap(client, hold, now);
     bool usable = (first || hold->state == HF_HOLD_HELD) && add_member_holds(op);
     if (first) hold->count = 0;
     if (usable) hf_hold_become(hold, HF_HOLD_HELD);
