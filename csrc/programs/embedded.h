@@ -6906,7 +6906,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      828, NULL},
-    {"rw_acquire", "256e3f0b0bf03889aabb4f50658e8a8636447c56",
+    {"rw_acquire", "c15de720b0d916313702339f8197e3604ef2b9c8",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7235,17 +7235,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return state.mine, false, true\n"
      "end\n"
+     "local function forget_client(client)\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
+     "if client_of(member) == client then redis.call('ZREM', QUEUE, member) end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grants(client)\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, of, _, _, owner = parts(member)\n"
      "if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then\n"
-     "redis.call('ZREM', QUEUE, member)\n"
      "if of == client then\n"
      "redis.call('ZADD', QUEUE, server_us() / 1024, member)\n"
-     "elseif kind == 'w' then\n"
-     "for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-     "if client_of(other) == of then redis.call('ZREM', QUEUE, other) end\n"
-     "end\n"
+     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+     "else\n"
+     "redis.call('ZREM', QUEUE, member)\n"
+     "if kind == 'w' then forget_client(of) end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -7373,7 +7377,7 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     16514, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+     16624, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
     {"rw_extend", "8f2cdbafeebd98307cffd0f84f6b4c6f9e8a076e",
      "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
@@ -7438,7 +7442,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      2570, NULL},
-    {"rw_force", "a74e2ceeb968855db78b98a8e5da1273b4f6c35d",
+    {"rw_force", "6b5f2754c1630aab94ae6e8f287ba909d2c7bb0d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7742,17 +7746,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return state.mine, false, true\n"
      "end\n"
+     "local function forget_client(client)\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
+     "if client_of(member) == client then redis.call('ZREM', QUEUE, member) end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grants(client)\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, of, _, _, owner = parts(member)\n"
      "if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then\n"
-     "redis.call('ZREM', QUEUE, member)\n"
      "if of == client then\n"
      "redis.call('ZADD', QUEUE, server_us() / 1024, member)\n"
-     "elseif kind == 'w' then\n"
-     "for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-     "if client_of(other) == of then redis.call('ZREM', QUEUE, other) end\n"
-     "end\n"
+     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+     "else\n"
+     "redis.call('ZREM', QUEUE, member)\n"
+     "if kind == 'w' then forget_client(of) end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -7841,7 +7849,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     14077, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
+     14187, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
     {"rw_info", "eccc3648cb2ae142de7a7e03e698961616a455e3",
      "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
@@ -7897,7 +7905,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
      "}\n",
      2087, NULL},
-    {"rw_leave", "0b21aff6b6dabceb8771af79fc765613d49b6eb9",
+    {"rw_leave", "782a17a498f8fb8d0b53a29091a95e29b19737ee",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8201,17 +8209,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return state.mine, false, true\n"
      "end\n"
+     "local function forget_client(client)\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
+     "if client_of(member) == client then redis.call('ZREM', QUEUE, member) end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grants(client)\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, of, _, _, owner = parts(member)\n"
      "if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then\n"
-     "redis.call('ZREM', QUEUE, member)\n"
      "if of == client then\n"
      "redis.call('ZADD', QUEUE, server_us() / 1024, member)\n"
-     "elseif kind == 'w' then\n"
-     "for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-     "if client_of(other) == of then redis.call('ZREM', QUEUE, other) end\n"
-     "end\n"
+     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+     "else\n"
+     "redis.call('ZREM', QUEUE, member)\n"
+     "if kind == 'w' then forget_client(of) end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -8318,8 +8330,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     14536, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "eae33bea8294ebc115d5d4226d2e9585ec969944",
+     14646, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+    {"rw_release", "b48ff51d4e0c1992dceae3fe352676cf57903421",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8641,17 +8653,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return state.mine, false, true\n"
      "end\n"
+     "local function forget_client(client)\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
+     "if client_of(member) == client then redis.call('ZREM', QUEUE, member) end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grants(client)\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, of, _, _, owner = parts(member)\n"
      "if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then\n"
-     "redis.call('ZREM', QUEUE, member)\n"
      "if of == client then\n"
      "redis.call('ZADD', QUEUE, server_us() / 1024, member)\n"
-     "elseif kind == 'w' then\n"
-     "for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-     "if client_of(other) == of then redis.call('ZREM', QUEUE, other) end\n"
-     "end\n"
+     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+     "else\n"
+     "redis.call('ZREM', QUEUE, member)\n"
+     "if kind == 'w' then forget_client(of) end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -8723,7 +8739,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     13962, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
+     14072, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "221119e2b19a55011665ddbc88e727033a507476",
      "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
@@ -14102,7 +14118,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      12640, NULL},
-    {"sharded_rw_acquire", "02889bdbb4de7e02a11b04e0ec3877a3570df569",
+    {"sharded_rw_acquire", "1cb36f9ba97f077a22a00e1df1a6d5ea2f758d32",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14438,17 +14454,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return state.mine, false, true\n"
      "end\n"
+     "local function forget_client(client)\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
+     "if client_of(member) == client then redis.call('ZREM', QUEUE, member) end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grants(client)\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, of, _, _, owner = parts(member)\n"
      "if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then\n"
-     "redis.call('ZREM', QUEUE, member)\n"
      "if of == client then\n"
      "redis.call('ZADD', QUEUE, server_us() / 1024, member)\n"
-     "elseif kind == 'w' then\n"
-     "for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-     "if client_of(other) == of then redis.call('ZREM', QUEUE, other) end\n"
-     "end\n"
+     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+     "else\n"
+     "redis.call('ZREM', QUEUE, member)\n"
+     "if kind == 'w' then forget_client(of) end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -14576,8 +14596,8 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     16879, NULL},
-    {"sharded_rw_force", "e1b09e46ca55e0b1de52551544b61602371b3cd3",
+     16989, NULL},
+    {"sharded_rw_force", "4127fc235b7dbccdd4351f6d233753ae16357bf1",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14888,17 +14908,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return state.mine, false, true\n"
      "end\n"
+     "local function forget_client(client)\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
+     "if client_of(member) == client then redis.call('ZREM', QUEUE, member) end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grants(client)\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, of, _, _, owner = parts(member)\n"
      "if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then\n"
-     "redis.call('ZREM', QUEUE, member)\n"
      "if of == client then\n"
      "redis.call('ZADD', QUEUE, server_us() / 1024, member)\n"
-     "elseif kind == 'w' then\n"
-     "for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-     "if client_of(other) == of then redis.call('ZREM', QUEUE, other) end\n"
-     "end\n"
+     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+     "else\n"
+     "redis.call('ZREM', QUEUE, member)\n"
+     "if kind == 'w' then forget_client(of) end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -14987,8 +15011,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     14442, NULL},
-    {"sharded_rw_leave", "01dc32def424386a8796f1d97b84d8bf98b5b0bf",
+     14552, NULL},
+    {"sharded_rw_leave", "6f365936f95abb40c10d40a53ed6d530a9c6a422",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -15299,17 +15323,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return state.mine, false, true\n"
      "end\n"
+     "local function forget_client(client)\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
+     "if client_of(member) == client then redis.call('ZREM', QUEUE, member) end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grants(client)\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, of, _, _, owner = parts(member)\n"
      "if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then\n"
-     "redis.call('ZREM', QUEUE, member)\n"
      "if of == client then\n"
      "redis.call('ZADD', QUEUE, server_us() / 1024, member)\n"
-     "elseif kind == 'w' then\n"
-     "for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-     "if client_of(other) == of then redis.call('ZREM', QUEUE, other) end\n"
-     "end\n"
+     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+     "else\n"
+     "redis.call('ZREM', QUEUE, member)\n"
+     "if kind == 'w' then forget_client(of) end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -15416,8 +15444,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     14901, NULL},
-    {"sharded_rw_release", "fbc85aa18af517ff73c4137d060bd142056ae6fc",
+     15011, NULL},
+    {"sharded_rw_release", "53adbd3f30e7908a099315a44d47a03aae5837da",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -15746,17 +15774,21 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return state.mine, false, true\n"
      "end\n"
+     "local function forget_client(client)\n"
+     "for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
+     "if client_of(member) == client then redis.call('ZREM', QUEUE, member) end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grants(client)\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, of, _, _, owner = parts(member)\n"
      "if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then\n"
-     "redis.call('ZREM', QUEUE, member)\n"
      "if of == client then\n"
      "redis.call('ZADD', QUEUE, server_us() / 1024, member)\n"
-     "elseif kind == 'w' then\n"
-     "for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do\n"
-     "if client_of(other) == of then redis.call('ZREM', QUEUE, other) end\n"
-     "end\n"
+     "redis.call('PEXPIRE', QUEUE, QUEUE_MS)\n"
+     "else\n"
+     "redis.call('ZREM', QUEUE, member)\n"
+     "if kind == 'w' then forget_client(of) end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -15828,7 +15860,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     14327, NULL},
+     14437, NULL},
     {"sharded_semaphore_leave", "82eb0a9676124758509d44669590637c658b6646",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"

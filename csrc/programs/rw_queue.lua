@@ -282,19 +282,24 @@ local function serve(mode, me, writes)
   return state.mine, false, true
 end
 
+local function forget_client(client)
+  for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do
+    if client_of(member) == client then redis.call('ZREM', QUEUE, member) end
+  end
+end
+
 -- Grants that ran out, as their holds are gone. A writer's client is as good as dead: all its
 -- waiters are forgotten, unless it is here to ask; that one's waiter keeps its place.
 local function settle_missed_grants(client)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
     local kind, of, _, _, owner = parts(member)
     if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then
-      redis.call('ZREM', QUEUE, member)
       if of == client then
         redis.call('ZADD', QUEUE, server_us() / 1024, member)
-      elseif kind == 'w' then
-        for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do
-          if client_of(other) == of then redis.call('ZREM', QUEUE, other) end
-        end
+        redis.call('PEXPIRE', QUEUE, QUEUE_MS)
+      else
+        redis.call('ZREM', QUEUE, member)
+        if kind == 'w' then forget_client(of) end
       end
     end
   end

@@ -843,4 +843,13 @@ case("a lock whose queue is none is announced when it becomes free", function(c)
   c.same({ "1" }, java.heard())
 end)
 
+case("the only waiter whose grant ran out keeps the TTL of its queue", function(c)
+  hears(c, A)
+  queued(c, 0, member("r", A, 1))
+  c.pass(GRANT)
+  c.same(0, acquire(c, WRITER)[1], "the waiter comes first")
+  c.same({ member("r", A, 1), "0" }, queue(c))
+  c.same(120000, c.cmd("PTTL", QUEUE))
+end)
+
 return cases
