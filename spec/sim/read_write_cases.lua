@@ -542,14 +542,14 @@ case("no reader joins while Redisson waits to write, then readers may for as lon
   c.same(1, acquire(c, B .. ":2")[1], "Redisson's readers join, and so do ours")
 end)
 
-case("a writer that goes on as a reader lets nobody join while Redisson waits to write", function(c)
+case("a writer that goes on as a reader tells for how long Redisson's writers come first", function(c)
   c.listen(CHANNEL)
   local first = hears(c, B)
   reads(c, READER)
   writes(c, WRITER)
   queued(c, T0, member("r", B, 3))
   c.same(1, release(c, WRITER))
-  c.same({}, first.heard())
+  c.same({ "1 turn 3 250" }, first.heard())
 end)
 
 case("Redisson's readers are kept out for a writer of ours, with pauses", function(c)
@@ -850,6 +850,37 @@ case("the only waiter whose grant ran out keeps the TTL of its queue", function(
   c.same(0, acquire(c, WRITER)[1], "the waiter comes first")
   c.same({ member("r", A, 1), "0" }, queue(c))
   c.same(120000, c.cmd("PTTL", QUEUE))
+end)
+
+case("the first waiter that lives hears of Redisson's turn, behind dead ones", function(c)
+  c.listen(CHANNEL)
+  local ears = hears(c, C)
+  writes(c, WRITER)
+  queued(c, T0, member("w", B, 1), T0 + 1, member("w", C, 3))
+  c.same(1, release(c, WRITER))
+  c.same({ "1 turn 3 5" }, ears.heard())
+  c.same({ RECORD, member("w", C, 3) }, c.cmd("ZRANGE", QUEUE, 0, -1))
+end)
+
+case("…and of a holder of Redisson's, or a lease that gets shorter", function(c)
+  local ears = hears(c, C)
+  reads(c, JAVA, 1000)
+  reads(c, READER)
+  for i = 1, 120 do queued(c, T0 + i, member("w", B, i)) end
+  queued(c, T0 + 200, member("w", C, 3))
+  c.same(1, release(c, READER))
+  c.same({ "1 recheck 3 1000", "1 recheck 3" }, ears.heard())
+end)
+
+case("a script that finds a thousand dead waiters tells nobody", function(c)
+  c.listen(CHANNEL)
+  local ears = hears(c, C)
+  writes(c, WRITER)
+  for i = 1, 1002 do queued(c, T0 + i, member("w", B, i)) end
+  queued(c, T0 + 2000, member("w", C, 3))
+  c.same(1, release(c, WRITER))
+  c.same({}, ears.heard())
+  c.same(3, c.cmd("ZCARD", QUEUE))
 end)
 
 return cases
