@@ -1,14 +1,16 @@
 --#fragment
 -- When the free lock is left to those that poll: see queue.lua.
+local POLL_MS = 250 -- a turn of theirs
 local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs
 local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long
 local PROBE_DOUBLINGS = 6
 
 -- Those that poll get the lock again when ours have had it for some turns, and for as long as
 -- theirs was. Now and then it is left free although none was seen, as nothing else tells of a
--- client that only polls.
+-- client that only polls. A time further ahead than a turn: the server's clock went back.
 local function is_due(was, now)
   local since = now - was.till
+  if since < -POLL_MS then return true end
   if was.unused > 0 then
     return since >= PROBE_MS * 2 ^ math.min(was.unused - 1, PROBE_DOUBLINGS)
   end

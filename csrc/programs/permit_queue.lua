@@ -94,17 +94,21 @@ local function first_waiting()
 end
 
 -- Gives the free permits, but for `kept` of them, to the first waiters. Stops before the member
--- `me`, which can take them by itself.
+-- `me`, which can take them by itself. Where some are kept, it also removes the dead waiters before
+-- the one that is first then.
 -- → the first waiter that is left | nil; whether there may be others to serve, behind dead ones
 -- that the next script removes
 local function serve(me, kept)
   local before = first_waiting()
   if not before then return nil, false end
   local free, stopped = (FREE or 0) - kept, false
-  if free < 1 then return before, false end
-  for batch = 0, MOST_BATCHES do
-    if stopped or free < 1 then break end
-    stopped, free = serve_batch(me, free, batch == 0 and math.min(free, BATCH) or BATCH)
+  local function goes_on() return not stopped and (free > 0 or kept > 0) end
+  if not goes_on() then return before, false end
+  local size = math.max(1, math.min(free, BATCH))
+  for _ = 0, MOST_BATCHES do
+    if not goes_on() then break end
+    stopped, free = serve_batch(me, free, size)
+    size = BATCH
   end
   local first_left = first_waiting()
   -- it is to listen to Redisson now
@@ -112,5 +116,5 @@ local function serve(me, kept)
     local _, _, number = parts(first_left)
     if number then tell(first_left, 'recheck', number) end
   end
-  return first_left, first_left ~= nil and not stopped and free > 0
+  return first_left, first_left ~= nil and goes_on()
 end

@@ -9,17 +9,16 @@
 --
 -- 1 given back, 3 given back, and dead waiters are left to be removed before the next one is
 -- served; -1 not all of them were this owner's
-local LOOK_US = 16384
 local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)
 
 local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0
 if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
 
 -- The common hand-over before the rest is made: the one permit goes to the first waiter, which
--- needs one and listens, and no client is there that knows no queue. Of several hand-overs within
--- LOOK_US, which the token drawn last tells, the first one looks for Redisson's permits.
+-- needs one and listens, and no client is there that knows no queue. Whoever is behind that waiter
+-- would have to be told of a permit that Redisson has.
 local head = freed == 1 and FREE == 0
-  and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+  and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
 if head and head[1] then
 --#include "token.lua"
   local member, place = head[1], head[2]
@@ -28,9 +27,8 @@ if head and head[1] then
 --#include "releases.lua"
   local foreign, counts = listeners(RELEASES, 'holdfast_grant:' .. (client or ''))
   local last = ttl_ms ~= '0' and tonumber(redis.pcall('GET', COUNTER)) or nil
-  local looked = last and last <= US and last >= US - US % LOOK_US
   if client and place:find('^[1-9]%d*$') and foreign == 0 and (counts[4] or 0) > 0
-    and (looked or not is_foreign()) then
+    and (not head[3] or not is_foreign()) then
     redis.call('ZADD', LEASES, digits(NOW + GRANT_MS), first_id(client, number))
 --#include "permit_giving.lua"
     return 1

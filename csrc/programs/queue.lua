@@ -11,13 +11,13 @@
 --           score <  0   the record of clients that know no queue: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
-local POLL_MS = 250 -- for those that poll
 local POLL_LOOK_MS = 20 -- when the first waiter looks whether one of them has come
 local MOST_BATCHES = 10 -- of dead waiters that one script removes
 local FEW = '2' -- the last of a record, a grant and a waiter
 
 --#include "parts.lua"
 --#include "granting.lua"
+--#include "due.lua"
 
 --#include "members.lua"
 -- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the
@@ -110,7 +110,6 @@ local function foreign_turn(was, member, more)
   leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)
 end
 
---#include "due.lua"
 -- Whether the free lock is left to those that poll. Where it is no mutex, they are only thought of
 -- once they are seen.
 local function left_to_pollers(was, member)
@@ -132,10 +131,11 @@ end
 
 -- Whether ours have had the lock for less time than those that listen had it before, with one more
 -- turn, too. Theirs are several where ours is one that wakes up at their releases, so they may have
--- had many turns.
+-- had many turns. A run that ends in time to come: the server's clock went back.
 local function is_ours_again(was)
   if not was or was.turns == 0 or was.unused > 0 then return false end
-  return (now_ms() - was.till) * (was.turns + 1) <= was.run * was.turns
+  local since = now_ms() - was.till
+  return since >= 0 and since * (was.turns + 1) <= was.run * was.turns
 end
 
 -- Frees the lock, unless that is done and its first waiters are known since. It goes to the next

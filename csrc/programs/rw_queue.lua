@@ -41,10 +41,45 @@ local function tell(client, ...)
   redis.pcall('PUBLISH', 'holdfast_grant:' .. client, '1 ' .. table.concat({ ... }, ' '))
 end
 
+-- A set of the channels of these waiters' clients that somebody listens to.
+local function listening(members)
+  local channels, seen, set = {}, {}, {}
+  for i = 1, #members, 2 do
+    local channel = 'holdfast_grant:' .. client_of(members[i])
+    if not seen[channel] then channels[#channels + 1] = channel end
+    seen[channel] = true
+  end
+  local counts = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))
+  for i = 1, #counts, 2 do set[counts[i]:sub(16)] = counts[i + 1] > 0 end
+  return set
+end
+
+-- Why this member cannot be served: no waiter for such a lock, a dead one.
+local function is_over(member, alive)
+  local kind, client, number = member:match('^1(%l)([%x-]+):(%d+)')
+  if not kind then return not is_newer(member) end
+  if kind ~= 'r' and kind ~= 'w' then tell(client, 'recheck', number) return true end
+  return not alive[client]
+end
+
+-- The first waiter that lives; of those before it one script forgets some thousand.
+local function first_alive()
+  local size = 1
+  for _ = 0, MOST_BATCHES do
+    local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, size)
+    if #members == 0 then return nil end
+    local alive = listening(members)
+    for i = 1, #members, 2 do
+      if not is_over(members[i], alive) then return members[i] end
+      redis.call('ZREM', QUEUE, members[i])
+    end
+    size = BATCH
+  end
+end
+
 -- To the first waiter.
 local function tell_first(word, ...)
-  local member = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
-  local _, client, number = parts(member or '')
+  local _, client, number = parts(first_alive() or '')
   if number then tell(client, word, number, ...) end
 end
 
@@ -191,27 +226,6 @@ local function admit_readers(members)
   tell_readers(groups)
 end
 
--- A set of the channels of these waiters' clients that somebody listens to.
-local function listening(members)
-  local channels, seen, set = {}, {}, {}
-  for i = 1, #members, 2 do
-    local channel = 'holdfast_grant:' .. client_of(members[i])
-    if not seen[channel] then channels[#channels + 1] = channel end
-    seen[channel] = true
-  end
-  local counts = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))
-  for i = 1, #counts, 2 do set[counts[i]:sub(16)] = counts[i + 1] > 0 end
-  return set
-end
-
--- Why this member cannot be served: no waiter for such a lock, a dead one.
-local function is_over(member, alive)
-  local kind, client, number = member:match('^1(%l)([%x-]+):(%d+)')
-  if not kind then return not is_newer(member) end
-  if kind ~= 'r' and kind ~= 'w' then tell(client, 'recheck', number) return true end
-  return not alive[client]
-end
-
 -- Ends what keeps Redisson's readers out.
 local function end_drain(mode)
   if not mode or mode:sub(1, 6) ~= 'drain:' then return end
@@ -278,19 +292,24 @@ local function serve(mode, me, writes)
   return state.mine, false, true
 end
 
+local function forget_client(client)
+  for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do
+    if client_of(member) == client then redis.call('ZREM', QUEUE, member) end
+  end
+end
+
 -- Grants that ran out, as their holds are gone. A writer's client is as good as dead: all its
 -- waiters are forgotten, unless it is here to ask; that one's waiter keeps its place.
 local function settle_missed_grants(client)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
     local kind, of, _, _, owner = parts(member)
     if not kind or redis.call('HEXISTS', LOCK, owner) == 0 then
-      redis.call('ZREM', QUEUE, member)
       if of == client then
         redis.call('ZADD', QUEUE, server_us() / 1024, member)
-      elseif kind == 'w' then
-        for _, other in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do
-          if client_of(other) == of then redis.call('ZREM', QUEUE, other) end
-        end
+        redis.call('PEXPIRE', QUEUE, QUEUE_MS)
+      else
+        redis.call('ZREM', QUEUE, member)
+        if kind == 'w' then forget_client(of) end
       end
     end
   end
@@ -353,7 +372,12 @@ local function after_writer()
   redis.call('HSET', LOCK, 'mode', 'read')
   redis.call('PEXPIRE', LOCK, longest)
   announce('1')
-  if not queue_is_sound() or yield_ms() > 0 then return 1 end
+  if not queue_is_sound() then return 1 end
+  local left = yield_ms()
+  if left > 0 then
+    tell_first('turn', left)
+    return 1
+  end
   local _, _, more = serve('read')
   return more and 3 or 1
 end
