@@ -470,6 +470,13 @@ static int l_balance(lua_State *L) {
     return 1;
 }
 
+/* is_closed(lock) -> whether its client was closed, which releases what is held */
+static int l_is_closed(lua_State *L) {
+    const hf_lua_lock *lock = hf_lock_check(L);
+    lua_pushboolean(L, !lock->driver || lock->driver->closed);
+    return 1;
+}
+
 /* waited(lock) -> seconds that the last acquire through this handle took that got the lock; nil:
  * none did */
 static int l_waited(lua_State *L) {
@@ -551,6 +558,7 @@ void hf_open_lock(lua_State *L) {
                                          {"standing", l_standing},
                                          {"pending_loss", l_pending_loss},
                                          {"balance", l_balance},
+                                         {"is_closed", l_is_closed},
                                          {"waited", l_waited},
                                          {"key", l_key},
                                          {"owner", l_owner},
