@@ -457,6 +457,52 @@ describe("a release in with_lock that finds something else", function()
   end)
 end)
 
+describe("a release by the function that does not reach the server", function()
+  local function stopped(release, ...)
+    world.server:kill("STOP")
+    local code = select(3, release(...))
+    world.server:kill("CONT")
+    assert.equal("unreachable", code)
+    return "done"
+  end
+
+  it("is no failure, as one that does", function()
+    local client = world.client { command_timeout = 0.5 }
+    assert.equal("done", client:with_lock("k", function(lock)
+      return stopped(lock.release, lock)
+    end))
+    assert.is_true(world.is_free("k"))
+    assert.equal("done", client:lead("k", function(term)
+      return stopped(term.resign, term)
+    end))
+    assert.is_true(world.is_free("k"))
+  end)
+
+  it("is no failure if it was of a hold that the function had acquired", function()
+    local client = world.client { command_timeout = 0.5 }
+    assert.equal("done", client:with_lock("k", function(lock)
+      assert(lock:acquire())
+      stopped(lock.release, lock)
+      assert.is_true(lock:is_held())
+      assert(lock:release())
+      return "done"
+    end))
+    assert.is_true(world.is_free("k"))
+  end)
+
+  it("is no failure if the server denies it", function()
+    local client = world.client()
+    assert.equal("done", client:with_lock("k", function(lock)
+      world.cli("ACL", "SETUSER", "default", "-evalsha", "-eval")
+      local code = select(3, lock:release())
+      world.cli("ACL", "SETUSER", "default", "+evalsha", "+eval")
+      assert.equal("denied", code)
+      return "done"
+    end))
+    assert.is_true(world.is_free("k"))
+  end)
+end)
+
 describe("a client that is closed in with_lock", function()
   local function fails(...)
     local result = pack(...)

@@ -463,8 +463,8 @@ static int l_standing(lua_State *L) {
     return 2;
 }
 
-/* balance(lock) -> acquires less releases that succeeded through this handle; a fork changes
- * nothing */
+/* balance(lock) -> acquires less releases of their holds through this handle, also of those that
+ * have not reached the server; a fork changes nothing */
 static int l_balance(lua_State *L) {
     lua_pushnumber(L, (lua_Number)hf_lock_check(L)->balance);
     return 1;
