@@ -717,6 +717,23 @@ describe("abort_on_loss", function()
     assert.is_nil(debug.gethook())
   end)
 
+  it("is refused beside a hook of C, which Lua can neither call nor set again", function()
+    local child = world.program {
+      code = [[
+        debug.gethook = function() return "external hook", "", 100 end
+        local client = require("holdfast").new(arg[1])
+        local function run() print "run" end
+        print(pcall(client.with_lock, client, "k", { abort_on_loss = true }, run))
+        print(pcall(client.lead, client, "k", { once = true, abort_on_loss = true }, run))
+        print(client:lock("k"):ttl())
+      ]],
+      args = { world.server:url() },
+    }
+    assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
+    local refused = "false\t[^\n]*abort_on_loss cannot be had beside a debug hook of C[^\n]*\n"
+    assert.matches("^" .. refused .. refused .. "nil\n$", child:output())
+  end)
+
   -- The hook looks every 1000 instructions. The loss comes at each place of such a period before
   -- the end of the function, and the hook so at each place after it.
   local PERIOD = 1100
