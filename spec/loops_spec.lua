@@ -645,6 +645,28 @@ for _, loop in ipairs(loops) do
       assert.same({ "closed", "closed", "closed" }, codes)
     end)
 
+    it("close while another coroutine is in with_lock: that one is told", function()
+      local entered, closed, result = false, false, nil
+      run(function()
+        loop.spawn(function()
+          result = { client:with_lock("a", function(lock)
+            entered = true
+            assert.is_true(wait_until(function() return closed end))
+            assert.is_false(lock:is_held())
+            return "done"
+          end) }
+        end)
+        assert.is_true(wait_until(function() return entered end))
+        client:close()
+        assert(new():lock("a"):acquire(0)):release()
+        closed = true
+        assert.is_true(wait_until(function() return result ~= nil end))
+      end)
+      assert.is_nil(result[1])
+      assert.equal("closed", result[3])
+      assert.equal("done", result[4][1])
+    end)
+
     it("close does not wait for a server that is gone, and neither does the loop", function()
       local from, returned
       run(function()

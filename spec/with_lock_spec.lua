@@ -457,6 +457,124 @@ describe("a release in with_lock that finds something else", function()
   end)
 end)
 
+describe("a release by the function that does not reach the server", function()
+  local function stopped(release, ...)
+    world.server:kill("STOP")
+    local code = select(3, release(...))
+    world.server:kill("CONT")
+    assert.equal("unreachable", code)
+    return "done"
+  end
+
+  it("is no failure, as one that does", function()
+    local client = world.client { command_timeout = 0.5 }
+    assert.equal("done", client:with_lock("k", function(lock)
+      return stopped(lock.release, lock)
+    end))
+    assert.is_true(world.is_free("k"))
+    assert.equal("done", client:lead("k", function(term)
+      return stopped(term.resign, term)
+    end))
+    assert.is_true(world.is_free("k"))
+  end)
+
+  it("is no failure if it was of a hold that the function had acquired", function()
+    local client = world.client { command_timeout = 0.5 }
+    assert.equal("done", client:with_lock("k", function(lock)
+      assert(lock:acquire())
+      stopped(lock.release, lock)
+      assert.is_true(lock:is_held())
+      assert(lock:release())
+      return "done"
+    end))
+    assert.is_true(world.is_free("k"))
+  end)
+
+  it("is no failure if the server denies it", function()
+    local client = world.client()
+    assert.equal("done", client:with_lock("k", function(lock)
+      world.cli("ACL", "SETUSER", "default", "-evalsha", "-eval")
+      local code = select(3, lock:release())
+      world.cli("ACL", "SETUSER", "default", "+evalsha", "+eval")
+      assert.equal("denied", code)
+      return "done"
+    end))
+    assert.is_true(world.is_free("k"))
+  end)
+end)
+
+describe("a client that is closed in with_lock", function()
+  local function fails(...)
+    local result = pack(...)
+    assert.is_nil(result[1])
+    assert.is_string(result[2])
+    assert.equal("closed", result[3])
+    assert.same({ n = 1, "done" }, result[4])
+  end
+
+  it("gives nil, a message, closed and the results, in every template", function()
+    local all = { {}, { async_release = true }, { abort_on_loss = true }, { keep = 1 } }
+    for _, opts in ipairs(all) do
+      local client = world.client()
+      fails(client:with_lock("k", opts, function()
+        client:close()
+        assert.equal(0, world.cli("EXISTS", "k"))
+        return "done"
+      end))
+    end
+    local client = world.client()
+    local function close()
+      client:close()
+      return "done"
+    end
+    fails(client:lead("k", { once = true }, close))
+    client = world.client()
+    fails(client:one_by_one():execute("t", 1, close))
+    client = world.client()
+    fails(client:semaphore("s", { permits = 1 }):with_permit(close))
+    world.cli("DEL", "s")
+  end)
+
+  it("is no failure when the function has released the lock before", function()
+    local client = world.client()
+    assert.equal("done", client:with_lock("k", function(lock)
+      assert(lock:release())
+      client:close()
+      return "done"
+    end))
+  end)
+
+  it("does not hide the function's own error", function()
+    local client, reason = world.client(), {}
+    assert.same(pack(false, reason), pack(pcall(client.with_lock, client, "k", function()
+      client:close()
+      error(reason)
+    end)))
+  end)
+
+  it("before the function has begun: it does not run", function()
+    local runs = {
+      function(client) return client:with_lock("k", error) end,
+      function(client) return client:lead("k", { once = true }, error) end,
+      function(client) return client:one_by_one():execute("t", 1, error) end,
+      function(client) return client:idempotent("k", error) end,
+      function(client) return client:semaphore("s", { permits = 1 }):with_permit(error) end,
+    }
+    for _, run in ipairs(runs) do
+      local client
+      client = world.client { on_event = function(event)
+        if event.event == "acquired" then client:close() end
+      end }
+      local result = pack(run(client))
+      assert.equal(3, result.n)
+      assert.is_nil(result[1])
+      assert.matches("^.*cannot acquire ", result[2])
+      assert.equal("closed", result[3])
+    end
+    world.cli("DEL", "s")
+  end)
+end)
+
 describe("abort_on_loss", function()
   local function lose_and_compute(key)
     world.cli("DEL", key)
@@ -597,6 +715,23 @@ describe("abort_on_loss", function()
     assert.is_true(count > 0)
     client:with_lock("k", { abort_on_loss = true }, function() end)
     assert.is_nil(debug.gethook())
+  end)
+
+  it("is refused beside a hook of C, which Lua can neither call nor set again", function()
+    local child = world.program {
+      code = [[
+        debug.gethook = function() return "external hook", "", 100 end
+        local client = require("holdfast").new(arg[1])
+        local function run() print "run" end
+        print(pcall(client.with_lock, client, "k", { abort_on_loss = true }, run))
+        print(pcall(client.lead, client, "k", { once = true, abort_on_loss = true }, run))
+        print(client:lock("k"):ttl())
+      ]],
+      args = { world.server:url() },
+    }
+    assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
+    local refused = "false\t[^\n]*abort_on_loss cannot be had beside a debug hook of C[^\n]*\n"
+    assert.matches("^" .. refused .. refused .. "nil\n$", child:output())
   end)
 
   -- The hook looks every 1000 instructions. The loss comes at each place of such a period before

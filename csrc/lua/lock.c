@@ -463,10 +463,17 @@ static int l_standing(lua_State *L) {
     return 2;
 }
 
-/* balance(lock) -> acquires less releases that succeeded through this handle; a fork changes
- * nothing */
+/* balance(lock) -> acquires less releases of their holds through this handle, also of those that
+ * have not reached the server; a fork changes nothing */
 static int l_balance(lua_State *L) {
     lua_pushnumber(L, (lua_Number)hf_lock_check(L)->balance);
+    return 1;
+}
+
+/* is_closed(lock) -> whether its client was closed, which releases what is held */
+static int l_is_closed(lua_State *L) {
+    const hf_lua_lock *lock = hf_lock_check(L);
+    lua_pushboolean(L, !lock->driver || lock->driver->closed);
     return 1;
 }
 
@@ -551,6 +558,7 @@ void hf_open_lock(lua_State *L) {
                                          {"standing", l_standing},
                                          {"pending_loss", l_pending_loss},
                                          {"balance", l_balance},
+                                         {"is_closed", l_is_closed},
                                          {"waited", l_waited},
                                          {"key", l_key},
                                          {"owner", l_owner},

@@ -37,7 +37,7 @@ typedef struct hf_lua_lock {
     uint32_t permits; /* of the handle */
     uint64_t permits_at_first;   /* a semaphore's total if it does not exist yet; 0: not given */
     bool async_release;          /* a release does not wait for its reply */
-    int64_t balance;             /* acquires less releases that succeeded through this handle */
+    int64_t balance;             /* acquires less releases of their holds through this handle */
     double waited;               /* seconds of the last acquire that got the lock; -1: none did */
     hf_lost_reason pending_loss; /* of a loss that a release found and that is not reported yet */
     hf_lost_reason last_loss;    /* of the last released hold; an acquire clears it */

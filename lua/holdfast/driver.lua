@@ -69,8 +69,11 @@ function driver.check_tls(loop, tls)
 end
 
 -- Raises, at the line of the caller, where the functions that run under locks like this one take
--- turns and would share LuaJIT's one hook.
+-- turns and would share LuaJIT's one hook, or where C has set a hook, which Lua cannot restore.
 function driver.check_hooks(lock)
+  if type(debug.gethook()) == "string" then
+    pump.raise "holdfast: abort_on_loss cannot be had beside a debug hook of C; ask lock:lost(), or give on_lost"
+  end
   if compat.jit and data(lock).loop then
     pump.raise "holdfast: abort_on_loss cannot be had in an event loop under LuaJIT; ask lock:lost(), or give on_lost"
   end

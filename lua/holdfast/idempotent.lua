@@ -85,7 +85,7 @@ function idempotent.run(client, key, defaults, opts, fn, ...)
     on_event = opts.on_event,
   }, defaults, "guard")
   loss.tell()
-  local begun, message, code, stored = raw.acquire(guard)
+  local begun, message, code, stored = templates.acquire(guard)
   if not begun then return refuse(opts, message, code, stored) end
   return finish(guard, opts, templates.call(guard, fn, ...))
 end

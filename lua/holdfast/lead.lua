@@ -137,7 +137,7 @@ local function await(term)
     loss.tell()
     if driver.ends() then return nil, ENDS, "interrupted" end
     driver.gives_way(true)
-    acquired, message, code = raw.acquire(term.lock)
+    acquired, message, code = templates.acquire(term.lock)
     driver.gives_way(false)
     if acquired then return true end
     if driver.ends() then return nil, ENDS, "interrupted" end

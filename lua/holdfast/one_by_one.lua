@@ -105,7 +105,7 @@ local function run(self, biz_type, biz_id, opts, fn, ...)
   }, data.defaults, "mutex")
   if opts.abort_on_loss then driver.check_hooks(lock) end
   loss.tell()
-  local acquired, message, code = driver.lock.acquire(lock)
+  local acquired, message, code = templates.acquire(lock)
   if not acquired then return not_acquired(biz_type, biz_id, message, code) end
   return templates.run_held(lock, opts, fn, ...)
 end

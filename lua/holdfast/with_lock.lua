@@ -34,7 +34,8 @@ end
 local function doubt(lock, reason, message, code)
   if code == "lost" or code == "conflict" then return message, code end
   if reason then return "lost: " .. reason, "lost" end
-  if code == "not_held" and raw.balance(lock) > 0 then return message, code end
+  local released_elsewhere = code == "not_held" or code == "closed"
+  if released_elsewhere and raw.balance(lock) > 0 then return message, code end
 end
 
 local function finish(lock, ran, ...)
@@ -61,6 +62,17 @@ function with_lock.call(lock, fn, ...)
   return compat.closing(raw.abandon, lock, compat.xpcall, fn, traceback.keep, ...)
 end
 
+local function check_open(lock, acquired, ...)
+  if acquired and raw.is_closed(lock) then return raw.acquire(lock) end
+  return acquired, ...
+end
+
+-- Acquires for a function that is called next. Fails with "closed" if the client was closed before
+-- the acquire has returned, which released the lock.
+function with_lock.acquire(lock)
+  return check_open(lock, raw.acquire(lock))
+end
+
 -- Runs fn(lock, ...) under a lock that was just acquired.
 function with_lock.run_held(lock, opts, fn, ...)
   if opts.abort_on_loss then return finish(lock, abort.call(lock, fn, lock, ...)) end
@@ -71,7 +83,7 @@ end
 function with_lock.run(lock, opts, fn, ...)
   if opts.abort_on_loss then driver.check_hooks(lock) end
   loss.tell()
-  local acquired, message, code = raw.acquire(lock)
+  local acquired, message, code = with_lock.acquire(lock)
   if not acquired then return nil, message, code end
   return with_lock.run_held(lock, opts, fn, ...)
 end
