@@ -884,6 +884,33 @@ for _, loop in ipairs(loops) do
         end)
       end)
 
+      it("a variable of a nested coroutine that is closed releases, a multi-lock all of its members",
+        function()
+          local close = coroutine.close -- Lua 5.4
+          if not close then return end
+          local resume = require("cqueues.auxlib").resume
+          local hold = assert(load([[
+            local take = ...
+            local held <close> = assert(take())
+            coroutine.yield("held")
+          ]]))
+          local other = holdfast.new { url = server:url(), driver = "cqueues" }
+          local both = holdfast.multi_lock { client:lock("b"), other:lock("c") }
+          local function count() return server:cli("EXISTS", "a", "b", "c") end
+          local function assert_left(lock, keys)
+            local nested = coroutine.create(hold)
+            resume(nested, function() return lock:acquire() end)
+            assert.equal(keys, count())
+            assert.is_true(close(nested))
+            assert.is_true(wait_until(function() return count() == 0 end))
+          end
+          run(function()
+            assert_left(client:lock("a"), 1)
+            assert_left(both, 2)
+          end)
+          other:close()
+        end)
+
       it("a client goes on in another controller when the one that served it is closed", function()
         run(function()
           local entered
