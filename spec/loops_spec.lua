@@ -984,7 +984,7 @@ for _, loop in ipairs(loops) do
         end)
       end)
 
-      it("a variable of a nested coroutine that is closed releases, a multi-lock all of its members",
+      it("a nested coroutine that is closed releases, a multi-lock all of its members",
         function()
           local close = coroutine.close -- Lua 5.4
           if not close then return end
