@@ -373,6 +373,106 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("without descriptors a lock is not acquired, or it is renewed", function()
+      local child = process.lua { descriptors = 100, args = { loop.name, server:url() }, code = [[
+        local loop
+        for _, each in ipairs(require "spec.support.loops") do
+          if each.name == arg[1] then loop = each end
+        end
+        local function attempt(free)
+          local client = require("holdfast").new { url = arg[2], driver = loop.driver, lease = 2 }
+          local lock, files = client:lock("a"), {}
+          repeat
+            local file = io.open("/dev/null")
+            files[#files + 1] = file
+          until not file
+          for _ = 1, free do table.remove(files):close() end
+          local acquired, _, code = lock:acquire(5)
+          for _, file in ipairs(files) do file:close() end
+          if acquired then
+            loop.wait_until(function() return client:stats().renewals > 0 or lock:lost() end)
+            code = lock:is_held()
+          end
+          client:close()
+          return code
+        end
+        loop.run(function()
+          loop.sleep(0.01) -- the loop has its own descriptors
+          for free = 0, 4 do io.write(tostring(attempt(free)), " ") end
+        end)
+      ]] }
+      assert.equal("exit", (child:wait(60)))
+      local output = child:output()
+      assert.matches("^unreachable ", output)
+      assert.equal("", (output:gsub("true ", ""):gsub("unreachable ", "")))
+      assert.matches("true $", output)
+    end)
+
+    -- The client's loop, in which each wait for a descriptor fails while is_broken().
+    local function breaking(is_broken)
+      local plain = loop.driver
+      if type(plain) == "string" then plain = require("holdfast.loop." .. plain) end
+      local function watch(fd)
+        local watched = plain.watch(fd)
+        return {
+          wait = function()
+            if is_broken() then error("broken", 0) end
+            watched:wait()
+          end,
+          close = function() watched:close() end,
+        }
+      end
+      return setmetatable({ watch = watch }, { __index = plain })
+    end
+
+    local function quietly(fn)
+      local stderr, told = io.stderr, {}
+      rawset(io, "stderr", { write = function(_, ...) told[#told + 1] = table.concat { ... } end })
+      local fine, message = pcall(fn)
+      rawset(io, "stderr", stderr)
+      assert(fine, message)
+      return told
+    end
+
+    it("a lock is renewed after its task has ended with an error", function()
+      local broken = false
+      local driver = breaking(function()
+        local was = broken
+        broken = false
+        return was
+      end)
+      local one = holdfast.new { url = server:url(), driver = driver, lease = 2 }
+      local told = quietly(function()
+        run(function()
+          local lock = assert(one:lock("a"):acquire())
+          broken = true
+          assert.is_true(wait_until(function() return not broken end))
+          local before = one:stats().renewals
+          wait_until(function() return one:stats().renewals > before + 1 or lock:lost() end)
+          assert.is_true(lock:is_held())
+          assert.is_true(lock:release())
+          one:close()
+        end)
+      end)
+      assert.same({ "holdfast: broken\n" }, told)
+    end)
+
+    it("a task that always ends with an error fails the call", function()
+      local one = holdfast.new {
+        url = server:url(), driver = breaking(function() return true end), lease = 2,
+      }
+      local told = quietly(function()
+        run(function()
+          local acquired, message, code = one:lock("a"):acquire(20)
+          assert.is_nil(acquired)
+          assert.equal("unreachable", code)
+          assert.matches("no task to work in: broken", message, 1, true)
+        end)
+        one:close()
+      end)
+      assert.is_true(#told < 10)
+    end)
+
     it("a call outside is an error at its line", function()
       local fine, message = pcall(function()
         local lock = client:lock("a")
@@ -905,6 +1005,33 @@ for _, loop in ipairs(loops) do
           assert.is_true(held:release())
         end)
       end)
+
+      it("a nested coroutine that is closed releases, a multi-lock all of its members",
+        function()
+          local close = coroutine.close -- Lua 5.4
+          if not close then return end
+          local resume = require("cqueues.auxlib").resume
+          local hold = assert(load([[
+            local take = ...
+            local held <close> = assert(take())
+            coroutine.yield("held")
+          ]]))
+          local other = holdfast.new { url = server:url(), driver = "cqueues" }
+          local both = holdfast.multi_lock { client:lock("b"), other:lock("c") }
+          local function count() return server:cli("EXISTS", "a", "b", "c") end
+          local function assert_left(lock, keys)
+            local nested = coroutine.create(hold)
+            resume(nested, function() return lock:acquire() end)
+            assert.equal(keys, count())
+            assert.is_true(close(nested))
+            assert.is_true(wait_until(function() return count() == 0 end))
+          end
+          run(function()
+            assert_left(client:lock("a"), 1)
+            assert_left(both, 2)
+          end)
+          other:close()
+        end)
 
       it("a client goes on in another controller when the one that served it is closed", function()
         run(function()

@@ -131,13 +131,20 @@ local function code_words(code, args)
   return { "-e", "arg = { " .. table.concat(args, ", ") .. " }", "-e", code }
 end
 
--- lua{ code = text | file = path, args = {}, env = {}, output = path }: a Lua program
+-- lua{ code = text | file = path, args = {}, env = {}, output = path, descriptors = number }: a Lua
+-- program, which may open so many descriptors
 function process.lua(options)
   local command = {
-    assert(sys.interpreter()),
     env = { LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false },
     output = options.output,
   }
+  if options.descriptors then
+    command = {
+      "sh", "-c", ('ulimit -n %d && exec "$0" "$@"'):format(options.descriptors),
+      env = command.env, output = command.output,
+    }
+  end
+  command[#command + 1] = assert(sys.interpreter())
   for name, value in pairs(options.env or {}) do command.env[name] = value end
   local args = {}
   for i, argument in ipairs(options.args or {}) do args[i] = tostring(argument) end

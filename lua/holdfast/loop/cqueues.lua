@@ -2,11 +2,13 @@
 
 local condition = require "cqueues.condition"
 local cqueues = require "cqueues"
+local isyieldable = require("holdfast.compat").isyieldable
 
 local loop = { name = "cqueues" }
 
 function loop.check()
-  if cqueues.running() then return true end
+  if cqueues.running() and isyieldable() then return true end
+  if cqueues.running() then return nil, "where a coroutine cannot yield" end
   return nil, "outside a running controller of cqueues: call it in a function given to cq:wrap"
 end
 

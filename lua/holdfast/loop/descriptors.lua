@@ -15,6 +15,13 @@ local PASSING = 0.001
 
 local descriptors = {}
 
+-- Makes the descriptor, which a task needs, before anything is sent. → true | nil, why it cannot
+function descriptors.prepare(self)
+  local fd, message = engine.rest(self.client, math.huge)
+  if not fd then return nil, message end
+  return true
+end
+
 function descriptors.begin() end
 
 -- Call it after a caller has changed something: sends what can be sent. The task reads the replies.

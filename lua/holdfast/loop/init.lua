@@ -54,9 +54,10 @@ local function make(given)
     why_late = why_late,
     settings = { looped = true },
   }
-  function self.begin(_, task)
-    given.spawn(task)
-    return true
+  function self.begin(pump, task)
+    local prepared, message = descriptors.prepare(pump)
+    if prepared then given.spawn(task) end
+    return prepared, message
   end
   return self
 end

@@ -7,11 +7,13 @@
 -- and holdfast.loop.cosockets.
 
 local core = require "holdfast.core"
+local text = require("holdfast.compat").text
 
 local engine, raw = core.engine, core.lock
 local now = core.now
 
 local LOOK = 1 -- seconds between two checks of the waiters
+local MOST_FAILURES = 3 -- tasks in a row that fail before they have waited once
 
 local pump = {}
 
@@ -24,7 +26,7 @@ function pump.of(client, loop)
   if self and self.process == process then return self end
   self = {
     loop = loop, process = process, waiting = {}, done = {}, actions = {}, asked = 0, answered = 0,
-    links = {},
+    links = {}, failures = 0,
     deadline = math.huge, sleeps_until = 0,
   }
   pumps[client] = self
@@ -98,6 +100,11 @@ end
 
 -- ---- the task ----
 
+local function is_busy(client)
+  local operations, held, leaving = engine.load(client)
+  return operations + held + leaving > 0
+end
+
 local function has_ended(self)
   local operations, held, leaving = engine.load(self.client)
   return self.loop.is_over(self, operations, held, leaving)
@@ -156,6 +163,7 @@ local function tend(self, task)
     tell_apart(self)
     if self.task ~= task or has_ended(self) then return end
     io.rest(self, next(self.waiting) and LOOK or math.huge)
+    self.failures = 0
   until self.task ~= task
 end
 
@@ -171,10 +179,20 @@ local function stop(self)
   if self.loop.check() then tell_apart(self) end
 end
 
--- The callers that still wait start another task.
+-- Whether no task works, however often one is started.
+local function is_broken(self)
+  return not self.task and self.failures >= MOST_FAILURES
+end
+
+-- Another task goes on with what is under way.
 local function fail(self, message)
+  local client = self.client
   stop(self)
+  self.why, self.failures = text(message), self.failures + 1
   self.loop.report(nil, message)
+  if not is_broken(self) and not self.closing and is_busy(client) then
+    pump.start_for_nobody(self, client)
+  end
   for _, waiter in pairs(self.waiting) do
     if waiter.ready then waiter.ready:fire() end
   end
@@ -193,11 +211,17 @@ function pump.start(self, client)
   local task = {}
   self.task, self.client, self.comes_by, self.idle_until = task, client, now()
     + self.loop.comes_within, nil
-  -- it may begin to run at once
+  self.why = nil
+  -- it may begin to run at once, and end
   local begun, message = self.loop.begin(self, function() run(self, task) end)
-  if begun then return true end
-  self.task, self.client = nil, nil
-  return nil, message
+  if begun and (self.task or not self.why) then return true end
+  if not begun then self.task, self.client, self.why = nil, nil, message end
+  return nil, self.why
+end
+
+-- Call it after a change of the core.
+local function turn(self)
+  if self.client then self.loop.io.turn(self) end
 end
 
 local NO_TASK = "no %s to work in: "
@@ -211,9 +235,11 @@ local function is_late(self)
 end
 
 -- Starts the task again for waiters if it does not begin, or has ended with an error. The loop may
--- have been delayed, so only the second task that does not begin in time counts as a failure.
+-- have been delayed, so only the second task that does not begin in time counts as a failure. Of
+-- those that end with an error before they have waited, the third one does.
 -- → true | nil, why there is no task to work in
 local function revive(self, client, waiter)
+  if is_broken(self) then return nil, self.why end
   if is_late(self) then
     stop(self)
     if waiter.late then return nil, self.loop.why_late() end
@@ -223,14 +249,14 @@ local function revive(self, client, waiter)
     self.loop.io.wake(self)
   end
   local started, message = pump.start(self, client)
-  if started then self.loop.io.turn(self) end
+  if started then turn(self) end
   return started, message
 end
 
 -- Starts a task without a waiter. → whether it has begun
 function pump.start_for_nobody(self, client)
   local started, message = pump.start(self, client)
-  if started then self.loop.io.turn(self) else self.loop.report(nil, no_task(self, message)) end
+  if started then turn(self) else self.loop.report(nil, no_task(self, message)) end
   return started
 end
 
@@ -317,7 +343,7 @@ local function drive(self, data, lock, kind, waiter, number, done)
     op:finish()
     return nil, cannot(kind, lock, no_task(self, message)), "unreachable"
   end
-  loop.io.begun(self)
+  if self.client then loop.io.begun(self) end
   if kind == "release" and data.async_release then
     local sent, why, code = op:detach()
     if sent ~= false then return sent, why, code end
@@ -325,6 +351,10 @@ local function drive(self, data, lock, kind, waiter, number, done)
   if not done and not op:is_done() then
     local ended, why, code = wait(self, client, waiter, number)
     if not ended then return nil, cannot(kind, lock, why), code end
+  end
+  if kind == "acquire" and is_broken(self) then
+    op:abandon() -- nothing would renew the lock
+    return nil, cannot(kind, lock, no_task(self, self.why)), "unreachable"
   end
   return op:finish()
 end
