@@ -644,7 +644,7 @@ describe("for operators under ngx_lua", function()
       end
     end)
 
-    it("looks at the 10,000 locks of a quorum in parts", function()
+    it("looks at the 10,000 locks of a quorum in parts #check", function()
       local servers = start_quorum()
       for _, each in ipairs(servers) do lock_many(each) end
       local first = state()

@@ -106,7 +106,7 @@ local function late_acquire(layout, half)
     mishap {
       kind = "stall_up", on = "acquire", nth = 2, at = 0, process = 1, link = "calls", duration = S,
     },
-    mishap { kind = "drop", on = "acquire", nth = 2, at = 1070600, process = 1, link = "calls" },
+    mishap { kind = "drop", on = "acquire", nth = 2, at = 1000, process = 1, link = "calls" },
   }, { read_write = half and true or nil })
 end
 
