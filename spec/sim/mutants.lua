@@ -306,6 +306,10 @@ local IN_SCHEDULES = {
     name = "GAP_UNSEEN", about = "a yes that comes late joins a majority that has ended meanwhile",
   },
   {
+    name = "REFUSAL_UNNOTED",
+    about = "a server that has another owner is asked again with a renewal only",
+  },
+  {
     name = "ALL_ABANDONED", about = "what one caller of a handle abandons is gone for all of them",
   },
   { name = "ALL_NO_UNDO", about = "what an acquire of several may have left is left" },

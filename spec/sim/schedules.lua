@@ -490,6 +490,24 @@ local yes_over_a_gap = plan(LOCK, {
   timeout = 8, skew = 0, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 }, seed = 5,
 })
 
+-- A server hears of waiters before it hears of the hold, and later another one hangs.
+local QUORUM_OF_3 = { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 1 }
+local repair_beside_waiters = plan(LOCK, {
+  process(1, QUORUM_OF_3), process(2, QUORUM_OF_3), process(3, QUORUM_OF_3),
+  task { process = 1, slot = 3, start = 200000, wait = 0, lease = 3 }, -- opens links
+  task { process = 2, slot = 6, start = 0, wait = 0, lease = 3 },
+  task { process = 3, slot = 5, start = 100000, wait = 0, lease = 3 },
+  task { process = 1, slot = 8, start = 400000, wait = 0, lease = 3, naps = { 8 * S } },
+  task { process = 2, slot = 7, start = 405000, wait = 10, lease = 3 },
+  task { process = 3, slot = 4, start = 405000, wait = 10, lease = 3 },
+  mishap { kind = "stall_up", at = 399000, process = 1, link = "calls", server = 1,
+    duration = 60000 },
+  mishap { kind = "stall", at = 403000, process = 1, server = 2, duration = 7 * S },
+}, {
+  quorum = true, kind = "minority", faulty = { 2 }, calm = true, network = { 100, 400 },
+  restart_guard = 0, timeout = 1, skew = 0, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 }, seed = 5,
+})
+
 -- A caller enters by two handles, nobody comes for its release through a third one, and the first
 -- one is dropped.
 local abandoned_release = plan(LOCK, {
@@ -561,6 +579,7 @@ return {
   { "strays", strays, "STRAYS_FORGOTTEN" },
   { "dropped_meanwhile", dropped_meanwhile, "RELEASES_UNCOUNTED" },
   { "yes_over_a_gap", yes_over_a_gap, "GAP_UNSEEN" },
+  { "repair_beside_waiters", repair_beside_waiters, "REFUSAL_UNNOTED" },
   { "abandoned_release", abandoned_release, "RELEASE_UNNOTED" },
   { "one_handle", one_handle, "ALL_ABANDONED" },
   { "longest_lease", longest_lease, "leases_forgotten" },

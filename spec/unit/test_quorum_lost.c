@@ -59,6 +59,7 @@ static bool is_asked(int i) {
 }
 
 #define BUSY "*5\r\n:0\r\n:1000\r\n:0\r\n:0\r\n$0\r\n\r\n"
+#define FULL "-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 
 /* Five servers had it; the first one has deleted it and is asked for it again at about 40 s, the
  * next two have said nothing since 11 s, so a majority ends at about 40.8 s. → when it is asked
@@ -76,7 +77,7 @@ static hf_time near_the_end(void) {
         answer_renewals(t >= 11000 && t <= 11200 ? 1 : 3, AT(t));
         if (!is_asked(0)) continue;
         asked_at = t;
-        if (t < 35000) answer(0, BUSY, AT(t));
+        if (t < 35000) answer(0, FULL, AT(t));
     }
     return asked_at;
 }
@@ -101,6 +102,69 @@ TEST(nor_does_a_reentry) {
     tick(AT(41500));
     CHECK_OUTCOME(op, "lost");
     finish(AT(41501));
+}
+
+/* → how often the server was asked for the lock until then; it had another owner each time */
+static int refuse_until(int i, hf_time from, hf_time to) {
+    int asked = 0;
+    for (hf_time t = from; t <= to; t += 5) {
+        tick(AT(t));
+        answer_renewals(0, AT(t));
+        if (!is_asked(i)) continue;
+        asked++;
+        answer(i, BUSY, AT(t));
+    }
+    return asked;
+}
+
+static void get_it_back(int i, hf_time from) {
+    for (hf_time t = from; !is_asked(i); t += 5) {
+        CHECK(t < from + 2000);
+        tick(AT(t));
+    }
+    answer(i, yes(90), AT(from + 2000));
+    CHECK_EQ_U64(parts_held(), COUNT);
+}
+
+TEST(a_server_that_had_another_owner_at_the_acquire_is_asked_again_soon) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    answer(0, BUSY, AT(1));
+    answers(1, COUNT, yes(77), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    hush();
+    CHECK_EQ_INT(refuse_until(0, 2, 45), 0);
+    CHECK_EQ_INT(refuse_until(0, 50, 60), 1);
+    get_it_back(0, 65);
+    finish(AT(2100));
+}
+
+TEST(so_is_one_that_says_so_late_and_less_and_less_often) {
+    start();
+    hold_by(4, AT(0));
+    answer(4, BUSY, AT(1));
+    CHECK_EQ_INT(refuse_until(4, 2, 45), 0);
+    CHECK_EQ_INT(refuse_until(4, 50, 1600), 5);   /* 50, 150, 350, 750, 1550 ms */
+    CHECK_EQ_INT(refuse_until(4, 1605, 9600), 8); /* each second from then on */
+    get_it_back(4, 9605);
+    hf_client_lose(member(4), held("k")->member_holds[4], HF_LOST_TAKEN);
+    CHECK_EQ_INT(refuse_until(4, 11700, 12500), 0); /* with the next renewal */
+    finish(AT(12600));
+}
+
+TEST(a_hold_that_is_not_renewed_does_not_ask_again) {
+    start();
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.renewed = false;
+    hf_op *op = begin_round(&spec, AT(0));
+    answer(0, BUSY, AT(1));
+    answers(1, COUNT, yes(77), AT(1));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(1));
+    hush();
+    CHECK_EQ_INT(refuse_until(0, 2, 9000), 0);
+    finish(AT(9001));
 }
 
 TEST(a_release_that_has_waited_for_it_leaves_a_newer_one) {

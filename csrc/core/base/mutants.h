@@ -49,6 +49,7 @@
     X(ENTRY_ABANDONED)    /* what is abandoned while its owner enters it again is gone for the     \
                              acquire */                                                            \
     X(GAP_UNSEEN)         /* a yes that comes late joins a majority that has ended meanwhile */    \
+    X(REFUSAL_UNNOTED)    /* a server that has another owner is asked again with a renewal only */ \
     X(STRAYS_FORGOTTEN)   /* a dropped handle releases what others have released for it */         \
     X(RELEASE_UNNOTED)    /* a release that nobody comes for leaves its entry to the handle */     \
     X(ALL_ABANDONED)      /* what one caller of a handle abandons is gone for all of them */       \

@@ -84,7 +84,8 @@ struct hf_hold {
     bool idle;              /* HELD: kept, and no caller has it */
     hf_hold **member_holds; /* quorum: of each member, referenced, NULL: none; NULL: no quorum */
     uint32_t member_count;
-    uint32_t copies; /* quorum: owners made for member holds that servers got later */
+    uint32_t copies;   /* quorum: owners made for member holds that servers got later */
+    uint32_t refusals; /* quorum: in a row, of servers that had another owner */
     uint32_t key_size, caller_size, owner_size;
     char bytes[]; /* key, caller, owner */
 };

@@ -70,6 +70,10 @@ hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec);
 void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
                                 hf_time now);
 
+/* A server that misses the hold has another owner: perhaps a waiter, which gives back at once what
+ * is no majority. It is asked again soon, and less and less often while that goes on. */
+void hf_quorum_note_refusal(hf_client *client, hf_hold *hold, hf_time now);
+
 /* Ends the acquires for this hold that go on in the background. */
 void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now);
 bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index);

@@ -7,6 +7,7 @@
 #include "op/renewer.h"
 #include "quorum/internal.h"
 
+#define FIRST_REPAIR (50 * HF_MS)
 #define TOKEN_MARGIN (2 * HF_MS) /* by which a proposed token is ahead of the clocks */
 
 struct hf_late_reply {
@@ -117,6 +118,7 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
     hf_hold_ref(member_hold);
     if (hold->member_holds[index]) hf_hold_unref(hold->member_holds[index]);
     hold->member_holds[index] = member_hold;
+    hold->refusals = 0;
     return true;
 }
 
@@ -320,6 +322,14 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
     }
 }
 
+void hf_quorum_note_refusal(hf_client *client, hf_hold *hold, hf_time now) {
+    if (!hold->in_table || !hold->renewed || hold->state != HF_HOLD_HELD) return;
+    if (HF_MUTANT(REFUSAL_UNNOTED)) return;
+    uint32_t doublings = hold->refusals < 16 ? hold->refusals++ : 16;
+    hf_time pause = hf_time_min(FIRST_REPAIR << doublings, hold->lease / 30);
+    hf_holds_wake_at(&client->holds, hold, hf_time_min(hold->wake_at, now + pause));
+}
+
 /* ---- late replies ---- */
 
 void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
@@ -374,6 +384,14 @@ static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_tim
     else if (!HF_MUTANT(LATE_YES_KEPT)) hf_renewer_abandon(member, member_hold, 1, now);
 }
 
+static void settle_late_reply(hf_client *client, hf_late_reply *late_reply, hf_time now) {
+    const hf_op *op = late_reply->op;
+    hf_hold *hold = late_reply->round->hold;
+    if (!hf_op_asked_for(op)->acquires) return;
+    if (op->failure.code == HF_OK) settle_late_yes(client, late_reply, now);
+    else if (op->failure.code == HF_BUSY && hold) hf_quorum_note_refusal(client, hold, now);
+}
+
 static void settle_late_replies(hf_client *client, hf_time now) {
     hf_late_reply **at = &client->quorum->late_replies;
     while (*at) {
@@ -382,9 +400,7 @@ static void settle_late_replies(hf_client *client, hf_time now) {
             at = &late_reply->next;
             continue;
         }
-        bool yes =
-            hf_op_asked_for(late_reply->op)->acquires && late_reply->op->failure.code == HF_OK;
-        if (yes) settle_late_yes(client, late_reply, now);
+        settle_late_reply(client, late_reply, now);
         end_late_reply(at, now);
     }
 }

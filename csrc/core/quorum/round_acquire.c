@@ -120,6 +120,7 @@ static void take(hf_op *op, hf_time now) {
         hf_votes_conclude(op, now);
         return;
     }
+    if (hf_votes_count(op->round).busy > 0) hf_quorum_note_refusal(client, hold, now);
     hold->count++;
     if (first) client->stats.acquires++;
     else client->stats.reentries++;
