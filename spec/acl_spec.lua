@@ -14,15 +14,19 @@ local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 
 -- A client of a user with these rights, its password "secret", after the last of them those of
 -- `more`.
+local function connect(user)
+  return world.client {
+    url = ("unix://%s:secret@%s?db=1"):format(user, world.server.path), prefix = "lock:",
+    command_timeout = 10,
+  }
+end
+
 local function client_of(words, more)
   local rule = { "ACL", "SETUSER" }
   for _, word in ipairs(words) do rule[#rule + 1] = word end
   for word in (more or ""):gmatch("%S+") do rule[#rule + 1] = word end
   assert.equal("OK", world.server:cli(rule))
-  return world.client {
-    url = ("unix://%s:secret@%s?db=1"):format(words[1], world.server.path), prefix = "lock:",
-    command_timeout = 10,
-  }
+  return connect(words[1])
 end
 
 local function copy(words, keep)
@@ -69,8 +73,9 @@ local STEPS = {
     end)
     return result or code == "duplicate" or nil, message, code
   end,
-  function(_, locks) -- a lock of Java's, whose release is the end of its TTL
+  function(_, locks) -- a lock of Java's, whose release is the end of its TTL, and a place of nobody
     world.cli("SELECT", 1)
+    world.cli("ZADD", "holdfast_queue:{lock:g}", "inf", "nobody")
     world.cli("HSET", "lock:g", JAVA, 1)
     world.cli("PEXPIRE", "lock:g", 1000)
     world.cli("SELECT", 0)
@@ -175,6 +180,29 @@ end)
 -- What every kind needs, and what each of these needs beside it. A partner of the same user waits
 -- meanwhile.
 describe("the rights documented for", function()
+  local PAGES = {
+    rw = "read_write.md", permit = "semaphore.md", fair = "fair.md", latch = "latch.md",
+    semaphore = "plain_semaphore.md",
+  }
+
+  -- What a program does once in a while may be in no scenario.
+  it("each kind have every command of its programs", function()
+    for name, text in pairs(require "spec.sim.programs") do
+      local has = {}
+      local function add(words)
+        for _, word in ipairs(words) do has[word:match("^[^|]+")] = true end
+      end
+      add((rights.documented()))
+      local page = PAGES[name:match("^%a+")]
+      if page then add(rights.documented_for(page)) end
+      if not name:find("^sharded_") then
+        for command in text:gmatch("redis%.p?call%('(%u+)'") do
+          assert.is_true(has["+" .. command:lower()], name .. ": " .. command)
+        end
+      end
+    end
+  end)
+
   local PARTNER = [[
     local process = require "spec.support.process"
     local client = require("holdfast").new {
@@ -230,6 +258,13 @@ describe("the rights documented for", function()
       { read, "release" }, { write, "acquire", 20 }, { write, "force_release" }, { read, "info" },
     }
     await_end(child)
+    if not done then return nil, message, code end
+    local other = connect("locks"):read_write_lock("rw"):read()
+    done, message, code = other:acquire(0)
+    if not done then return nil, message, code end
+    local _, refused, busy = write:acquire(0)
+    done, message, code = other:release()
+    if busy ~= "busy" then return nil, refused, busy end
     return done, message, code
   end
 
@@ -364,9 +399,9 @@ describe("the rights documented for", function()
     clean(client)
   end)
 
-  it("a lock are enough to tell who waits for whom, with +scan", function()
+  it("a lock are enough to tell who waits for whom, with +scan +hscan", function()
     world.cli("ACL", "LOG", "RESET")
-    local client = client_of((rights.documented()), "+scan")
+    local client = client_of((rights.documented()), "+scan +hscan")
     local held = assert(client:lock("a"):acquire(0))
     local child = partner 'client:lock("a"):acquire(20):release()'
     assert(process.wait_until(function()

@@ -8,6 +8,7 @@ local crowd = require "spec.support.crowd"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local rights = require "spec.support.rights"
+local rights = require "spec.support.rights"
 local resp = require "spec.support.resp"
 local holdfast = require "holdfast"
 
@@ -448,12 +449,8 @@ describe("a cluster", function()
     nodes = cluster.start {
       masters = 3, replicas = 0,
       users = {
-        "locks on >secret resetchannels ~lock:* ~redisson_lock_token:* ~holdfast_queue:* ~redisson_lock__channel:* "
-          .. "~holdfast_client:* ~holdfast_wait:* "
-          .. "&holdfast_grant:* &redisson_lock__channel:* -@all +auth +select +ping +info +client|setname +evalsha +eval "
-          .. "+get +set +incrby +del +exists +type +pttl +pexpire +time +hget +hset +hdel +hmget +hkeys +hlen +hexists "
-          .. "+zadd +zrem +zrange +zrangebyscore +zscore +zcount +zcard +publish +pubsub|numsub +subscribe +psubscribe "
-          .. "+punsubscribe +cluster|slots +asking +pubsub|shardnumsub"
+        table.concat((rights.documented()), " ")
+          .. " +cluster|slots +asking +pubsub|shardnumsub"
           .. (redis.major() >= 7 and " +spublish +ssubscribe +sunsubscribe &holdfast_listening:*" or ""),
       },
     }

@@ -88,6 +88,41 @@ describe("a deadlock", function()
     return result.waits
   end
 
+  -- Adds others by this line of a script, of whom nothing else is known: more than one reply tells.
+  local function crowd(key, line)
+    world.cli("EVAL", ([[
+      for i = 1, 5000 do
+        local other = ('%%08d-0000-0000-0000-000000000000:1'):format(i)
+        redis.call(%s)
+      end]]):format(line), 1, key)
+  end
+
+  local BESIDE_OTHERS = {
+    queue = { "lock:a", "holdfast_queue:{a}", "'ZADD', KEYS[1], i / 1e6, '1l' .. other .. ':1'" },
+    list = { "fair:a", "redisson_lock_queue:{a}", "'LPUSH', KEYS[1], other" },
+    ["readers' hash"] = { "read:a", "a", "'HSET', KEYS[1], other, 1" },
+  }
+  for what, each in pairs(BESIDE_OTHERS) do
+    it("is named beside 5,000 others in a " .. what, function()
+      party("ann", each[1], "mutex:b")
+      party("bob", "mutex:b", (each[1]:gsub("read", "write")))
+      told()
+      crowd(each[2], each[3])
+      assert.equal(1, #assert(client:deadlocks()).cycles)
+    end)
+  end
+
+  it("is not denied where a server does not answer", function()
+    party("ann", "lock:a", "lock:b")
+    party("bob", "lock:b", "lock:a")
+    told()
+    world.cli("CLIENT", "PAUSE", 3000, "ALL")
+    local short = require("holdfast").new { url = world.server:url(), command_timeout = 0.2 }
+    local _, message, code = short:deadlocks()
+    assert.equal("unreachable", code, message)
+    short:close()
+  end)
+
   it("through fair locks is named", function()
     party("ann", "fair:a", "fair:b")
     party("bob", "fair:b", "lock:c")

@@ -14,8 +14,7 @@ local names = require "holdfast.names"
 local deadlocks = {}
 
 local PAGE = 500
-local MOST_WAITERS = 100 -- of one queue that are read
-local MOST_PERMITS = 1000 -- of one semaphore
+local MOST_WAITERS = 100 -- of one queue that are told
 local KINDS = {
   l = "lock", m = "mutex", g = "guard", r = "read", w = "write", f = "fair", p = "permit",
 }
@@ -52,9 +51,44 @@ function deadlocks.scan(client, pattern, visit)
   return true
 end
 
--- Reads what stands beside the key.
-local function command_beside(graph, key, words)
-  return command(graph.client, words, driver.node_beside(graph.client, key))
+-- What belongs to others, by its type or by rights, is passed over; any other failure is the result
+-- of the whole.
+local FOREIGN = { conflict = true, denied = true }
+
+-- → what was read | nil
+local function noted(graph, value, message, code)
+  if value == nil and code and not FOREIGN[code] and not graph.failure then
+    graph.failure = { message, code }
+  end
+  return value
+end
+
+local function ask(graph, words, node)
+  return noted(graph, command(graph.client, words, node))
+end
+
+local function info_of(graph, key, kind)
+  return noted(graph, driver.lock.info(driver.reader(graph.client, key, kind)))
+end
+
+-- Reads a list of what stands beside the key. → a table
+local function list_beside(graph, key, words)
+  local reply = ask(graph, words, driver.node_beside(graph.client, key))
+  return type(reply) == "table" and reply or {}
+end
+
+-- Iterates over a list or a sorted set beside the key, page by page. What leaves its front
+-- meanwhile may hide others for this time.
+local function each_beside(graph, key, read, name)
+  local from, page, at = 0, {}, 0
+  return function()
+    at = at + 1
+    if at > #page and (from == 0 or #page == PAGE) then
+      page, at = list_beside(graph, key, { read, name, from, from + PAGE - 1 }), 1
+      from = from + PAGE
+    end
+    return page[at]
+  end
 end
 
 local function tagged(key)
@@ -102,21 +136,25 @@ end
 
 -- The owners of permits that wait are known by their stems; false: another one.
 local function permit_holders(graph, key)
-  local info = driver.lock.info(driver.reader(graph.client, key, KINDS.p))
-  local ids = command_beside(graph, key, { "ZRANGE", tagged(key) .. ":timeout", 0, MOST_PERMITS })
+  local info = info_of(graph, key, KINDS.p)
   local list = { free = info and math.max(info.free, 0) or 0 }
-  for i, id in ipairs(type(ids) == "table" and ids or {}) do
-    list[i] = graph.by_stem[id:sub(1, 14)] or false
+  for id in each_beside(graph, key, "ZRANGE", tagged(key) .. ":timeout") do
+    list[#list + 1] = graph.by_stem[id:sub(1, 14)] or false
   end
   return list
 end
 
 -- Of readers, info tells one.
 local function readers(graph, key)
-  local fields, list = command(graph.client, { "HKEYS", key }), {}
-  for _, field in ipairs(type(fields) == "table" and fields or {}) do
-    if field ~= "mode" then list[#list + 1] = field end
-  end
+  local list, cursor = {}, "0"
+  repeat
+    local reply = ask(graph, { "HSCAN", key, cursor, "COUNT", PAGE }) or { "0", {} }
+    cursor = reply[1]
+    for i = 1, #reply[2], 2 do
+      local field = reply[2][i]
+      if field ~= "mode" then list[#list + 1] = field end
+    end
+  until cursor == "0"
   return list
 end
 
@@ -129,7 +167,7 @@ local function holders_of(graph, wait)
   if kind == KINDS.p then
     list = permit_holders(graph, key)
   else
-    local info = driver.lock.info(driver.reader(graph.client, key, kind))
+    local info = info_of(graph, key, kind)
     list = { info and info.owner }
     if info and (info.readers or 0) > 1 then list = readers(graph, key) end
   end
@@ -139,8 +177,7 @@ end
 
 -- Redisson's list has the owners.
 local function is_in_list(graph, wait)
-  local owners = command_beside(graph, wait.key, { "LRANGE", LIST .. tagged(wait.key), 0, -1 })
-  for _, owner in ipairs(type(owners) == "table" and owners or {}) do
+  for owner in each_beside(graph, wait.key, "LRANGE", LIST .. tagged(wait.key)) do
     if owner:sub(1, 36) == wait.waiter:sub(1, 36) then return true end
   end
   return false
@@ -151,8 +188,7 @@ local function is_in_queue(graph, wait)
   if wait.kind == KINDS.f then return is_in_list(graph, wait) end
   local queue = wait.key:find("{", 1, true) and "holdfast_queue::" .. wait.key or "holdfast_queue:{"
     .. wait.key .. "}"
-  local members = command_beside(graph, wait.key, { "ZRANGE", queue, 0, -1 })
-  for _, text in ipairs(type(members) == "table" and members or {}) do
+  for text in each_beside(graph, wait.key, "ZRANGE", queue) do
     local member = deadlocks.member(text)
     if member and member.owner:find(wait.waiter, 1, true) == 1 or member and
       member.waiter:sub(1, 36) == wait.waiter:sub(1, 36) then
@@ -168,7 +204,7 @@ local function identify(graph, owner)
 end
 
 local function add_wait(graph, name, node)
-  local text = command(graph.client, { "GET", name }, graph.nodes and node or nil)
+  local text = ask(graph, { "GET", name }, graph.nodes and node or nil)
   local wait = type(text) == "string" and parse(text)
   if not wait then return end
   local before = graph.by_waiter[wait.waiter]
@@ -189,17 +225,15 @@ end
 
 local function add_list(graph, name)
   local key = name:match("^{(.*)}$", #LIST + 1) or name:sub(#LIST + 1)
-  local owners = command_beside(graph, key, { "LRANGE", name, 0, MOST_WAITERS - 1 })
-  for _, owner in ipairs(type(owners) == "table" and owners or {}) do
+  for _, owner in ipairs(list_beside(graph, key, { "LRANGE", name, 0, MOST_WAITERS - 1 })) do
     add_waiter(graph, key, owner, KINDS.f)
   end
 end
 
 local function add_queue(graph, name)
   local key = deadlocks.key_of_queue(name)
-  local members = key and command_beside(graph, key,
-    { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", 0, MOST_WAITERS })
-  for _, text in ipairs(type(members) == "table" and members or {}) do
+  local words = { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", 0, MOST_WAITERS }
+  for _, text in ipairs(key and list_beside(graph, key, words) or {}) do
     local member = deadlocks.member(text)
     if member then
       add_waiter(graph, key, member.waiter, member.kind).count = count_of(member.owner)
@@ -309,8 +343,10 @@ function deadlocks.find(client)
   for _, name in ipairs(queues) do
     if name:sub(1, #LIST) == LIST then add_list(graph, name) else add_queue(graph, name) end
   end
+  local cycles = find_cycles(graph)
+  if graph.failure then return nil, graph.failure[1], graph.failure[2] end
   local result = { cycles = {}, waits = {} }
-  for i, circle in ipairs(find_cycles(graph)) do
+  for i, circle in ipairs(cycles) do
     result.cycles[i] = rows(graph, from_oldest(circle))
   end
   for _, wait in pairs(graph.by_waiter) do result.waits[#result.waits + 1] = row(graph, wait) end
