@@ -196,8 +196,8 @@ describe("the rights documented for", function()
       local page = PAGES[name:match("^%a+")]
       if page then add(rights.documented_for(page)) end
       if not name:find("^sharded_") then
-        for command in text:gmatch("redis%.p?call%('(%u+)'") do
-          assert.is_true(has["+" .. command:lower()], name .. ": " .. command)
+        for called in text:gmatch("redis%.p?call%('(%u+)'") do
+          assert.is_true(has["+" .. called:lower()], name .. ": " .. called)
         end
       end
     end

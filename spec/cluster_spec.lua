@@ -8,7 +8,6 @@ local crowd = require "spec.support.crowd"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local rights = require "spec.support.rights"
-local rights = require "spec.support.rights"
 local resp = require "spec.support.resp"
 local holdfast = require "holdfast"
 

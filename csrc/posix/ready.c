@@ -138,13 +138,13 @@ struct hf_ready {
     uint64_t version; /* of what follows */
     bool told;        /* this version */
     hf_time set;
-    hf_time span; /* from now on, when that was set */
     watches watched;
 };
 
-static int poll_timeout(hf_time span) {
-    if (span == HF_NEVER) return -1;
-    hf_time ms = (span + HF_MS - 1) / HF_MS;
+static int poll_timeout(hf_time until) {
+    hf_time now = hf_now();
+    if (until == HF_NEVER) return -1;
+    hf_time ms = until > now ? (until - now + HF_MS - 1) / HF_MS : 0;
     return ms > 3600000 ? 3600000 : (int)ms;
 }
 
@@ -153,7 +153,7 @@ static int poll_timeout(hf_time span) {
 static size_t copy_polled(hf_ready *ready, struct pollfd **fds, size_t *capacity, int *timeout) {
     size_t count = 1, needed = ready->watched.count + 1;
     struct pollfd *grown = needed > *capacity ? realloc(*fds, needed * sizeof *grown) : *fds;
-    *timeout = ready->told ? -1 : poll_timeout(ready->span);
+    *timeout = ready->told ? -1 : poll_timeout(ready->set);
     if (grown && needed > *capacity) *capacity = needed;
     if (grown) *fds = grown;
     else *timeout = 10;
@@ -212,7 +212,7 @@ hf_ready *hf_ready_new(void) {
     if (!ready) return NULL;
     for (int i = 0; i < 4; i++) *pipe_end(ready, i) = -1;
     pthread_mutex_init(&ready->mutex, NULL);
-    ready->set = ready->span = HF_NEVER;
+    ready->set = HF_NEVER;
     if (open_pipes(ready) && start(ready)) return ready;
     int error = errno;
     hf_ready_free(ready);
@@ -276,7 +276,6 @@ void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
     pthread_mutex_lock(&ready->mutex);
     if (must_change(ready->set, until, now)) {
         ready->set = until;
-        ready->span = until == HF_NEVER ? HF_NEVER : until > now ? until - now : 0;
         look_again(ready);
     }
     pthread_mutex_unlock(&ready->mutex);

@@ -3,21 +3,15 @@
  * without epoll.
  */
 #include "../../csrc/posix/ready.h"
+#include "../../csrc/posix/system.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
 
 #define SOON 5000 /* ms that a test waits at most */
-
-static hf_time clock_now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (hf_time)time.tv_sec * HF_SECOND + (hf_time)time.tv_nsec;
-}
 
 static bool is_ready(const hf_ready *ready, int timeout) {
     struct pollfd polled = {.fd = hf_ready_fd(ready), .events = POLLIN};
@@ -95,16 +89,37 @@ TEST(a_new_descriptor_may_have_the_number_of_an_old_one_at_another_place) {
 
 TEST(it_becomes_readable_by_the_earlier_time) {
     hf_ready *ready = hf_ready_new();
-    hf_time now = clock_now();
+    hf_time now = hf_now();
     hf_ready_by(ready, now + 3600 * HF_SECOND, now);
     CHECK(!is_ready(ready, 20));
     hf_ready_by(ready, now + 50 * HF_MS, now);
     hf_ready_by(ready, now + 3600 * HF_SECOND, now); /* the earlier time stays */
     CHECK(is_ready(ready, SOON));
-    hf_ready_by(ready, HF_NEVER, clock_now()); /* it has come */
+    hf_ready_by(ready, HF_NEVER, hf_now()); /* it has come */
     CHECK(!is_ready(ready, 20));
-    hf_ready_by(ready, 0, clock_now());
+    hf_ready_by(ready, 0, hf_now());
     CHECK(is_ready(ready, SOON));
+    hf_ready_free(ready);
+}
+
+TEST(what_is_watched_does_not_put_that_time_off) {
+    int ends[2];
+    char byte;
+    CHECK_EQ_INT(pipe(ends), 0);
+    hf_ready *ready = hf_ready_new();
+    hf_watch list[] = {watch(ends[0], POLLIN)};
+    hf_time now = hf_now(), told = 0;
+    hf_ready_by(ready, now + 1000 * HF_MS, now);
+    for (int round = 0; round < 50 && told == 0; round++) {
+        CHECK_EQ_INT(write(ends[1], "x", 1), 1);
+        CHECK(is_ready(ready, SOON));
+        CHECK_EQ_INT(read(ends[0], &byte, 1), 1);
+        CHECK(hf_ready_watch(ready, list, 1));
+        if (is_ready(ready, 100)) told = hf_now();
+    }
+    CHECK(told >= now + 1000 * HF_MS);
+    close(ends[0]);
+    close(ends[1]);
     hf_ready_free(ready);
 }
 
