@@ -377,6 +377,18 @@ describe("a plain semaphore", function()
       assert.equal(3, free())
     end)
 
+    it("tells that fn has closed the client, which leaves the permits taken", function()
+      local client = world.client()
+      local plain_semaphore = client:plain_semaphore(KEY)
+      assert(plain_semaphore:set(3))
+      local done, _, code, results = plain_semaphore:with_permit({ count = 2 }, function()
+        client:close()
+        return "mine", nil
+      end)
+      assert.same({ nil, "closed", { "mine", nil, n = 2 } }, { done, code, results })
+      assert.equal(1, free())
+    end)
+
     it("gives back what a coroutine has that is closed", function()
       if not coroutine.close then return end
       local plain_semaphore = world.client():plain_semaphore(KEY)

@@ -425,9 +425,12 @@ static int l_nodes(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     const hf_client *client = driver->client;
     int count = 0;
-    lua_newtable(L);
     hf_driver_enter(driver);
-    for (size_t i = 0; i < hf_client_node_count(client); i++) {
+    size_t room = hf_client_node_count(client);
+    hf_driver_leave(driver);
+    lua_createtable(L, (int)room, 0); /* filled with the mutex held, where no error may be raised */
+    hf_driver_enter(driver);
+    for (size_t i = 0; i < hf_client_node_count(client) && i < room; i++) {
         if (!hf_client_node_serves(client, i)) continue;
         lua_pushinteger(L, (lua_Integer)i + 1);
         lua_rawseti(L, -2, ++count);

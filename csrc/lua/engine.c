@@ -155,6 +155,7 @@ static void push_action(lua_State *L, const hf_session *session, hf_time now) {
     else lua_pushboolean(L, false);
 }
 
+/* May raise an error, so without the mutex: a client of a loop has no thread of its own. */
 static void list_done(lua_State *L, hf_client *client) {
     int count = 0;
     for (hf_op *op = NULL; (op = hf_client_next_done(client, op));) {
@@ -202,8 +203,8 @@ static int l_serve(lua_State *L) {
     bool reads = lua_istable(L, 2);
     hf_driver_enter(driver);
     hf_driver_serve(driver, reads);
-    if (reads) list_done(L, driver->client);
     hf_driver_leave(driver);
+    if (reads) list_done(L, driver->client);
     return 0;
 }
 
@@ -211,9 +212,9 @@ static int l_serve(lua_State *L) {
 static int l_ended(lua_State *L) {
     hf_driver *driver = check_looped(L);
     luaL_checktype(L, 2, LUA_TTABLE);
-    hf_driver_enter(driver);
-    list_done(L, driver->client);
+    hf_driver_enter(driver); /* after a fork the client is a new one */
     hf_driver_leave(driver);
+    list_done(L, driver->client);
     return 0;
 }
 

@@ -167,12 +167,14 @@ end
 -- ---- the template ----
 
 local function finish(self, count, ran, ...)
-  raw.give(self.one, count)
+  local _, message, code = raw.give(self.one, count)
   if not ran then error((...), 0) end
+  if code and code ~= "unreachable" then return templates.unprotected(message, code, ...) end
   return templates.results(...)
 end
 
--- Calls fn(...) with permits; gives them back in any case but the death of the process.
+-- Calls fn(...) with permits; gives them back in any case but the death of the process, or of the
+-- client: then it returns nil, message, "closed", and a table of fn's results.
 ---@param opts? holdfast.with_plain_permit_options | fun(...): ...
 ---@param fn? fun(...): ...
 ---@return any ... fn's results, true for none; nil, message, code when fn did not run

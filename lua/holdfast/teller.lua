@@ -24,8 +24,8 @@ function teller.new(gather, call)
     comes_by = 0, -- until when one that will tell may begin; for the pump
   }
   function self.add(item)
+    self.queue[self.last + 1] = item
     self.last = self.last + 1
-    self.queue[self.last] = item
   end
   return setmetatable(self, Teller)
 end

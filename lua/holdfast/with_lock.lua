@@ -25,7 +25,8 @@ function with_lock.results(...)
   return ...
 end
 
-local function unprotected(message, code, ...)
+-- …when they are not to be trusted, or what was acquired is not given back.
+function with_lock.unprotected(message, code, ...)
   return nil, message, code, { n = select("#", ...), ... }
 end
 
@@ -48,7 +49,7 @@ local function finish(lock, ran, ...)
     return nil, code == "lost" and message or tostring(err), "lost"
   end
   message, code = doubt(lock, reason, message, code)
-  if code then return unprotected(message, code, ...) end
+  if code then return with_lock.unprotected(message, code, ...) end
   return with_lock.results(...)
 end
 
