@@ -349,6 +349,7 @@ local IN_SYSTEM = {
   { "sync", "rw_renew_silent", "…or a renewal of a writer that has the lock for longer already",
     "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))",
     "if redis.call('PTTL', lock) < ms then redis.call('PEXPIRE', lock, ms) end" },
+  { "sentinel", "FAR_UNHEARD", "what Sentinels say that are far away is not waited for" },
   { "sentinel", "MINORITY_MOVES", "one Sentinel is enough to move from a master that serves" },
   { "sentinel", "NEVER_MOVES", "a master that serves is not asked about" },
   { "cluster", "ASKING_UNSAID", "ASK is followed without ASKING" },

@@ -52,6 +52,10 @@ local function take_first(way)
   return item
 end
 
+local function latency_of(connection)
+  return connection.process:latency() + connection.server.distance
+end
+
 -- ---- client to server ----
 
 local up_arrives
@@ -86,7 +90,7 @@ function up_arrives(connection)
 end
 
 function Connection:up(run, argument)
-  local at = max(self.up_at, self.world.now + self.process:latency())
+  local at = max(self.up_at, self.world.now + latency_of(self))
   self.up_at = at
   send_behind(self.up_way, run, argument)
   self.world:at(at, up_arrives, self)
@@ -111,7 +115,7 @@ local function down_arrives(connection)
 end
 
 function Connection:down(run, argument)
-  local at = max(self.down_at, self.world.now + self.process:latency())
+  local at = max(self.down_at, self.world.now + latency_of(self))
   self.down_at = at
   send_behind(self.down_way, run, argument)
   self.world:at(at, down_arrives, self)

@@ -457,6 +457,9 @@ function plans.describe(plan)
   local lines = { ("grant lease %s s, command timeout %s s, server's clock x%s%s%s"):format(number(plan.grant_lease),
     number(plan.timeout), number(plan.rate), plan.calm and ", calm" or "",
     plan.gather and ", io-threads of " .. plan.gather .. " us" or "") }
+  for server, distance in pairs(plan.distances or {}) do
+    lines[#lines + 1] = ("s%d: %d us farther away"):format(server, distance)
+  end
   return add_parts(lines, plan)
 end
 

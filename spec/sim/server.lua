@@ -34,11 +34,12 @@ end
 
 -- index: its number, from 1. options: rate of its clock, which is `offset` microseconds ahead at
 -- first; gather: for how many microseconds it gathers what arrives, to run it with io-threads, 0:
--- none; seed; patched: program name → text that the server runs instead.
+-- none; distance: by how many microseconds each message to or from it takes longer; seed; patched:
+-- program name → text that the server runs instead.
 function Server.new(world, index, options)
   local self
   self = setmetatable({
-    world = world, index = index, rate = options.rate, epoch = EPOCH_US + options.offset,
+    world = world, index = index, rate = options.rate, distance = options.distance or 0, epoch = EPOCH_US + options.offset,
     patched = {},
     down_until = 0, paused_until = 0, refuses_until = 0, gather = options.gather, gathered = {},
     prng = Prng.new(options.seed),

@@ -221,7 +221,7 @@ local function set_up(plan, options)
     local offset = plan.offsets and plan.offsets[index] or 0
     run.servers[index] = Server.new(run.world, index, {
       rate = rate, offset = offset, gather = plan.gather or 0, seed = plan.seed,
-      patched = options.patched,
+      patched = options.patched, distance = plan.distances and plan.distances[index],
     })
     if plan.scripts_known then run.servers[index]:load_programs() end
   end

@@ -89,7 +89,22 @@ local function hush(prng, plan)
   end)
 end
 
-function add.sentinel(prng, plan)
+-- One Sentinel is nearer than the others, and may be the one that hears of nothing. It has draws of
+-- its own.
+local function spread(plan)
+  local prng = Prng.new((plan.seed * 31 + 5) % 2147483647)
+  if not prng:chance(30) then return end
+  local near, hears = prng:range(3, 5), prng:chance(50)
+  plan.distances = {}
+  for server = 3, 5 do
+    plan.distances[server] = server ~= near and prng:range(20000, 100000) or nil
+  end
+  for _, part in ipairs(plan.parts) do
+    if part.kind == "fail_over" and not hears then part.stale = near end
+  end
+end
+
+local function fail_over(prng, plan)
   if prng:chance(30) then return hush(prng, plan) end
   for _ = 1, prng:pick { 1, 1, 2 } do
     mishap(plan, at_some(prng, 2 * S, {
@@ -102,6 +117,11 @@ function add.sentinel(prng, plan)
     mishap(plan, at_some(prng, 2 * S, { kind = "unlink", duration = prng:range(1000, 600000) }))
   end
   if plan.faults then others(prng, plan, 3) end
+end
+
+function add.sentinel(prng, plan)
+  fail_over(prng, plan)
+  spread(plan)
 end
 
 -- Longer leases that no replica confirms, and holds that go on after that.

@@ -62,7 +62,10 @@ function Watcher.new(world, servers, plan)
   self.system, self.failovers, self.on_old = plan.system, {}, {}
   -- a slot takes longer to move than somebody wants to wait
   self.faults, self.slow = plan.faults, plan.slow
-  self.permits, self.key_of_leases = {}, {}
+  self.permits, self.key_of_leases, self.farthest = {}, {}, 0
+  for _, distance in pairs(plan.distances or {}) do -- four messages for an answer over a new link
+    self.farthest = max(self.farthest, 4 * distance)
+  end
   for _, key in ipairs(plan.keys) do self.permits[key.name] = key.permits end
   self.at = function(name) return entry_at(self, name) end
   for _, server in ipairs(servers) do hear_grants(self, server) end
@@ -284,7 +287,7 @@ local function check_moved(self, client)
     use = { first = client.sent_at }
   end
   use.last, self.on_old[process] = client.sent_at, use
-  if client.sent_at > use.first + LOOKS then
+  if client.sent_at > use.first + LOOKS + self.farthest then
     self.world:fail("moved", "%s still uses a master that was replaced", process.name)
   end
 end

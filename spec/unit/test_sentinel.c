@@ -399,6 +399,41 @@ TEST(one_sentinel_alone_moves_nobody_from_a_master_that_serves) {
     rig_end(&rig, AT(1301));
 }
 
+/* The first one still names the old master; the others are farther away. */
+TEST(sentinels_that_are_far_away_are_heard) {
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    rig_sleep(&rig, AT(1), AT(1110));
+    hear_node(1, ADDRESS(7001), AT(1111));
+    rig_sleep(&rig, AT(1111), AT(1250));
+    hear_node(2, ADDRESS(7002), AT(1251));
+    CHECK_AT(7001);
+    hear_node(3, ADDRESS(7002), AT(1260));
+    CHECK_AT(7002);
+    rig_end(&rig, AT(1301));
+}
+
+TEST(a_link_that_is_lost_does_not_wait_for_them) {
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    rig_sleep(&rig, AT(1), AT(1110));
+    hear_node(1, ADDRESS(7001), AT(1111));
+    rig_sleep(&rig, AT(1111), AT(1250));
+    uint64_t opens = rig.opens;
+    said(calls_of(1));
+    hf_session_closed(calls_of(0), "gone", AT(1251));
+    begin_op(HF_OP_PING, 0, AT(1251));
+    rig_sleep(&rig, AT(1251), AT(1400));
+    CHECK(rig.opens > opens);
+    CHECK_ASKED(1, ASK_MASTER); /* and they are asked again at once */
+    for (size_t node = 2; node <= 3; node++) {
+        hear_node(node, ADDRESS(7001), AT(1401)); /* of the round before */
+        hear_node(node, ADDRESS(7002), AT(1402));
+    }
+    CHECK_AT(7002);
+    rig_end(&rig, AT(1500));
+}
+
 TEST(half_of_the_sentinels_move_nobody_from_a_master_that_serves) {
     configure();
     config.server_count = 2;

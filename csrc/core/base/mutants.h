@@ -60,6 +60,7 @@
     X(LAST_ENTRY_KEPT)    /* a quorum's hold without entries stays */                              \
     X(RECORD_UNTOLD)      /* a server without the lock counts as one that has the record */        \
     X(UNCONFIRMED)        /* what no replica has confirmed counts */                               \
+    X(FAR_UNHEARD)        /* what Sentinels say that are far away is not waited for */             \
     X(MINORITY_MOVES)     /* one Sentinel is enough to move from a master that serves */           \
     X(NEVER_MOVES)        /* a master that serves is not asked about */                            \
     X(ASKING_UNSAID)      /* ASK is followed without ASKING */                                     \

@@ -1,8 +1,9 @@
-/* A round asks every Sentinel. It ends with a majority that agrees, with the last answer, or
- * GRACE after the first one. A round begins when a link to the master must be opened, and at each
- * POLL_EVERY while something is held or waited for: an old master that was cut off or hung may go
- * on as one for seconds after another has taken its place. This needs one small command a second
- * for each Sentinel, and unlike a subscription to +switch-master it cannot miss anything.
+/* A round asks every Sentinel. It ends with a majority that agrees or with the last answer; while a
+ * link to the master must be opened, also GRACE after the first answer. A round begins when a link
+ * must be opened, at once behind one that ended without a majority, and at each POLL_EVERY while
+ * something is held or waited for: an old master that was cut off or hung may go on as one for
+ * seconds after another has taken its place. This needs one small command a second for each
+ * Sentinel, and unlike a subscription to +switch-master it cannot miss anything.
  *
  * The state of each Sentinel in a round:
  *
@@ -44,12 +45,12 @@ typedef struct hf_sentinel {
 
 struct hf_sentinels {
     hf_client *client;
-    bool asking;        /* a round is under way */
-    bool known;         /* the master's node has an address */
-    hf_time decide_at;  /* the round ends with what is there; HF_NEVER: nothing is */
-    hf_time poll_at;    /* the next round while the links are in order */
-    hf_address left;    /* the last master that a majority has replaced */
-    hf_time left_until; /* until when a minority that names it is late; 0: there is none */
+    bool asking;         /* a round is under way */
+    bool known;          /* the master's node has an address */
+    hf_time answered_at; /* the first address of this round; HF_NEVER: there is none */
+    hf_time poll_at;     /* the next round while the links are in order */
+    hf_address left;     /* the last master that a majority has replaced */
+    hf_time left_until;  /* until when a minority that names it is late; 0: there is none */
     size_t count;
     hf_sentinel each[];
 };
@@ -292,13 +293,29 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool m
     resolve_links(sentinels);
 }
 
+/* When a link to the master needs an answer of the Sentinels. */
+static hf_time needed_at(const hf_sentinels *sentinels) {
+    hf_time soonest = HF_NEVER;
+    for (int link = 0; link < HF_LINKS; link++)
+        soonest = hf_time_min(soonest, hf_session_resolve_at(link_of(sentinels, link)));
+    return soonest;
+}
+
+/* When the round ends with what is there; HF_NEVER: not before all that were asked have answered,
+ * so that Sentinels that are far away are heard, too. */
+static hf_time decide_at(const hf_sentinels *sentinels) {
+    hf_time heard = hf_time_add(sentinels->answered_at, GRACE);
+    return hf_time_max(HF_MUTANT(FAR_UNHEARD) ? 0 : needed_at(sentinels), heard);
+}
+
 static void decide(hf_sentinels *sentinels, hf_time now) {
     size_t votes;
     const hf_address *address = choose(sentinels, &votes, now);
-    bool majority = votes * 2 > sentinels->count;
-    if (majority || is_complete(sentinels) || now >= sentinels->decide_at)
-        end_round(sentinels, address, majority, now);
-    else if (address) sentinels->decide_at = hf_time_min(sentinels->decide_at, now + GRACE);
+    bool majority = votes * 2 > sentinels->count, complete = is_complete(sentinels);
+    if (address) sentinels->answered_at = hf_time_min(sentinels->answered_at, now);
+    if (!majority && !complete && now < decide_at(sentinels)) return;
+    if (!majority && !complete && !HF_MUTANT(FAR_UNHEARD)) sentinels->poll_at = now;
+    end_round(sentinels, address, majority, now);
 }
 
 /* ---- asking ---- */
@@ -353,7 +370,7 @@ static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now) {
 }
 
 static void begin_round(hf_sentinels *sentinels, hf_time now) {
-    sentinels->decide_at = HF_NEVER;
+    sentinels->answered_at = HF_NEVER;
     sentinels->poll_at =
         now + POLL_EVERY - POLL_EVERY / 10 + hf_jitter(&sentinels->client->random, POLL_EVERY / 5);
     for (size_t i = 0; i < sentinels->count; i++) {
@@ -367,14 +384,6 @@ static void begin_round(hf_sentinels *sentinels, hf_time now) {
 
 /* ---- time ---- */
 
-/* When a link to the master needs an answer of the Sentinels. */
-static hf_time needed_at(const hf_sentinels *sentinels) {
-    hf_time soonest = HF_NEVER;
-    for (int link = 0; link < HF_LINKS; link++)
-        soonest = hf_time_min(soonest, hf_session_resolve_at(link_of(sentinels, link)));
-    return soonest;
-}
-
 /* Something is held, waited for or asked for. */
 static bool is_used(const hf_sentinels *sentinels) {
     const hf_client *client = sentinels->client;
@@ -385,7 +394,7 @@ static bool is_used(const hf_sentinels *sentinels) {
 }
 
 static hf_time deadline_of(const hf_sentinels *sentinels) {
-    if (sentinels->asking) return sentinels->decide_at;
+    if (sentinels->asking) return decide_at(sentinels);
     hf_time needed = needed_at(sentinels);
     return is_used(sentinels) && !HF_MUTANT(NEVER_MOVES) ? hf_time_min(needed, sentinels->poll_at)
                                                          : needed;
