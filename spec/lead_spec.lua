@@ -44,6 +44,16 @@ describe("client:lead", function()
     assert.is_true(terms[1]:resign()) -- is over already
   end)
 
+  it("ends with all that the function has entered", function()
+    local client = world.client()
+    assert.is_true(client:lead("chief", { once = true }, function(term)
+      for _ = 1, 2 do assert(client:lock("chief"):acquire()) end
+      assert.is_true(term:resign())
+      assert.equal(0, world.cli("EXISTS", "chief"))
+      return true
+    end))
+  end)
+
   it("once returns as with_lock", function()
     local client = world.client { prefix = "app:" }
     assert.is_true(client:lead("chief", { once = true }, function(term)

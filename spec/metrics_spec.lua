@@ -285,6 +285,20 @@ describe("a client's work", function()
       seen:close()
     end)
 
+    it("tells no outage where a wait is over", function()
+      local seen, list = listen { closed = true }
+      local held = assert(other:lock("k"):acquire())
+      assert.is_nil(seen:lock("k"):acquire(0.3))
+      held:release()
+      assert.truthy(process.wait_until(function()
+        seen:ping()
+        return list[1]
+      end, PATIENCE))
+      assert.equal("closed", list[1].code)
+      assert.equal(1, #list)
+      seen:close()
+    end)
+
     it("tells opened and closed", function()
       local seen, list = listen { opened = true, closed = true }
       assert(seen:ping())

@@ -148,6 +148,7 @@ describe("a semaphore", function()
 
   it("tells what it knows", function()
     local pool = new():semaphore(KEY, { permits = 4, lease = 20 })
+    assert.equal(KEY, pool:key())
     assert.same({ permits = 0, available = 0, held = 0, waiters = 0 }, pool:info())
     local permit = assert(pool:acquire(3))
     local info = pool:info()

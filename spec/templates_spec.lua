@@ -177,6 +177,43 @@ describe("templates", function()
       assert.equal(0, server:cli("EXISTS", "p:order_42"))
     end)
 
+    it("writes a number as the same id in every Lua", function()
+      local template = client:one_by_one()
+      local IDS = {
+        [123456789012345] = "123456789012345", [123456789012346] = "123456789012346",
+        [2 ^ 53] = "9007199254740992", [-7] = "-7", [1.5] = "1.5",
+      }
+      for id, text in pairs(IDS) do
+        assert.equal("order_" .. text, template:execute("order", id, function(lock)
+          return lock:key()
+        end))
+      end
+      for _, id in ipairs { 84 / 2, "42", 42 } do
+        assert.equal("7_42", template:execute(7.0, id, function(lock) return lock:key() end))
+      end
+      assert.equal("t_0", template:execute("t", -0.0, function(lock) return lock:key() end))
+    end)
+
+    it("refuses numbers that stand for several ids, and what is too long for a key", function()
+      local template = client:one_by_one()
+      local WRONG = { 2 ^ 60, -2 ^ 54, math.huge, -math.huge, 0 / 0, "", ("x"):rep(500001), true }
+      for _, id in ipairs(WRONG) do
+        for _, both in ipairs { { "t", id }, { id, "i" } } do
+          local ran, err = pcall(template.execute, template, both[1], both[2], error)
+          assert.is_false(ran)
+          assert.matches("one_by_one:execute: biz_%l+ must be a string of 1 to 500000 bytes", err)
+        end
+      end
+    end)
+
+    it("shows no more than the beginning of a long id", function()
+      local id = ("x"):rep(1000)
+      client:one_by_one():execute("t", id, function()
+        local _, message = other:one_by_one({ queue = false }):execute("t", id, error)
+        assert.equal("one_by_one: type=t id=" .. ("x"):rep(60) .. "...: already running", message)
+      end)
+    end)
+
     it("returns true for a function that returns nothing, and an explicit nil as it is", function()
       local template = client:one_by_one()
       assert.is_true(assert(template:execute("order", 42, function() end)))

@@ -96,7 +96,9 @@ function Term:resign()
   self.resigned = true
   if self.over then return true end
   self.over = true
-  if raw.holds(self.lock) > 0 then return loss.tell_after(raw.release(self.lock)) end
+  local more = raw.holds(self.lock) - 1 -- fn may have entered the lock itself
+  for _ = 1, more do raw.release(self.lock) end
+  if more >= 0 then return loss.tell_after(raw.release(self.lock)) end
   driver.abandon(self.lock)
   return true
 end

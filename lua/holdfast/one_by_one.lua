@@ -78,8 +78,11 @@ local function first_of(a, b, otherwise)
   return otherwise
 end
 
+local SHOWN = 60 -- bytes of a type or an id in a message
+
 local function shown(part)
-  return (tostring(part):gsub("[%c\127]", "?"))
+  local text = #part > SHOWN and part:sub(1, SHOWN) .. "..." or part
+  return (text:gsub("[%c\127]", "?"))
 end
 
 -- Why the function did not run, in the template's words.
@@ -91,6 +94,7 @@ end
 local function run(self, biz_type, biz_id, opts, fn, ...)
   local data = core.template.data(self)
   local given = data.given
+  biz_type, biz_id = options.part_text(biz_type), options.part_text(biz_id)
   local lease = positive(opts.lease, given.lease)
   local queue = first_of(opts.queue, given.queue, true)
   local lock = locks.new(data.client, (given.prefix or "") .. biz_type .. "_" .. biz_id, {

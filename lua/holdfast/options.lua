@@ -9,6 +9,8 @@ local options = {}
 
 local LEASE_MIN, LEASE_MAX = 0.001, 1e9
 local KEY_MAX = 1048576
+local PART_MAX = 500000
+local MOST_WHOLE = 9007199254740992 -- 2^53
 
 local function is_number(value)
   return type(value) == "number" and value == value
@@ -117,11 +119,25 @@ function options.name(value)
   end
 end
 
--- What can stand in a key: a string or a number.
+local function is_integer(value)
+  return math.type ~= nil and math.type(value) == "integer"
+end
+
+-- What can stand in a key: a string or a number, but none that stands for several whole ones.
 function options.name_part(value)
-  if type(value) ~= "string" and type(value) ~= "number" or value == "" then
-    return "a non-empty string or a number"
+  if type(value) == "string" and value ~= "" and #value <= PART_MAX then return nil end
+  local exact = is_number(value)
+    and (is_integer(value) or value % 1 ~= 0 or math.abs(value) <= MOST_WHOLE)
+  if not exact or value == math.huge or value == -math.huge then
+    return "a string of 1 to 500000 bytes, or a number (a whole one up to 2^53)"
   end
+end
+
+-- How it stands there: whole numbers by their digits, which .. does not write in every Lua.
+function options.part_text(value)
+  if type(value) == "string" then return value end
+  if is_integer(value) then return ("%d"):format(value) end
+  return (value % 1 == 0 and "%.0f" or "%.14g"):format(value + 0)
 end
 
 -- Userdata of the type with this name.

@@ -159,12 +159,12 @@ local with_options = { count = check_count, wait = options.wait, abort_on_loss =
 local function handle(self, count, wait)
   local given = self.given
   if wait then given = setmetatable({ wait = wait }, { __index = given }) end
-  return locks.new(self.client, self.key, given, self.defaults, "permit", count)
+  return locks.new(self.client, self.name, given, self.defaults, "permit", count)
 end
 
 -- `given` is checked, `defaults` are the client's.
 function semaphore.new(client, key, given, defaults)
-  local self = { client = client, key = key, given = given, defaults = defaults }
+  local self = { client = client, name = key, given = given, defaults = defaults }
   self.reader = handle(self, 1)
   return setmetatable(self, Semaphore)
 end
@@ -207,6 +207,13 @@ function Semaphore:with_permit(opts, fn, ...)
   opts = options.table(opts, with_options, "semaphore:with_permit", 2)
   argument(fn, options.callable, "semaphore:with_permit", "fn", 2)
   return templates.run(handle(self, opts.count or 1, opts.wait), opts, fn, ...)
+end
+
+-- The semaphore's key on the server, with the client's prefix.
+---@return string
+function Semaphore:key()
+  check_self(self, Semaphore, "semaphore:key", 2)
+  return raw.key(self.reader)
 end
 
 -- The semaphore as the server has it; ttl: seconds until the first lease ends, nil if no permit is

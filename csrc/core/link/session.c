@@ -202,7 +202,7 @@ static bool has_served_its_time(const hf_session *session) {
 void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     if (session->state == HF_SESSION_CLOSED) return;
     bool good = has_served_its_time(session);
-    want_close(session, HF_UNREACHABLE, reason ? reason : hang_up_text(session));
+    want_close(session, good ? HF_CLOSED : HF_UNREACHABLE, reason ? reason : hang_up_text(session));
     bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
     bool all_wait = session->state == HF_SESSION_READY || may_move;
     if (session->state == HF_SESSION_READY && session->on_change)
