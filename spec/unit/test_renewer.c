@@ -244,12 +244,13 @@ TEST(one_key_that_is_refused_does_not_take_the_others_along) {
         CHECK(alone > 3);
         rig_sleep(&rig, AT(20000), AT(20001));
         CHECK_EQ_INT(batch_size(), 4);
+        CHECK_EQ_U64(rig.client.splits, 1);
         answer_batch(4, ":1", AT(20002));
+        CHECK_EQ_U64(rig.client.splits, 0);
         rig_sleep(&rig, AT(20002), AT(29698));
         for (int i = 0; i < 5; i++)
             CHECK_EQ_INT(holds[i]->state, i == 1 ? HF_HOLD_LOST : HF_HOLD_HELD);
         CHECK_EQ_INT(holds[1]->reason, HF_LOST_UNREACHABLE);
-        CHECK_EQ_U64(rig.client.splits, 1);
         rig_end(&rig, AT(30000));
     }
 }
@@ -287,6 +288,45 @@ TEST(a_server_that_has_refused_three_batches_takes_one_key_at_a_time) {
     }
     CHECK_EQ_U64(rig.client.splits, 3);
     rig_end(&rig, AT(60000));
+}
+
+static void hear_refusal_of_five(hf_time now) {
+    hear_renewer("-NOREPLICAS no\r\n", now);
+    rig_tick(&rig, now);
+    said(link_of(&rig, RENEWER));
+    for (int i = 0; i < 5; i++) hear_renewer("*1\r\n:1\r\n", now);
+}
+
+TEST(a_server_that_takes_a_batch_between_two_refusals_gets_batches_for_ever) {
+    hf_hold *holds[5];
+    renew_five(holds);
+    for (int round = 1; round <= 12; round++) {
+        rig_sleep(&rig, AT(10000 * round), AT(10000 * round));
+        CHECK_EQ_INT(batch_size(), 5);
+        if (round % 3 > 0) hear_refusal_of_five(AT(10000 * round));
+        else answer_batch(5, ":1", AT(10000 * round));
+        CHECK_EQ_INT((int)rig.client.splits, round % 3);
+    }
+    CHECK_EQ_INT(holds[4]->state, HF_HOLD_HELD);
+    rig_end(&rig, AT(130000));
+}
+
+TEST(a_minute_after_too_many_refusals_a_batch_is_tried_again) {
+    for (int well = 0; well <= 1; well++) {
+        hf_hold *holds[5];
+        renew_five(holds);
+        for (int round = 1; round <= 16; round++) {
+            bool batch = round <= 3 || round == 9 || round == 15 || (well && round > 9);
+            rig_sleep(&rig, AT(10000 * round), AT(10000 * round));
+            CHECK_OR(batch_size() == (batch ? 5 : 1), "round %d", round);
+            if (batch && well && round >= 9) answer_batch(5, ":1", AT(10000 * round));
+            else if (batch) hear_refusal_of_five(AT(10000 * round));
+            else
+                for (int i = 0; i < 5; i++) hear_renewer("*1\r\n:1\r\n", AT(10000 * round));
+        }
+        CHECK_EQ_INT((int)rig.client.splits, well ? 0 : 5);
+        rig_end(&rig, AT(170000));
+    }
 }
 
 /* One of them was released while the batch was under way. */

@@ -8,6 +8,7 @@
 
 #define BATCH HF_RENEWALS_MAX
 #define MOST_SPLITS 3 /* a server that has refused so many batches takes one key at a time */
+#define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
 #define CLEAN_UP_FOR (30 * HF_SECOND)
 #define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
 
@@ -88,6 +89,30 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
         hf_holds_wake_at(&client->holds, hold, now);
 }
 
+/* ---- whether the server takes batches ----
+ *
+ * One that refuses each batch (a proxy of a cluster) must not cost a refused command for each; one
+ * that refused everything for a while (it was full, or without replicas) takes batches again. It
+ * cannot be told which one it is, so what is always true: only refusals in a row count, and a batch
+ * is tried at the latest a minute after the last one that counted. */
+
+static bool takes_batches(const hf_client *client, hf_time now) {
+    return client->splits < MOST_SPLITS || now >= client->batch_again_at;
+}
+
+/* One key of a refused batch was accepted by itself. */
+static void note_split(hf_client *client, hf_time now) {
+    if (!client->split_open) return;
+    client->split_open = false;
+    client->splits++;
+    client->batch_again_at = now + ONE_BY_ONE_FOR;
+}
+
+static void note_batch_taken(hf_client *client) {
+    client->split_open = false;
+    client->splits = 0;
+}
+
 /* ---- renewing ---- */
 
 void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
@@ -97,8 +122,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
         client->stats.late_renewals++;
         return;
     }
-    if (hold->alone && client->split_open) client->splits++;
-    if (hold->alone) client->split_open = false;
+    if (hold->alone) note_split(client, now);
     hold->granted = hold->at_risk = hold->alone = false;
     hold->failures = 0;
     hf_time lease = hf_hold_lease(hold);
@@ -174,6 +198,7 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     assert(task->count > 0 && task->count <= BATCH);
     bound_by_confirmation(task);
     if (!reply && split_batch(task, now)) return;
+    if (reply && task->count > 1) note_batch_taken(task->client);
     if (!reply) abort_link(task->client, request);
     for (size_t i = 0; i < task->count; i++) {
         hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
@@ -257,18 +282,17 @@ static void roll_back(hf_task *task, hf_time now) {
 
 /* In a cluster each key goes alone: keys of one node are of different slots, and of one slot only
  * those that have not moved yet could be renewed together. */
-static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold) {
+static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold, hf_time now) {
     const hf_hold *first = task->holds[0];
-    if (client->topology->moves_slots || client->splits >= MOST_SPLITS || hold->alone ||
-        first->alone)
-        return false;
+    if (client->topology->moves_slots || !takes_batches(client, now)) return false;
+    if (hold->alone || first->alone) return false;
     if (hold->kind != first->kind) return false;
     return hf_client_node(client, hf_hold_key(hold)) == hf_client_node(client, hf_hold_key(first));
 }
 
 static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_hold *hold,
-                           hf_time until) {
-    return hold && fits(client, task, hold) && hold->wake_at <= until &&
+                           hf_time until, hf_time now) {
+    return hold && fits(client, task, hold, now) && hold->wake_at <= until &&
            hold->state == HF_HOLD_HELD && !hold->in_flight && !hold->granted && hold->renewed &&
            !hold->idle && may_renew(client, hold);
 }
@@ -284,7 +308,7 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
     hf_time until = now + hold->lease / 30;
     claim(task, hold);
     hold = hf_holds_first(&client->holds);
-    while (task->count < BATCH && is_due_renewal(client, task, hold, until) &&
+    while (task->count < BATCH && is_due_renewal(client, task, hold, until, now) &&
            now < hold->valid_until) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
