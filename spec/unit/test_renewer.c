@@ -201,6 +201,55 @@ TEST(each_gets_its_own_answer) {
     rig_end(&rig, AT(12000));
 }
 
+/* ---- short leases beside long ones ---- */
+
+/* Its renewal is due at `due`, and it ends 57 ms later. */
+static hf_hold *add_short(const char *key, hf_time due) {
+    return add_hold(key, "me", 90 * HF_MS, true, due - 30 * HF_MS);
+}
+
+TEST(a_short_lease_does_not_hurry_the_others) {
+    rig_begin(&rig);
+    hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *b = add_short("b", AT(10000));
+    rig_sleep(&rig, AT(9000), AT(10000));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 90");
+    rig_sleep(&rig, AT(10000), AT(10080)); /* the server takes its time */
+    CHECK_EQ_INT(b->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(a->failures, 0);
+    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
+    hear_renewer("*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
+    CHECK_EQ_U64(a->valid_until, AT(10000 + 29698));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(those_with_about_the_same_time_left_go_together) {
+    static const struct {
+        int left_ms, size;
+    } cases[] = {{1000, 2}, {250, 2}, {249, 1}, {4000, 2}, {4004, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *a = add_hold("a", "me", 3 * HF_SECOND, true, AT(0));
+        hf_hold *b = add_hold("b", "me", 3 * HF_SECOND, true, AT(0));
+        a->valid_until = AT(2000);
+        b->valid_until = AT(1000 + cases[i].left_ms);
+        rig_sleep(&rig, AT(0), AT(1000));
+        CHECK_OR(batch_size() == cases[i].size, "case %zu", i);
+        rig_end(&rig, AT(1001));
+    }
+}
+
+TEST(a_link_that_is_silent_is_given_up_though_all_leases_are_short) {
+    rig_begin(&rig);
+    for (int ms = 10000; ms <= 10600; ms += 300) {
+        hf_hold *hold = add_short(ms == 10000 ? "a" : ms == 10300 ? "b" : "c", AT(ms));
+        rig_sleep(&rig, AT(ms), AT(ms + 100));
+        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, ms == 10600 ? 2 : 1);
+    }
+    rig_end(&rig, AT(11000));
+}
+
 /* ---- a batch that is refused ---- */
 
 static const char FIVE[] = "abcde";
@@ -1298,7 +1347,7 @@ TEST(of_a_shared_owner_the_mark_is_left_after_the_lease) {
 TEST(what_has_ended_is_not_renewed_along) {
     for (int over = 0; over <= 1; over++) {
         rig_begin(&rig);
-        add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+        add_hold("a", "me", 30 * HF_SECOND, true, AT(0))->valid_until = AT(10000) + 1;
         hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
         hold->valid_until = AT(10000) + !over;
         hf_client_tick(&rig.client, AT(10000));
