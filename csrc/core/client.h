@@ -68,8 +68,9 @@ struct hf_client {
     size_t kept_count, kept_buckets;
     hf_op *ops, **ops_end; /* in the order in which they began */
     uint64_t last_op;
-    uint64_t splits;          /* refused batches of renewals whose keys were accepted one by one */
-    bool split_open;          /* the last refused batch may be one of these */
+    uint64_t splits; /* in a row: refused batches of renewals whose keys were accepted one by one */
+    bool split_open; /* the last refused batch may be one of these */
+    hf_time batch_again_at;   /* after too many of these, a batch is tried again */
     uint64_t approvals_asked; /* how often a hold began to need its owner's approval */
     uint64_t random;
     size_t unanswered; /* requests whose operations have ended before the reply */

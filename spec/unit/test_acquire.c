@@ -514,6 +514,53 @@ TEST(behind_a_crowd_it_looks_less_often) {
     }
 }
 
+/* In nanoseconds such a TTL does not fit. */
+TEST(a_holder_with_a_huge_ttl_is_not_looked_at_all_the_time) {
+    static const char *const ttls[] = {"18446744073709", "18446744073710", "9223372036854775807"};
+    for (size_t i = 0; i < sizeof ttls / sizeof *ttls; i++) {
+        char answer[96];
+        snprintf(answer, sizeof answer, "*5\r\n:0\r\n:%s\r\n:0\r\n:0\r\n$1\r\n" PLACE "\r\n",
+                 ttls[i]);
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
+        hear_calls(&rig, answer, AT(0));
+        hear_subscribed(&rig, AT(0));
+        hear_calls(&rig, answer, AT(0));
+        CHECK_STATE(op, WAITING);
+        CHECK(op->wait.recheck_at >= AT(1800) && op->wait.recheck_at <= AT(2000));
+        rig_end(&rig, AT(1));
+        rig_begin(&rig);
+        op = begin_acquire(&rig, 0, AT(0));
+        hear_calls(&rig, answer, AT(1));
+        CHECK_OUTCOME(op, "busy");
+        CHECK(op->acquire.busy_until == HF_NEVER);
+        CHECK(strstr(op->failure.text, "s more unless") && !strstr(op->failure.text, " 0.000 s"));
+        rig_end(&rig, AT(2));
+    }
+}
+
+/* A foreign key, of the same kind: it is one hold, not a new one each time. */
+TEST(behind_a_foreign_holder_with_a_huge_ttl_it_looks_less_and_less_often) {
+    static const char answer[] =
+        "*5\r\n:0\r\n:9223372036854775807\r\n:0\r\n:1\r\n$1\r\n" PLACE "\r\n";
+    rig_begin(&rig);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.lock_kind = &hf_kind_mutex;
+    spec.wait = HF_NEVER;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, answer, AT(1));
+    hear_subscribed(&rig, AT(2));
+    hf_time now = AT(3), longest = 0;
+    for (int i = 0; i < 100; i++) {
+        hear_calls(&rig, answer, now);
+        longest = hf_time_max(longest, op->wait.recheck_at - now);
+        now = op->wait.recheck_at;
+        rig_tick(&rig, now);
+    }
+    CHECK(longest > 60 * HF_MS);
+    rig_end(&rig, now);
+}
+
 TEST(a_holder_without_end_is_looked_at_all_the_same) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));

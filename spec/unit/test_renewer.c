@@ -201,6 +201,55 @@ TEST(each_gets_its_own_answer) {
     rig_end(&rig, AT(12000));
 }
 
+/* ---- short leases beside long ones ---- */
+
+/* Its renewal is due at `due`, and it ends 57 ms later. */
+static hf_hold *add_short(const char *key, hf_time due) {
+    return add_hold(key, "me", 90 * HF_MS, true, due - 30 * HF_MS);
+}
+
+TEST(a_short_lease_does_not_hurry_the_others) {
+    rig_begin(&rig);
+    hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *b = add_short("b", AT(10000));
+    rig_sleep(&rig, AT(9000), AT(10000));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 90");
+    rig_sleep(&rig, AT(10000), AT(10080)); /* the server takes its time */
+    CHECK_EQ_INT(b->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(a->failures, 0);
+    CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
+    hear_renewer("*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
+    CHECK_EQ_U64(a->valid_until, AT(10000 + 29698));
+    rig_end(&rig, AT(11000));
+}
+
+TEST(those_with_about_the_same_time_left_go_together) {
+    static const struct {
+        int left_ms, size;
+    } cases[] = {{1000, 2}, {250, 2}, {249, 1}, {4000, 2}, {4004, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_hold *a = add_hold("a", "me", 3 * HF_SECOND, true, AT(0));
+        hf_hold *b = add_hold("b", "me", 3 * HF_SECOND, true, AT(0));
+        a->valid_until = AT(2000);
+        b->valid_until = AT(1000 + cases[i].left_ms);
+        rig_sleep(&rig, AT(0), AT(1000));
+        CHECK_OR(batch_size() == cases[i].size, "case %zu", i);
+        rig_end(&rig, AT(1001));
+    }
+}
+
+TEST(a_link_that_is_silent_is_given_up_though_all_leases_are_short) {
+    rig_begin(&rig);
+    for (int ms = 10000; ms <= 10600; ms += 300) {
+        hf_hold *hold = add_short(ms == 10000 ? "a" : ms == 10300 ? "b" : "c", AT(ms));
+        rig_sleep(&rig, AT(ms), AT(ms + 100));
+        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, ms == 10600 ? 2 : 1);
+    }
+    rig_end(&rig, AT(11000));
+}
+
 /* ---- a batch that is refused ---- */
 
 static const char FIVE[] = "abcde";
@@ -244,12 +293,13 @@ TEST(one_key_that_is_refused_does_not_take_the_others_along) {
         CHECK(alone > 3);
         rig_sleep(&rig, AT(20000), AT(20001));
         CHECK_EQ_INT(batch_size(), 4);
+        CHECK_EQ_U64(rig.client.splits, 1);
         answer_batch(4, ":1", AT(20002));
+        CHECK_EQ_U64(rig.client.splits, 0);
         rig_sleep(&rig, AT(20002), AT(29698));
         for (int i = 0; i < 5; i++)
             CHECK_EQ_INT(holds[i]->state, i == 1 ? HF_HOLD_LOST : HF_HOLD_HELD);
         CHECK_EQ_INT(holds[1]->reason, HF_LOST_UNREACHABLE);
-        CHECK_EQ_U64(rig.client.splits, 1);
         rig_end(&rig, AT(30000));
     }
 }
@@ -287,6 +337,45 @@ TEST(a_server_that_has_refused_three_batches_takes_one_key_at_a_time) {
     }
     CHECK_EQ_U64(rig.client.splits, 3);
     rig_end(&rig, AT(60000));
+}
+
+static void hear_refusal_of_five(hf_time now) {
+    hear_renewer("-NOREPLICAS no\r\n", now);
+    rig_tick(&rig, now);
+    said(link_of(&rig, RENEWER));
+    for (int i = 0; i < 5; i++) hear_renewer("*1\r\n:1\r\n", now);
+}
+
+TEST(a_server_that_takes_a_batch_between_two_refusals_gets_batches_for_ever) {
+    hf_hold *holds[5];
+    renew_five(holds);
+    for (int round = 1; round <= 12; round++) {
+        rig_sleep(&rig, AT(10000 * round), AT(10000 * round));
+        CHECK_EQ_INT(batch_size(), 5);
+        if (round % 3 > 0) hear_refusal_of_five(AT(10000 * round));
+        else answer_batch(5, ":1", AT(10000 * round));
+        CHECK_EQ_INT((int)rig.client.splits, round % 3);
+    }
+    CHECK_EQ_INT(holds[4]->state, HF_HOLD_HELD);
+    rig_end(&rig, AT(130000));
+}
+
+TEST(a_minute_after_too_many_refusals_a_batch_is_tried_again) {
+    for (int well = 0; well <= 1; well++) {
+        hf_hold *holds[5];
+        renew_five(holds);
+        for (int round = 1; round <= 16; round++) {
+            bool batch = round <= 3 || round == 9 || round == 15 || (well && round > 9);
+            rig_sleep(&rig, AT(10000 * round), AT(10000 * round));
+            CHECK_OR(batch_size() == (batch ? 5 : 1), "round %d", round);
+            if (batch && well && round >= 9) answer_batch(5, ":1", AT(10000 * round));
+            else if (batch) hear_refusal_of_five(AT(10000 * round));
+            else
+                for (int i = 0; i < 5; i++) hear_renewer("*1\r\n:1\r\n", AT(10000 * round));
+        }
+        CHECK_EQ_INT((int)rig.client.splits, well ? 0 : 5);
+        rig_end(&rig, AT(170000));
+    }
 }
 
 /* One of them was released while the batch was under way. */
@@ -1258,7 +1347,7 @@ TEST(of_a_shared_owner_the_mark_is_left_after_the_lease) {
 TEST(what_has_ended_is_not_renewed_along) {
     for (int over = 0; over <= 1; over++) {
         rig_begin(&rig);
-        add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
+        add_hold("a", "me", 30 * HF_SECOND, true, AT(0))->valid_until = AT(10000) + 1;
         hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
         hold->valid_until = AT(10000) + !over;
         hf_client_tick(&rig.client, AT(10000));

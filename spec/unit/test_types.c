@@ -12,6 +12,13 @@ TEST(never_stays_never) {
     CHECK_EQ_U64(hf_time_add(HF_NEVER - 5, 4), HF_NEVER - 1);
 }
 
+TEST(milliseconds_that_do_not_fit_are_for_ever) {
+    CHECK_EQ_U64(hf_time_of_ms(0), 0);
+    CHECK_EQ_U64(hf_time_of_ms(3), 3 * HF_MS);
+    CHECK_EQ_U64(hf_time_of_ms(18446744073710ull), HF_NEVER / HF_MS * HF_MS);
+    CHECK_EQ_U64(hf_time_of_ms(UINT64_MAX), HF_NEVER / HF_MS * HF_MS);
+}
+
 TEST(earlier_and_later) {
     CHECK_EQ_U64(hf_time_min(1, 2), 1);
     CHECK_EQ_U64(hf_time_min(HF_NEVER, 2), 2);

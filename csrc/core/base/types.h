@@ -31,6 +31,11 @@ static inline hf_time hf_time_add(hf_time a, hf_time b) {
     return a > HF_NEVER - b ? HF_NEVER : a + b;
 }
 
+/* Returns the time of so many milliseconds, about HF_NEVER for more than fit. */
+static inline hf_time hf_time_of_ms(uint64_t ms) {
+    return hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS;
+}
+
 /* Bytes that it does not own. */
 typedef struct hf_slice {
     const char *data;

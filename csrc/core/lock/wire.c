@@ -482,10 +482,6 @@ static bool next_number(hf_slice *rest, uint64_t *value) {
     return word.size > 0;
 }
 
-static hf_time milliseconds(uint64_t ms) {
-    return hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS;
-}
-
 /* False: not the letter of a kind. */
 static bool next_kind(hf_slice *rest, hf_message *grant) {
     hf_slice letter = next_word(rest);
@@ -511,7 +507,7 @@ static hf_message read_grant(hf_slice rest) {
     if (!next_number(&rest, &grant.number)) return none;
     grant.place = next_word(&rest);
     if (!next_tokens(&rest, &grant) || !next_number(&rest, &ms)) return none;
-    grant.lease = milliseconds(ms);
+    grant.lease = hf_time_of_ms(ms);
     grant.key = rest;
     return grant;
 }
@@ -530,7 +526,7 @@ static hf_message read_grants(hf_slice rest) {
     if (!next_kind(&rest, &grant)) return none;
     if (!next_number(&rest, &grant.token) || !next_number(&rest, &ms)) return none;
     if (!next_number(&rest, &grant.more)) return none;
-    grant.lease = milliseconds(ms);
+    grant.lease = hf_time_of_ms(ms);
     grant.names = rest;
     for (uint64_t i = 0; i < grant.more; i++) {
         if (!next_number(&rest, &number)) return none;
@@ -550,7 +546,7 @@ hf_message hf_wire_read_message(hf_slice text) {
     if (hf_slice_equal(word, hf_slice_of("grant"))) return read_grant(text);
     if (hf_slice_equal(word, hf_slice_of("grants"))) return read_grants(text);
     if (!next_number(&text, &message.number)) return message;
-    message.delay = next_number(&text, &ms) ? milliseconds(ms) : 0;
+    message.delay = next_number(&text, &ms) ? hf_time_of_ms(ms) : 0;
     if (hf_slice_equal(word, hf_slice_of("turn"))) message.what = HF_MESSAGE_WINDOW;
     else if (hf_slice_equal(word, hf_slice_of("recheck"))) message.what = HF_MESSAGE_RECHECK;
     else if (hf_slice_equal(word, hf_slice_of("wish"))) message.what = HF_MESSAGE_WISH;

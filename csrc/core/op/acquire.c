@@ -300,8 +300,9 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
 static hf_time next_recheck(hf_op *op, long long ttl_ms, long long ahead, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = ahead < 0 ? 0 : hf_time_min((hf_time)ahead, 1000000);
+    hf_time in_turn = HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
     hf_time at_expiry =
-        ttl_ms < 0 ? HF_NEVER : (hf_time)ttl_ms * HF_MS + HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
+        ttl_ms < 0 ? HF_NEVER : hf_time_add(hf_time_of_ms((uint64_t)ttl_ms), in_turn);
     hf_time often =
         hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MOST_RECHECK);
     often = often - often / 10 + hf_jitter(&client->random, often / 10);
@@ -395,7 +396,8 @@ static bool must_follow(hf_op *op) {
 
 static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     long long ttl_ms = answer->ttl_ms, ahead = answer->ahead;
-    op->acquire.busy_until = ttl_ms > 0 ? op->request.sent_at + (hf_time)ttl_ms * HF_MS : 0;
+    op->acquire.busy_until =
+        ttl_ms > 0 ? hf_time_add(op->request.sent_at, hf_time_of_ms((uint64_t)ttl_ms)) : 0;
     if (must_follow(op)) {
         op->state = HF_ACQUIRE_FOLLOWING;
         hf_op_block(op, op->acquire.behind);
@@ -422,7 +424,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
             hf_client_listen_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
         /* A new hold: recheck often at first. */
-        if (foreign && op->acquire.busy_until > op->acquire.foreign_until + SAME_HOLD) {
+        if (foreign && op->acquire.busy_until > hf_time_add(op->acquire.foreign_until, SAME_HOLD)) {
             op->acquire.foreign_since = now;
             op->acquire.foreign_until = op->acquire.busy_until;
         }
@@ -761,15 +763,16 @@ static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
 static void on_window(hf_op *op, hf_time turn, hf_time now) {
     op->wait.woken = true;
     if (op->state != HF_ACQUIRE_WAITING) return;
-    op->wait.recheck_at = hf_time_min(op->wait.recheck_at, now + turn + HF_MS);
+    op->wait.recheck_at =
+        hf_time_min(op->wait.recheck_at, hf_time_add(now, hf_time_add(turn, HF_MS)));
     if (op->spec.lock_kind->announced) hf_client_listen_foreign(op, now);
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     if (delay == 0) op->wait.woken = true; /* the answer under way may be older */
     if (op->state != HF_ACQUIRE_WAITING) return;
-    hf_time soonest =
-        delay > 0 ? hf_time_add(now, delay) + HF_MS : op->acquire.placed_at + LEAST_RECHECK;
+    hf_time soonest = delay > 0 ? hf_time_add(now, hf_time_add(delay, HF_MS))
+                                : op->acquire.placed_at + LEAST_RECHECK;
     op->wait.recheck_at = hf_time_min(op->wait.recheck_at, hf_time_max(now, soonest));
 }
 

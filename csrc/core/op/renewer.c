@@ -8,12 +8,16 @@
 
 #define BATCH HF_RENEWALS_MAX
 #define MOST_SPLITS 3 /* a server that has refused so many batches takes one key at a time */
+#define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
 #define CLEAN_UP_FOR (30 * HF_SECOND)
 #define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
+
+#define ALIKE 4 /* in a batch none has more than so many times the time of another */
 
 typedef struct hf_task {
     hf_request request;
     hf_client *client;
+    hf_time first_end, last_end; /* of its holds */
     size_t count;
     hf_hold *holds[BATCH];
 } hf_task;
@@ -38,6 +42,9 @@ static void claim(hf_task *task, hf_hold *hold) {
     if (hold->approval == HF_APPROVAL_GIVEN && !HF_MUTANT(WORD_STAYS))
         hold->approval = HF_APPROVAL_NONE;
     hf_holds_wake_at(&task->client->holds, hold, hold->valid_until);
+    task->first_end =
+        task->count > 0 ? hf_time_min(task->first_end, hold->valid_until) : hold->valid_until;
+    task->last_end = hf_time_max(task->last_end, hold->valid_until);
     task->holds[task->count++] = hold;
 }
 
@@ -61,10 +68,20 @@ static bool has_own_link(const hf_client *client) {
     return client->config.renewer == HF_LINK_RENEWER;
 }
 
-/* A server that does not answer the renewer is tried anew over a fresh connection. */
-static void abort_link(hf_client *client, const hf_request *request) {
+/* Whether the server has had the time to answer. The link may have been silent since before the
+ * request was sent. */
+static bool had_fair_time(const hf_request *request, hf_time now) {
+    const hf_session *session = request->session;
+    hf_time silent_since = hf_time_max(session->awaiting_since, session->received_at);
+    return now >= hf_time_min(request->sent_at, silent_since) + LEAST_PATIENCE;
+}
+
+/* A server that does not answer the renewer is tried anew over a fresh connection. A hold whose
+ * time is shorter than that of a healthy round trip does not take the link from the others. */
+static void abort_link(hf_client *client, const hf_request *request, hf_time now) {
     bool unanswered = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
-    if (has_own_link(client) && unanswered) hf_session_abort(request->session);
+    if (has_own_link(client) && unanswered && had_fair_time(request, now))
+        hf_session_abort(request->session);
 }
 
 /* ---- the owner's approval ---- */
@@ -88,6 +105,30 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
         hf_holds_wake_at(&client->holds, hold, now);
 }
 
+/* ---- whether the server takes batches ----
+ *
+ * One that refuses each batch (a proxy of a cluster) must not cost a refused command for each; one
+ * that refused everything for a while (it was full, or without replicas) takes batches again. It
+ * cannot be told which one it is, so what is always true: only refusals in a row count, and a batch
+ * is tried at the latest a minute after the last one that counted. */
+
+static bool takes_batches(const hf_client *client, hf_time now) {
+    return client->splits < MOST_SPLITS || now >= client->batch_again_at;
+}
+
+/* One key of a refused batch was accepted by itself. */
+static void note_split(hf_client *client, hf_time now) {
+    if (!client->split_open) return;
+    client->split_open = false;
+    client->splits++;
+    client->batch_again_at = now + ONE_BY_ONE_FOR;
+}
+
+static void note_batch_taken(hf_client *client) {
+    client->split_open = false;
+    client->splits = 0;
+}
+
 /* ---- renewing ---- */
 
 void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
@@ -97,8 +138,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
         client->stats.late_renewals++;
         return;
     }
-    if (hold->alone && client->split_open) client->splits++;
-    if (hold->alone) client->split_open = false;
+    if (hold->alone) note_split(client, now);
     hold->granted = hold->at_risk = hold->alone = false;
     hold->failures = 0;
     hf_time lease = hf_hold_lease(hold);
@@ -174,7 +214,8 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     assert(task->count > 0 && task->count <= BATCH);
     bound_by_confirmation(task);
     if (!reply && split_batch(task, now)) return;
-    if (!reply) abort_link(task->client, request);
+    if (reply && task->count > 1) note_batch_taken(task->client);
+    if (!reply) abort_link(task->client, request, now);
     for (size_t i = 0; i < task->count; i++) {
         hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
         if (verdict == HF_VERDICT_YES && !confirmed) verdict = HF_VERDICT_NONSENSE;
@@ -255,20 +296,27 @@ static void roll_back(hf_task *task, hf_time now) {
     free_task(task);
 }
 
+/* A batch waits for its reply no longer than the hold that ends first can: one that has little time
+ * left does not hurry those that have much. */
+static bool is_alike(const hf_task *task, const hf_hold *hold, hf_time now) {
+    hf_time first_end = hf_time_min(task->first_end, hold->valid_until),
+            last_end = hf_time_max(task->last_end, hold->valid_until);
+    return first_end > now && (last_end - now) / ALIKE <= first_end - now;
+}
+
 /* In a cluster each key goes alone: keys of one node are of different slots, and of one slot only
  * those that have not moved yet could be renewed together. */
-static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold) {
+static bool fits(const hf_client *client, const hf_task *task, const hf_hold *hold, hf_time now) {
     const hf_hold *first = task->holds[0];
-    if (client->topology->moves_slots || client->splits >= MOST_SPLITS || hold->alone ||
-        first->alone)
-        return false;
-    if (hold->kind != first->kind) return false;
+    if (client->topology->moves_slots || !takes_batches(client, now)) return false;
+    if (hold->alone || first->alone) return false;
+    if (hold->kind != first->kind || !is_alike(task, hold, now)) return false;
     return hf_client_node(client, hf_hold_key(hold)) == hf_client_node(client, hf_hold_key(first));
 }
 
 static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_hold *hold,
-                           hf_time until) {
-    return hold && fits(client, task, hold) && hold->wake_at <= until &&
+                           hf_time until, hf_time now) {
+    return hold && fits(client, task, hold, now) && hold->wake_at <= until &&
            hold->state == HF_HOLD_HELD && !hold->in_flight && !hold->granted && hold->renewed &&
            !hold->idle && may_renew(client, hold);
 }
@@ -284,8 +332,7 @@ static void renew_batch(hf_client *client, hf_hold *hold, hf_time now) {
     hf_time until = now + hold->lease / 30;
     claim(task, hold);
     hold = hf_holds_first(&client->holds);
-    while (task->count < BATCH && is_due_renewal(client, task, hold, until) &&
-           now < hold->valid_until) {
+    while (task->count < BATCH && is_due_renewal(client, task, hold, until, now)) {
         claim(task, hold);
         hold = hf_holds_first(&client->holds);
     }
@@ -319,7 +366,7 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
     bool sure = verdict == HF_VERDICT_YES && request->sends == 1,
          gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
-    if (!reply) abort_link(client, request);
+    if (!reply) abort_link(client, request, now);
     if (hold->in_table && hold->idle && hold->state == HF_HOLD_HELD && sure) {
         hold->lease = client->config.grant_lease;
         if (!HF_MUTANT(SHORT_UNNOTICED))
@@ -483,7 +530,7 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
     hf_task *task = request->context;
     hf_client *client = task->client;
     hf_hold *hold = task->holds[0];
-    if (!reply && !hold->same_connection) abort_link(client, request);
+    if (!reply && !hold->same_connection) abort_link(client, request, now);
     bool used_up = request->no_retry && request->sends > 0;
     bool more = reply && !hold->kind->noted && hf_wire_read(reply) == HF_VERDICT_MORE;
     if (more && is_cleaning_up(hold)) {
