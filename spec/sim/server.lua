@@ -39,7 +39,8 @@ end
 function Server.new(world, index, options)
   local self
   self = setmetatable({
-    world = world, index = index, rate = options.rate, distance = options.distance or 0, epoch = EPOCH_US + options.offset,
+    world = world, index = index, rate = options.rate, distance = options.distance or 0,
+    epoch = EPOCH_US + options.offset,
     patched = {},
     down_until = 0, paused_until = 0, refuses_until = 0, gather = options.gather, gathered = {},
     prng = Prng.new(options.seed),
