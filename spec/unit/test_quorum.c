@@ -899,6 +899,34 @@ TEST(a_hold_that_is_lost_is_not_waited_for) {
     finish(AT(3));
 }
 
+TEST(a_majority_for_a_hold_that_is_lost_tells_that) {
+    start();
+    hold_by(5, AT(0));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
+    answers(0, MAJORITY, yes(77), AT(2));
+    CHECK_OUTCOME(op, "lost");
+    CHECK_SAYS(op->failure.text, "it was lost meanwhile");
+    finish(AT(3));
+}
+
+TEST(a_majority_without_memory_for_it_tells_that) {
+    bool told = false;
+    for (unsigned long nth = 1; nth < 20 && !told; nth++) {
+        start();
+        hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+        answers(0, MAJORITY - 1, yes(77), AT(1));
+        hear(link_at(MAJORITY - 1, CALLS), yes(77), AT(1));
+        memerr_fail(nth);
+        hf_client_tick_calls(&rig.client, AT(1));
+        memerr_fail(0);
+        told = op->done && op->failure.code == HF_NO_MEMORY;
+        if (op->done) CHECK(op->failure.code != HF_LOST);
+        finish(AT(2));
+    }
+    CHECK(told);
+}
+
 TEST(the_token_may_be_that_of_the_first_server) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));

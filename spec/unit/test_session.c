@@ -827,6 +827,30 @@ TEST(the_end_of_all_requests_at_once) {
     finish();
 }
 
+/* The first half awaits replies, the second is queued: `done` queues another behind it. */
+TEST(what_is_submitted_as_others_end_ends_at_its_own_deadline) {
+    struct call calls[10], later[10];
+    start_open();
+    for (int i = 0; i < 10; i++) {
+        if (i == 5) hf_session_abort(&session);
+        prepare(&later[i], NULL, "B");
+        later[i].request.deadline = AT(i % 2 ? 100 : 200);
+        submit(&calls[i], "A", i == 7 ? 300 : 100, AT(0));
+        calls[i].then = &later[i];
+    }
+    hf_session_tick(&session, AT(100));
+    for (int i = 0; i < 10; i++) {
+        CHECK_EQ_INT(calls[i].calls, i != 7);
+        CHECK_EQ_INT(later[i].calls, i % 2 && i != 7);
+    }
+    hf_session_tick(&session, AT(200));
+    for (int i = 0; i < 10; i++) CHECK_EQ_INT(later[i].calls, i != 7);
+    CHECK_EQ_INT(calls[7].calls, 0);
+    CHECK(session.queue == &calls[7].request && session.queue_end == &calls[7].request.next);
+    calls[7].then = NULL;
+    finish();
+}
+
 /* ---- passing errors ---- */
 
 TEST(a_passing_error_is_tried_again_until_the_deadline) {

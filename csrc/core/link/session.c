@@ -36,10 +36,12 @@ static void enqueue(hf_session *session, hf_request *request) {
 }
 
 static void unlink_queued(hf_session *session, hf_request *request) {
-    for (hf_request **at = &session->queue; *at; at = &(*at)->next) {
+    bool is_next = session->expiring && *session->expiring == request;
+    for (hf_request **at = is_next ? session->expiring : &session->queue; *at; at = &(*at)->next) {
         if (*at != request) continue;
         *at = request->next;
         if (session->queue_end == &request->next) session->queue_end = at;
+        if (session->expiring == &request->next) session->expiring = at;
         return;
     }
 }
@@ -792,17 +794,6 @@ hf_time hf_session_deadline(const hf_session *session) {
     return reopens ? hf_time_min(soonest, session->retry_at) : soonest;
 }
 
-static hf_request *first_expired(const hf_session *session, hf_time now) {
-    for (hf_request *request = session->queue; request; request = request->next) {
-        if (request->deadline <= now) return request;
-    }
-    for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
-        hf_request *request = *reply_at(session, index);
-        if (request && request->deadline <= now) return request;
-    }
-    return NULL;
-}
-
 static void expire(hf_session *session, hf_request *request, hf_time now) {
     bool known =
         session->reason[0] && (request->state == HF_REQUEST_QUEUED || session->failed_opens > 1);
@@ -815,6 +806,35 @@ static void expire(hf_session *session, hf_request *request, hf_time now) {
     hf_request_fail(request, known ? session->reason_code : HF_UNREACHABLE, reason, now);
 }
 
+/* A `done` may change the queue: who takes a request out of it moves `expiring`. */
+static bool expire_queued(hf_session *session, hf_time now) {
+    bool found = false;
+    session->expiring = &session->queue;
+    while (*session->expiring) {
+        hf_request *request = *session->expiring;
+        if (request->deadline > now) {
+            session->expiring = &request->next;
+            continue;
+        }
+        expire(session, request, now);
+        found = true;
+    }
+    session->expiring = NULL;
+    return found;
+}
+
+/* A `done` may send more, which comes behind all others. */
+static bool expire_awaited(hf_session *session, hf_time now) {
+    bool found = false;
+    for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
+        hf_request *request = *reply_at(session, index);
+        if (!request || request->deadline > now) continue;
+        expire(session, request, now);
+        found = true;
+    }
+    return found;
+}
+
 static const char *silence_text(const hf_session *session) {
     if (session->state != HF_SESSION_OPENING) return "no reply in time";
     return session->handshaking ? "no TLS handshake in time; does the server speak TLS?"
@@ -825,7 +845,9 @@ void hf_session_tick(hf_session *session, hf_time now) {
     if (silence_deadline(session) <= now)
         want_close(session, HF_UNREACHABLE, silence_text(session));
     if (request_deadline(session) > now) return;
-    for (hf_request *request; (request = first_expired(session, now));)
-        expire(session, request, now);
+    for (bool found = true; found;) {
+        found = expire_queued(session, now);
+        found = expire_awaited(session, now) || found;
+    }
     if (session->state == HF_SESSION_READY && !session->closing) flush(session, now);
 }

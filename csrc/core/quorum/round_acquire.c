@@ -98,26 +98,42 @@ static bool add_member_holds(hf_op *op) {
     return true;
 }
 
+static void give_back(hf_op *op, bool first, hf_time now) {
+    hf_votes_roll_back(op, now);
+    if (first && op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
+    hf_votes_conclude(op, now);
+}
+
+/* Fails the operation if the hold that it was to enter again is lost, or without memory. */
+static bool join(hf_op *op, bool first, hf_time now) {
+    hf_quorum_look_for_gap(op->client, op->hold, now);
+    bool usable = first || op->hold->state == HF_HOLD_HELD;
+    if (usable && add_member_holds(op)) return true;
+    if (usable) hf_op_fail_for_memory(op);
+    else hf_op_fail(op, HF_LOST, "it was lost meanwhile");
+    return false;
+}
+
 static void take(hf_op *op, hf_time now) {
     assert(op->hold == op->round->hold && op->hold->in_flight);
     hf_hold *hold = op->hold;
     hf_client *client = op->client;
     bool first = hold->state == HF_HOLD_ACQUIRING;
-    hf_quorum_look_for_gap(client, hold, now);
-    bool usable = (first || hold->state == HF_HOLD_HELD) && add_member_holds(op);
+    if (!join(op, first, now)) {
+        give_back(op, first, now);
+        return;
+    }
     if (first) hold->count = 0;
-    if (usable) hf_hold_become(hold, HF_HOLD_HELD);
+    hf_hold_become(hold, HF_HOLD_HELD);
     hold->renewed = op->spec.renewed || (!first && hold->renewed);
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
     hold->shared = op->spec.shared;
     if (first) hold->token = op->round->token;
-    if (usable) hf_quorum_refresh(client, hold, now);
+    hf_quorum_refresh(client, hold, now);
     if (hold->state != HF_HOLD_HELD) {
         hf_op_fail(op, HF_LOST, "the servers answered after the lease had ended");
-        hf_votes_roll_back(op, now);
-        if (first && hold->in_table) hf_holds_remove(&client->holds, hold);
-        hf_votes_conclude(op, now);
+        give_back(op, first, now);
         return;
     }
     if (hf_votes_count(op->round).busy > 0) hf_quorum_note_refusal(client, hold, now);
