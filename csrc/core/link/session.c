@@ -36,12 +36,10 @@ static void enqueue(hf_session *session, hf_request *request) {
 }
 
 static void unlink_queued(hf_session *session, hf_request *request) {
-    bool is_next = session->expiring && *session->expiring == request;
-    for (hf_request **at = is_next ? session->expiring : &session->queue; *at; at = &(*at)->next) {
+    for (hf_request **at = &session->queue; *at; at = &(*at)->next) {
         if (*at != request) continue;
         *at = request->next;
         if (session->queue_end == &request->next) session->queue_end = at;
-        if (session->expiring == &request->next) session->expiring = at;
         return;
     }
 }
@@ -806,24 +804,23 @@ static void expire(hf_session *session, hf_request *request, hf_time now) {
     hf_request_fail(request, known ? session->reason_code : HF_UNREACHABLE, reason, now);
 }
 
-/* A `done` may change the queue: who takes a request out of it moves `expiring`. */
-static bool expire_queued(hf_session *session, hf_time now) {
-    bool found = false;
-    session->expiring = &session->queue;
-    while (*session->expiring) {
-        hf_request *request = *session->expiring;
-        if (request->deadline > now) {
-            session->expiring = &request->next;
-            continue;
-        }
-        expire(session, request, now);
-        found = true;
+static hf_request *first_expired(const hf_session *session, hf_time now) {
+    for (hf_request *request = session->queue; request; request = request->next) {
+        if (request->deadline <= now) return request;
     }
-    session->expiring = NULL;
+    return NULL;
+}
+
+/* A `done` may change the queue. */
+static bool expire_queued(hf_session *session, hf_time now) {
+    hf_request *request = first_expired(session, now);
+    bool found = request != NULL;
+    for (; request; request = first_expired(session, now)) expire(session, request, now);
     return found;
 }
 
-/* A `done` may send more, which comes behind all others. */
+/* What has expired leaves an empty entry: it is passed once. A `done` may send more, which comes
+ * behind all others, or close the session, which empties the list. */
 static bool expire_awaited(hf_session *session, hf_time now) {
     bool found = false;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {

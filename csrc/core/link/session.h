@@ -46,7 +46,6 @@ struct hf_session {
     size_t along_count;
     hf_reader reader;
     hf_request *queue, **queue_end; /* to be sent, in order */
-    hf_request **expiring;          /* where a tick is in the queue; NULL: in none */
     hf_request **replies;
     size_t replies_capacity; /* a power of two */
     uint64_t first_reply, next_reply;
