@@ -311,6 +311,15 @@ describe("deadlocks", function()
       check_cycle(found(client), KEYS)
     end)
 
+    it("are found while a server is away, but not with a minority of them", function()
+      plant_all()
+      found(client)
+      servers[2]:kill()
+      check_cycle(found(client), KEYS)
+      servers[3]:kill()
+      assert.equal("unreachable", select(3, client:deadlocks()))
+    end)
+
     it("end for one of them with deadlock_check", function()
       plant_all { 1, 1, 1 }
       check_dissolved()
