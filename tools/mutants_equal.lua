@@ -274,8 +274,6 @@ return {
     = "the last slot is not before the first",
   ['session.c constant: if (!text) return (hf_slice){"", 0}; => if (!text) return (hf_slice){"", 1};']
     = "no field of the log-in is a zero byte",
-  ["quorum.c constant: hf_round *round = hf_round_new(&spec, 0); => hf_round *round = hf_round_new(&spec, 1);"]
-    = "nobody votes in this round",
   ["quorum.c constant: config.session.asks_known = config.restart_guard > 0; => config.session.asks_known = "
     .. "config.restart_guard > 1;"] = "no guard is a nanosecond",
   ["wire.c constant: hf_slice *args = calloc(7 * count + 2, sizeof *args); => hf_slice *args = calloc(7 * count "

@@ -167,6 +167,81 @@ TEST(a_hold_that_is_not_renewed_does_not_ask_again) {
     finish(AT(9001));
 }
 
+#define HOLDS 250
+
+static int count_asked(int i) {
+    int asked = 0;
+    for (const char *at = said_by(i); (at = strstr(at, "EVALSHA acquire")); at++) asked++;
+    return asked;
+}
+
+/* Each is held, and the last server has said nothing to it but that it is full. */
+static void hold_many(hf_names names[HOLDS]) {
+    for (int k = 0; k < HOLDS; k++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", k);
+        CHECK(hf_names_make(&names[k], hf_slice_of(key)));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.names = &names[k];
+        hf_op *op = begin_round(&spec, AT(0));
+        answers(0, 4, yes(77), AT(0));
+        answer(4, FULL, AT(0));
+        CHECK_OUTCOME(op, "ok");
+        hf_op_end(op, AT(0));
+    }
+    hush();
+}
+
+static const char *all_renewed(int count) {
+    static char text[8 * HOLDS];
+    size_t size = (size_t)snprintf(text, sizeof text, "*%d\r\n", count);
+    while (count-- > 0) size += (size_t)snprintf(text + size, sizeof text - size, ":1\r\n");
+    return text;
+}
+
+/* Says yes to what the server is asked for over this link. */
+static void answer_all(hf_session *link, hf_time now) {
+    static char text[SAID_SIZE];
+    int count;
+    memcpy(text, said(link), sizeof text);
+    for (const char *at = text; (at = strstr(at, "EVALSHA ")); at++) {
+        bool acquires = strncmp(at, "EVALSHA acquire", 15) == 0;
+        if (sscanf(at, "EVALSHA renew %d", &count) == 1) hear(link, all_renewed(count), now);
+        else hear(link, acquires ? yes(90) : ":1\r\n", now);
+    }
+    tick(now);
+}
+
+static int count_lacking(void) {
+    int lacking = 0;
+    for (size_t k = 0; k < rig.client.holds.count; k++)
+        lacking += !hf_member_hold_is_held(rig.client.holds.heap[k]->member_holds[4]);
+    return lacking;
+}
+
+TEST(many_holds_are_repaired_some_at_a_time) {
+    static hf_names names[HOLDS];
+    int asked = 0;
+    start();
+    hold_many(names);
+    for (hf_time t = 10; t <= 12000; t += 10) { /* it hangs */
+        tick(AT(t));
+        for (int i = 0; i < 4; i++) answer_all(link_at(i, RENEWER), AT(t));
+        asked += count_asked(4);
+    }
+    CHECK_EQ_INT(asked, 100);
+    hf_session_closed(link_at(4, CALLS), "gone", AT(12000));
+    for (hf_time t = 12010; t <= 23000; t += 10) {
+        tick(AT(t));
+        for (int i = 0; i < 4; i++) answer_all(link_at(i, RENEWER), AT(t));
+        answer_all(link_at(4, CALLS), AT(t));
+        answer_all(link_at(4, RENEWER), AT(t));
+    }
+    CHECK_EQ_INT(count_lacking(), 0);
+    finish(AT(23001));
+    for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
+}
+
 TEST(a_release_that_has_waited_for_it_leaves_a_newer_one) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);

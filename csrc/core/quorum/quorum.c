@@ -8,6 +8,7 @@
 #include "quorum/internal.h"
 
 #define FIRST_REPAIR (50 * HF_MS)
+#define MOST_REPAIRS 100 /* under way at a server: one that hangs keeps each for a time-out */
 #define TOKEN_MARGIN (2 * HF_MS) /* by which a proposed token is ahead of the clocks */
 
 struct hf_late_reply {
@@ -310,6 +311,20 @@ static void repair(hf_client *client, hf_hold *hold, size_t index, hf_time now) 
     hf_round_unref(round);
 }
 
+static size_t count_repairs(const hf_quorum *quorum, size_t index) {
+    size_t repairs = 0;
+    for (const hf_late_reply *late_reply = quorum->late_replies; late_reply;
+         late_reply = late_reply->next)
+        repairs += late_reply->index == index && late_reply->round->count == 0;
+    return repairs;
+}
+
+/* Holds that come at once come one by one the next time. */
+static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_time at = now + HF_MS + hf_jitter(&client->random, hold->lease / 3);
+    hf_holds_wake_at(&client->holds, hold, hf_time_min(hold->wake_at, at));
+}
+
 /* While a majority holds the lock, the other servers get it too: those that forgot it, and those
  * that could not be reached before. */
 static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
@@ -318,7 +333,8 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
         if (hf_member_hold_is_held(hold->member_holds[i]) ||
             hf_quorum_has_late_reply(client->quorum, hold, i))
             continue;
-        repair(client, hold, i, now);
+        if (count_repairs(client->quorum, i) < MOST_REPAIRS) repair(client, hold, i, now);
+        else defer_repair(client, hold, now);
     }
 }
 
