@@ -213,9 +213,12 @@ end
 
 -- ---- what is believed ----
 
--- A hold that has ended does not come again: another owner may have come and gone.
+-- A hold of a quorum that has ended does not come again once another owner has had the lock. Alone
+-- that it seemed to have ended says nothing: an answer that came in time may be read late.
 local function check_revived(self, claim, till)
-  if claim.till > 0 and claim.till + CLOCKS_US < self.world.now and till > self.world.now then
+  local last, now = self.world.last_granted[claim.key], self.world.now
+  local ended = claim.till > 0 and claim.till + CLOCKS_US < now and till > now
+  if ended and last and last.owner ~= claim.owner and last.at > claim.till then
     self.world:fail("revived", "%s: %s believed in it until %.6f, and believes again until %.6f",
       claim.key, claim.who, claim.till / 1e6, till / 1e6)
   end
@@ -292,6 +295,9 @@ local function claim_of(self, handle, asked_at)
   handle.owner = owner
   self.claims[#self.claims + 1] = claim
   self.watcher:granted(claim)
+  if self.watcher.majority and not self.watcher.system then
+    self.world.last_granted[claim.key] = { owner = owner, at = self.world.now }
+  end
   return claim
 end
 

@@ -16,7 +16,7 @@ World.__index = World
 -- tell: function(time, text) | nil, told what happens
 function World.new(tell)
   return setmetatable({ now = 0, heap = Heap.new(), hash = 0, events = 0, tell = tell, found = nil,
-    awaited = {}, signals = {}, next_awaited = {} }, World)
+    awaited = {}, signals = {}, next_awaited = {}, last_granted = {} }, World)
 end
 
 function World:at(time, run, a, b, c)
