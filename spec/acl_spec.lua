@@ -186,7 +186,7 @@ describe("the rights documented for", function()
   }
 
   -- What a program does once in a while may be in no scenario.
-  it("each kind have every command of its programs", function()
+  it("each kind name every command of its programs", function()
     for name, text in pairs(require "spec.sim.programs") do
       local has = {}
       local function add(words)
@@ -399,7 +399,7 @@ describe("the rights documented for", function()
     clean(client)
   end)
 
-  it("a lock are enough to tell who waits for whom, with +scan +hscan", function()
+  it("a lock, with +scan and +hscan, let a client tell who waits for whom", function()
     world.cli("ACL", "LOG", "RESET")
     local client = client_of((rights.documented()), "+scan +hscan")
     local held = assert(client:lock("a"):acquire(0))

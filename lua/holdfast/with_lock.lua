@@ -25,7 +25,7 @@ function with_lock.results(...)
   return ...
 end
 
--- …when they are not to be trusted, or what was acquired is not given back.
+-- What the caller gets when they are not to be trusted, or what was acquired is not given back.
 function with_lock.unprotected(message, code, ...)
   return nil, message, code, { n = select("#", ...), ... }
 end

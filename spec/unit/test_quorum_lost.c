@@ -126,14 +126,21 @@ static void get_it_back(int i, hf_time from) {
     CHECK_EQ_U64(parts_held(), COUNT);
 }
 
-TEST(a_server_that_had_another_owner_at_the_acquire_is_asked_again_soon) {
-    start();
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+/* Held by all servers but the first one, which has another owner. */
+static void hold_beside_another(bool renewed) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.renewed = renewed;
+    hf_op *op = begin_round(&spec, AT(0));
     answer(0, BUSY, AT(1));
     answers(1, COUNT, yes(77), AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));
     hush();
+}
+
+TEST(a_server_that_had_another_owner_at_the_acquire_is_asked_again_soon) {
+    start();
+    hold_beside_another(true);
     CHECK_EQ_INT(refuse_until(0, 2, 45), 0);
     CHECK_EQ_INT(refuse_until(0, 50, 60), 1);
     get_it_back(0, 65);
@@ -155,14 +162,7 @@ TEST(so_is_one_that_says_so_late_and_less_and_less_often) {
 
 TEST(a_hold_that_is_not_renewed_does_not_ask_again) {
     start();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.renewed = false;
-    hf_op *op = begin_round(&spec, AT(0));
-    answer(0, BUSY, AT(1));
-    answers(1, COUNT, yes(77), AT(1));
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(1));
-    hush();
+    hold_beside_another(false);
     CHECK_EQ_INT(refuse_until(0, 2, 9000), 0);
     finish(AT(9001));
 }
