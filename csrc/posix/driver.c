@@ -321,51 +321,63 @@ static void on_write_failed(hf_driver *driver, size_t link) {
     if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
 }
 
-static void write_link(hf_driver *driver, size_t link) {
-    hf_connection *connection = &driver->connections[link];
+/* Writes what the connection takes now. False, with errno: it takes nothing any more. */
+static bool write_output(hf_driver *driver, size_t link) {
+    const hf_connection *connection = &driver->connections[link];
     hf_session *session = session_of(driver, link);
-    while (connection->fd >= 0) {
-        hf_slice output = hf_session_output(session);
-        if (output.size == 0) return;
+    for (hf_slice output; (output = hf_session_output(session)).size > 0;) {
         ssize_t written = transmit(connection, output);
         if (written >= 0) hf_session_written(session, (size_t)written);
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        else if (errno != EINTR) on_write_failed(driver, link);
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+        else if (errno != EINTR) return false;
     }
+    return true;
+}
+
+static void write_link(hf_driver *driver, size_t link) {
+    if (driver->connections[link].fd >= 0 && !write_output(driver, link))
+        on_write_failed(driver, link);
 }
 
 /* Does what the link wants and can do without waiting. */
-static void serve_link(hf_driver *driver, size_t link) {
+static void serve_link(hf_driver *driver, size_t link, hf_time now) {
     hf_session *session = session_of(driver, link);
-    hf_want want = hf_session_wants(session, hf_now());
+    hf_want want = hf_session_wants(session, now);
     if (want == HF_WANT_CLOSE) {
         lose_link(driver, link, "not needed any more");
         want = hf_session_wants(session, hf_now());
     }
     if (want == HF_WANT_OPEN) open_link(driver, link);
     const hf_connection *connection = &driver->connections[link];
-    if (connection->dialing && hf_now() >= connection->dial.next_at) step_dial(driver, link);
+    if (connection->dialing && now >= connection->dial.next_at) step_dial(driver, link);
     write_link(driver, link);
 }
 
-static void serve_links(hf_driver *driver, unsigned roles) {
+static void serve_links(hf_driver *driver, unsigned roles, hf_time now) {
     notice_links(driver);
     for (size_t link = 0; link < driver->connection_count; link++) {
-        if (has_role(link, roles)) serve_link(driver, link);
+        if (has_role(link, roles)) serve_link(driver, link, now);
     }
 }
 
-static void serve_calls(hf_driver *driver) {
-    hf_client_tick_calls(driver->client, hf_now());
-    serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS));
+static void serve_calls(hf_driver *driver, hf_time now) {
+    hf_client_tick_calls(driver->client, now);
+    serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS), now);
 }
 
-static void serve_renewer(hf_driver *driver) {
-    hf_client_tick_renewer(driver->client, hf_now());
-    serve_links(driver, ROLE(HF_LINK_RENEWER));
-    for (size_t link = HF_LINK_CALLS; !driver->calling && link < driver->connection_count;
-         link += HF_LINKS)
-        write_link(driver, link); /* the renewer leaves there too */
+/* Writes what the renewer leaves on the links of calls. While a call reads them, only that call may
+ * close them. */
+static void write_left(hf_driver *driver) {
+    for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
+        if (!driver->calling) write_link(driver, link);
+        else if (driver->connections[link].fd >= 0) write_output(driver, link);
+    }
+}
+
+static void serve_renewer(hf_driver *driver, hf_time now) {
+    hf_client_tick_renewer(driver->client, now);
+    serve_links(driver, ROLE(HF_LINK_RENEWER), now);
+    write_left(driver);
 }
 
 static short poll_events(const hf_driver *driver, size_t link) {
@@ -504,15 +516,14 @@ static void wait_for_change(hf_driver *driver, hf_time until) {
 /* A reply is all there is to wait for: one recv then does what poll and recv would. What comes over
  * the events link changes nothing before that; a signal that ends the wait must not come too late
  * for poll. */
-static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, hf_time until,
-                             bool heeds_signals) {
+static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool heeds_signals) {
     const hf_session *calls = session_of(driver, HF_LINK_CALLS);
     const hf_connection *events = &driver->connections[HF_LINK_EVENTS];
     bool alone = driver->running && driver->connection_count == HF_LINKS && !events->dialing &&
                  (events->fd < 0 || !heeds_signals);
     bool plain = !driver->connections[HF_LINK_CALLS].tls;
     return hf_op_awaits_reply(op) && alone && plain && hf_session_is_ready(calls) &&
-           hf_session_output(calls).size == 0 && until > hf_now() + SLICE;
+           hf_session_output(calls).size == 0;
 }
 
 /* False after a signal. */
@@ -530,19 +541,18 @@ static bool receive_reply(hf_driver *driver) {
 
 /* With `signals`, which are let in while it sleeps, none can come between two sleeps: it need not
  * look by the clock. */
-static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals) {
-    hf_time until = call_deadline(driver, op);
+static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals, hf_time now) {
+    hf_time until = call_deadline(driver, op), soon = now + SLICE;
     bool left_behind = has_left_behind(driver); /* read by nobody else during a call */
     if (hf_op_is_blocked(op) && driver->running && !left_behind) {
         wait_for_change(driver, until);
         return true;
     }
-    if (hf_op_is_blocked(op)) until = hf_time_min(until, hf_now() + SLICE);
-    if (awaits_one_reply(driver, op, until, signals != NULL)) return receive_reply(driver);
+    if (hf_op_is_blocked(op)) until = hf_time_min(until, soon);
+    if (until > soon && awaits_one_reply(driver, op, signals != NULL)) return receive_reply(driver);
     bool shares =
         driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
-    if ((!hf_op_awaits_reply(op) && !signals) || shares)
-        until = hf_time_min(until, hf_now() + SLICE);
+    if ((!hf_op_awaits_reply(op) && !signals) || shares) until = hf_time_min(until, soon);
     return sleep_on_links(driver, caller_links, -1, until, signals);
 }
 
@@ -575,50 +585,57 @@ static void hold_signals(sigset_t *before) {
     pthread_sigmask(SIG_BLOCK, &held, before);
 }
 
+/* now: when the operation was begun */
 static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interrupt_check *check,
-                     void *context) {
+                     void *context, hf_time now) {
     sigset_t before;
     bool holds = interruptible; /* signals: they come in while it sleeps, as one that came before
                                    would be missed */
     driver->calling = true;
     if (holds) hold_signals(&before);
     while (!hf_op_is_done(op)) {
-        serve_calls(driver);
-        if (!driver->running) serve_renewer(driver);
+        bool signalled = false;
+        serve_calls(driver, now);
+        if (!driver->running) serve_renewer(driver, hf_now());
+        if (!hf_op_is_done(op)) {
+            hf_driver_wake(driver);
+            signalled = !sleep_for_op(driver, op, holds ? &before : NULL, now);
+        }
+        now = hf_now();
         if (hf_op_is_done(op)) break;
-        hf_driver_wake(driver);
-        bool signalled = !sleep_for_op(driver, op, holds ? &before : NULL);
         if (!holds && !hf_op_awaits_reply(op) &&
-            hf_now() >= hf_op_begun_at(op) + SLICE) { /* the wait is long enough to pay for it */
+            now >= hf_op_begun_at(op) + SLICE) { /* the wait is long enough to pay for it */
             hold_signals(&before);
             holds = true;
         }
-        if (!hf_op_is_done(op) && check(context, signalled)) hf_op_interrupt(op, hf_now());
+        if (check(context, signalled)) hf_op_interrupt(op, now);
     }
     if (holds) pthread_sigmask(SIG_SETMASK, &before, NULL);
     driver->calling = false;
-    serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS));
-    hf_client_end_detached(driver->client, hf_now());
+    serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS), now);
+    hf_client_end_detached(driver->client, now);
     hf_driver_wake(driver);
 }
 
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible,
                      hf_interrupt_check *check, void *context) {
-    hf_op *op = hf_client_begin(driver->client, spec, receive_idle(driver));
+    hf_time now = receive_idle(driver);
+    hf_op *op = hf_client_begin(driver->client, spec, now);
     if (op && hf_op_is_done(op) && driver->running) hf_driver_wake(driver);
-    else if (op) carry_on(driver, op, interruptible, check, context);
+    else if (op) carry_on(driver, op, interruptible, check, context, now);
     return op;
 }
 
 hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
                       void *context) {
-    hf_op *op = hf_client_begin(driver->client, spec, receive_idle(driver));
+    hf_time now = receive_idle(driver);
+    hf_op *op = hf_client_begin(driver->client, spec, now);
     if (!op || hf_op_is_done(op)) return op;
     if (!driver->running || !hf_op_detach(op)) {
-        carry_on(driver, op, false, check, context);
+        carry_on(driver, op, false, check, context, now);
         return op;
     }
-    serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS));
+    serve_links(driver, ROLE(HF_LINK_CALLS) | ROLE(HF_LINK_EVENTS), now);
     hf_driver_wake(driver);
     return op;
 }
@@ -659,9 +676,9 @@ static void *watch(void *context) {
         driver->sleeps_until = 0;
         if (!driver->calling) {
             look_behind(driver);
-            serve_calls(driver);
+            serve_calls(driver, hf_now());
         }
-        serve_renewer(driver);
+        serve_renewer(driver, hf_now());
         pthread_cond_broadcast(&driver->changed);
         if (!must_go_on(driver)) break;
         hf_time until = watch_deadline(driver);
@@ -761,8 +778,8 @@ static void rest(hf_driver *driver, hf_time until) {
 
 void hf_driver_serve(hf_driver *driver, bool reads) {
     if (reads) poll_links(driver, ALL_ROLES);
-    serve_calls(driver);
-    serve_renewer(driver);
+    serve_calls(driver, hf_now());
+    serve_renewer(driver, hf_now());
     if (driver->ready && !reads) rest(driver, HF_NEVER);
 }
 

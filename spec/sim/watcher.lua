@@ -549,7 +549,7 @@ local MOST_IN_RETURN, ROUNDED = 2000000, 2000
 local function note_sides(self, key, before)
   local holder, now = key.holder, self.world.now
   local left = before and not holder and self.server.redis.channels[key.releases]
-  if left or holder and not wire.is_ours(holder) then
+  if left or holder and not wire.is_ours(holder) and self.shared[holder] == nil then
     key.theirs_since = key.theirs_since or now
   elseif holder and key.theirs_since then
     key.their_run = math.min(now - key.theirs_since, MOST_IN_RETURN)

@@ -435,8 +435,17 @@ void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info) {
 
 size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *uuid,
                      uint64_t number) {
-    return (size_t)snprintf(text, HF_OWNER_SIZE, "%s:%llu%s", uuid, (unsigned long long)number,
-                            kind->suffix ? kind->suffix : "");
+    char digits[24];
+    hf_slice count = hf_decimal(digits, number),
+             suffix = hf_slice_of(kind->suffix ? kind->suffix : "");
+    size_t size = HF_UUID_SIZE + 1 + count.size;
+    assert(size + suffix.size < HF_OWNER_SIZE);
+    memcpy(text, uuid, HF_UUID_SIZE);
+    text[HF_UUID_SIZE] = ':';
+    memcpy(text + HF_UUID_SIZE + 1, count.data, count.size);
+    memcpy(text + size, suffix.data, suffix.size);
+    text[size + suffix.size] = '\0';
+    return size + suffix.size;
 }
 
 size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_t number) {
