@@ -4657,7 +4657,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "3e20634a2996ee524530a90311f42b58b81d0711",
+    {"permit_acquire", "f7b3385b233619db768be612cd2276edac489892",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4684,8 +4684,19 @@ static const hf_program hf_program_table[] = {
      "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]\n"
      "local ENDLESS = 922337203685477 -- Redisson's end of a lease without one\n"
      "if not FREE and (PERMITS or '') ~= '' then\n"
+     "local function foreign_waiters(releases)\n"
+     "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
+     "end\n"
+     "local function listeners(releases, ...)\n"
+     "local counts = redis.pcall('PUBSUB', 'NUMSUB', releases, ...)\n"
+     "return counts[2] or 0, counts\n"
+     "end\n"
+     "local function announce(releases, payload)\n"
+     "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
+     "end\n"
      "FREE = PERMITS - redis.call('ZCARD', LEASES)\n"
      "redis.call('SET', LOCK, string.format('%.0f', FREE))\n"
+     "if FREE > 0 then announce(RELEASES, FREE) end\n"
      "end\n"
      "local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])\n"
      "local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW\n"
@@ -4987,6 +4998,10 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
+     "local function tell_to_listen(member)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
      "if not before then return nil, false end\n"
@@ -5000,10 +5015,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
-     "local _, _, number = parts(first_left)\n"
-     "if number then tell(first_left, 'recheck', number) end\n"
-     "end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local all = #IDS > 1 and all_permits() or 0\n"
@@ -5019,11 +5031,12 @@ static const hf_program hf_program_table[] = {
      "local free = FREE or 0\n"
      "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
      "local reply = take()\n"
-     "serve(nil, kept) -- what is left of what came back\n"
+     "local behind = serve(nil, kept) -- what is left of what came back\n"
+     "if first_left then tell_to_listen(behind) end\n"
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14187, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     14702, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5124,7 +5137,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "f93f1ba9bd9cecd519484585399332d5f6fc0848",
+    {"permit_leave", "97021de2fc07e0eac82570dc8e61ed08a6f6abd2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5395,6 +5408,10 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
+     "local function tell_to_listen(member)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
      "if not before then return nil, false end\n"
@@ -5408,10 +5425,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
-     "local _, _, number = parts(first_left)\n"
-     "if number then tell(first_left, 'recheck', number) end\n"
-     "end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -5456,6 +5470,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return ids\n"
      "end\n"
+     "local was_first = WAITER ~= '' and first_waiting() == WAITER\n"
      "if WAITER ~= '' then forget_wait(WAITER) end\n"
      "local given = put_back(all_of(OWNER))\n"
      "local back = reclaim()\n"
@@ -5466,9 +5481,11 @@ static const hf_program hf_program_table[] = {
      "if was then redis.call('ZREM', QUEUE, was.member) end\n"
      "return 0\n"
      "end\n"
-     "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     12773, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "85a46c9ac56cd695af90f1db2bffb1fdcd8d8931",
+     "local passed = pass_on(freed)\n"
+     "if was_first then tell_to_listen(first_waiting()) end\n"
+     "return passed == 3 and 3 or given > 0 and 1 or 0\n",
+     12962, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "ffb9401c8300472524dfad26f3a816a5db7fd899",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5806,6 +5823,10 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
+     "local function tell_to_listen(member)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
      "if not before then return nil, false end\n"
@@ -5819,10 +5840,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
-     "local _, _, number = parts(first_left)\n"
-     "if number then tell(first_left, 'recheck', number) end\n"
-     "end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -5847,7 +5865,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     14863, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     14915, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5905,7 +5923,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1731, NULL},
-    {"permit_set", "f202772e9f82712a7debfb6bc9c8d29976863c31",
+    {"permit_set", "597f470b97d8b9e4b0072301613a0071d74ff8ff",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6176,6 +6194,10 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
+     "local function tell_to_listen(member)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
      "if not before then return nil, false end\n"
@@ -6189,10 +6211,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
-     "local _, _, number = parts(first_left)\n"
-     "if number then tell(first_left, 'recheck', number) end\n"
-     "end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -6220,7 +6239,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     11891, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     11943, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -8011,7 +8030,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
      "}\n",
      2665, NULL},
-    {"rw_leave", "1290e80d120d6227c4e14657f72c46193b57e077",
+    {"rw_leave", "1129284e1fd4237005a115fa06e5c8525145dd34",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8448,6 +8467,10 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "settle_missed_grants(OWNER:sub(1, 36))\n"
+     "if mode and not is_writer_first() then\n"
+     "end_drain(mode)\n"
+     "mode = 'read'\n"
+     "end\n"
      "local left = mode and yield_ms() or not mode and turn_ms() or 0\n"
      "if left > 0 then\n"
      "tell_first('turn', left)\n"
@@ -8465,7 +8488,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     15531, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+     15604, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
     {"rw_release", "02a0868bb552d8a00fe042b6f70e08205b4b4ba2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -12164,7 +12187,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      14686, NULL},
-    {"sharded_permit_acquire", "46e1f4e66aba4e38517b52329e767b7ad6e47634",
+    {"sharded_permit_acquire", "ad9316247ee5eaea3ce1601c48482d9a93cd6330",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12191,8 +12214,29 @@ static const hf_program hf_program_table[] = {
      "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]\n"
      "local ENDLESS = 922337203685477 -- Redisson's end of a lease without one\n"
      "if not FREE and (PERMITS or '') ~= '' then\n"
+     "local function sharded_waiters(releases)\n"
+     "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
+     "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
+     "return (counts[2] or 0) - (counts[4] or 0)\n"
+     "end\n"
+     "local function plain_waiters(releases)\n"
+     "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
+     "end\n"
+     "local function foreign_waiters(releases)\n"
+     "return sharded_waiters(releases) + plain_waiters(releases)\n"
+     "end\n"
+     "local function listeners(releases, ...)\n"
+     "local counts = redis.pcall('PUBSUB', 'NUMSUB', releases, ...)\n"
+     "return sharded_waiters(releases) + (counts[2] or 0), counts\n"
+     "end\n"
+     "local function announce(releases, payload)\n"
+     "local heard = tonumber(redis.pcall('SPUBLISH', releases, payload or '0')) or 0\n"
+     "if plain_waiters(releases) == 0 then return heard end\n"
+     "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
+     "end\n"
      "FREE = PERMITS - redis.call('ZCARD', LEASES)\n"
      "redis.call('SET', LOCK, string.format('%.0f', FREE))\n"
+     "if FREE > 0 then announce(RELEASES, FREE) end\n"
      "end\n"
      "local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])\n"
      "local ONE = WAITER ~= '' and (FREE or 1) < 1 and (first_end or 0) > NOW\n"
@@ -12504,6 +12548,10 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
+     "local function tell_to_listen(member)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
      "if not before then return nil, false end\n"
@@ -12517,10 +12565,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
-     "local _, _, number = parts(first_left)\n"
-     "if number then tell(first_left, 'recheck', number) end\n"
-     "end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local all = #IDS > 1 and all_permits() or 0\n"
@@ -12536,12 +12581,13 @@ static const hf_program hf_program_table[] = {
      "local free = FREE or 0\n"
      "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
      "local reply = take()\n"
-     "serve(nil, kept) -- what is left of what came back\n"
+     "local behind = serve(nil, kept) -- what is left of what came back\n"
+     "if first_left then tell_to_listen(behind) end\n"
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14687, NULL},
-    {"sharded_permit_leave", "11f473a9071edd5b7ed12e9613572c3861ca2aef",
+     15702, NULL},
+    {"sharded_permit_leave", "88dcbaca7b1b4c4fe90c373370dfd541042cccc2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12822,6 +12868,10 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
+     "local function tell_to_listen(member)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
      "if not before then return nil, false end\n"
@@ -12835,10 +12885,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
-     "local _, _, number = parts(first_left)\n"
-     "if number then tell(first_left, 'recheck', number) end\n"
-     "end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -12883,6 +12930,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return ids\n"
      "end\n"
+     "local was_first = WAITER ~= '' and first_waiting() == WAITER\n"
      "if WAITER ~= '' then forget_wait(WAITER) end\n"
      "local given = put_back(all_of(OWNER))\n"
      "local back = reclaim()\n"
@@ -12893,9 +12941,11 @@ static const hf_program hf_program_table[] = {
      "if was then redis.call('ZREM', QUEUE, was.member) end\n"
      "return 0\n"
      "end\n"
-     "return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0\n",
-     13273, NULL},
-    {"sharded_permit_release", "0c60ece1d8b348c7f6e1848c6385fa09043ef3e2",
+     "local passed = pass_on(freed)\n"
+     "if was_first then tell_to_listen(first_waiting()) end\n"
+     "return passed == 3 and 3 or given > 0 and 1 or 0\n",
+     13462, NULL},
+    {"sharded_permit_release", "1e910541345b70af4ccd741ec032547a6fd7f2d7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13253,6 +13303,10 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
+     "local function tell_to_listen(member)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
      "if not before then return nil, false end\n"
@@ -13266,10 +13320,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
-     "local _, _, number = parts(first_left)\n"
-     "if number then tell(first_left, 'recheck', number) end\n"
-     "end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -13294,8 +13345,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15863, NULL},
-    {"sharded_permit_set", "73ff3697f4bddc208db3d489a9ffcb9644df9e78",
+     15915, NULL},
+    {"sharded_permit_set", "f900e29d8c723604354dacf191e4469fea576e99",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13576,6 +13627,10 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
+     "local function tell_to_listen(member)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
      "if not before then return nil, false end\n"
@@ -13589,10 +13644,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left and first_left ~= before and first_left ~= me and is_foreign() then\n"
-     "local _, _, number = parts(first_left)\n"
-     "if number then tell(first_left, 'recheck', number) end\n"
-     "end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -13620,7 +13672,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     12391, NULL},
+     12443, NULL},
     {"sharded_release", "bff805f05039cf0c5efe885d382927352bbfdb1b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -15257,7 +15309,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
      15437, NULL},
-    {"sharded_rw_leave", "63f8ff6d560c2576ed5cf15742ccdbb31fdf3695",
+    {"sharded_rw_leave", "8ad964caacf0e846d1082298f4929e26bdea47aa",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -15701,6 +15753,10 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "settle_missed_grants(OWNER:sub(1, 36))\n"
+     "if mode and not is_writer_first() then\n"
+     "end_drain(mode)\n"
+     "mode = 'read'\n"
+     "end\n"
      "local left = mode and yield_ms() or not mode and turn_ms() or 0\n"
      "if left > 0 then\n"
      "tell_first('turn', left)\n"
@@ -15718,7 +15774,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     15896, NULL},
+     15969, NULL},
     {"sharded_rw_release", "0192f6c3a604b18a9a2667ef38a2fa062c409de7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

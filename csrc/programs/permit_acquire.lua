@@ -19,8 +19,10 @@ local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local ENDLESS = 922337203685477 -- Redisson's end of a lease without one
 
 if not FREE and (PERMITS or '') ~= '' then
+--#include "releases.lua"
   FREE = PERMITS - redis.call('ZCARD', LEASES)
   redis.call('SET', LOCK, string.format('%.0f', FREE))
+  if FREE > 0 then announce(RELEASES, FREE) end
 end
 local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
 
@@ -82,7 +84,8 @@ if first_left and is_newer(first_left) then return { -4 } end
 local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
   local reply = take()
-  serve(nil, kept) -- what is left of what came back
+  local behind = serve(nil, kept) -- what is left of what came back
+  if first_left then tell_to_listen(behind) end
   return reply
 end
 return busy(free >= #IDS and left_ms or 0, kept > 0)

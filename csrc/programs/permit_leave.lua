@@ -27,6 +27,7 @@ local function all_of(owner)
   return ids
 end
 
+local was_first = WAITER ~= '' and first_waiting() == WAITER
 if WAITER ~= '' then forget_wait(WAITER) end
 local given = put_back(all_of(OWNER))
 local back = reclaim()
@@ -37,4 +38,6 @@ if freed == 0 and not first_waiting() then
   if was then redis.call('ZREM', QUEUE, was.member) end
   return 0
 end
-return pass_on(freed) == 3 and 3 or given > 0 and 1 or 0
+local passed = pass_on(freed)
+if was_first then tell_to_listen(first_waiting()) end
+return passed == 3 and 3 or given > 0 and 1 or 0

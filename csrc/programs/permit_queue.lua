@@ -93,6 +93,12 @@ local function first_waiting()
   return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
 end
 
+-- Who waits first now listens to Redisson, if that has permits.
+local function tell_to_listen(member)
+  local _, _, number = parts(member or '')
+  if number and is_foreign() then tell(member, 'recheck', number) end
+end
+
 -- Gives the free permits, but for `kept` of them, to the first waiters. Stops before the member
 -- `me`, which can take them by itself. Where some are kept, it also removes the dead waiters before
 -- the one that is first then.
@@ -111,10 +117,6 @@ local function serve(me, kept)
     size = BATCH
   end
   local first_left = first_waiting()
-  -- it is to listen to Redisson now
-  if first_left and first_left ~= before and first_left ~= me and is_foreign() then
-    local _, _, number = parts(first_left)
-    if number then tell(first_left, 'recheck', number) end
-  end
+  if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end
   return first_left, first_left ~= nil and goes_on()
 end

@@ -32,6 +32,8 @@ local SIMPLER = {
   process = { { "cuts", 0 }, { "rate", 1 }, { "renewer_link", false }, { "late", nil } },
   foreign = { { "rounds", 1 } },
   java = { { "rounds", 1 }, { "patience", nil }, { "dies", nil }, { "gap", 0 } },
+  java_permits = { { "rounds", 1 }, { "permits", 1 }, { "dies", nil }, { "gap", 0 } },
+  java_read_write = { { "rounds", 1 }, { "downgrades", nil }, { "dies", nil }, { "gap", 0 } },
   mishap = { { "lag", 0 } },
 }
 

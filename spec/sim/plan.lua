@@ -423,6 +423,18 @@ function describe.java(part)
     part.dies and ", dies: " .. part.dies or "")
 end
 
+function describe.java_permits(part)
+  return ("java %d: from %.3f s %d x %d permits of %s for %d us%s"):format(part.slot,
+    part.start / S, part.rounds, part.permits, part.key, part.nap,
+    part.dies and ", dies: " .. part.dies or "")
+end
+
+function describe.java_read_write(part)
+  return ("java %d: from %.3f s %d x %s %s for %d us%s%s"):format(part.slot, part.start / S,
+    part.rounds, part.layout, part.key, part.nap, part.downgrades and ", reads within" or "",
+    part.dies and ", dies: " .. part.dies or "")
+end
+
 function describe.mishap(part)
   local when = ("at %.3f s"):format(part.at / S)
   if part.on then

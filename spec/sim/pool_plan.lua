@@ -10,6 +10,7 @@ local huge = math.huge
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 200, 2000 }, { 1000, 8000 } }
 local GRANT_LEASES = { 0.2, 0.3, 0.5, 2 }
 local LEASES = { 0.3, 0.5, 1, 3 }
+local SHARED = 40 -- in so many of 100 Redisson takes part
 local WAITS = { 0, 0.05, 0.3, 1, 3, huge, huge, huge, huge }
 local SIGNALS = { "grant", "grant", "grant", "release", "acquire", "freed", "renewed", "waits",
   "take", "opens" }
@@ -61,6 +62,27 @@ local function late(prng, plan)
   end
 end
 
+local function java_of(prng, plan, slot)
+  local key = plan.keys[1]
+  return {
+    what = "java_permits", key = key.name, slot = slot, lease = prng:pick { 10, 10, 1 },
+    permits = prng:chance(75) and 1 or prng:range(1, key.permits),
+    start = prng:range(0, prng:pick { 3000, 50000, 300000 }), rounds = prng:range(1, 4),
+    nap = prng:range(0, prng:pick { 3000, 50000, 400000 }),
+    gap = prng:range(0, prng:pick { 1000, 300000 }),
+    dies = not plan.calm and prng:chance(20) and prng:pick { "waits", "holds" } or nil,
+  }
+end
+
+-- Threads of Java among ours.
+local function share(plan)
+  local prng = Prng.new((plan.seed * 41 + 19) % 2147483647)
+  if not prng:chance(SHARED) then return end
+  for i = 1, prng:pick { 1, 1, 2, 3 } do
+    plan.parts[#plan.parts + 1] = java_of(prng, plan, 8 + i)
+  end
+end
+
 -- make: the functions of plan.lua that make the parts of a plan
 function pool_plan.of(seed, make)
   local prng = Prng.new((seed * 13 + 7) % 2147483647)
@@ -78,6 +100,7 @@ function pool_plan.of(seed, make)
     if part.what == "task" then pool_plan.shape(prng, plan, part) end
   end
   late(prng, plan)
+  share(plan)
   if calm then return plan end
   for _ = 1, prng:pick { 1, 2, 3, 4 } do
     plan.parts[#plan.parts + 1] = prng:chance(50) and aimed(prng, plan)

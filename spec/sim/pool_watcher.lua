@@ -20,9 +20,12 @@ function Watcher.new(world, servers, plan)
   local self = setmetatable({
     world = world, server = servers[1], calm = plan.calm, gentle = rules.is_gentle(plan),
     late = rules.is_late(plan),
-    keys = {}, names = {}, uuids = {}, permits = {},
+    keys = {}, names = {}, uuids = {}, permits = {}, resizes = plan.resizes,
   }, Watcher)
   for _, key in ipairs(plan.keys) do self.permits[key.name] = key.permits end
+  for _, part in ipairs(plan.parts) do
+    if part.dies == "holds" then self.gentle = false end
+  end
   servers[1].watcher = self
   return self
 end
@@ -33,9 +36,14 @@ function Watcher:add_key(name, layout)
     counter = wire.counter_of(name), claims = {}, wanting = {}, prints = {}, waiters = {},
       taken = {}, last_token = 0,
     loss_at = -1, most = self.permits[name], lapsed = {}, place_of = {}, member_of = {},
-      marked = {},
+      marked = {}, asleep = {}, passed = 0,
   }
   self.names[#self.names + 1] = name
+end
+
+-- A thread of Java sleeps from now on, until so many permits are free; nil: it is awake.
+function Watcher:sleeps(name, slot, permits)
+  self.keys[name].asleep[slot] = permits and { since = self.world.now, permits = permits }
 end
 
 function Watcher:add_process(process)
@@ -56,10 +64,15 @@ local function free_of(self, key)
   return entry and tonumber(entry.value) or nil
 end
 
--- → the ms at which the first of the owner's leases ends | nil: not all of them are there
-local function end_of(self, key, owner)
+-- Redisson's permits have no owner.
+local function ids_of(claim)
+  return claim.ids or wire.ids_of(claim.owner)
+end
+
+-- → the ms at which the first of its leases ends | nil: not all of them are there
+local function end_of(self, key, claim)
   local leases, first = zset(self, key.leases), nil
-  for _, id in ipairs(wire.ids_of(owner)) do
+  for _, id in ipairs(ids_of(claim)) do
     local score = leases and leases.score_of[id]
     if not score then return nil end
     first = first and math.min(first, score) or score
@@ -80,7 +93,7 @@ end
 
 local function check_backed(self, key, claim, what)
   if claim.till <= self.world.now or is_excused(key, claim) then return end
-  local ends = end_of(self, key, claim.owner)
+  local ends = end_of(self, key, claim)
   if not ends or self.server:moment(ends + 1) < claim.till then
     self.world:fail("backed", "%s: %s believes in its permits until %.6f, but %s, %s", key.name,
       claim.who,
@@ -105,7 +118,7 @@ end
 -- The claim now ends at `till`; 0: it has ended.
 function Watcher:claim(claim, till)
   local key = self.keys[claim.key]
-  claim.till, claim.permits = till, #wire.ids_of(claim.owner)
+  claim.till, claim.permits = till, #ids_of(claim)
   key.claims[claim.slot] = till > self.world.now and claim or nil
   if till <= self.world.now then return end
   self.server.redis:look_at_clock()
@@ -128,7 +141,7 @@ function Watcher.write() return true end
 
 function Watcher:lose(name)
   local key = self.keys[name]
-  key.loss_at, key.uncounted, key.waiters = self.world.now, true, {}
+  key.loss_at, key.uncounted, key.waiters, key.member_of = self.world.now, true, {}, {}
 end
 
 function Watcher:forget()
@@ -153,6 +166,18 @@ local function check_renewal(self, client, args)
   end)
 end
 
+-- Permits that are free are told to Redisson's waiters.
+local function check_asleep(self, key)
+  local free = self.calm and free_of(self, key) or 0
+  for slot, java in pairs(key.asleep) do
+    if free < java.permits then java.since = self.world.now end
+    if self.world.now - java.since > CALM_GAP then
+      self.world:fail("asleep", "%s: %d permits are free for %.3f s, and java %d sleeps", key.name,
+        free, (self.world.now - java.since) / 1e6, slot)
+    end
+  end
+end
+
 local function check_gap(self, key)
   local since = key.idle_since
   if self.calm and since and self.world.now - since > CALM_GAP then
@@ -163,7 +188,10 @@ end
 
 function Watcher:before(name, client, args)
   self.server.redis:look_at_clock()
-  for _, key_name in ipairs(self.names) do check_gap(self, self.keys[key_name]) end
+  for _, key_name in ipairs(self.names) do
+    check_gap(self, self.keys[key_name])
+    check_asleep(self, self.keys[key_name])
+  end
   if not client.process then return end
   rules.count_command(self.world, client.process)
   if name == "permit_renew" then check_renewal(self, client, args) end
@@ -291,6 +319,20 @@ local function check_token(self, key)
   key.last_token = token
 end
 
+-- Each other time a permit that comes back is left to Redisson's waiters, unless there are fewer
+-- permits than before.
+local function check_turn(self, key, name, granted)
+  local wants = false
+  if self.resizes then return end
+  for _, java in pairs(key.asleep) do wants = wants or java.permits == 1 end
+  if not wants or (free_of(self, key) or 0) > 0 then key.passed = 0 return end
+  if name ~= "permit_release" or granted == 0 then return end
+  key.passed = key.passed + 1
+  if key.passed > 1 then
+    self.world:fail("turn", "%s: handed over twice although Redisson waits", key.name)
+  end
+end
+
 local SIGNAL_OF = { permit_renew = "renewed", permit_release = "freed", permit_leave = "freed" }
 
 local function tell(self, key, name, client, reply, granted)
@@ -311,6 +353,7 @@ function Watcher:after(name, client, args, reply)
     check_count(self, key, name, args)
     local granted = note_taken(self, key, args)
     note_waiters(self, key, args)
+    check_turn(self, key, name, granted)
     for slot = 1, SLOTS do
       local claim = key.claims[slot]
       if claim then check_backed(self, key, claim, "after " .. tostring(name)) end

@@ -614,6 +614,16 @@ case("…who may come in again when no writer of ours waits any more", function(
   c.same("read", mode(c))
 end)
 
+case("…and where only we read, though Redisson's turn comes first", function(c)
+  local me, java = member("w", A, 2), c.listen(CHANNEL)
+  reads(c, READER)
+  c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50))
+  queued(c, T0, me)
+  c.same(0, leave(c, WRITER, 0, me))
+  c.same("read", mode(c))
+  c.same({ "1" }, java.heard())
+end)
+
 -- ---- extend, renew, info ----
 
 case("an extension sets a reader's leases, and the lock's where it is alone", function(c)

@@ -18,6 +18,9 @@ ReadWrite.__index = ReadWrite
 
 function ReadWrite.new(world, servers, plan)
   local self = setmetatable(Watcher.new(world, servers, plan), ReadWrite)
+  for _, part in ipairs(plan.parts) do
+    if part.dies == "holds" then self.gentle = false end
+  end
   servers[1].redis.replaced.publish = nil
   return self
 end
@@ -25,8 +28,14 @@ end
 function ReadWrite:add_key(name, layout)
   Watcher.add_key(self, name, layout)
   local key = self.keys[name]
-  key.claims, key.holders, key.queue = {}, {}, "holdfast_queue:"
-    .. (name:find("{", 1, true) and ":" .. name or "{" .. name .. "}")
+  key.claims, key.holders, key.queue = {}, {}, wire.queue_of(name)
+  key.releases, key.asleep = wire.read_write_releases_of(name), {}
+  key.freed_at, key.readable_since = math.huge, math.huge
+end
+
+-- A thread of Java sleeps from now on, until it has the lock to read or write; nil: it is awake.
+function ReadWrite:sleeps(name, slot, layout)
+  self.keys[name].asleep[slot] = layout and { since = self.world.now, layout = layout }
 end
 
 -- ---- the server ----
@@ -152,6 +161,24 @@ local function check_forgotten(self, key, owner, what)
   end
 end
 
+-- Since when a thread of Java could have the lock, which it is told. Nobody tells it that a lease
+-- has ended, nor does Redisson that a writer goes on as a reader.
+local function open_since(self, key, layout)
+  local entry = live(self, key.name)
+  if not entry then return key.freed_at end
+  return layout == "read" and key.mode == "read" and key.readable_since or math.huge
+end
+
+local function check_asleep(self, key)
+  for slot, java in pairs(self.calm and key.asleep or {}) do
+    local gap = self.world.now - max(java.since, open_since(self, key, java.layout))
+    if gap > CALM_GAP then
+      self.world:fail("asleep", "%s: java %d could have had it for %.3f s", key.name, slot,
+        gap / 1e6)
+    end
+  end
+end
+
 function ReadWrite:before(name, client, args)
   self.server.redis:look_at_clock()
   if client.process then rules.count_command(self.world, client.process) end
@@ -161,9 +188,12 @@ function ReadWrite:before(name, client, args)
       for owner in pairs(key.holders) do
         check_forgotten(self, key, owner, "the end of its lease")
       end
-      if next(key.holders) then key.free_since = self.world.now end
-      key.holders = {}
+      if next(key.holders) then
+        key.free_since, key.freed_at, key.unheard = self.world.now, math.huge, true
+      end
+      key.holders, key.mode = {}, nil
     end
+    check_asleep(self, key)
     key.was = queue_of(self, key) and { members = {}, scores = {} } or nil
     for i, member in ipairs(key.was and queue_of(self, key).members or {}) do
       key.was.members[i], key.was.scores[i] = member, queue_of(self, key).scores[i]
@@ -199,7 +229,7 @@ end
 -- Who waited before the new holder, would have heard of a grant, and was not let in? A reader
 -- passes no waiter at all that writes, but beneath its own writer.
 local function check_order(self, key, owner, args)
-  if not key.was or self.beneath then return end
+  if not key.was or self.beneath or not wire.is_ours(owner) then return end
   local own_score, queue = math.huge, queue_of(self, key)
   for i, member in ipairs(key.was.members) do
     if wire.owner_of(member) == owner then own_score = key.was.scores[i] end
@@ -223,7 +253,8 @@ local function check_gap(self, key)
     if wanting and (not since or wanting < since) then since = wanting end
   end
   local gap = since and self.world.now - max(since, key.free_since) or 0
-  if gap > CALM_GAP + self.look_us then
+  local freed = since and self.world.now - max(since, key.freed_at) or 0
+  if gap > CALM_GAP + self.look_us or freed > CALM_GAP then
     self.world:fail("idle", "%s: free for %.3f s while somebody waits", key.name, gap / 1e6)
   end
 end
@@ -279,6 +310,7 @@ end
 -- Who waits first, and hears or asks, if it could come in: what holds the lock is dead, or reads as
 -- it would.
 local function check_waiting(self, key, holders, args)
+  if self.server.redis.channels[key.releases] then return end
   local queue, live_holders, writer = queue_of(self, key), 0, has_writer(holders)
   for owner in pairs(holders) do
     live_holders = live_holders + (end_of(self, key, owner) and 1 or 0)
@@ -300,6 +332,40 @@ local function check_believed(self, key, holders)
   end
 end
 
+local function first_waiter(self, key)
+  local queue = queue_of(self, key)
+  for i, member in ipairs(queue and queue.members or {}) do
+    if queue.scores[i] > 0 then return member end
+  end
+end
+
+-- Who waits first learns by its own look that a lease has ended and who came then.
+local function note_first(self, key, args)
+  local member = first_waiter(self, key)
+  key.unheard = key.unheard and member ~= nil and not wire.names(args, member)
+end
+
+-- Redisson's readers are kept out only for a writer that waits first.
+local function note_mode(self, key, name)
+  local entry = live(self, key.name)
+  local mode = entry and entry.value.values.mode
+  local drains = mode and mode:find("^drain:")
+  if drains then mode = wire.writes(first_waiter(self, key) or "") and "drain" or "read" end
+  if mode ~= key.mode then
+    local told = key.mode and name ~= "foreign"
+    key.mode, key.readable_since = mode, told and self.world.now or math.huge
+  end
+end
+
+-- Who lets go of the lock leaves it to Redisson's waiters first.
+local function check_turn(self, key, name, before, holders, new)
+  if name ~= "rw_release" and name ~= "rw_leave" or not next(before) then return end
+  for owner in pairs(before) do
+    if holders[owner] then return end
+  end
+  self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name, new)
+end
+
 local SERVES = { rw_acquire = true, rw_release = true, rw_leave = true }
 local SIGNAL_OF = { rw_renew = "renewed", rw_release = "freed", rw_leave = "freed" }
 
@@ -315,7 +381,12 @@ local function look_at(self, key, name, client, args, reply)
     if not before[owner] then new = owner end
   end
   if new and not next(before) then check_gap(self, key) end
-  if not next(holders) and next(before) then key.free_since = self.world.now end
+  if not next(holders) and next(before) then
+    key.free_since, key.freed_at = self.world.now, key.unheard and math.huge or self.world.now
+  end
+  note_mode(self, key, name)
+  note_first(self, key, args)
+  if new and next(key.asleep) then check_turn(self, key, name, before, holders, new) end
   key.holders = holders
   for owner in pairs(holders) do
     if not before[owner] then check_order(self, key, owner, args) end

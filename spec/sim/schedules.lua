@@ -542,6 +542,72 @@ local longest_lease = plan({ { name = "a", layout = "read" } }, {
   task { process = 2, slot = 7, layout = "write", start = 600000, wait = 0 },
 }, { calm = true, scripts_known = false, read_write = true })
 
+local READ = { { name = "a", layout = "read" } }
+local CALM_READ = { calm = true, read_write = true }
+
+local function java_reads(start, nap, rounds)
+  return {
+    what = "java_read_write", slot = 9, key = "a", layout = "read", lease = 10, rounds = rounds,
+    gap = 0, start = start, nap = nap,
+  }
+end
+
+-- A thread of Java waits to read while a writer goes on as a reader.
+local java_reads_along = plan(READ, {
+  process(1), java_reads(100000, 1000, 1),
+  task {
+    process = 1, slot = 8, layout = "write", reads = "after", start = 0, wait = 0,
+    naps = { 300000, 6 * S },
+  },
+}, CALM_READ)
+
+-- …or reads, and may not come again while a writer waits behind it, which gives up.
+local java_kept_out = plan(READ, {
+  process(1), process(2), java_reads(20000, 60000, 2),
+  task { process = 1, slot = 8, layout = "read", start = 0, wait = 0, naps = { 6 * S } },
+  task {
+    process = 2, slot = 7, layout = "write", start = 50000, wait = huge, patience = 150000,
+  },
+}, CALM_READ)
+
+-- A thread of Java reads. Two of ours wait to write behind it; the first one gives up.
+local java_before_second = plan(READ, {
+  process(1), process(2), java_reads(20000, 900000, 1),
+  task { process = 1, slot = 8, layout = "write", start = 50000, wait = huge, patience = 100000 },
+  task { process = 2, slot = 7, layout = "write", start = 60000, wait = huge },
+}, CALM_READ)
+
+local function permits(total, parts)
+  return plan({ { name = "a", layout = "permit", permits = total } }, parts,
+    { calm = true, pool = true })
+end
+
+local function permit(part)
+  part.layout, part.permits, part.permits_at_first = "permit", 1, part.total
+  return task(part)
+end
+
+local function java_takes(start, nap)
+  return {
+    what = "java_permits", slot = 9, key = "a", permits = 1, lease = 10, rounds = 1, gap = 0,
+    start = start, nap = nap,
+  }
+end
+
+-- A thread of Java waits for permits that do not exist yet.
+local java_is_early = permits(3, {
+  process(1), java_takes(0, 1000),
+  permit { total = 3, process = 1, slot = 8, start = 100000, wait = 0, naps = { 6 * S } },
+})
+
+-- Two wait. A permit that comes back is the first one's; the next permit is Java's.
+local java_goes_last = permits(2, {
+  process(1), process(2), process(3), java_takes(10000, 900000),
+  permit { total = 2, process = 1, slot = 8, start = 0, wait = 0, naps = { 300000 } },
+  permit { total = 2, process = 2, slot = 7, start = 50000, wait = huge, naps = { 3 * S } },
+  permit { total = 2, process = 3, slot = 6, start = 100000, wait = huge },
+})
+
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
 return {
   { "stale_grant", stale_grant, "STALE_GRANT" },
@@ -588,4 +654,10 @@ return {
   { "fair_dead", fair_dead, "fair_dead_kept" },
   { "fair_long_hold", fair_long_hold, "fair_short" },
   { "fair_behind", fair_behind, "fair_high" },
+  { "java_reads_along", java_reads_along, "java_readers_untold" },
+  { "java_kept_out", java_kept_out, "java_drained" },
+  { "java_let_in", java_kept_out, "java_kept_out" },
+  { "java_before_second", java_before_second, "java_unseen" },
+  { "java_is_early", java_is_early, "permits_untold" },
+  { "java_goes_last", java_goes_last, "permits_unseen" },
 }

@@ -3,6 +3,8 @@
 local FairWatcher = require "spec.sim.fair_watcher"
 local Foreign = require "spec.sim.foreign"
 local Java = require "spec.sim.java_fair"
+local JavaPermits = require "spec.sim.java_permits"
+local JavaReadWrite = require "spec.sim.java_read_write"
 local leader_watcher = require "spec.sim.leader_watcher"
 local LatchWatcher = require "spec.sim.latch_watcher"
 local PlainWatcher = require "spec.sim.plain_watcher"
@@ -192,6 +194,15 @@ end
 function add.foreign(run, part)
   run.watcher.foreign = true
   Foreign.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
+end
+
+function add.java_read_write(run, part)
+  run.watcher.foreign = true
+  JavaReadWrite.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
+end
+
+function add.java_permits(run, part)
+  JavaPermits.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
 end
 
 function add.java(run, part)

@@ -23,6 +23,10 @@ function wire.releases_of(key)
   return derived("redisson_lock__channel:", key)
 end
 
+function wire.read_write_releases_of(key)
+  return derived("redisson_rwlock:", key)
+end
+
 function wire.queue_of(key)
   return derived(key:find("{", 1, true) and "holdfast_queue::" or "holdfast_queue:", key)
 end
@@ -44,6 +48,10 @@ end
 -- Of the permits of a semaphore.
 function wire.leases_of(key)
   return derived("", key) .. ":timeout"
+end
+
+function wire.permits_channel_of(key)
+  return derived("redisson_sc:", key)
 end
 
 -- The channel on which a client hears its grants.
@@ -119,10 +127,14 @@ function wire.writes(text)
   return text:find(":write$") ~= nil or text:find("^1w") ~= nil
 end
 
+-- The key as it begins the names of what belongs to it.
+function wire.tag_of(key)
+  return derived("", key)
+end
+
 -- Where the lease of a read hold stands.
 function wire.hold_key(key, owner, number)
-  return ("%s:%s:rwlock_timeout:%d"):format(key:find("{", 1, true) and key or "{" .. key .. "}",
-    owner, number)
+  return ("%s:%s:rwlock_timeout:%d"):format(wire.tag_of(key), owner, number)
 end
 
 -- The number of the wait: unique in its client.
