@@ -91,6 +91,20 @@ describe("holdfast run", function()
     return child, tonumber(read(directory .. "/pid"))
   end
 
+  -- A job whose standard error is a pipe that is full and that nobody reads.
+  -- → the child, the process ids of the job and of holdfast
+  local function start_unread(option)
+    local fifo, ids = directory .. "/fifo", directory .. "/ids"
+    local script = command.shell_prelude(server) .. ("\nmkfifo %s; exec 7<>%s\n"):format(fifo, fifo)
+      .. "holdfast run " .. option .. " --lease 9 k -c 'yes >&2 & echo $! $$ $PPID >" .. ids
+      .. "; exec sleep 60' 2>" .. fifo
+    local child = command.other { "sh", "-c", script }
+    eventually(function() return lines_of(read(ids)) == 1 end)
+    local writer, pid, parent = read(ids):match("(%d+) (%d+) (%d+)")
+    eventually(function() return state(tonumber(writer)) == "S" end)
+    return child, tonumber(pid), tonumber(parent)
+  end
+
   describe("around a job", function()
     it("holds the lock, passes the exit code on, and leaves nothing behind", function()
       local child = start_job({ "run", "k" }, "exit 7")
@@ -470,6 +484,13 @@ describe("holdfast run", function()
       eventually(function() return is_gone(pid) end)
     end)
 
+    it("passes them on though nobody reads what it says", function()
+      local child, pid, parent = start_unread("-v")
+      process.signal(parent, "TERM")
+      eventually(function() return is_gone(pid) end)
+      assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
+    end)
+
     it("gives the job a process group of its own", function()
       local child, pid = start_job({ "run", "k" }, "exec sleep 60")
       assert.equal(tostring(pid), read(("/proc/%d/stat"):format(pid)):match("%) %a %d+ (%d+)"))
@@ -544,6 +565,13 @@ describe("holdfast run", function()
         child:output(), 1, true)
       assert.matches("ending\n", child:output())
       assert.is_true(is_gone(pid))
+    end)
+
+    it("ends the job though nobody reads what it says", function()
+      local child, pid = start_unread("")
+      server:cli("DEL", "k")
+      eventually(function() return is_gone(pid) end)
+      assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
     end)
 
     it("kills after the grace, with all that the job has started", function()

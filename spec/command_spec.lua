@@ -809,12 +809,14 @@ describe("on a terminal", function()
 
   -- The job's own child sleeps: a shell between its fork and its exec may miss a key that is typed
   -- then.
-  local function sleeps(name)
+  local function is_there(name, states)
     local tty = tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
-    assert(process.wait_until(function()
-      local list = command.other { "pgrep", "-x", "-r", "S", "-t", tty, name }
-      return select(2, list:wait(PATIENCE)) == 0
-    end, PATIENCE), screen())
+    local list = command.other { "pgrep", "-x", "-r", states, "-t", tty, name }
+    return select(2, list:wait(PATIENCE)) == 0
+  end
+
+  local function sleeps(name)
+    assert(process.wait_until(function() return is_there(name, "S") end, PATIENCE), screen())
   end
 
   setup(function() server = redis.start() end)
@@ -882,6 +884,23 @@ describe("on a terminal", function()
     types("C-c")
     sees("code 130")
     assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("a job without its lock ends where a terminal stops whoever prints behind another", function()
+    types("stty tostop; holdfast run --lease 9 k -- sleep 60; echo code $?", "Enter")
+    sleeps("sleep")
+    server:cli("DEL", "k")
+    sees("lost the lock.*code 75")
+  end)
+
+  it("a job without its lock ends while Ctrl-S holds back what is printed", function()
+    types("holdfast run --lease 9 k -- sleep 60; echo code $?", "Enter")
+    sleeps("sleep")
+    types("C-s")
+    server:cli("DEL", "k")
+    assert(process.wait_until(function() return not is_there("sleep", "S,R,D,T") end, PATIENCE))
+    types("C-q")
+    sees("code 75")
   end)
 
   it("Ctrl-Z stops it, fg continues it, still with its lock", function()

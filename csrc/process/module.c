@@ -1,4 +1,7 @@
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,6 +27,26 @@ static int l_time(lua_State *L) {
     return 1;
 }
 
+/* Whether a pipe or a terminal takes PIPE_BUF bytes now. */
+static bool is_writable(int fd) {
+    struct pollfd one = {.fd = fd, .events = POLLOUT};
+    return poll(&one, 1, 0) > 0;
+}
+
+/* say(text): to standard error, as much as that takes now. Whoever reads it may stand still. */
+static int l_say(lua_State *L) {
+    size_t size;
+    const char *text = luaL_checklstring(L, 1, &size);
+    while (size > 0 && is_writable(STDERR_FILENO)) {
+        ssize_t written = write(STDERR_FILENO, text, size < PIPE_BUF ? size : PIPE_BUF);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return 0;
+        text += written;
+        size -= (size_t)written;
+    }
+    return 0;
+}
+
 /* A descriptor that was closed at the start would be the next pipe or connection, and what the
  * program prints would go there. */
 static void open_standard(void) {
@@ -36,7 +59,7 @@ __attribute__((visibility("default"))) int luaopen_holdfast_process(lua_State *L
 
 int luaopen_holdfast_process(lua_State *L) {
     static const luaL_Reg functions[] = {
-        {"pid", l_pid}, {"host", l_host}, {"time", l_time}, {NULL, NULL}};
+        {"pid", l_pid}, {"host", l_host}, {"time", l_time}, {"say", l_say}, {NULL, NULL}};
     hf_check_version(L);
     open_standard();
     lua_newtable(L);

@@ -110,6 +110,15 @@ static int l_catch(lua_State *L) {
     return 1;
 }
 
+/* ignore(name, ...) -> true | nil, message, errno */
+static int l_ignore(lua_State *L) {
+    for (int arg = 1; arg <= lua_gettop(L); arg++) {
+        if (change(check_signal(L, arg), SIG_IGN) != 0) return hf_process_failed(L, errno);
+    }
+    lua_pushboolean(L, true);
+    return 1;
+}
+
 static double monotonic(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -180,7 +189,8 @@ static int l_stop(lua_State *L) {
 }
 
 void hf_open_signals(lua_State *L) {
-    static const luaL_Reg functions[] = {{"catch", l_catch},   {"wait", l_wait}, {"kill", l_kill},
-                                         {"exists", l_exists}, {"stop", l_stop}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"catch", l_catch}, {"ignore", l_ignore}, {"wait", l_wait},
+                                         {"kill", l_kill},   {"exists", l_exists}, {"stop", l_stop},
+                                         {NULL, NULL}};
     hf_setfuncs(L, functions);
 }

@@ -166,11 +166,13 @@ local function busy_message(plan, message)
   return ("type=%s id=%s: already running"):format(plan.biz_type, plan.biz_id)
 end
 
--- From now on signals that would end the program end its wait.
+-- From now on signals that would end the program end its wait, and no terminal stops it for what it
+-- prints: with the lock held it has to go on.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire()
   local plan, began = self.plan, core.now()
   assert(process.catch(unpack(TERMINATING)))
+  assert(process.ignore "TTOU")
   core.client.introduce(self.client, plan.chosen.name or "")
   if self:waits_for_itself() then
     return nil, "this runs inside a run on the same KEY already, which it would wait for", "busy"

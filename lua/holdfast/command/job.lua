@@ -65,8 +65,8 @@ function Job:give_up(reason)
   local now, left = core.now(), self.lock:remaining()
   local grace = left > 0 and math.min(self.plan.grace, left - self.slack) or self.plan.grace
   self.ending, self.kill_at = reason, now + math.max(grace, 0)
-  self.plan.on_lost(reason, left)
   self:signal("TERM")
+  self.plan.on_lost(reason, left)
 end
 
 -- Gives the job up when the lock is lost or about to be. → true while it is not
@@ -98,8 +98,8 @@ function Job:on_signal(name)
   if name == "CONT" then
     if self:lock_is_fine() then self:continue() end
   elseif name and name ~= "CHLD" then
-    self.plan.on_signal(name)
     self:signal(name)
+    self.plan.on_signal(name)
   end
 end
 

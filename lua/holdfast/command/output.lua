@@ -22,8 +22,10 @@ end
 
 output.printable = printable
 
+-- A line that standard error does not take at once is dropped: while a job runs, nothing here may
+-- wait for whoever reads it.
 local function write(line)
-  io.stderr:write(line, "\n")
+  process.say(line .. "\n")
 end
 
 -- RFC 3339, in UTC, to the millisecond.
