@@ -17,6 +17,13 @@ local function has(program)
   return result == true or result == 0
 end
 
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
 -- A directory for settings files, until the end of the block.
 -- → function(line, …) → the environment of a command that has them in its file
 local function settings_files()
@@ -549,13 +556,6 @@ end)
 -- ---- documents ----
 
 describe("the documents of the command", function()
-  local function read(path)
-    local file = assert(io.open(path))
-    local text = file:read("*a")
-    file:close()
-    return text
-  end
-
   local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break",
     "ping", "bench" }
   local INTERNAL = { worker = true }
@@ -913,6 +913,21 @@ describe("on a terminal", function()
     sleeps("head")
     gets_words()
     assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("Ctrl-Z also stops what the job has started and what does not heed it", function()
+    local path = directory .. "/pid"
+    types(("holdfast run k -c 'trap \"\" TSTP; sleep 60 & echo $! >%s; trap - TSTP; wait'; echo code $?"):format(path),
+      "Enter")
+    sleeps("sleep")
+    types("C-z")
+    sees("Stopped")
+    local pid = tonumber(read(path))
+    assert.matches("%) T ", read(("/proc/%d/stat"):format(pid)))
+    types("fg >/dev/null; echo code $?", "Enter")
+    sleeps("sleep")
+    process.signal(pid, "KILL")
+    sees("code 0")
   end)
 
   it("a job that was stopped for too long is ended when it comes back without its lock", function()

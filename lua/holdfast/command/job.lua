@@ -37,13 +37,15 @@ function Job:continue()
 end
 
 -- The job was stopped by the terminal: this program stops likewise, and the shell goes on. All of
--- its group stops, as the terminal would have done, unless somebody has sent TSTP just here.
+-- its group stops, as the terminal would have done, unless somebody has sent TSTP just here. What
+-- the job has started stops too, whatever it makes of TSTP: nobody renews the lock meanwhile.
 function Job:follow_stop(name)
   if name ~= "TSTP" and process.give_terminal(self.pid) then
     self.wants_terminal = true
     return self:continue()
   end
   local was_in_front = process.take_terminal(self.pid)
+  process.kill(-self.pid, "STOP")
   process.stop(name, was_in_front or name ~= "TSTP")
   if self:lock_is_fine() then self:continue() end
 end
