@@ -603,6 +603,25 @@ describe("holdfast run", function()
       end)
     end)
 
+    -- The lock is one that ends after a third of a second, of a lease of ten.
+    it("gives the lock up before its end without a grace as well", function()
+      in_time(0, function()
+        local child = process.lua { code = [[
+          local core, job = require "holdfast.core", require "holdfast.command.job"
+          local till = core.now() + 0.35
+          local lock = { lost = function() end, remaining = function() return till - core.now() end }
+          local function ignore() end
+          job.run(lock, {
+            argv = { "sleep", "60" }, environment = {}, lease = 10, renewed = true, grace = 0, min_hold = 0,
+            on_started = ignore, on_signal = ignore, on_ended = ignore,
+            on_lost = function(_, left) print(left) end,
+          })
+        ]] }
+        assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+        return -assert(tonumber(child:output()), child:output())
+      end)
+    end)
+
     it("ends the job when the server is killed", function()
       local doomed = redis.start()
       finally(function() doomed:stop() end)

@@ -105,9 +105,10 @@ function Job:on_signal(name)
   end
 end
 
+-- Until the next look: at the latest when the lock has to be given up.
 function Job:pause()
-  if not self.ending then return self.period end
-  return clamp(self.kill_at - core.now(), 0.02, self.period)
+  if self.ending then return clamp(self.kill_at - core.now(), 0.02, self.period) end
+  return clamp(self.lock:remaining() - self.reserve, 0.002, self.period)
 end
 
 function Job:watch()
