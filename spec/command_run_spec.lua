@@ -603,23 +603,39 @@ describe("holdfast run", function()
       end)
     end)
 
-    -- The lock is one that ends after a third of a second, of a lease of ten.
+    -- Runs a job under a lock that is no lock: `lost` and `left` are what it says of itself, the
+    -- seconds `left` from the start on. → what the job's plan and its result tell
+    local function under(lost, left, argv)
+      local child = process.lua { args = argv, code = ([[
+        local core, job = require "holdfast.core", require "holdfast.command.job"
+        local till = core.now() + %s
+        local lock = { lost = function() return %s end,
+          remaining = function() return till - core.now() end }
+        local function ignore() end
+        local result = job.run(lock, {
+          argv = arg, environment = {}, lease = 10, renewed = true, grace = 0, min_hold = 0,
+          on_started = ignore, on_signal = ignore, on_ended = ignore,
+          on_lost = function(reason, left) print(reason, left) end,
+        })
+        print("result", result.how, result.lost)
+      ]]):format(left, lost) }
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+      return child:output()
+    end
+
     it("gives the lock up before its end without a grace as well", function()
       in_time(0, function()
-        local child = process.lua { code = [[
-          local core, job = require "holdfast.core", require "holdfast.command.job"
-          local till = core.now() + 0.35
-          local lock = { lost = function() end, remaining = function() return till - core.now() end }
-          local function ignore() end
-          job.run(lock, {
-            argv = { "sleep", "60" }, environment = {}, lease = 10, renewed = true, grace = 0, min_hold = 0,
-            on_started = ignore, on_signal = ignore, on_ended = ignore,
-            on_lost = function(_, left) print(left) end,
-          })
-        ]] }
-        assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
-        return -assert(tonumber(child:output()), child:output())
+        local left = under("nil", 0.35, { "sleep", "60" }):match("^unreachable\t(%S+)\nresult\tsignal\tunreachable\n$")
+        return -assert(tonumber(left))
       end)
+    end)
+
+    it("starts nothing when the lock was lost before", function()
+      for _, case in ipairs { { '"deleted"', 5, "deleted" }, { "nil", 0.05, "unreachable" } } do
+        local told = under(case[1], case[2], { "touch", directory .. "/ran" })
+        assert.matches(("^%s\t%%S+\nresult\tnil\t%s\n$"):format(case[3], case[3]), told)
+        assert.is_false(exists(directory .. "/ran"))
+      end
     end)
 
     it("ends the job when the server is killed", function()

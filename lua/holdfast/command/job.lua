@@ -71,15 +71,22 @@ function Job:give_up(reason)
   self.plan.on_lost(reason, left)
 end
 
+-- → the reason when the lock is lost or about to be, nil while it is fine
+function Job:trouble()
+  local reason = self.lock:lost()
+  if reason or self.lock:remaining() > self.reserve then return reason end
+  return self.plan.renewed and "unreachable" or "expired"
+end
+
 -- Gives the job up when the lock is lost or about to be. → true while it is not
 function Job:lock_is_fine()
   if self.ending then return false end
-  local reason, left = self.lock:lost(), self.lock:remaining()
-  if not reason and left > self.reserve then return true end
-  self:give_up(reason or self.plan.renewed and "unreachable" or "expired")
-  return false
+  local reason = self:trouble()
+  if reason then self:give_up(reason) end
+  return not reason
 end
 
+-- Sees what has become of the job and of its lock.
 function Job:look()
   repeat
     local how, number, name = process.status(self.pid)
@@ -88,6 +95,7 @@ function Job:look()
       self.how, self.number = how, number
     end
   until not how or self.how
+  if not self.how then self:lock_is_fine() end
 end
 
 -- Whether all is over: the job, and after a loss whatever it has left in its group.
@@ -117,7 +125,6 @@ function Job:watch()
     if self.ending and core.now() >= self.kill_at then process.kill(-self.pid, "KILL") end
     self:on_signal(process.wait(self:pause()))
     self:look()
-    if not self.how then self:lock_is_fine() end
   end
   process.take_terminal(self.pid)
   self.plan.on_ended(self.how, self.number)
@@ -133,10 +140,26 @@ local function stay(lock, until_time)
   end
 end
 
+-- The lock may have been lost since it was acquired: then nothing starts.
+-- → true | nil, as job.run
+function Job:start()
+  local reason = self:trouble()
+  if reason then
+    self.plan.on_lost(reason, self.lock:remaining(), true)
+    return nil, { lost = reason }
+  end
+  local pid, failure, errno =
+    process.spawn(self.plan.argv, self.plan.environment, self.wants_terminal)
+  if not pid then return nil, { error = failure, errno = errno } end
+  self.pid = pid
+  self.plan.on_started(pid)
+  return true
+end
+
 -- plan: { argv, environment, lease, renewed, grace, min_hold, on_started(pid), on_lost(reason,
--- left), on_signal(name), on_ended(how, number) }
--- → { how = "exit" | "signal", number, lost = reason | nil } | { signal = name }: a signal came
--- before the start |
+-- left, unstarted), on_signal(name), on_ended(how, number) }
+-- → { how = "exit" | "signal", number, lost = reason | nil } | { lost = reason }: it was not
+-- started | { signal = name }: a signal came before the start |
 --   { error = message, errno }: it does not start
 function job.run(lock, plan)
   local acquired_at = core.now()
@@ -145,18 +168,14 @@ function job.run(lock, plan)
   if early then return { signal = early } end
   assert(process.catch(unpack(WATCHED)))
   local terminal = process.open_terminal()
-  local wanted = terminal and wants_terminal()
-  local pid, failure, errno = process.spawn(plan.argv, plan.environment, wanted)
-  if not pid then return { error = failure, errno = errno } end
   local slack = clamp(plan.lease / 50, 0.01, 0.1)
   local self = setmetatable({
-    pid = pid, lock = lock, plan = plan, lease = plan.lease, terminal = terminal,
-    wants_terminal = wanted,
-    slack = slack,
-    period = clamp(plan.lease / 20, 0.02, 0.5),
+    lock = lock, plan = plan, terminal = terminal, wants_terminal = terminal and wants_terminal(),
+    slack = slack, period = clamp(plan.lease / 20, 0.02, 0.5),
     reserve = math.min(plan.grace, plan.lease / 3) + slack,
   }, Job)
-  plan.on_started(pid)
+  local started, result = self:start()
+  if not started then return result end
   self:watch()
   if not self.ending then stay(lock, acquired_at + plan.min_hold) end
   return { how = self.how, number = self.number, lost = self.ending }

@@ -43,7 +43,9 @@ function work.plan(plan, held, out)
     on_signal = function(name)
       out:event("signal", { { "signal", name } }, "passes on " .. name)
     end,
-    on_lost = function(reason, left) held:tell_lost(reason, left, "ending the job") end,
+    on_lost = function(reason, left, unstarted)
+      held:tell_lost(reason, left, unstarted and "not starting the job" or "ending the job")
+    end,
     on_ended = function(how, number)
       local text = how == "exit" and "ended with exit code " or "ended by signal "
       out:event("ended", { { how, number } }, text .. number)
