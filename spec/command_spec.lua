@@ -903,6 +903,12 @@ describe("on a terminal", function()
     sees("code 75")
   end)
 
+  it("a job that does not start gives the terminal back", function()
+    types("holdfast run k -- /no/such/command; echo code $?", "Enter")
+    sees("cannot start.*code 127")
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
   it("Ctrl-Z stops it, fg continues it, still with its lock", function()
     types("holdfast run k -- " .. READS .. "; echo code $?", "Enter")
     sleeps("head")

@@ -31,8 +31,7 @@ void hf_open_signals(lua_State *L); /* adds to the module table on top */
 
 /* ---- terminal.c ---- */
 
-/* Makes the group the terminal's foreground group if this program's group is that now. Safe after a
- * fork, with SIGTTOU blocked. */
+/* Makes the group `to` the terminal's foreground group if `from` is that now. Safe after a fork. */
 bool hf_terminal_give(pid_t from, pid_t to);
 
 void hf_open_terminal(lua_State *L);

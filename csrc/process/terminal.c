@@ -14,18 +14,14 @@ static int terminal = -1;
 static struct termios cooked;
 static bool is_raw;
 
-bool hf_terminal_give(pid_t from, pid_t to) {
-    if (terminal < 0 || tcgetpgrp(terminal) != from) return false;
-    return tcsetpgrp(terminal, to) == 0;
-}
-
 /* A group that is not in the foreground may do this only with SIGTTOU blocked. */
-static bool give_blocked(pid_t from, pid_t to) {
+bool hf_terminal_give(pid_t from, pid_t to) {
     sigset_t ttou, kept;
+    if (terminal < 0 || tcgetpgrp(terminal) != from) return false;
     sigemptyset(&ttou);
     sigaddset(&ttou, SIGTTOU);
     sigprocmask(SIG_BLOCK, &ttou, &kept);
-    bool given = hf_terminal_give(from, to);
+    bool given = tcsetpgrp(terminal, to) == 0;
     sigprocmask(SIG_SETMASK, &kept, NULL);
     return given;
 }
@@ -39,13 +35,13 @@ static int l_open(lua_State *L) {
 
 /* give_terminal(group): from this program's group to that one; -> whether it was ours to give */
 static int l_give(lua_State *L) {
-    lua_pushboolean(L, give_blocked(getpgrp(), (pid_t)luaL_checkinteger(L, 1)));
+    lua_pushboolean(L, hf_terminal_give(getpgrp(), (pid_t)luaL_checkinteger(L, 1)));
     return 1;
 }
 
 /* take_terminal(group): back from that group; -> whether it was in the foreground */
 static int l_take(lua_State *L) {
-    lua_pushboolean(L, give_blocked((pid_t)luaL_checkinteger(L, 1), getpgrp()));
+    lua_pushboolean(L, hf_terminal_give((pid_t)luaL_checkinteger(L, 1), getpgrp()));
     return 1;
 }
 
