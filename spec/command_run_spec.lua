@@ -588,6 +588,14 @@ describe("holdfast run", function()
       eventually(function() return is_gone(pid) and is_gone(grandchild) end)
     end)
 
+    it("tells how the job ended, whatever is left of its group", function()
+      local child = start_job({ "run", "--lease", "5", "--grace", "0.3", "--json", "k" },
+        "(trap '' TERM; exec sleep 60) & exec sleep 60")
+      server:cli("FLUSHALL")
+      assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+      assert.matches('"event":"ended","time":"[^"]+","signal":15}', child:output())
+    end)
+
     it("ends the job before another can have the lock", function()
       in_time(5, function()
         local child, pid = start_job({ "run", "--lease", "5", "--grace", "0.2", "k" },

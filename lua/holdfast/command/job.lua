@@ -88,6 +88,7 @@ end
 
 -- Sees what has become of the job and of its lock.
 function Job:look()
+  if self.how then return end
   repeat
     local how, number, name = process.status(self.pid)
     if how == "stopped" then self:on_stopped(name) end
