@@ -407,6 +407,17 @@ describe("holdfast", function()
   end)
 
   describe("top", function()
+    it("prints no control characters of a client's name, as ls does not", function()
+      local uuid = "11111111-2222-8333-8444-555555555555"
+      server:cli("HSET", "k", uuid .. ":1", 1)
+      server:cli("PEXPIRE", "k", 60000)
+      server:cli("SET", "holdfast_client:" .. uuid, "host 1 x\27[31my", "PX", 60000)
+      for _, words in ipairs { { "ls" }, { "top", "--interval", "0.1" } } do
+        assert.matches("host pid 1 x\\x1b[31my", select(2, run((table.unpack or unpack)(words))), 1,
+          true)
+      end
+    end)
+
     it("prints a plain table once when it is not on a terminal", function()
       acquire("k")
       local code, output = run("top", "--interval", "0.1")
