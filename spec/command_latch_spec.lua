@@ -10,11 +10,17 @@ local function run(...)
   return command.run(world.server, { "latch", ... })
 end
 
+local function listen(count)
+  return process.wait_until(function()
+    return world.cli("PUBSUB", "NUMSUB", CHANNEL)[2] == count
+  end, 20)
+end
+
 local function waits(...)
+  assert(listen(0))
   local child = command.start(world.server, { "latch", "wait", ... })
   world.children[#world.children + 1] = child
-  assert(process.wait_until(function() return world.cli("PUBSUB", "NUMSUB", CHANNEL)[2] == 1 end, 20),
-    child:output())
+  assert(listen(1), child:output())
   return child
 end
 
@@ -69,10 +75,12 @@ describe("holdfast latch", function()
 
   it("is ended by a signal", function()
     assert.equal(0, (run("set", "job", "1")))
-    local child = waits "job"
-    child:kill("TERM")
-    local how, code = child:wait(20)
-    assert.same({ "signal", 15 }, { how, code })
+    for name, number in pairs { TERM = 15, INT = 2 } do
+      local child = waits "job"
+      child:kill(name)
+      assert.same({ "signal", number }, { child:wait(20) })
+      assert.equal("", child:output())
+    end
   end)
 
   it("tells what is wrong", function()

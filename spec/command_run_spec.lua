@@ -524,8 +524,8 @@ describe("holdfast run", function()
     end)
 
     it("leaves ignored what was ignored", function()
-      local script = command.shell_prelude(server) .. "\ntrap '' HUP\nholdfast run k -- sh -c '" ..
-        job("kill -HUP $PPID; kill -HUP $$; echo alive") .. "'"
+      local script = command.shell_prelude(server) .. "\ntrap '' HUP ALRM\nholdfast run k -- sh -c '"
+        .. job("kill -HUP $PPID; kill -HUP $$; kill -ALRM $$; echo alive") .. "'"
       local child = command.other { "sh", "-c", script }
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
       assert.matches("alive", child:output())

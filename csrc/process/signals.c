@@ -32,6 +32,7 @@ static int caught[2] = {-1, -1};
 static sigset_t first_mask;
 static struct sigaction before[SIGNAL_COUNT];
 static bool is_changed[SIGNAL_COUNT];
+static struct sigaction alarm_before;
 
 const char *hf_signal_name(int number) {
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
@@ -59,7 +60,7 @@ static int open_pipe(void) {
     if (caught[0] >= 0) return 0;
     sigprocmask(SIG_SETMASK, NULL, &first_mask);
     if (!hf_pipe(caught, false)) return -1;
-    return sigaction(SIGALRM, &action, NULL);
+    return sigaction(SIGALRM, &action, &alarm_before);
 }
 
 /* A poll ends by it in any case, stdio goes on. */
@@ -84,7 +85,7 @@ void hf_signals_restore(void) {
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
         if (is_changed[i]) sigaction(SIGNALS[i].number, &before[i], NULL);
     }
-    signal(SIGALRM, SIG_DFL);
+    if (caught[0] >= 0) sigaction(SIGALRM, &alarm_before, NULL);
     sigprocmask(SIG_SETMASK, &first_mask, NULL);
 }
 
@@ -108,6 +109,12 @@ static int l_catch(lua_State *L) {
     }
     lua_pushboolean(L, true);
     return 1;
+}
+
+/* default(name): what the system does with it, in place of what this program was told before */
+static int l_default(lua_State *L) {
+    signal(SIGNALS[check_signal(L, 1)].number, SIG_DFL);
+    return 0;
 }
 
 /* ignore(name, ...) -> true | nil, message, errno */
@@ -189,8 +196,8 @@ static int l_stop(lua_State *L) {
 }
 
 void hf_open_signals(lua_State *L) {
-    static const luaL_Reg functions[] = {{"catch", l_catch}, {"ignore", l_ignore}, {"wait", l_wait},
-                                         {"kill", l_kill},   {"exists", l_exists}, {"stop", l_stop},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"catch", l_catch}, {"default", l_default}, {"ignore", l_ignore}, {"wait", l_wait},
+        {"kill", l_kill},   {"exists", l_exists},   {"stop", l_stop},     {NULL, NULL}};
     hf_setfuncs(L, functions);
 }
