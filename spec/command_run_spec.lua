@@ -438,6 +438,23 @@ describe("holdfast run", function()
       end)
     end
 
+    it("says so in one line and gives 64: more keys than a multi lock has", function()
+      local keys = {}
+      for i = 1, 1025 do keys[i] = i end
+      local child = process.start { env = command.environment(server), "sh", "-c",
+        "exec '" .. table.concat(command.words "run", "' '") .. "' " .. table.concat(keys, " ")
+          .. " -- true" }
+      assert.same({ "exit", 64 }, { child:wait(PATIENCE) })
+      assert.equal("holdfast run: at most 1024 KEYs\n", child:output())
+    end)
+
+    it("gives 70 for an error of its own", function()
+      local code, output = run { "run", "-n", "k", "--", "true", env = {
+        LUA_INIT = "package.preload['holdfast.command'] = function() error('broken') end" } }
+      assert.equal(70, code)
+      assert.matches("^holdfast: [^\n]*broken\n", output)
+    end)
+
     local function refused(expected, words)
       local code, output = run(words)
       assert.equal(expected, code)

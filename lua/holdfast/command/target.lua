@@ -46,6 +46,7 @@ function target.options(...)
 end
 
 local LEASE, GRACE = 30, 5
+local MOST_KEYS = 1024 -- of a multi lock
 
 local function one_by_one(name, words)
   local biz_type, biz_id = name:match("^([^:]+):(.+)$")
@@ -116,6 +117,7 @@ end
 
 -- A server that hangs is noticed long before the lease can end. → client | nil, message
 function target.client(plan)
+  if #plan.keys > MOST_KEYS then return nil, ("at most %d KEYs"):format(MOST_KEYS) end
   local share = math.max(plan.lease / 10, 0.1)
   return settings.client(plan.chosen, {
     connect_timeout = math.min(1, share),
