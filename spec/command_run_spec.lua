@@ -255,6 +255,52 @@ describe("holdfast run", function()
         child:output())
     end)
 
+    it("waits once for a server that does not answer the releases of several keys", function()
+      in_time(8, function()
+        local doomed = redis.start()
+        os.remove(directory .. "/go")
+        local words = { "run", "--url", doomed:url(), "--lease", "15", "-c",
+          "echo ready; while [ ! -e " .. directory .. "/go ]; do sleep 0.02; done; exit 5",
+          env = { HOLDFAST_CONFIG = "/dev/null" } } -- a server has 1.5 s for its answer
+        for i = 1, 16 do words[#words + 1] = "k" .. i end
+        local child = start(words)
+        assert(child:wait_output("ready", PATIENCE), child:output())
+        doomed:kill("STOP")
+        local stopped = process.now()
+        io.open(directory .. "/go", "w"):close()
+        local how, code = child:wait(PATIENCE)
+        local took = process.now() - stopped
+        doomed:stop()
+        assert.same({ "exit", 5 }, { how, code }, child:output())
+        local _, count = child:output():gsub('cannot release "k%d+"[^\n]+ends by its lease', "")
+        assert.equal(16, count, child:output())
+        return took
+      end)
+    end)
+
+    -- Both ends while the first release waits; of the second the server says that it is gone.
+    it("takes no lock for lost that ended while it was released", function()
+      local holding = require "holdfast.command.holding"
+      local function release(left, code)
+        local warnings, till = {}, process.now() + left
+        local out = { problem = function(_, _, _, text) warnings[#warnings + 1] = text end }
+        local held, lock = holding.new(nil, {}, out), {}
+        function lock:key() return "k" end
+        function lock:lost() end
+        function lock:remaining() return till - process.now() end
+        function lock:release()
+          process.sleep(0.02)
+          return nil, "cannot release it", code
+        end
+        held.locks = { lock }
+        return held:release(), table.concat(warnings)
+      end
+      assert.same({ true, "cannot release it; it ended by its lease" }, { release(0.01, "lost") })
+      assert.same({ nil, "" }, { release(60, "lost") })
+      assert.same({ nil, "" }, { release(-1, "lost") })
+      assert.same({ nil, "" }, { release(60, "not_held") })
+    end)
+
     it("tells events as JSON", function()
       local code, output = run { "run", "--json", "k", "--", "sh", "-c", "exit 3" }
       assert.equal(3, code)

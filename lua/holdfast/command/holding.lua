@@ -19,6 +19,7 @@ local holding = {}
 local TERMINATING = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2" }
 local LOOKS = 50
 local GONE = { lost = true, not_held = true }
+local SILENT = { unreachable = true, no_quorum = true }
 
 holding.reasons = {
   expired = "its lease ends",
@@ -216,22 +217,46 @@ end
 
 -- ---- releasing ----
 
+-- When each of the locks ends; nil: not all of them are held.
+function Holding:ends()
+  if self:lost() then return nil end
+  local now, ends = core.now(), {}
+  for i, lock in ipairs(self.locks) do
+    ends[i] = now + lock:remaining()
+    if ends[i] <= now then return nil end
+  end
+  return ends
+end
+
+-- One lock may end while the release of another waits for the server: that is no loss.
 function Holding:tell_kept(lock, message, code, left)
-  local text = ("%s; it ends by its lease, within %.0f s"):format(message, math.ceil(left))
-  self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
+  local gone = GONE[code]
+  local how = gone and "it ended by its lease"
+    or ("it ends by its lease, within %.0f s"):format(math.ceil(left))
+  local fields = { { "code", gone and "unreachable" or code }, { "key", lock:key() } }
+  self.out:problem("warning", fields, message .. "; " .. how)
+end
+
+-- Once the server has not answered a release, the client lets go of the others by itself until it
+-- is closed, and nobody waits for them. → true | nil, message, code
+local function let_go(lock, silent)
+  if not silent then return lock:release() end
+  driver.abandon(lock)
+  return nil, ('cannot release "%s": no answer to the release before it'):format(lock:key()), silent
 end
 
 -- Releases all; warns of those that the server was not told of. → true | nil, message: one was lost
 function Holding:release()
-  local reason = self:lost()
+  local ends, reason, silent = self:ends(), self:lost(), nil
   local loss = reason and ("lost: " .. (holding.reasons[reason] or reason))
   for i = #self.locks, 1, -1 do
     local lock = self.locks[i]
     local left = lock:remaining()
-    local released, message, code = lock:release()
+    local released, message, code = let_go(lock, silent)
+    silent = silent or SILENT[code] and code
     if released then
       self.out:event("released", { { "key", lock:key() } }, ('released "%s"'):format(lock:key()))
-    elseif GONE[code] then
+    elseif GONE[code] and not (ends and core.now() >= ends[i]) then
       loss = code == "lost" and message or loss or message
     else
       self:tell_kept(lock, message, code, left)
