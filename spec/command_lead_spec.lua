@@ -6,7 +6,7 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local PATIENCE = 20
-local SIGNALS = { HUP = 1, TERM = 15, CONT = 18, WINCH = 28 }
+local SIGNALS = { HUP = 1, TERM = 15, CHLD = 17, CONT = 18, TSTP = 20, WINCH = 28 }
 
 local function eventually(condition, ...)
   return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
@@ -17,6 +17,11 @@ local function lines_of(path)
   for line in file and file:lines() or function() end do list[#list + 1] = line end
   if file then file:close() end
   return list
+end
+
+-- "R", "S", "T", ...
+local function state(pid)
+  return lines_of("/proc/" .. pid .. "/stat")[1]:match("%) (%a)")
 end
 
 describe("the command", function()
@@ -159,6 +164,40 @@ describe("the command", function()
       hold:wait(PATIENCE)
       for _, number in ipairs { SIGNALS.WINCH, SIGNALS.CONT } do child:kill(number) end
       eventually(function() return #terms() == 2 end, child:output())
+    end)
+
+    it("keeps its place whatever signals come that ask it to do nothing", function()
+      local child = start("lead", "--pause", "0.1s", "k", "-c", daemon())
+      eventually(function() return #terms() == 1 end)
+      local hold = start("hold", "k")
+      eventually(function() return waiters() == 1 end)
+      process.signal(terms()[1].pid, SIGNALS.TERM)
+      eventually(function() return hold:output():find("^k ") and waiters() == 1 end)
+      start("run", "k", "--", "sleep", "60")
+      eventually(function() return waiters() == 2 end)
+      local queue = server:cli("ZRANGE", "holdfast_queue:{k}", 0, -1)
+      for _, name in ipairs { "WINCH", "CONT", "CHLD" } do child:kill(SIGNALS[name]) end
+      process.sleep(0.3)
+      assert.same(queue, server:cli("ZRANGE", "holdfast_queue:{k}", 0, -1))
+    end)
+
+    it("stops by TSTP between two terms, and nobody else of its group", function()
+      local words = command.words("lead", "-v", "--pause", "60", "k", "-c",
+        "echo $PPID >" .. directory .. "/lead")
+      local script = ("'%s' & sleep 60 & echo $! >%s/other; wait"):format(table.concat(words, "' '"),
+        directory)
+      local shell = process.start { env = command.environment(server), "bash", "-c",
+        'set -m; bash -c "$0" & wait', script }
+      assert(shell:wait_output("released", PATIENCE), shell:output())
+      local pid = tonumber(lines_of(directory .. "/lead")[1])
+      local other = tonumber(lines_of(directory .. "/other")[1])
+      process.signal(pid, SIGNALS.TSTP)
+      eventually(function() return state(pid) == "T" end)
+      assert.equal("S", state(other))
+      process.signal(pid, SIGNALS.CONT)
+      process.signal(pid, SIGNALS.TERM)
+      process.signal(other, SIGNALS.TERM)
+      assert.same({ "exit", 0 }, { shell:wait(PATIENCE) })
     end)
 
     it("waits for a server that is not there, and says so once", function()

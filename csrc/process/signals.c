@@ -111,6 +111,17 @@ static int l_catch(lua_State *L) {
     return 1;
 }
 
+/* uncatch(name, ...): what they did before catch. Those that came meanwhile are still to be read.
+ */
+static int l_uncatch(lua_State *L) {
+    for (int arg = 1; arg <= lua_gettop(L); arg++) {
+        size_t i = check_signal(L, arg);
+        if (is_changed[i]) sigaction(SIGNALS[i].number, &before[i], NULL);
+        is_changed[i] = false;
+    }
+    return 0;
+}
+
 /* default(name): what the system does with it, in place of what this program was told before */
 static int l_default(lua_State *L) {
     signal(SIGNALS[check_signal(L, 1)].number, SIG_DFL);
@@ -197,7 +208,8 @@ static int l_stop(lua_State *L) {
 
 void hf_open_signals(lua_State *L) {
     static const luaL_Reg functions[] = {
-        {"catch", l_catch}, {"default", l_default}, {"ignore", l_ignore}, {"wait", l_wait},
-        {"kill", l_kill},   {"exists", l_exists},   {"stop", l_stop},     {NULL, NULL}};
+        {"catch", l_catch},   {"uncatch", l_uncatch}, {"default", l_default},
+        {"ignore", l_ignore}, {"wait", l_wait},       {"kill", l_kill},
+        {"exists", l_exists}, {"stop", l_stop},       {NULL, NULL}};
     hf_setfuncs(L, functions);
 }

@@ -5,6 +5,7 @@ local holding = require "holdfast.command.holding"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local process = require "holdfast.process"
+local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
 
 local hold = {}
@@ -13,8 +14,6 @@ hold.usage = "holdfast hold [options] KEY…"
 hold.summary = "Holds a lock until a signal ends it. Prints its key and fencing token once it has it."
 hold.options = target.options(target.waiting, target.holding)
 hold.more = "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
-
-local ENDS = { HUP = true, INT = true, QUIT = true, TERM = true, USR1 = true, USR2 = true }
 
 -- A tenth of the lease before a lock can end it counts as lost: time for whoever relies on it.
 -- → the reason | nil when a signal ended it
@@ -27,7 +26,7 @@ local function stay(held, plan)
     end
     if reason then return reason, left end
     local name = process.wait(period)
-    if name and ENDS[name] then return nil, name end
+    if name and signals.terminating[name] then return nil, name end
   end
 end
 

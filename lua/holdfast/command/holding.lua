@@ -10,13 +10,11 @@ local exits = require "holdfast.command.exits"
 local holdfast = require "holdfast"
 local permits = require "holdfast.command.permits"
 local process = require "holdfast.process"
+local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
-
-local unpack = table.unpack or unpack
 
 local holding = {}
 
-local TERMINATING = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2" }
 local LOOKS = 50
 local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true }
@@ -147,7 +145,7 @@ function Holding:take(inside)
     elseif code ~= "interrupted" then
       return nil, message, code
     else
-      local name = process.wait(0)
+      local name = signals.come()
       if name then return nil, name, "signal" end
     end
   end
@@ -172,8 +170,10 @@ end
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire()
   local plan, began = self.plan, core.now()
-  assert(process.catch(unpack(TERMINATING)))
+  signals.catch_terminating()
   assert(process.ignore "TTOU")
+  local name = signals.come()
+  if name then return nil, name, "signal" end
   core.client.introduce(self.client, plan.chosen.name or "")
   if self:waits_for_itself() then
     return nil, "this runs inside a run on the same KEY already, which it would wait for", "busy"

@@ -6,12 +6,10 @@
 
 local core = require "holdfast.core"
 local process = require "holdfast.process"
-
-local unpack = table.unpack or unpack
+local signals = require "holdfast.command.signals"
 
 local job = {}
 
-local WATCHED = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "TSTP", "CONT", "WINCH", "CHLD" }
 local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
 local LAST_LOOK = 1 -- seconds after KILL in which the job's group may still be there
@@ -131,13 +129,11 @@ function Job:watch()
   self.plan.on_ended(self.how, self.number)
 end
 
-local ENDS_NOTHING = { CHLD = true, WINCH = true, CONT = true, TSTP = true }
-
 -- Holds the lock for at least so long; a signal that would end the job ends this as well.
 local function stay(lock, until_time)
   while core.now() < until_time and not lock:lost() do
     local name = process.wait(clamp(until_time - core.now(), 0, 0.5))
-    if name and not ENDS_NOTHING[name] then return end
+    if name and not signals.passing[name] then return end
   end
 end
 
@@ -164,10 +160,9 @@ end
 --   { error = message, errno }: it does not start
 function job.run(lock, plan)
   local acquired_at = core.now()
-  local early
-  repeat early = process.wait(0) until not ENDS_NOTHING[early or ""]
+  local early = signals.come()
   if early then return { signal = early } end
-  assert(process.catch(unpack(WATCHED)))
+  signals.catch_all()
   local terminal = process.open_terminal()
   local slack = clamp(plan.lease / 50, 0.01, 0.1)
   local self = setmetatable({

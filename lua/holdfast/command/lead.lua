@@ -9,6 +9,7 @@ local job = require "holdfast.command.job"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local process = require "holdfast.process"
+local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
 local work = require "holdfast.command.work"
 
@@ -55,7 +56,6 @@ end
 
 -- ---- one term after the other ----
 
-local ENDS = { HUP = true, INT = true, QUIT = true, TERM = true, USR1 = true, USR2 = true }
 local STOPS_THE_JOB = { INT = true, QUIT = true, TERM = true }
 local PASSING = { unreachable = true, no_quorum = true, server = true, lost = true }
 
@@ -65,8 +65,8 @@ Lead.__index = Lead
 -- Without the lock a signal from the terminal stops this program alone.
 -- → the exit code when the signal ends it
 function Lead:on_signal(name)
-  if name == "TSTP" then process.stop(name, true) end
-  if not ENDS[name] then return nil end
+  if name == "TSTP" then process.stop(name, false) end
+  if not signals.terminating[name] then return nil end
   self.out:event("signal", { { "signal", name } }, "ended by " .. name)
   return exits.of_signal(name)
 end
