@@ -947,6 +947,14 @@ describe("holdfast hold", function()
     end
   end)
 
+  it("lets the lock go when it cannot say that it has it", function()
+    local child = command.other { "sh", "-c", command.shell_prelude(server)
+      .. "\nholdfast hold k >/dev/full" }
+    assert.same({ "exit", 74 }, { child:wait(PATIENCE) })
+    assert.matches("^holdfast hold: cannot write to standard output: [^\n]+\n$", child:output())
+    assert.is_false(exists_key("k"))
+  end)
+
   it("takes several keys", function()
     local child = start("a", "--", "b")
     assert(child:wait_output("^a %d+\nb %d+\n", PATIENCE), child:output())

@@ -407,6 +407,25 @@ describe("holdfast", function()
   end)
 
   describe("top", function()
+    it("gives 74 when the result cannot be written, as each verb that has one", function()
+      local latch = client:latch "parts"
+      assert(latch:set(9))
+      keep(client:lock "k")
+      for _, words in ipairs { "ls", "ls --json", "show k", "top --interval 0.1", "ping", "--version",
+        "show --help", "latch count parts", "latch down parts", "deadlocks --all" } do
+        local script = command.shell_prelude(server) .. "\nholdfast " .. words
+        local child = command.other { "sh", "-c", script .. " >/dev/full" }
+        local expected = words:find "deadlocks" and 0 or 74 -- it has nothing to tell
+        assert.same({ "exit", expected }, { child:wait(PATIENCE) }, words)
+        assert.matches(expected == 74 and "^holdfast: cannot write to standard output: [^\n]+\n$" or "^$",
+          child:output())
+        child = command.other { "sh", "-c", script .. " | true" }
+        assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+        assert.equal("", child:output())
+      end
+      assert(latch:delete())
+    end)
+
     it("prints no control characters of a client's name, as ls does not", function()
       local uuid = "11111111-2222-8333-8444-555555555555"
       server:cli("HSET", "k", uuid .. ":1", 1)

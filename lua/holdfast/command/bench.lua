@@ -133,7 +133,7 @@ function bench.main(args)
     local rows = { { "", "µs", "per second" } }
     rows[2] = row("acquire and release, uncontended", alone)
     rows[3] = row(("hand-off, %d processes"):format(given.workers), together)
-    print(table.concat(output.columns(rows, { false, true, true }), "\n"))
+    output.print(table.concat(output.columns(rows, { false, true, true }), "\n"))
     return exits.OK
   end)
 end

@@ -53,7 +53,7 @@ local function force(client, entry, lock, out)
     was_locked, message, code = lock:force_release()
   end
   if code then return verb.failed(out, message, code) end
-  print(output.printable(key) .. (was_locked and ": broken" or ": was free"))
+  output.print(output.printable(key) .. (was_locked and ": broken" or ": was free"))
   return was_locked and exits.OK or exits.BUSY
 end
 
@@ -66,7 +66,7 @@ local function forget(client, key, given, out)
   local forgotten, message, code = false, nil, nil
   if ttl then forgotten, message, code = records.forget(client, key) end
   if code then return verb.failed(out, message, code) end
-  print(output.printable(key) .. (forgotten and ": may run again" or ": was free"))
+  output.print(output.printable(key) .. (forgotten and ": may run again" or ": was free"))
   return forgotten and exits.OK or exits.BUSY
 end
 

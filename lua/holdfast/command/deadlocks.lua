@@ -47,17 +47,17 @@ local function print_json(result, all)
   for _, cycle in ipairs(result.cycles) do
     local list = {}
     for i, wait in ipairs(cycle) do list[i] = wait_json(wait) end
-    print(json.object { { "deadlock", json.list(list) } })
+    output.print(json.object { { "deadlock", json.list(list) } })
   end
-  for _, wait in ipairs(all and result.waits or {}) do print(wait_json(wait)) end
+  for _, wait in ipairs(all and result.waits or {}) do output.print(wait_json(wait)) end
 end
 
 local function print_text(result, all)
   for i, cycle in ipairs(result.cycles) do
-    print(("deadlock %d, of %d"):format(i, #cycle))
-    for _, wait in ipairs(cycle) do print("  " .. sentence(wait)) end
+    output.print(("deadlock %d, of %d"):format(i, #cycle))
+    for _, wait in ipairs(cycle) do output.print("  " .. sentence(wait)) end
   end
-  for _, wait in ipairs(all and result.waits or {}) do print(sentence(wait)) end
+  for _, wait in ipairs(all and result.waits or {}) do output.print(sentence(wait)) end
 end
 
 function deadlocks.main(args)

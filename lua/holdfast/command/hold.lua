@@ -30,15 +30,21 @@ local function stay(held, plan)
   end
 end
 
+-- → true | nil, message
 local function print_held(locks)
   for _, lock in ipairs(locks) do
-    io.stdout:write(output.printable(lock:key()), " ", target.token_text(lock), "\n")
+    output.print(output.printable(lock:key()) .. " " .. target.token_text(lock))
   end
-  io.stdout:flush()
+  return output.flush()
 end
 
+-- Nobody knows of a lock that could not be told.
 local function keep(held, plan, out)
-  print_held(held.locks)
+  local told, message = print_held(held.locks)
+  if not told then
+    held:release()
+    return out:unwritten(message)
+  end
   local reason, detail = stay(held, plan)
   if reason then
     held:tell_lost(reason, detail, "holding it no more")

@@ -38,7 +38,7 @@ local function help_of(verb)
 end
 
 local function say(text)
-  io.stdout:write(text, "\n")
+  output.print(text)
   return exits.OK
 end
 
@@ -50,8 +50,7 @@ local function without_verb(word)
   return ('no verb "%s"; holdfast --help lists them'):format(word)
 end
 
--- args: the words after the program's name. → the exit code
-function command.main(args)
+local function dispatch(args)
   local name = args[1]
   if name == "help" and args[2] and is_verb(args[2]) then return say(help_of(load(args[2]))) end
   if name == "--help" or name == "-h" or name == "help" then return say(overview()) end
@@ -64,6 +63,11 @@ function command.main(args)
   local verb = load(name)
   if options.asks_for(args, "--help", "-h") then return say(help_of(verb)) end
   return verb.main(args)
+end
+
+-- args: the words after the program's name. → the exit code
+function command.main(args)
+  return output.finish(dispatch(args))
 end
 
 return command

@@ -38,7 +38,7 @@ local function refuse(given, out, text)
 end
 
 local function print_count(given, count)
-  if not given.quiet then print(("%.0f"):format(count)) end
+  if not given.quiet then output.print(("%.0f"):format(count)) end
   return exits.OK
 end
 

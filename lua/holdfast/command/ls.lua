@@ -37,7 +37,7 @@ end
 
 local function print_json(list, names)
   for _, entry in ipairs(list) do
-    print(json.object(locks.fields(entry, entry.owner and names(entry.owner))))
+    output.print(json.object(locks.fields(entry, entry.owner and names(entry.owner))))
   end
 end
 
@@ -46,7 +46,7 @@ local function print_table(list, names)
   for _, entry in ipairs(list) do
     rows[#rows + 1] = row(entry, entry.owner and names(entry.owner))
   end
-  if #list > 0 then print(table.concat(output.columns(rows, RIGHT), "\n")) end
+  if #list > 0 then output.print(table.concat(output.columns(rows, RIGHT), "\n")) end
 end
 
 function ls.main(args)

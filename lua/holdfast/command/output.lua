@@ -1,6 +1,7 @@
 -- What the command says: results on standard output; events on standard error, as lines for people
 -- or, with --json, as one JSON object each.
 
+local exits = require "holdfast.command.exits"
 local json = require "holdfast.command.json"
 local process = require "holdfast.process"
 
@@ -55,6 +56,38 @@ end
 function Output:fail(exit, code, message)
   self:problem("error", { { "code", code }, { "exit", exit } }, message)
   return exit
+end
+
+-- ---- results ----
+
+local EPIPE = 32
+local unwritten -- why a result could not be written
+
+-- Whoever has read enough and went away, as head does, is no failure.
+local function note(written, message, number)
+  if not written and number ~= EPIPE then unwritten = unwritten or message end
+  return written, message
+end
+
+-- A line of a result.
+function output.print(text)
+  note(io.stdout:write(text, "\n"))
+end
+
+-- → true | nil, message
+function output.flush()
+  return note(io.stdout:flush())
+end
+
+-- For the end of a verb. → its exit code, or another one when its results could not be written
+function output.finish(exit)
+  output.flush()
+  if not unwritten or exit > exits.BUSY then return exit end
+  return output.new("holdfast", {}):unwritten(unwritten)
+end
+
+function Output:unwritten(message)
+  return self:fail(exits.OUTPUT, "output", "cannot write to standard output: " .. message)
 end
 
 local function length(text)

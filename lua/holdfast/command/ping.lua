@@ -1,6 +1,7 @@
 -- holdfast ping: whether the server answers.
 
 local exits = require "holdfast.command.exits"
+local output = require "holdfast.command.output"
 local verb = require "holdfast.command.verb"
 
 local ping = {}
@@ -15,7 +16,7 @@ function ping.main(args)
     local first, message, code = client:ping()
     local again = first and client:ping()
     if not again then return verb.failed(out, message, code) end
-    print(("answers in %.2f ms, the first time in %.2f ms"):format(again * 1e3, first * 1e3))
+    output.print(("answers in %.2f ms, the first time in %.2f ms"):format(again * 1e3, first * 1e3))
     return exits.OK
   end)
 end

@@ -22,7 +22,7 @@ show.options = verb.options(show, {
 local WAITERS = 50
 
 local function line(name, text)
-  if text then print(("%-8s %s"):format(name, output.printable(text))) end
+  if text then output.print(("%-8s %s"):format(name, output.printable(text))) end
 end
 
 local NUMBERS = {
@@ -88,7 +88,7 @@ local function print_json(entry, waiters, names)
   fields[#fields + 1] = { "holders", holders_json(entry) }
   fields[#fields + 1] = { "done_ttl", entry.done_ttl }
   fields[#fields + 1] = { "queue", json.list(queue) }
-  print(json.object(fields))
+  output.print(json.object(fields))
 end
 
 function show.main(args)

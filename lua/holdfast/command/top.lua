@@ -218,8 +218,8 @@ local function print_once(view, interval, out)
   process.wait(interval)
   local ok, message, code = view:look()
   if not ok then return verb.failed(out, message, code) end
-  print(view:title())
-  if #view.list > 0 then print(table.concat(view:lines(), "\n")) end
+  output.print(view:title())
+  if #view.list > 0 then output.print(table.concat(view:lines(), "\n")) end
   return exits.OK
 end
 
