@@ -228,13 +228,15 @@ function Holding:ends()
   return ends
 end
 
--- One lock may end while the release of another waits for the server: that is no loss.
 function Holding:tell_kept(lock, message, code, left)
-  local gone = GONE[code]
-  local how = gone and "it ended by its lease"
-    or ("it ends by its lease, within %.0f s"):format(math.ceil(left))
-  local fields = { { "code", gone and "unreachable" or code }, { "key", lock:key() } }
-  self.out:problem("warning", fields, message .. "; " .. how)
+  local text = ("%s; it ends by its lease, within %.0f s"):format(message, math.ceil(left))
+  self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
+end
+
+-- A lock that ends while a release waits for the server is no loss.
+function Holding:tell_ended(lock)
+  local text = ('cannot release "%s": no answer in time; it ended by its lease'):format(lock:key())
+  self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 
 -- Once the server has not answered a release, the client lets go of the others by itself until it
@@ -256,10 +258,12 @@ function Holding:release()
     silent = silent or SILENT[code] and code
     if released then
       self.out:event("released", { { "key", lock:key() } }, ('released "%s"'):format(lock:key()))
-    elseif GONE[code] and not (ends and core.now() >= ends[i]) then
-      loss = code == "lost" and message or loss or message
-    else
+    elseif not GONE[code] then
       self:tell_kept(lock, message, code, left)
+    elseif ends and core.now() >= ends[i] then
+      self:tell_ended(lock)
+    else
+      loss = code == "lost" and message or loss or message
     end
   end
   if loss then return nil, loss end
