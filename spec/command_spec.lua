@@ -95,6 +95,14 @@ describe("holdfast", function()
         '"ttl":[%d.]+,"token":%d+,"waiters":0}\n$', (output:gsub("\\n", "\\u000a")))
     end)
 
+    it("writes JSON that is UTF-8, whatever the bytes of a key", function()
+      acquire("fine:\195\164\226\130\172\240\159\148\146")
+      acquire("torn:\233\194\160\128\128") -- without the 2 bytes in the middle it would be UTF-8
+      local _, output = run("ls", "--json")
+      assert.is_truthy(output:find('"fine:\195\164\226\130\172\240\159\148\146"', 1, true))
+      assert.is_truthy(output:find([["torn:\u00e9\u00c2\u00a0\u0080\u0080"]], 1, true))
+    end)
+
     it("finds all among many keys, without KEYS", function()
       for i = 1, 3000 do server:cli("SET", "filler:" .. i, i) end
       for i = 1, 40 do acquire("many:" .. i) end

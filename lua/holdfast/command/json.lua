@@ -9,14 +9,20 @@ local function escape(char)
   return SHORT[char] or ("\\u%04x"):format(char:byte())
 end
 
+local SEQUENCES = {
+  "[\194-\223][\128-\191]",
+  "\224[\160-\191][\128-\191]",
+  "[\225-\236\238\239][\128-\191][\128-\191]",
+  "\237[\128-\159][\128-\191]",
+  "\240[\144-\191][\128-\191][\128-\191]",
+  "[\241-\243][\128-\191][\128-\191][\128-\191]",
+  "\244[\128-\143][\128-\191][\128-\191]",
+}
+
+-- What stands around a sequence does not join when it is taken out.
 local function is_utf8(text)
-  local rest = text:gsub("[\194-\223][\128-\191]",
-    ""):gsub("[\225-\236\238\239][\128-\191][\128-\191]", "")
-  rest = rest:gsub("\224[\160-\191][\128-\191]", ""):gsub("\237[\128-\159][\128-\191]", "")
-  rest = rest:gsub("\240[\144-\191][\128-\191][\128-\191]",
-    ""):gsub("\244[\128-\143][\128-\191][\128-\191]", "")
-  rest = rest:gsub("[\241-\243][\128-\191][\128-\191][\128-\191]", "")
-  return not rest:find("[\128-\255]")
+  for _, sequence in ipairs(SEQUENCES) do text = text:gsub(sequence, " ") end
+  return not text:find("[\128-\255]")
 end
 
 -- Bytes that are no UTF-8 are taken as Latin-1.
