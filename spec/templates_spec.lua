@@ -534,6 +534,33 @@ describe("templates", function()
       end)))
     end)
 
+    it("does not write down what is too long to be replayed", function()
+      local opts, line = { replay = true, expire = 60 }, ("x"):rep(10000)
+      local wide, nested = {}, {}
+      for i = 1, 4000 do wide[i] = line end
+      for _ = 1, 16 do nested = { nested, nested } end
+      for i, results in ipairs { wide, nested } do
+        collectgarbage()
+        collectgarbage("stop")
+        local before = collectgarbage("count")
+        local result = client:idempotent("wide" .. i, opts, function() return results end)
+        local kilobytes = collectgarbage("count") - before
+        collectgarbage("restart")
+        assert.equal(results, result)
+        assert.is_true(kilobytes < 4000, kilobytes .. " KB")
+        assert.equal("duplicate", select(3, other:idempotent("wide" .. i, opts, error)))
+      end
+    end)
+
+    it("replays results of 64 KiB, and no longer ones", function()
+      for i, size in ipairs { 65536 - 7, 65536 - 6 } do -- "S65529:" and the bytes
+        local text = ("x"):rep(size)
+        client:idempotent("full" .. i, { replay = true, expire = 60 }, function() return text end)
+        local again, _, code = other:idempotent("full" .. i, { replay = true }, error)
+        assert.same(i == 1 and { text } or { nil, "duplicate" }, { again, code })
+      end
+    end)
+
     it("knows another request by its fingerprint", function()
       client:idempotent("k", { fingerprint = "a", expire = 60 }, function()
         assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function()

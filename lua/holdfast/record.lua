@@ -9,14 +9,20 @@ local DEPTH = 32
 
 local write
 
+-- Adds the piece to a list of pieces with room for `out.left` bytes. → whether it fits
+local function put(out, piece)
+  out.left = out.left - #piece
+  if out.left < 0 then return false end
+  out[#out + 1] = piece
+  return true
+end
+
 local function write_table(value, out, depth)
-  if depth > DEPTH or getmetatable(value) ~= nil then return false end
-  out[#out + 1] = "{"
+  if depth > DEPTH or getmetatable(value) ~= nil or not put(out, "{") then return false end
   for k, v in pairs(value) do
     if not write(k, out, depth + 1) or not write(v, out, depth + 1) then return false end
   end
-  out[#out + 1] = "}"
-  return true
+  return put(out, "}")
 end
 
 -- Where Lua has integers, 2.0 is none.
@@ -24,15 +30,15 @@ local function write_number(value, out)
   local kind = math.type and math.type(value)
   local text = (kind == "integer" and "%d" or "%.17g"):format(value)
   if kind == "float" and not text:find("[^%d-]") then text = text .. ".0" end
-  out[#out + 1] = "D" .. text .. ";"
-  return value == value and value ~= math.huge and value ~= -math.huge
+  local is_finite = value == value and value ~= math.huge and value ~= -math.huge
+  return is_finite and put(out, "D" .. text .. ";")
 end
 
 local WRITERS = {
-  ["nil"] = function(_, out) out[#out + 1] = "N" return true end,
-  boolean = function(value, out) out[#out + 1] = value and "T" or "F" return true end,
+  ["nil"] = function(_, out) return put(out, "N") end,
+  boolean = function(value, out) return put(out, value and "T" or "F") end,
   number = write_number,
-  string = function(value, out) out[#out + 1] = "S" .. #value .. ":" .. value return true end,
+  string = function(value, out) return put(out, "S" .. #value .. ":") and put(out, value) end,
   table = write_table,
 }
 
@@ -42,13 +48,13 @@ function write(value, out, depth)
 end
 
 -- The results as text of at most `cap` bytes; nil when they are none of the above or too long.
+-- However large they are, no more than that is written.
 function record.encode(cap, ...)
-  local out = {}
+  local out = { left = cap }
   for i = 1, select("#", ...) do
     if not write((select(i, ...)), out, 1) then return nil end
   end
-  local text = table.concat(out)
-  return #text <= cap and text or nil
+  return table.concat(out)
 end
 
 local read
