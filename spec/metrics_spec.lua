@@ -91,6 +91,20 @@ describe("a client's work", function()
       assert.equal(1, class_of("pay").releases)
     end)
 
+    it("counts what is entered again apart, also of several keys in one step", function()
+      for _, lock in ipairs { client:lock("a"), client:multi_lock { "x", "y" } } do
+        local before, keys = client:stats(), lock.keys and #lock:keys() or 1
+        assert(lock:acquire())
+        assert(lock:acquire())
+        local after = client:stats()
+        assert.same({ keys, keys },
+          { after.acquires - before.acquires, after.reentries - before.reentries })
+        assert(lock:release())
+        assert(lock:release())
+        assert.equal(2 * keys, client:stats().releases - before.releases)
+      end
+    end)
+
     it("knows the classes of guards, of latches and of plain semaphores", function()
       client:idempotent("i", { class = "pay" }, function() end)
       assert.is_nil(client:idempotent("i", { class = "pay" }, function() end))

@@ -179,7 +179,8 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     hf_hold_become(hold, HF_HOLD_HELD);
     hold->at_risk = false;
     hold->failures = 0;
-    op->client->stats.acquires++;
+    if (first) op->client->stats.acquires++;
+    else op->client->stats.reentries++;
 }
 
 /* False: one that was to be entered again has been lost, and told so, in the meantime. */
