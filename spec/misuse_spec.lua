@@ -653,6 +653,36 @@ describe("a table with a metatable", function()
   end)
 end)
 
+describe("a table of options that its caller changes later", function()
+  it("changes nothing of what was made with it", function()
+    local semaphore, plain, template = { permits = 3 }, { class = "mine" }, { prefix = "x:" }
+    local pool = client:semaphore("pool", semaphore)
+    local places = client:plain_semaphore("places", plain)
+    local runs = client:one_by_one(template)
+    semaphore.permits, semaphore.lease, semaphore.class = 7, -5, {}
+    plain.class, plain.on_event = {}, 1
+    template.prefix, template.lease = {}, "long"
+    local permit = assert(pool:acquire())
+    assert.equal(3, pool:permits())
+    assert.is_true(permit:release())
+    assert.is_true(places:set(2))
+    assert.is_true(places:acquire(2, 0))
+    assert.equal(1, client:stats().classes.mine.outcomes.acquired)
+    assert.equal("x:a_1", runs:execute("a", 1, function(each) return each:key() end))
+    world.cli("DEL", "pool", "places")
+  end)
+
+  it("changes nothing of the later terms of a leader", function()
+    local opts, terms = { lease = 30 }, 0
+    client:lead("chief", opts, function(term)
+      terms = terms + 1
+      if terms == 2 then return term:resign() end
+      opts.once, opts.lease = true, -1
+    end)
+    assert.equal(2, terms)
+  end)
+end)
+
 describe("in stream {} of nginx", function()
   it("the module says that it does not run there", function()
     local child = world.program { code = [[

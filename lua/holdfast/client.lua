@@ -110,8 +110,7 @@ local known = {
 }
 
 local function copy(values, name, value)
-  local new = {}
-  for key, old in pairs(values) do new[key] = old end
+  local new = options.copy(values)
   new[name] = value
   return new
 end

@@ -163,6 +163,7 @@ end
 -- `given` and `fn` are checked.
 function lead.run(client, key, given, defaults, fn, ...)
   local results
+  given = options.copy(given)
   repeat
     local term = new_term(client, key, given, defaults)
     if given.abort_on_loss then driver.check_hooks(term.lock) end

@@ -62,7 +62,7 @@ local execute_options = {
 }
 
 function one_by_one.new(client, given, defaults)
-  return core.template.new { client = client, defaults = defaults, given = given }
+  return core.template.new { client = client, defaults = defaults, given = options.copy(given) }
 end
 
 local function positive(...)

@@ -307,11 +307,17 @@ function options.argument(value, check, what, name, level)
   return value
 end
 
+-- For what reads its options again later: the caller may change the table that was checked.
+function options.copy(given)
+  local own = {}
+  for name, value in next, given do own[name] = value end
+  return own
+end
+
 -- What a metatable answers is asked for once, so that what was checked is what is used.
 local function settled(given, known)
   if getmetatable(given) == nil then return given end
-  local plain = {}
-  for name, value in next, given do plain[name] = value end
+  local plain = options.copy(given)
   for name in pairs(known) do plain[name] = given[name] end
   return plain
 end

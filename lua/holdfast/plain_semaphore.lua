@@ -52,7 +52,7 @@ end
 
 -- `given` is checked, `defaults` are the client's.
 function plain_semaphore.new(client, key, given, defaults)
-  local self = { client = client, name = key, given = given, defaults = defaults,
+  local self = { client = client, name = key, given = options.copy(given), defaults = defaults,
     wait = given.wait or defaults.wait }
   self.one = handle(self, 1)
   return setmetatable(self, PlainSemaphore)

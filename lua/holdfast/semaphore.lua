@@ -164,7 +164,7 @@ end
 
 -- `given` is checked, `defaults` are the client's.
 function semaphore.new(client, key, given, defaults)
-  local self = { client = client, name = key, given = given, defaults = defaults }
+  local self = { client = client, name = key, given = options.copy(given), defaults = defaults }
   self.reader = handle(self, 1)
   return setmetatable(self, Semaphore)
 end
