@@ -804,6 +804,80 @@ describe("abort_on_loss", function()
     assert.equal(PERIOD, seen["nil lost, inner 0"])
   end)
 
+  describe("lets a callback that tells of the loss run to its end:", function()
+    local begun, ended, client, opts
+
+    local function callback(what)
+      if type(what) == "table" and what.event ~= "lost" then return end
+      begun = begun + 1
+      spin(5000)
+      ended = ended + 1
+    end
+
+    before_each(function()
+      begun, ended, client = 0, 0, world.client { lease = LEASE }
+    end)
+
+    local WAYS = {
+      on_lost = function() opts = { abort_on_loss = true, on_lost = callback } end,
+      ["the lock's on_event"] = function() opts = { abort_on_loss = true, on_event = callback } end,
+      ["the client's on_event"] = function()
+        client, opts = world.client { lease = LEASE, on_event = callback }, { abort_on_loss = true }
+      end,
+    }
+
+    local function assert_aborted(fn)
+      local result, _, code, results = client:with_lock("k", opts, fn)
+      assert.is_nil(result)
+      assert.same({ "lost" }, { code, results })
+      assert.same({ 1, 1 }, { begun, ended })
+    end
+
+    for name, choose in pairs(WAYS) do
+      it(name .. ", called by what finds it", function()
+        choose()
+        assert_aborted(function(lock)
+          world.cli("DEL", "k")
+          lock:check()
+          lock:is_held()
+          compute_until(nil, 20)
+          return "whole"
+        end)
+      end)
+
+      it(name .. ", called by what comes after it", function()
+        choose()
+        assert_aborted(function(lock)
+          world.cli("DEL", "k")
+          local deadline = process.now() + 20
+          while process.now() < deadline do lock:is_held() end
+          return "whole"
+        end)
+      end)
+    end
+
+    it("but a function under a lock of the callback's own is ended", function()
+      local inner, outer
+      client = world.client()
+      opts = { abort_on_loss = true, on_lost = function()
+        inner = pack(client:with_lock("inner", { abort_on_loss = true }, function(lock)
+          lose(lock)
+          compute_until(nil, 20)
+          return "whole"
+        end))
+        spin(5000)
+        ended = ended + 1
+      end }
+      outer = pack(client:with_lock("k", opts, function(lock)
+        lose(lock)
+        lock:is_held()
+        compute_until(nil, 20)
+        return "whole"
+      end))
+      assert.same({ "lost", "lost", 1 }, { inner[3], outer[3], ended })
+    end)
+  end)
+
   it("comes at the end of a call of holdfast, if all the function does is to call it", function()
     local client = world.client()
     local began = process.now()

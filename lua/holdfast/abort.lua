@@ -7,6 +7,7 @@
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local teller = require "holdfast.teller"
 local traceback = require "holdfast.traceback"
 
 local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
@@ -38,8 +39,8 @@ end
 
 -- ---- runs ----
 
--- coroutine -> its innermost run: { lock, outer, inside }; the hook raises only while it is inside
--- the user's function
+-- coroutine -> its innermost run: { lock, outer, inside, depth }; the hook raises only while it is
+-- inside the user's function, and not in an on_lost or on_event that is called meanwhile
 local runs = setmetatable({}, { __mode = "k" })
 local MAIN = {}
 
@@ -66,9 +67,9 @@ end
 
 -- → the outermost run of this coroutine whose lock is lost, the reason
 local function find_lost()
-  local run, found, found_reason = runs[here()], nil, nil
+  local run, depth, found, found_reason = runs[here()], teller.depth(), nil, nil
   while run do
-    local reason = run.inside and raw.lost(run.lock)
+    local reason = run.inside and run.depth == depth and raw.lost(run.lock)
     if reason then found, found_reason = run, reason end
     run = run.outer
   end
@@ -170,7 +171,7 @@ end
 -- that is closed meanwhile gives the lock back.
 function abort.call(lock, fn, ...)
   local thread = here()
-  local run = { lock = lock, outer = runs[thread], inside = false }
+  local run = { lock = lock, outer = runs[thread], inside = false, depth = teller.depth() }
   local remove = not hooks[gethook()] and set_hook()
   if jit then remove_shared = remove or remove_shared end
   runs[thread] = run

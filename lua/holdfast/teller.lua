@@ -15,6 +15,18 @@ Teller.__index = Teller
 
 local teller = {}
 
+-- coroutine -> how many of the user's functions are running there, one inside of the other
+local depths = setmetatable({}, { __mode = "k" })
+
+local function here()
+  return coroutine.running() or depths
+end
+
+-- How many of these functions the caller runs inside of.
+function teller.depth()
+  return depths[here()] or 0
+end
+
 -- gather(add) calls add(item) for what has happened since; call(item) → true | false, an error
 function teller.new(gather, call)
   local self = {
@@ -79,12 +91,22 @@ local function take(self)
   return item
 end
 
+-- → true | false, an error
+local function call_inside(self, item)
+  local thread = here()
+  local depth = depths[thread]
+  depths[thread] = (depth or 0) + 1
+  local called, err = self.call(item)
+  depths[thread] = depth
+  return called, err
+end
+
 -- → whether no function raised an error, the first error
 local function tell_all(self, turn)
   local fine, failure = true, nil
   for _ = 1, ROUNDS do
     while self.turn == turn and self.first <= self.last do
-      local called, err = self.call(take(self))
+      local called, err = call_inside(self, take(self))
       if fine and not called then fine, failure = false, err end
     end
     if self.turn ~= turn or not self:collect() then break end
