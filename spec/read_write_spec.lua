@@ -247,6 +247,53 @@ describe("a read/write lock", function()
     world.cli("DEL", "k")
   end)
 
+  describe("that several coroutines lose through one handle", function()
+    local ALL = { "deleted", "deleted", "deleted", "deleted", "deleted" }
+    local told, holders
+
+    -- Each holds it, and calls this method when it is called again.
+    local function hold(client, method)
+      told, holders = {}, {}
+      local read = client:read_write_lock("k", {
+        on_lost = function(_, reason) told[#told + 1] = reason end,
+      }):read()
+      for i = 1, #ALL do
+        holders[i] = coroutine.wrap(function()
+          assert(read:acquire(0))
+          coroutine.yield()
+          return select(3, read[method](read))
+        end)
+        holders[i]()
+      end
+    end
+
+    it("is told lost for each hold", function()
+      local client = world.client { lease = 1.5 }
+      hold(client, "check")
+      world.cli("FLUSHALL")
+      assert.is_true(process.wait_until(function()
+        client:stats()
+        return #told >= #ALL
+      end, 20))
+      assert.same(ALL, told)
+    end)
+
+    for _, method in ipairs { "check", "release" } do
+      it("is told lost for each hold by a " .. method .. " that comes while a callback runs", function()
+        local client = world.client()
+        hold(client, method)
+        local other = client:lock("other", { on_lost = function()
+          for i = 1, #ALL do assert.equal("lost", holders[i]()) end
+          assert.same({}, told)
+        end })
+        assert(other:acquire())
+        world.cli("FLUSHALL")
+        assert_fails("lost", other:release())
+        assert.same(ALL, told)
+      end)
+    end
+  end)
+
   it("is let go of by the collector", function()
     do
       local lock = world.client():read_write_lock("k")

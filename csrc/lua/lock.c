@@ -9,7 +9,16 @@
 
 /* ---- what this handle has taken ---- */
 
+/* Its loss, if it was lost, is to be told. */
+static void note_loss(hf_lua_lock *lock, taken *entry) {
+    hf_lost_reason reason = hf_view_of(entry->hold).reason;
+    if (reason == HF_LOST_NOT || entry->notified) return;
+    lock->untold[reason]++;
+    entry->notified = true;
+}
+
 static void drop_taken(hf_lua_lock *lock, size_t i) {
+    note_loss(lock, &lock->taken[i]);
     hf_hold_unref(lock->taken[i].hold);
     lock->taken[i] = lock->taken[--lock->taken_count];
 }
@@ -54,11 +63,6 @@ bool hf_lock_reserve(hf_lua_lock *lock) {
     return true;
 }
 
-static void note_pending_loss(hf_lua_lock *lock, const taken *entry) {
-    hf_lost_reason reason = hf_view_of(entry->hold).reason;
-    if (reason != HF_LOST_NOT && !entry->notified) lock->pending_loss = reason;
-}
-
 /* Drops holds of this owner that are over. One loss that no release has reported stays. */
 static void drop_over(hf_lua_lock *lock, hf_slice caller) {
     bool kept = false;
@@ -67,10 +71,7 @@ static void drop_over(hf_lua_lock *lock, hf_slice caller) {
         hf_hold_view seen = hf_view_of(hold);
         if (!seen.over || seen.ending || !hf_slice_equal(hf_hold_caller(hold), caller)) continue;
         bool keep = seen.state == HF_HOLD_LOST && lock->taken[i].count > 0 && !kept;
-        if (!keep) {
-            note_pending_loss(lock, &lock->taken[i]);
-            drop_taken(lock, i);
-        }
+        if (!keep) drop_taken(lock, i);
         kept = kept || keep;
     }
 }
@@ -103,8 +104,7 @@ void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
         taken *entry = &lock->taken[i];
         if (entry->hold != hold) continue;
         has_entry = has_entry || entry->count > 0;
-        note_pending_loss(lock, entry);
-        entry->notified = entry->notified || seen.reason != HF_LOST_NOT;
+        note_loss(lock, entry);
         entry->count = seen.over || entry->count == 0 ? 0 : entry->count - 1;
         if (entry->releasing > 0) entry->releasing--;
         if (entry->releasing > entry->count) entry->releasing = entry->count;
@@ -422,20 +422,23 @@ static int l_lost(lua_State *L) {
     return 1;
 }
 
+static hf_lost_reason take_untold(hf_lua_lock *lock) {
+    for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
+        if (lock->untold[reason] == 0) continue;
+        lock->untold[reason]--;
+        return (hf_lost_reason)reason;
+    }
+    return HF_LOST_NOT;
+}
+
 /* pending_loss(lock) -> the reason of a loss that was not told yet, of whichever owner acquired
- * through this handle */
+ * through this handle; the next call gives that of another loss */
 static int l_pending_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    hf_lost_reason reason = lock->pending_loss;
-    lock->pending_loss = HF_LOST_NOT;
-    for (size_t i = 0; i < lock->taken_count && reason == HF_LOST_NOT; i++) {
-        hf_lost_reason found = hf_view_of(lock->taken[i].hold).reason;
-        if (lock->taken[i].notified || found == HF_LOST_NOT) continue;
-        lock->taken[i].notified = true;
-        reason = found;
-    }
+    for (size_t i = 0; i < lock->taken_count; i++) note_loss(lock, &lock->taken[i]);
+    hf_lost_reason reason = take_untold(lock);
     hf_driver_leave(lock->driver);
     lua_pushstring(L, hf_lost_reason_name(reason));
     return 1;

@@ -14,7 +14,7 @@ typedef struct taken {
     hf_hold *hold;      /* referenced */
     uint32_t count;     /* 0: a release has reported its loss, or is detached */
     uint32_t releasing; /* of `count`: releases that are under way */
-    bool notified;      /* on_lost was called for its loss */
+    bool notified;      /* its loss is counted in `untold`, or was */
 } taken;
 
 typedef struct hf_lua_lock {
@@ -35,12 +35,12 @@ typedef struct hf_lua_lock {
     bool renewed, interruptible, shared;
     uint64_t handle;  /* permits: the caller's number, whatever coroutine calls; 0: a lock */
     uint32_t permits; /* of the handle */
-    uint64_t permits_at_first;   /* a semaphore's total if it does not exist yet; 0: not given */
-    bool async_release;          /* a release does not wait for its reply */
-    int64_t balance;             /* acquires less releases of their holds through this handle */
-    double waited;               /* seconds of the last acquire that got the lock; -1: none did */
-    hf_lost_reason pending_loss; /* of a loss that a release found and that is not reported yet */
-    hf_lost_reason last_loss;    /* of the last released hold; an acquire clears it */
+    uint64_t permits_at_first; /* a semaphore's total if it does not exist yet; 0: not given */
+    bool async_release;        /* a release does not wait for its reply */
+    int64_t balance;           /* acquires less releases of their holds through this handle */
+    double waited;             /* seconds of the last acquire that got the lock; -1: none did */
+    hf_lost_reason last_loss;  /* of the last released hold; an acquire clears it */
+    uint32_t untold[HF_LOST_REASONS]; /* losses that on_lost was not called for yet, by reason */
     taken *taken;
     size_t taken_count, taken_capacity;
     uint32_t operations; /* userdata whose operations are under way */

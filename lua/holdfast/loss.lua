@@ -24,8 +24,7 @@ local function gather(add)
   end
   if not news then return end
   for lock in pairs(watched) do
-    local reason = core.lock.pending_loss(lock)
-    if reason then add { lock, reason } end
+    for reason in core.lock.pending_loss, lock do add { lock, reason } end
   end
 end
 
