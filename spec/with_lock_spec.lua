@@ -397,6 +397,30 @@ describe("a lock lost in with_lock", function()
     end))
     assert.same(pack(false, reason), result)
   end)
+
+  describe("and an on_lost with an error", function()
+    local function run(fn)
+      local client = world.client()
+      local opts = { on_lost = function() error("of on_lost", 0) end }
+      local result = pack(pcall(client.with_lock, client, "k", opts, function()
+        world.cli("DEL", "k")
+        return fn()
+      end))
+      assert.is_true(world.client():lock("k"):acquire(0):release())
+      return result
+    end
+
+    it("do not hide the function's own error", function()
+      local reason = {}
+      local result = run(function() error(reason) end)
+      assert.same(pack(false, reason), result)
+      assert.equal(reason, result[2])
+    end)
+
+    it("raise that of on_lost after a function that ended well", function()
+      assert.same(pack(false, "of on_lost"), run(function() return "done" end))
+    end)
+  end)
 end)
 
 describe("a release in with_lock that finds something else", function()

@@ -36,12 +36,18 @@ local told = teller.new(gather, call)
 
 driver.tell_apart(told)
 
+-- Calls all callbacks. → whether none raised an error, the first error
+function loss.try_tell()
+  if not events.heeded then return true end
+  events.tell()
+  return told:tell()
+end
+
 -- Called by every method of the API: first, but by those that let go last. An error of a callback
 -- comes out of it after all callbacks were called.
 function loss.tell()
   if not events.heeded then return end
-  events.tell()
-  local fine, failure = told:tell()
+  local fine, failure = loss.try_tell()
   if not fine then error(failure, 0) end
 end
 

@@ -39,15 +39,15 @@ local function doubt(lock, reason, message, code)
   if released_elsewhere and raw.balance(lock) > 0 then return message, code end
 end
 
+-- fn's error comes before that of an on_lost.
 local function finish(lock, ran, ...)
   local reason = raw.lost(lock)
   local _, message, code = raw.release(lock)
-  loss.tell()
-  if not ran then
-    local err = ...
-    if not abort.is_for(err, lock) then error(err, 0) end
-    return nil, code == "lost" and message or tostring(err), "lost"
-  end
+  local told, failure = loss.try_tell()
+  local aborted = not ran and abort.is_for((...), lock)
+  if not ran and not aborted then error((...), 0) end
+  if not told then error(failure, 0) end
+  if aborted then return nil, code == "lost" and message or tostring((...)), "lost" end
   message, code = doubt(lock, reason, message, code)
   if code then return with_lock.unprotected(message, code, ...) end
   return with_lock.results(...)
