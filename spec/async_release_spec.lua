@@ -230,6 +230,124 @@ describe("a loss that such a release finds", function()
   end)
 end)
 
+describe("the handle of such a release", function()
+  local told, heard
+
+  before_each(function() told, heard = {}, {} end)
+
+  local function with_on_lost()
+    return {
+      on_lost = function(lock, reason) told[#told + 1] = lock:key() .. " " .. reason end,
+    }
+  end
+
+  local function with_on_event()
+    return { on_event = function(event) heard[#heard + 1] = event.event end }
+  end
+
+  local function with_both()
+    return { on_lost = with_on_lost().on_lost, on_event = with_on_event().on_event }
+  end
+
+  -- Nobody but holdfast has the handle and its callbacks, and the server answers once what can be
+  -- collected is.
+  local function leave(client, callbacks, fn)
+    client:with_lock("k", callbacks(), function()
+      fn()
+      world.server:kill("STOP")
+    end)
+    collectgarbage()
+    collectgarbage()
+    world.server:kill("CONT")
+  end
+
+  local function lose() world.cli("DEL", "k") end
+
+  local function tells(client, list, count)
+    return process.wait_until(function()
+      client:stats()
+      return #list == count
+    end, 20)
+  end
+
+  it("is kept until its on_event is told of the end", function()
+    local client = world.client(ASYNC)
+    leave(client, with_on_event, function() end)
+    assert.is_true(tells(client, heard, 2))
+    assert.same({ "acquired", "released" }, heard)
+  end)
+
+  it("is kept until its on_event is told of a loss", function()
+    local client = world.client(ASYNC)
+    leave(client, with_on_event, lose)
+    assert.is_true(tells(client, heard, 2))
+    assert.same({ "acquired", "lost" }, heard)
+  end)
+
+  it("is kept until its on_lost is called", function()
+    local client = world.client(ASYNC)
+    leave(client, with_on_lost, lose)
+    assert.is_true(tells(client, told, 1))
+    assert.same({ "k deleted" }, told)
+  end)
+
+  it("is collected when all is told", function()
+    local client, handles = world.client(ASYNC), setmetatable({}, { __mode = "k" })
+    local function keep(lock) handles[lock] = true end
+    for i = 1, 30 do
+      client:with_lock("k" .. i, with_both(), keep)
+    end
+    assert.is_true(process.wait_until(function()
+      client:stats()
+      collectgarbage()
+      collectgarbage()
+      return next(handles) == nil
+    end, 20))
+    assert.equal(60, #heard)
+    assert.same({}, told)
+  end)
+
+  it("is collected with its client, which nobody has any more", function()
+    do
+      local client = holdfast.new { url = world.server:url(), async_release = true }
+      client:with_lock("k", with_on_event(), function() end)
+    end
+    local other = world.client() -- without a connection
+    local function is_connected() return world.cli("CLIENT", "LIST"):find "name=holdfast" end
+    assert.is_truthy(is_connected())
+    assert.is_true(process.wait_until(function()
+      other:stats()
+      collectgarbage()
+      collectgarbage()
+      return not is_connected()
+    end, 20))
+    assert.same({ "acquired", "released" }, heard)
+  end)
+
+  for _, loop in ipairs(loops) do
+    it("is kept, and let go of, under " .. loop.name, function()
+      local client = world.client { driver = loop.driver, async_release = true }
+      local handles = setmetatable({}, { __mode = "k" })
+      loop.spawn(function()
+        leave(client, with_both, lose)
+        local deadline = process.now() + 20
+        repeat loop.sleep(0.01) until #told + #heard == 3 or process.now() > deadline
+        assert.same({ "k deleted" }, told)
+        assert.same({ "acquired", "lost" }, heard)
+        client:with_lock("k", with_on_event(), function(lock) handles[lock] = true end)
+        repeat
+          loop.sleep(0.01)
+          collectgarbage()
+          collectgarbage()
+        until next(handles) == nil or process.now() > deadline
+        assert.is_nil(next(handles))
+        client:close()
+      end)
+      loop.run()
+    end)
+  end
+end)
+
 describe("the option async_release", function()
   it("is a boolean", function()
     local client = world.client()

@@ -573,4 +573,6 @@ struct hf_event {
 /* Returns the list of events and empties it; the caller frees each event. */
 hf_event *hf_observe_take(hf_client *client);
 
+bool hf_observe_has_events(const hf_client *client);
+
 #endif

@@ -444,6 +444,26 @@ static int l_pending_loss(lua_State *L) {
     return 1;
 }
 
+/* has_news(lock) -> whether a release that is not waited for is under way, or its client has events
+ * that nobody took; whether a loss was not told yet */
+static int l_has_news(lua_State *L) {
+    hf_lua_lock *lock = hf_lock_check(L);
+    bool of_hold = false, of_loss = false;
+    if (!lock->driver) return 0;
+    hf_lock_enter(lock);
+    for (size_t i = 0; i < lock->taken_count; i++) {
+        note_loss(lock, &lock->taken[i]);
+        of_hold = of_hold || hf_view_of(lock->taken[i].hold).ending;
+    }
+    of_hold = of_hold || hf_observe_has_events(lock->driver->client);
+    for (int reason = 0; reason < HF_LOST_REASONS; reason++)
+        of_loss = of_loss || lock->untold[reason] > 0;
+    hf_driver_leave(lock->driver);
+    lua_pushboolean(L, of_hold);
+    lua_pushboolean(L, of_loss);
+    return 2;
+}
+
 /* standing(lock) -> seconds left of what was acquired through this handle, by whichever coroutine |
  * nil, the reason of its loss, nil: it was released, or there was none */
 static int l_standing(lua_State *L) {
@@ -560,6 +580,7 @@ void hf_open_lock(lua_State *L) {
                                          {"lost", l_lost},
                                          {"standing", l_standing},
                                          {"pending_loss", l_pending_loss},
+                                         {"has_news", l_has_news},
                                          {"balance", l_balance},
                                          {"is_closed", l_is_closed},
                                          {"waited", l_waited},

@@ -7,6 +7,7 @@
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local leaving = require "holdfast.leaving"
 local teller = require "holdfast.teller"
 
 local events = {}
@@ -51,6 +52,7 @@ local function gather(add)
       if listener ~= true then add { listener, event } end
     end
   end
+  leaving.sweep()
 end
 
 local told = teller.new(gather, call)
@@ -72,6 +74,7 @@ local CALLS = { "acquire", "release", "complete", "force_release", "extend", "ch
 local function install()
   if installed then return end
   installed, events.heeded = true, true
+  leaving.install()
   for _, name in ipairs(CALLS) do
     local plain = driver.lock[name]
     driver.lock[name] = function(...) return tell_after(plain(...)) end

@@ -4,6 +4,7 @@
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
+local leaving = require "holdfast.leaving"
 local teller = require "holdfast.teller"
 
 local loss = {}
@@ -13,11 +14,12 @@ local clients = setmetatable({}, { __mode = "k" })
 
 -- The lock's on_lost is called when a hold that was acquired through it is lost.
 function loss.watch(lock, client)
+  leaving.install()
   watched[lock] = true
   clients[client], events.heeded = true, true
 end
 
-local function gather(add)
+local function gather_losses(add)
   local news = false
   for client in pairs(clients) do
     news = core.client.has_losses(client) or news
@@ -26,6 +28,11 @@ local function gather(add)
   for lock in pairs(watched) do
     for reason in core.lock.pending_loss, lock do add { lock, reason } end
   end
+end
+
+local function gather(add)
+  gather_losses(add)
+  leaving.sweep()
 end
 
 local function call(item)

@@ -125,6 +125,10 @@ hf_event *hf_observe_take(hf_client *client) {
     return first;
 }
 
+bool hf_observe_has_events(const hf_client *client) {
+    return client->observer.first != NULL;
+}
+
 void hf_observe_free(hf_client *client) {
     for (hf_event *event = hf_observe_take(client), *next; event; event = next) {
         next = event->next;

@@ -1,0 +1,65 @@
+-- Keeps handles with an on_lost or on_event that were released, until what the release has found is
+-- told. Nobody else may have them any more, and what the collector takes is told nothing.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+
+local LOOKS = 4 -- at handles, each time
+
+local leaving = {}
+
+local queue, first, last = {}, 1, 0
+local queued = {} -- handle -> true
+
+local function has_news(lock)
+  local of_hold, of_loss = core.lock.has_news(lock)
+  return of_hold or of_loss and core.lock.data(lock).on_lost ~= nil
+end
+
+local function add(lock)
+  last = last + 1
+  queue[last] = lock
+end
+
+local function take()
+  local lock = queue[first]
+  queue[first] = nil
+  first = first + 1
+  return lock
+end
+
+-- Lets go of handles of which there is nothing to tell any more.
+function leaving.sweep()
+  for _ = first, math.min(last, first + LOOKS - 1) do
+    local lock = take()
+    if has_news(lock) then add(lock) else queued[lock] = nil end
+  end
+end
+
+local function note(lock, ...)
+  local data = core.lock.data(lock)
+  if (data.on_lost or data.on_event) and not queued[lock] and has_news(lock) then
+    queued[lock] = true
+    add(lock)
+  end
+  return ...
+end
+
+local function note_all(locks, ...)
+  for _, lock in ipairs(locks) do note(lock) end
+  return ...
+end
+
+local installed = false
+
+-- From the first lock with a callback on.
+function leaving.install()
+  if installed then return end
+  installed = true
+  for name, noted in pairs { release = note, complete = note, release_all = note_all } do
+    local plain = driver.lock[name]
+    driver.lock[name] = function(what, ...) return noted(what, plain(what, ...)) end
+  end
+end
+
+return leaving
