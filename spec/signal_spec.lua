@@ -99,6 +99,98 @@ describe("a signal", function()
   end)
 end)
 
+-- A program that calls a server which hangs: "acquire" and "release" await its reply, "acquire
+-- again" is blocked behind a renewal that awaits one. Without a signal they take 6 s, the last 4 s.
+local function stuck_program(call, interruptible)
+  return world.program {
+    code = [[
+      local process = require "spec.support.process"
+      assert(require("spec.support.sys").catch(10))
+      local call, interruptible = arg[2], arg[3] == "true"
+      local client = require("holdfast").new { url = arg[1], lease = 6, command_timeout = 6 }
+      local lock = client:lock("k", { interruptible = interruptible })
+      assert(lock:acquire())
+      if call == "acquire" then assert(lock:release()) end
+      process.signal(tonumber(arg[4]), "STOP")
+      if call == "acquire again" then
+        assert(process.wait_until(function()
+          local stats = client:stats()
+          return stats.renew_batches > stats.renewals
+        end, 20))
+      end
+      print("go") io.stdout:flush()
+      local from = process.now()
+      local _, how = pcall(function()
+        local _, code
+        if call == "release" then _, _, code = lock:release() else _, _, code = lock:acquire(10) end
+        return code
+      end)
+      print("ended", how, process.now() - from)
+    ]],
+    args = { world.server:url(), call, interruptible, world.server.pid },
+  }
+end
+
+describe("while the server hangs", function()
+  -- What it has sent comes when the server goes on.
+  after_each(function()
+    world.server:kill("CONT")
+    assert.is_truthy(process.wait_until(function()
+      world.cli("FLUSHALL")
+      return world.server:leaks().clients == 0
+    end, 20))
+    world.cli("FLUSHALL")
+  end)
+
+  local function start(call, interruptible)
+    local child = stuck_program(call, interruptible)
+    assert.is_truthy(child:wait_output("go", 20), child:output())
+    return child
+  end
+
+  local function ended_in(child, pattern)
+    local ended = child:wait_output("ended%s+[^\n]+\n", 20)
+    assert.matches(pattern, ended or child:output())
+    return tonumber(ended:match("(%S+)\n"))
+  end
+
+  for _, call in ipairs { "acquire", "acquire again" } do
+    it("a signal ends " .. call .. " that is interruptible", function()
+      local child = start(call, true)
+      process.wait_until(function()
+        return child:output():find("ended") or not child:kill("USR1")
+      end, 20)
+      local took = ended_in(child, "interrupted")
+      assert.is_true(took < 2, ("took %.3f s"):format(took))
+    end)
+
+    for _, interruptible in ipairs { false, true } do
+      local how = interruptible and ", interruptible" or ""
+      it(("Ctrl-C ends %s%s"):format(call, how), function()
+        local child = start(call, interruptible)
+        process.sleep(0.2)
+        child:kill("INT")
+        local took = ended_in(child, "interrupted!")
+        assert.is_true(took < 2, ("took %.3f s"):format(took))
+      end)
+    end
+  end
+
+  for _, call in ipairs { "acquire", "release", "acquire again" } do
+    for _, interruptible in ipairs { false, true } do
+      local how = interruptible and ", interruptible" or ""
+      it(("a signal that nobody catches ends a program in %s%s"):format(call, how), function()
+        local child = start(call, interruptible)
+        process.sleep(0.2)
+        local sent = process.now()
+        child:kill("TERM")
+        assert.same({ "signal", 15 }, { child:wait(20) })
+        assert.is_true(process.now() - sent < 2)
+      end)
+    end
+  end
+end)
+
 describe("Ctrl-C", function()
   local function interrupt(code)
     local child = world.program { code = code, args = { world.server:url() } }

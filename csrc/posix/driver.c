@@ -507,20 +507,32 @@ static hf_time call_deadline(const hf_driver *driver, const hf_op *op) {
     return hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(op));
 }
 
-static void wait_for_change(hf_driver *driver, hf_time until) {
+/* Lets the signals in that are pending. False if there was one. */
+static bool let_in(hf_driver *driver, const sigset_t *signals) {
+    pthread_mutex_unlock(&driver->mutex);
+    bool signalled = hf_poll(NULL, 0, 0, signals) < 0 && errno == EINTR;
+    pthread_mutex_lock(&driver->mutex);
+    return !signalled;
+}
+
+/* No signal ends a wait for a condition: they come in behind each. False after a signal. */
+static bool wait_for_change(hf_driver *driver, hf_time until, const sigset_t *signals) {
     hf_time now = hf_now();
     hf_cond_wait(&driver->changed, &driver->mutex,
                  hf_time_min(until > now ? until - now : 0, SLICE));
+    return !signals || let_in(driver, signals);
 }
 
 /* A reply is all there is to wait for: one recv then does what poll and recv would. What comes over
- * the events link changes nothing before that; a signal that ends the wait must not come too late
- * for poll. */
-static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool heeds_signals) {
+ * the events link changes nothing before that. While signals are held, recv lets none in, so a call
+ * that goes on for long sleeps in poll. */
+static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool holds_signals,
+                             hf_time now) {
     const hf_session *calls = session_of(driver, HF_LINK_CALLS);
     const hf_connection *events = &driver->connections[HF_LINK_EVENTS];
-    bool alone = driver->running && driver->connection_count == HF_LINKS && !events->dialing &&
-                 (events->fd < 0 || !heeds_signals);
+    bool late = now >= hf_op_begun_at(op) + SLICE;
+    if (holds_signals && (events->fd >= 0 || late)) return false;
+    bool alone = driver->running && driver->connection_count == HF_LINKS && !events->dialing;
     bool plain = !driver->connections[HF_LINK_CALLS].tls;
     return hf_op_awaits_reply(op) && alone && plain && hf_session_is_ready(calls) &&
            hf_session_output(calls).size == 0;
@@ -544,12 +556,11 @@ static bool receive_reply(hf_driver *driver) {
 static bool sleep_for_op(hf_driver *driver, hf_op *op, const sigset_t *signals, hf_time now) {
     hf_time until = call_deadline(driver, op), soon = now + SLICE;
     bool left_behind = has_left_behind(driver); /* read by nobody else during a call */
-    if (hf_op_is_blocked(op) && driver->running && !left_behind) {
-        wait_for_change(driver, until);
-        return true;
-    }
+    if (hf_op_is_blocked(op) && driver->running && !left_behind)
+        return wait_for_change(driver, until, signals);
     if (hf_op_is_blocked(op)) until = hf_time_min(until, soon);
-    if (until > soon && awaits_one_reply(driver, op, signals != NULL)) return receive_reply(driver);
+    if (until > soon && awaits_one_reply(driver, op, signals != NULL, now))
+        return receive_reply(driver);
     bool shares =
         driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
     if ((!hf_op_awaits_reply(op) && !signals) || shares) until = hf_time_min(until, soon);

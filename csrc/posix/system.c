@@ -304,13 +304,15 @@ static void read_sets(struct pollfd *fds, nfds_t count, const fd_set *readable,
     }
 }
 
+#define LEAST (HF_MS / 10) /* a sleep: macOS lets no signal in when it need not sleep */
+
 /* POSIX changes the mask and sleeps in one step by pselect alone. */
 int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
     if (!signals) return poll(fds, count, milliseconds(span));
     fd_set readable, writable;
     int end = fill_sets(fds, count, &readable, &writable);
     if (end < 0) return poll_unblocked(fds, count, span, signals);
-    struct timespec timeout = timespec_of(hf_time_min(span, HOUR));
+    struct timespec timeout = timespec_of(hf_time_min(hf_time_max(span, LEAST), HOUR));
     int ready = pselect(end, &readable, &writable, NULL, &timeout, signals);
     if (ready > 0) read_sets(fds, count, &readable, &writable);
     return ready;

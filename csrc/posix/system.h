@@ -53,8 +53,8 @@ ssize_t hf_recv(int fd, void *bytes, size_t size);
 void hf_prepare_wait(int fd, hf_time span);
 ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span);
 
-/* As poll, with the signal mask `signals` while it sleeps; NULL: the thread's. May return 0 before
- * the span is over. */
+/* As poll, with the signal mask `signals` while it sleeps; NULL: the thread's. With a span of 0 it
+ * lets in the signals that are pending. May return 0 before the span is over. */
 int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals);
 
 /* A condition whose waits do not depend on the wall clock. hf_cond_wait returns after the span, or

@@ -251,6 +251,21 @@ TEST(a_signal_ends_a_sleep) {
     }
 }
 
+TEST(a_pending_signal_comes_in_without_a_sleep) {
+    sigset_t blocked, before;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    EACH (at) {
+        catch_signal(SIGUSR1);
+        sigprocmask(SIG_BLOCK, &blocked, &before);
+        CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 0, &before), 0);
+        raise(SIGUSR1);
+        CHECK(SYSTEMS[at].poll(NULL, 0, 0, &before) < 0 && errno == EINTR);
+        CHECK_EQ_INT(raised, SIGUSR1);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
+}
+
 TEST(a_sleep_ends_with_what_was_waited_for) {
     sigset_t none;
     sigemptyset(&none);
