@@ -1516,8 +1516,21 @@ TEST(what_goes_along_needs_memory) {
     CHECK(memerr_failed());
     memerr_fail(0);
     CHECK(hf_session_send_along(&session, &one.request));
-    hf_session_flush_along(&session);
+    hf_session_flush_along(&session, AT(1));
     CHECK_STR(said(&session), "A");
+    finish();
+}
+
+TEST(what_goes_along_alone_is_awaited_from_then_on) {
+    struct call one;
+    start_open();
+    prepare(&one, NULL, "A");
+    CHECK(hf_session_send_along(&session, &one.request));
+    hf_time later = hf_time_add(AT(1), config.command_timeout);
+    hf_session_flush_along(&session, later);
+    hf_session_tick(&session, later);
+    CHECK_WANTS(NOTHING, later);
+    CHECK_EQ_U64(hf_session_deadline(&session), hf_time_add(later, config.command_timeout));
     finish();
 }
 

@@ -284,6 +284,11 @@ static bool append_eval(hf_session *session, const hf_request *request) {
     return false;
 }
 
+/* Comes before a reply is added. A silent server is given up by the first of those awaited. */
+static void begin_awaiting(hf_session *session, hf_time now) {
+    if (session->first_reply == session->next_reply) session->awaiting_since = now;
+}
+
 /* Nobody waits for the reply to ASKING. */
 static bool append_asking(hf_session *session) {
     static const char ASKING[] = "*1\r\n$6\r\nASKING\r\n";
@@ -299,11 +304,12 @@ bool hf_session_send_along(hf_session *session, const hf_request *request) {
     return true;
 }
 
-void hf_session_flush_along(hf_session *session) {
+void hf_session_flush_along(hf_session *session, hf_time now) {
     size_t count = session->along_count;
     hf_slice bytes = hf_buffer_content(&session->along);
     if (count == 0 || !reserve_replies(session, count)) return;
     if (!hf_buffer_append(&session->output, bytes.data, bytes.size)) return;
+    begin_awaiting(session, now);
     for (; count > 0; count--) *reply_at(session, session->next_reply++) = NULL;
     hf_buffer_clear(&session->along);
     session->along_count = 0;
@@ -316,8 +322,8 @@ static bool append(hf_session *session, const hf_request *request) {
 
 static void send(hf_session *session, hf_request *request, hf_time now) {
     assert(session->state == HF_SESSION_READY && request->bytes);
-    if (session->first_reply == session->next_reply) session->awaiting_since = now;
-    hf_session_flush_along(session);
+    begin_awaiting(session, now);
+    hf_session_flush_along(session, now);
     bool asked = !request->asking || (reserve_replies(session, 1) && append_asking(session));
     if (!asked || !reserve_replies(session, replies_of(request)) || !append(session, request)) {
         hf_request_fail(request, HF_NO_MEMORY, "out of memory", now);
@@ -584,7 +590,7 @@ void hf_session_vouch(hf_session *session, hf_time now) {
     if (!ready || session->vouched || session->run_id[0] == '\0') return;
     hf_slice set[] = {{"SET", 3}, hf_slice_of(HF_KNOWN_KEY), hf_slice_of(session->run_id)};
     if (!reserve_replies(session, 1) || !hf_session_send(session, 3, set)) return;
-    if (session->first_reply == session->next_reply) session->awaiting_since = now;
+    begin_awaiting(session, now);
     *reply_at(session, session->next_reply++) =
         NULL; /* refused: others have to get to know the server themselves */
     session->vouched = true;

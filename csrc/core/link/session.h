@@ -109,7 +109,7 @@ bool hf_session_send_along(hf_session *session, const hf_request *request);
 
 /* Puts the commands that go along into the output, although there is no next request. Without
  * memory they stay. */
-void hf_session_flush_along(hf_session *session);
+void hf_session_flush_along(hf_session *session, hf_time now);
 
 /* From now on the server of this closed session without requests is another one. */
 void hf_session_forget(hf_session *session);

@@ -45,7 +45,7 @@ void hf_client_close(hf_client *client, hf_time now) {
         hf_op_stop(op, HF_CLOSED, "the client was closed", now);
     hf_presence_close(client, now);
     for (size_t i = 0; i < hf_client_link_count(client); i++)
-        hf_session_flush_along(hf_client_link(client, i));
+        hf_session_flush_along(hf_client_link(client, i), now);
     client->decider->close(client, now);
     hf_client_end_detached(client, now);
 }
