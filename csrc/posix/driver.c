@@ -323,12 +323,13 @@ static void on_write_failed(hf_driver *driver, size_t link) {
 
 /* Writes what the connection takes now. False, with errno: it takes nothing any more. */
 static bool write_output(hf_driver *driver, size_t link) {
-    const hf_connection *connection = &driver->connections[link];
+    hf_connection *connection = &driver->connections[link];
     hf_session *session = session_of(driver, link);
-    for (hf_slice output; (output = hf_session_output(session)).size > 0;) {
+    connection->full = false;
+    for (hf_slice output; !connection->full && (output = hf_session_output(session)).size > 0;) {
         ssize_t written = transmit(connection, output);
         if (written >= 0) hf_session_written(session, (size_t)written);
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK) connection->full = true;
         else if (errno != EINTR) return false;
     }
     return true;
@@ -719,11 +720,22 @@ bool hf_driver_watch(hf_driver *driver) {
 
 static hf_time loop_deadline(const hf_driver *driver);
 
+/* Whether the caller's thread has left something on the renewer's links: a new map of a cluster
+ * sends what has waited for it. A poll waits for those that are full. */
+static bool has_unwritten(const hf_driver *driver) {
+    for (size_t link = HF_LINK_RENEWER; link < driver->connection_count; link += HF_LINKS) {
+        const hf_connection *connection = &driver->connections[link];
+        bool takes = connection->fd >= 0 && !connection->full;
+        if (takes && hf_session_output(session_of(driver, link)).size > 0) return true;
+    }
+    return false;
+}
+
 void hf_driver_wake(hf_driver *driver) {
     if (driver->ready) hf_ready_by(driver->ready, loop_deadline(driver), hf_now());
     if (!driver->running || driver->sleeps_until == 0) return;
     bool unheard = watchdog_links(driver) & ~driver->sleeps_on;
-    if (unheard || watch_deadline(driver) < driver->sleeps_until) {
+    if (unheard || has_unwritten(driver) || watch_deadline(driver) < driver->sleeps_until) {
         driver->sleeps_until = 0;
         hf_pipe_wake(driver->wake[1]);
     }

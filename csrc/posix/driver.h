@@ -27,6 +27,7 @@ typedef struct hf_connection {
     int fd; /* -1: none */
     hf_file file;
     hf_tls *tls; /* NULL: plain */
+    bool full;   /* the socket took only part of the output */
     bool dialing;
     hf_dial dial;
     hf_time quiet_at; /* when a poll last found nothing to read */
