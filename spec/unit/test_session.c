@@ -1290,7 +1290,7 @@ TEST(a_mark_is_left_only_where_the_run_is_known_and_the_connection_open) {
 
 #define MASTER "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
 
-TEST(what_a_replica_refuses_goes_before_what_is_tried_again) {
+TEST(what_a_replica_refuses_keeps_its_place_before_what_is_tried_again) {
     struct call one, two, three;
     start();
     session.follows_master = true;
@@ -1307,7 +1307,7 @@ TEST(what_a_replica_refuses_goes_before_what_is_tried_again) {
     open_session(&session, AT(200));
     CHECK_STR(said(&session), "ROLE");
     hear(&session, MASTER, AT(200));
-    CHECK_STR(said(&session), "C\nB\nA"); /* C was sent and may have been carried out */
+    CHECK_STR(said(&session), "B\nC\nA");
     discard(&one);
     discard(&two);
     discard(&three);
@@ -1623,6 +1623,47 @@ TEST(a_wait_behind_an_error_confirms_nothing) {
     CHECK_EQ_INT(one.calls, 1);
     CHECK_EQ_INT(one.request.confirmed, 0);
     CHECK_STR(two.outcome, "6");
+    finish();
+}
+
+TEST(what_a_replica_refuses_keeps_its_place_with_its_wait) {
+    struct call one, two, three;
+    start();
+    session.follows_master = true;
+    open_session(&session, AT(0));
+    hear(&session, MASTER, AT(0));
+    submit_confirmed(&one, 1, 3000, AT(0));
+    submit_confirmed(&two, 1, 3000, AT(0));
+    submit(&three, "B", 3000, AT(0));
+    said(&session);
+    hear(&session, ":5\r\n:1\r\n-READONLY no\r\n:0\r\n:6\r\n", AT(1));
+    CHECK_STR(one.outcome, "5");
+    CHECK_STR(two.outcome, "");
+    CHECK_EQ_INT(two.request.sends, 0);
+    hf_session_closed(&session, "closed by us", AT(1));
+    hf_session_resolve(&session);
+    open_session(&session, AT(200));
+    said(&session);
+    hear(&session, MASTER, AT(200));
+    CHECK_STR(said(&session), "A\nWAIT 1 1000\nB");
+    hear(&session, ":7\r\n:1\r\n:8\r\n", AT(201));
+    CHECK_STR(two.outcome, "7");
+    CHECK_EQ_U64(two.request.confirmed, 1);
+    CHECK_STR(three.outcome, "8");
+    finish();
+}
+
+TEST(what_a_replica_has_refused_may_be_dropped) {
+    struct call one;
+    start();
+    session.follows_master = true;
+    open_session(&session, AT(0));
+    hear(&session, MASTER, AT(0));
+    submit_confirmed(&one, 1, 3000, AT(0));
+    hear(&session, "-READONLY no\r\n", AT(1));
+    hf_session_drop(&one.request);
+    hf_session_closed(&session, "closed by us", AT(1));
+    CHECK(!hf_session_has_work(&session));
     finish();
 }
 

@@ -629,12 +629,13 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
     return true;
 }
 
-/* The server is no master any more: the command goes to the new one, before all others. */
+/* The server is no master any more. The command takes its place among those awaited again, and goes
+ * to the new master with them, in their order. */
 static void send_back(hf_session *session, hf_request *request, const char *error) {
-    request->state = HF_REQUEST_QUEUED;
-    request->next = session->queue;
-    if (!session->queue) session->queue_end = &request->next;
-    session->queue = request;
+    session->first_reply--;
+    assert(request->reply_index == session->first_reply);
+    for (uint64_t i = 0; i < replies_of(request); i++)
+        *reply_at(session, session->first_reply + i) = request;
     want_close(session, HF_UNREACHABLE, error);
 }
 
