@@ -792,6 +792,50 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
+    it("a term that resigns after the close does not keep the loop", function()
+      local term, led, from
+      run(function()
+        loop.spawn(function()
+          client:lead("a", function(this)
+            term = this
+            assert.is_true(wait_until(function() return from ~= nil end))
+          end)
+          led = true
+        end)
+        assert.is_true(wait_until(function() return term ~= nil end))
+        client:close()
+        assert.is_true(term:resign())
+        from = process.now()
+        assert.is_true(wait_until(function() return led end))
+      end)
+      assert.is_true(process.now() - from < 5)
+    end)
+
+    it("a variable that is closed after the close does not keep the loop", function()
+      local close = coroutine.close -- Lua 5.4
+      if not close or loop.name == "cqueues" then return end
+      local hold = assert(load([[
+        local take, wait = ...
+        local held <close> = assert(take())
+        wait()
+      ]]))
+      local holding, from
+      run(function()
+        loop.spawn(function()
+          hold(function() return client:lock("a"):acquire() end, function()
+            holding = coroutine.running()
+            coroutine.yield(loop.driver)
+          end)
+        end)
+        assert.is_true(wait_until(function() return holding ~= nil end))
+        client:close()
+        assert.is_true(close(holding))
+        from = process.now()
+      end)
+      assert.is_true(is_free("a"))
+      assert.is_true(process.now() - from < 5)
+    end)
+
     it("close works outside the loop too", function()
       run(function() assert(client:with_lock("a", function() end)) end)
       client:close()
