@@ -15,8 +15,9 @@ ASAN_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 
 build_asan() { make -s -j"$jobs" BUILD=build/asan "SANITIZE=$ASAN_FLAGS" "CFLAGS=-O1 -g" "FLAVOURS=lua5.4 luajit" "$@"; }
 
+# Not optimised: they are built in half the time, and take two seconds more.
 sanitized_units() {
-    suite asan-unit-build one build_asan unit-programs
+    suite asan-unit-build one build_asan "CFLAGS=-O0 -g" unit-programs
     unit asan-unit build/asan
 }
 
