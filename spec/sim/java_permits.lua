@@ -1,79 +1,27 @@
--- A thread of Java that takes permits of Redisson's RPermitExpirableSemaphore. It never loses its
--- connection; it may die.
+-- A thread of Java that takes permits of Redisson's RPermitExpirableSemaphore.
 
-local Prng = require "spec.sim.prng"
-local resp = require "spec.sim.resp"
+local java = require "spec.sim.java"
 local scripts = require "spec.support.permit_scripts"
 local wire = require "spec.sim.wire"
 
-local RETRY = 100000
 local unpack = table.unpack or unpack
 
-local Java = {}
-Java.__index = Java
+local Java = java.kind()
+Java.message = "message\r\n"
 
--- plan: see pool_plan.lua; slot: 9 to 12
+-- plan: see pool_plan.lua
 function Java.new(world, server, watcher, plan, slot, seed)
-  local self = setmetatable({
-    world = world, server = server, watcher = watcher, plan = plan, slot = slot,
-    prng = Prng.new(seed + slot), rounds = plan.rounds, turn = 0,
-    keys = { plan.key, wire.leases_of(plan.key), wire.permits_channel_of(plan.key) },
-  }, Java)
-  local function hears(bytes) self:hears(bytes) end
-  local function drops() self:ends() end
-  self.client = server.redis:connect(hears, drops)
-  self.listener = server.redis:connect(hears, drops)
-  world:at(plan.start, self.begin, self)
-  return self
+  return java.new(Java, world, server, watcher, plan, slot, seed, wire.permits_channel_of(plan.key))
 end
 
-function Java:later(run, duration, argument)
-  self.world:at(self.world.now + duration, run, self, argument)
+-- Sends a script with the time, how many permits, and the values that make() returns.
+function Java:send(done, script, make)
+  self:call(done, script, { self.plan.key, wire.leases_of(self.plan.key), self.channel }, function()
+    return { self:now_ms(), self.plan.permits, unpack(make()) }
+  end)
 end
 
--- By its own clock, which goes as the server's does.
-local function now_ms(self)
-  return math.floor(self.server.redis.clock() / 1000)
-end
-
--- Sends a script with the time, and the values that make() returns; `done` gets its reply.
-function Java:call(done, script, make)
-  self:later(function()
-    if self.gone then return end
-    local args = { "EVAL", script, "3", self.keys[1], self.keys[2], self.keys[3],
-      ("%d"):format(now_ms(self)), ("%d"):format(self.plan.permits) }
-    for _, value in ipairs(make()) do args[#args + 1] = value end
-    local reply
-    self.watcher:around(function() reply = self.client:call(args) end)
-    self:later(done, self.prng:range(200, 3000), reply)
-  end, self.prng:range(200, 3000))
-end
-
-function Java:ends()
-  self.gone = true
-  self.watcher:sleeps(self.plan.key, self.slot, nil)
-end
-
-function Java:die()
-  self.world:note("java %d dies", self.slot)
-  self:ends()
-  if self.claim then self.watcher:claim(self.claim, 0) end
-  self.client:close()
-  self.listener:close()
-end
-
-function Java:listen(on)
-  if self.gone or self.listens == on then return end
-  self.listens = on
-  self.listener:feed(resp.command { on and "SUBSCRIBE" or "UNSUBSCRIBE", self.keys[3] })
-end
-
--- What is heard while it does not wait ends its next wait at once: Redisson counts messages.
-function Java:hears(bytes)
-  if not bytes:find("message\r\n", 1, true) then return end
-  if self.waits then self:later(self.try, self.prng:range(200, 3000), self.turn)
-  else self.told = true end
-end
+function Java:claims() return { self.claim } end
 
 function Java:begin()
   self.told = false
@@ -91,14 +39,13 @@ local function new_ids(self)
   return ids
 end
 
--- One attempt of the wait number `turn`; a later one makes it void.
 function Java:try(turn)
   if self.gone or turn ~= self.turn then return end
   self.turn, self.waits = self.turn + 1, false
   self.ids = new_ids(self)
-  self:call(self.answered, scripts.ACQUIRE, function()
+  self:send(self.answered, scripts.ACQUIRE, function()
     self.asked_at = self.world.now
-    return { ("%d"):format(now_ms(self) + self.plan.lease * 1000), unpack(self.ids) }
+    return { self:now_ms() + self.plan.lease * 1000, unpack(self.ids) }
   end)
 end
 
@@ -116,34 +63,23 @@ end
 function Java:answered(reply)
   if self.gone then return end
   self.watcher:sleeps(self.plan.key, self.slot, nil)
-  if type(reply) == "table" then -- an error
-    return self:later(self.try, self.prng:range(1000, RETRY), self.turn)
-  end
   if reply == "OK" then return self:acquired() end
-  if not self.listens then
-    self:listen(true)
-    return self:try(self.turn)
-  end
-  if self.plan.dies == "waits" then return self:die() end
-  if self.told then
-    self.told = false
-    return self:later(self.try, self.prng:range(200, 3000), self.turn)
-  end
+  if self:is_busy(reply) or self:heeds() then return end
   self.waits = true
   self.watcher:sleeps(self.plan.key, self.slot, self.plan.permits)
   local ends = reply and tonumber(reply:sub(2))
-  if ends then self:later(self.try, math.max(1000, (ends - now_ms(self)) * 1000), self.turn) end
+  if ends then self:later(self.try, math.max(1000, (ends - self:now_ms()) * 1000), self.turn) end
 end
 
 function Java:release()
   if self.gone then return end
   self.watcher:claim(self.claim, 0)
-  self:call(self.over, scripts.RELEASE, function() return self.ids end)
+  self:send(self.over, scripts.RELEASE, function() return self.ids end)
 end
 
 function Java:over()
-  self.claim, self.rounds = nil, self.rounds - 1
-  if self.rounds > 0 then self:later(self.begin, self.plan.gap) end
+  self.claim = nil
+  java.over(self)
 end
 
 return Java

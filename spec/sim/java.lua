@@ -1,0 +1,117 @@
+-- What threads of Java that lock by Redisson have in common: a connection for calls and one for
+-- messages, which they never lose, and their deaths. A kind has `message`, a pattern of what ends
+-- its waits, try(turn), which makes one attempt of the wait number `turn`, and claims(), a list of
+-- what it believes in.
+
+local Prng = require "spec.sim.prng"
+local resp = require "spec.sim.resp"
+
+local java = {}
+java.__index = java
+
+java.UUID = "6f1c2b7a-1111-4222-8333-%012d"
+java.RETRY = 100000
+
+-- A kind of thread, with these methods.
+function java.kind()
+  local kind = setmetatable({}, java)
+  kind.__index = kind
+  return kind
+end
+
+-- plan: see the plans; slot: 9 to 12; channel: where it listens while it waits
+function java.new(kind, world, server, watcher, plan, slot, seed, channel)
+  local self = setmetatable({
+    world = world, server = server, watcher = watcher, plan = plan, slot = slot,
+    prng = Prng.new(seed + slot), rounds = plan.rounds, turn = 0, channel = channel,
+    owner = java.UUID:format(slot) .. ":1",
+  }, kind)
+  local function hears(bytes) self:hears(bytes) end
+  local function drops() self:ends() end
+  self.client = server.redis:connect(hears, drops)
+  self.listener = server.redis:connect(hears, drops)
+  world:at(plan.start, self.begin, self)
+  return self
+end
+
+function java:later(run, duration, argument)
+  self.world:at(self.world.now + duration, run, self, argument)
+end
+
+-- By its own clock, which goes as the server's does.
+function java:now_ms()
+  return math.floor(self.server.redis.clock() / 1000)
+end
+
+-- Sends a script with the keys, and the values that make() returns then; `done` gets its reply.
+function java:call(done, script, keys, make)
+  self:later(function()
+    if self.gone then return end
+    local args, reply = { "EVAL", script, tostring(#keys) }, nil
+    for _, key in ipairs(keys) do args[#args + 1] = key end
+    for _, value in ipairs(make()) do
+      args[#args + 1] = type(value) == "number" and ("%.0f"):format(value) or value
+    end
+    self.watcher:around(function() reply = self.client:call(args) end, self.owner)
+    if done then self:later(done, self.prng:range(200, 3000), reply) end
+  end, self.prng:range(200, 3000))
+end
+
+function java:ends()
+  self.gone = true
+  if self.watcher.sleeps then self.watcher:sleeps(self.plan.key, self.slot, nil) end
+end
+
+function java:die()
+  self.world:note("java %d dies", self.slot)
+  self:ends()
+  for _, claim in ipairs(self:claims()) do self.watcher:claim(claim, 0) end
+  self.client:close()
+  self.listener:close()
+end
+
+function java:listen(on)
+  if self.gone or self.listens == on then return end
+  self.listens = on
+  self.listener:feed(resp.command { on and "SUBSCRIBE" or "UNSUBSCRIBE", self.channel })
+end
+
+-- What is heard while it does not wait ends its next wait at once: Redisson counts messages.
+function java:hears(bytes)
+  if not bytes:find(self.message) then return end
+  if self.waits then self:later(self.try, self.prng:range(200, 3000), self.turn)
+  else self.told = true end
+end
+
+-- → whether it has something to do before it sleeps, and does it: to try again after an error, to
+-- listen, to die, to heed what it has heard
+function java:is_busy(reply)
+  if type(reply) == "table" then -- an error
+    self:later(self.try, self.prng:range(1000, java.RETRY), self.turn)
+  elseif self.plan.dies == "deaf" then
+    self:die()
+  elseif not self.listens then
+    self:listen(true)
+    self:try(self.turn)
+  elseif self.plan.dies == "waits" then
+    self:die()
+  else
+    return false
+  end
+  return true
+end
+
+-- What it has heard before comes first.
+function java:heeds()
+  if not self.told then return false end
+  self.told = false
+  self:later(self.try, self.prng:range(200, 3000), self.turn)
+  return true
+end
+
+function java:over()
+  self.rounds = self.rounds - 1
+  if self.rounds > 0 then self:later(self.begin, self.plan.gap) end
+end
+
+return java
