@@ -573,6 +573,7 @@ struct hf_event {
 /* Returns the list of events and empties it; the caller frees each event. */
 hf_event *hf_observe_take(hf_client *client);
 
+/* Whether events wait for hf_observe_take. */
 bool hf_observe_has_events(const hf_client *client);
 
 #endif

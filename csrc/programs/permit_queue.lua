@@ -93,7 +93,7 @@ local function first_waiting()
   return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
 end
 
--- Who waits first now listens to Redisson, if that has permits.
+-- Tells the first waiter to listen to Redisson, if Redisson has permits.
 local function tell_to_listen(member)
   local _, _, number = parts(member or '')
   if number and is_foreign() then tell(member, 'recheck', number) end

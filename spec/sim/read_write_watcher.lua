@@ -339,7 +339,7 @@ local function first_waiter(self, key)
   end
 end
 
--- Who waits first learns by its own look that a lease has ended and who came then.
+-- The first waiter learns by its own look that a lease has ended, and who has the lock since.
 local function note_first(self, key, args)
   local member = first_waiter(self, key)
   key.unheard = key.unheard and member ~= nil and not wire.names(args, member)
