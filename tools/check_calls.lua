@@ -162,6 +162,7 @@ end
 local function check_includes(folder, allowed)
   for _, path in ipairs(lines_of("ls " .. folder .. "/*.[ch]")) do
     for name in read(path):gmatch '#include "([^"]+)"' do
+      if name:find("..", 1, true) then fail("%s includes %s by way of its parent", path, name) end
       for _, other in ipairs(FOLDERS) do
         local in_core = name:find "/" and other[1]:find "^csrc/core/"
         local target = in_core and "csrc/core/" .. name or other[1] .. "/" .. name
