@@ -21,7 +21,7 @@ end
 local function java_of(prng, plan, slot)
   local calm = plan.calm and not plan.deaths
   return {
-    what = "java", key = plan.keys[1].name, slot = slot, start = prng:range(0, S), lease = 10,
+    what = "java_fair", key = plan.keys[1].name, slot = slot, start = prng:range(0, S), lease = 10,
     wait = prng:pick { 5, 30, 120 }, nap = prng:range(0, prng:pick { 3000, 50000, 400000, 3 * S }),
     rounds = prng:range(1, 4), gap = prng:range(0, prng:pick { 1000, 300000 }),
     patience = prng:chance(15) and prng:range(1000, 2 * S) or nil,

@@ -18,7 +18,7 @@ function Fair.new(world, servers, plan)
   self.grant_ms = plan.grant_lease * 1000
   self.java_wait_ms = 0
   for _, part in ipairs(plan.parts) do
-    if part.what == "java" then self.java_wait_ms = max(self.java_wait_ms, part.wait * 1000) end
+    if part.what == "java_fair" then self.java_wait_ms = max(self.java_wait_ms, part.wait * 1000) end
     if part.dies then self.foreign, self.look_us = true, self.look_us + UNHEARD_US end
     -- It goes without a word to those behind it, also when it has just been told of a release.
     if part.patience then self.foreign = true end

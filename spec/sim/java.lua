@@ -1,7 +1,7 @@
 -- What threads of Java that lock by Redisson have in common: a connection for calls and one for
 -- messages, which they never lose, and their deaths. A kind has `message`, a pattern of what ends
--- its waits, try(turn), which makes one attempt of the wait number `turn`, and claims(), a list of
--- what it believes in.
+-- its waits, attempt(), which asks once, and where it gets something take(), which
+-- believes in it, goes_on(), what it does then, and claims(), a list of what it believes in.
 
 local Prng = require "spec.sim.prng"
 local resp = require "spec.sim.resp"
@@ -56,6 +56,33 @@ function java:call(done, script, keys, make)
     if done then self:later(done, self.prng:range(200, 3000), reply) end
   end, self.prng:range(200, 3000))
 end
+
+-- One attempt of the wait number `turn`.
+function java:try(turn)
+  if self.gone or turn ~= self.turn then return end
+  self.turn, self.waits = self.turn + 1, false
+  self.asked_at = self.world.now
+  self:attempt()
+end
+
+-- It believes from now on in what it asked for.
+-- → the claim
+function java:believe(claim)
+  local plan = self.plan
+  claim.key, claim.who, claim.slot = plan.key, "java " .. self.slot, self.slot
+  claim.asked_at, claim.till, claim.lease_us = self.asked_at, 0, plan.lease * 1e6
+  self.watcher:claim(claim, self.asked_at + plan.lease * 980000)
+  return claim
+end
+
+function java:acquired()
+  self:listen(false)
+  self:take()
+  if self.plan.dies == "holds" then return self:die() end
+  self:goes_on()
+end
+
+function java.claims() return {} end
 
 function java:ends()
   self.gone = true

@@ -28,24 +28,18 @@ function Java:begin()
   self:try(self.turn)
 end
 
-function Java:try(turn)
-  if self.gone or turn ~= self.turn then return end
-  self.turn, self.waits = self.turn + 1, false
-  self.asked_at = self.world.now
+function Java:attempt()
   local now = self:now_ms()
   self:send(self.answered, scripts.ACQUIRE, function()
     return { now, self.owner, self.plan.lease * 1000, self.plan.wait * 1000 }
   end)
 end
 
-function Java:acquired()
-  self:listen(false)
-  self.claim = {
-    key = self.plan.key, owner = self.owner, who = "java " .. self.slot, slot = self.slot,
-    asked_at = self.asked_at, till = 0, lease_us = self.plan.lease * 1e6,
-  }
-  self.watcher:claim(self.claim, self.asked_at + self.plan.lease * 980000)
-  if self.plan.dies == "holds" then return self:die() end
+function Java:take()
+  self.claim = self:believe { owner = self.owner }
+end
+
+function Java:goes_on()
   self:later(self.release, self.plan.nap)
 end
 

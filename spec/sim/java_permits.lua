@@ -39,9 +39,7 @@ local function new_ids(self)
   return ids
 end
 
-function Java:try(turn)
-  if self.gone or turn ~= self.turn then return end
-  self.turn, self.waits = self.turn + 1, false
+function Java:attempt()
   self.ids = new_ids(self)
   self:send(self.answered, scripts.ACQUIRE, function()
     self.asked_at = self.world.now
@@ -49,14 +47,11 @@ function Java:try(turn)
   end)
 end
 
-function Java:acquired()
-  self:listen(false)
-  self.claim = {
-    key = self.plan.key, ids = self.ids, who = "java " .. self.slot, slot = self.slot,
-    asked_at = self.asked_at, till = 0, lease_us = self.plan.lease * 1e6,
-  }
-  self.watcher:claim(self.claim, self.asked_at + self.plan.lease * 980000)
-  if self.plan.dies == "holds" then return self:die() end
+function Java:take()
+  self.claim = self:believe { ids = self.ids }
+end
+
+function Java:goes_on()
   self:later(self.release, self.plan.nap)
 end
 

@@ -32,27 +32,17 @@ function Java:begin()
   self:try(self.turn)
 end
 
-function Java:try(turn)
-  if self.gone or turn ~= self.turn then return end
-  self.turn, self.waits = self.turn + 1, false
-  self.asked_at = self.world.now
+function Java:attempt()
   self:send(self.answered, self.layout == "read" and scripts.READ or scripts.WRITE)
 end
 
-function Java:claim()
-  local claim = {
-    key = self.plan.key, owner = self.owner .. (self.layout == "write" and ":write" or ""),
-    who = "java " .. self.slot, slot = self.slot, layout = self.layout, asked_at = self.asked_at,
-    till = 0, lease_us = self.plan.lease * 1e6,
+function Java:take()
+  self.claim_of[self.layout] = self:believe {
+    owner = self.owner .. (self.layout == "write" and ":write" or ""), layout = self.layout,
   }
-  self.claim_of[self.layout] = claim
-  self.watcher:claim(claim, self.asked_at + self.plan.lease * 980000)
 end
 
-function Java:acquired()
-  self:listen(false)
-  self:claim()
-  if self.plan.dies == "holds" then return self:die() end
+function Java:goes_on()
   if self.plan.downgrades and self.layout == "write" then
     self.layout = "read"
     return self:try(self.turn)

@@ -5,6 +5,7 @@
 --   late     where nothing goes wrong, a message ends a wait at once
 --   twice    a call changes the count once and by what it says, however often its command is run
 --   told     …and what it returns is what it did
+--   asleep   …and no thread of Java sleeps on that had to be told
 
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"
@@ -12,6 +13,7 @@ local wire = require "spec.sim.wire"
 local huge, max = math.huge, math.max
 
 local CLOCKS = 0.99 -- by which a process may be late with its end
+local CALM_GAP = 400000
 
 local Watcher = {}
 Watcher.__index = Watcher
@@ -19,7 +21,7 @@ Watcher.__index = Watcher
 function Watcher.new(world, servers, plan)
   local self = setmetatable({
     world = world, server = servers[1], calm = not plan.faults, keys = {}, uuids = {}, effects = {},
-    open_spans = { { from = 0, to = huge } }, slow = plan.network[2],
+    open_spans = { { from = 0, to = huge } }, asleep = {}, slow = plan.network[2],
   }, Watcher)
   servers[1].watcher = self
   return self
@@ -51,9 +53,31 @@ local function note_span(self, said)
   end
 end
 
+-- A thread of Java sleeps from now on, until so many permits are free; nil: it is awake.
+function Watcher:sleeps(_, slot, permits)
+  self.asleep[slot] = permits and { since = self.world.now, permits = permits }
+end
+
+-- → since when one that waits has nothing to wait for, and whether that was said | nil
+function Watcher:ready_since()
+  local last = self.open_spans[#self.open_spans]
+  if last.to == huge then return last.from, last.said end
+end
+
+local function check_asleep(self)
+  for slot, java in pairs(self.asleep) do
+    local since, said = self:ready_since(java.permits)
+    local gap = since and said and self.world.now - max(since, java.since) or 0
+    if self.calm and gap > CALM_GAP then
+      self.world:fail("asleep", "%s: java %d sleeps on for %.3f s", self.name, slot, gap / 1e6)
+    end
+  end
+end
+
 function Watcher:before(_, client)
   local process = client.process
   self.server.redis:look_at_clock()
+  check_asleep(self)
   self.count = count_of(self)
   if process then rules.count_command(self.world, process) end
 end
@@ -78,10 +102,10 @@ function Watcher:after(name, client, args)
   end
 end
 
--- What nobody is told of.
-function Watcher:around(run)
+-- What others do; without an owner, nobody is told of it.
+function Watcher:around(run, owner)
   run()
-  note_span(self, false)
+  note_span(self, owner ~= nil)
 end
 
 function Watcher.forget() end

@@ -31,8 +31,10 @@ local SIMPLER = {
     { "finish", "release" }, { "common", nil } },
   process = { { "cuts", 0 }, { "rate", 1 }, { "renewer_link", false }, { "late", nil } },
   foreign = { { "rounds", 1 } },
-  java = { { "rounds", 1 }, { "patience", nil }, { "dies", nil }, { "gap", 0 } },
+  java_fair = { { "rounds", 1 }, { "patience", nil }, { "dies", nil }, { "gap", 0 } },
+  java_latch = { { "rounds", 1 }, { "amount", 1 }, { "dies", nil }, { "gap", 0 } },
   java_permits = { { "rounds", 1 }, { "permits", 1 }, { "dies", nil }, { "gap", 0 } },
+  java_semaphore = { { "rounds", 1 }, { "permits", 1 }, { "dies", nil }, { "gap", 0 } },
   java_read_write = { { "rounds", 1 }, { "downgrades", nil }, { "dies", nil }, { "gap", 0 } },
   mishap = { { "lag", 0 } },
 }

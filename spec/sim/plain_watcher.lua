@@ -7,6 +7,7 @@
 --   leak       at the end what has failed has taken nothing, and every release has been carried out
 --   missed     a wait that times out has looked at its end
 --   late       where nothing goes wrong, a message ends a wait at once
+--   asleep     …and no thread of Java sleeps on that had to be told
 
 local Latch = require "spec.sim.latch_watcher"
 local wire = require "spec.sim.wire"
@@ -78,14 +79,29 @@ function Watcher:after(name, client, args)
   note_free(self, true)
 end
 
-function Watcher:around(run)
+-- Threads of Java take permits and give them back, others make some.
+function Watcher:around(run, owner)
   local was = free_of(self)
   run()
-  self.all = self.all + free_of(self) - was
-  note_free(self, false)
+  if not owner then self.all = self.all + free_of(self) - was end
+  note_free(self, owner ~= nil)
+end
+
+function Watcher:ready_since(count)
+  local since = self.free.since[count]
+  if since then return since.from, since.said end
 end
 
 -- ---- calls ----
+
+-- Somebody has so many permits more.
+function Watcher:believe(count)
+  self.believed = self.believed + count
+  if self.believed > self.all then
+    self.world:fail("exclusion", "%s: %d permits are believed in, there are %d", self.name,
+      self.believed, self.all)
+  end
+end
 
 -- A call begins. A give that returns what was taken is no new permit.
 function Watcher:calls(task, kind, amount, number)
@@ -134,12 +150,7 @@ function Watcher:called(task, kind, result, code, asked_at, number)
     self.world:fail("told", "%s: %s of %s returns %s, but has changed it by %s", self.name, kind,
       task.name, tostring(result), tostring(call.back and 0 or call.change))
   end
-  if not TAKES[kind] then return end
-  self.believed = self.believed + (kind == "take" and call.amount or result)
-  if self.believed > self.all then
-    self.world:fail("exclusion", "%s: %d permits are believed in, there are %d", self.name,
-      self.believed, self.all)
-  end
+  if TAKES[kind] then self:believe(kind == "take" and call.amount or result) end
 end
 
 function Watcher.bound(process, kind, wait)

@@ -416,11 +416,16 @@ function describe.foreign(part)
     part.key, part.nap)
 end
 
-function describe.java(part)
+function describe.java_fair(part)
   return ("java %d: from %.3f s %d x %s for %d us, dead after %s s%s%s"):format(part.slot,
     part.start / S, part.rounds, part.key, part.nap, number(part.wait),
     part.patience and ", gives up after " .. part.patience .. " us" or "",
     part.dies and ", dies: " .. part.dies or "")
+end
+
+function describe.java_latch(part)
+  return ("java %d: from %.3f s %d x %s %s %d%s"):format(part.slot, part.start / S, part.rounds,
+    part.key, part.calls, part.amount, part.dies and ", dies: " .. part.dies or "")
 end
 
 function describe.java_permits(part)
@@ -428,6 +433,8 @@ function describe.java_permits(part)
     part.start / S, part.rounds, part.permits, part.key, part.nap,
     part.dies and ", dies: " .. part.dies or "")
 end
+
+describe.java_semaphore = describe.java_permits
 
 function describe.java_read_write(part)
   return ("java %d: from %.3f s %d x %s %s for %d us%s%s"):format(part.slot, part.start / S,

@@ -3,6 +3,7 @@
 -- renewal or a reconnect.
 
 local Prng = require "spec.sim.prng"
+local share = require "spec.sim.sharing"
 
 local S = 1000000
 local huge = math.huge
@@ -10,7 +11,6 @@ local huge = math.huge
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 200, 2000 }, { 1000, 8000 } }
 local GRANT_LEASES = { 0.2, 0.3, 0.5, 2 }
 local LEASES = { 0.3, 0.5, 1, 3 }
-local SHARED = 40 -- in so many of 100 Redisson takes part
 local WAITS = { 0, 0.05, 0.3, 1, 3, huge, huge, huge, huge }
 local SIGNALS = { "grant", "grant", "grant", "release", "acquire", "freed", "renewed", "waits",
   "take", "opens" }
@@ -74,15 +74,6 @@ local function java_of(prng, plan, slot)
   }
 end
 
--- Threads of Java among ours.
-local function share(plan)
-  local prng = Prng.new((plan.seed * 41 + 19) % 2147483647)
-  if not prng:chance(SHARED) then return end
-  for i = 1, prng:pick { 1, 1, 2, 3 } do
-    plan.parts[#plan.parts + 1] = java_of(prng, plan, 8 + i)
-  end
-end
-
 -- make: the functions of plan.lua that make the parts of a plan
 function pool_plan.of(seed, make)
   local prng = Prng.new((seed * 13 + 7) % 2147483647)
@@ -100,7 +91,7 @@ function pool_plan.of(seed, make)
     if part.what == "task" then pool_plan.shape(prng, plan, part) end
   end
   late(prng, plan)
-  share(plan)
+  share(Prng.new((plan.seed * 41 + 19) % 2147483647), plan, java_of)
   if calm then return plan end
   for _ = 1, prng:pick { 1, 2, 3, 4 } do
     plan.parts[#plan.parts + 1] = prng:chance(50) and aimed(prng, plan)

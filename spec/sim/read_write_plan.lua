@@ -2,13 +2,13 @@
 -- mishaps as elsewhere.
 
 local Prng = require "spec.sim.prng"
+local share = require "spec.sim.sharing"
 
 local S = 1000000
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 } }
 local FAST_NETWORKS = 3
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
 local LEASES = { 0.3, 1, 3, 10 }
-local SHARED = 40 -- in so many of 100 Redisson takes part
 local WAITS = { 0, 0.05, 0.3, 1, 3, 8, math.huge, math.huge, math.huge }
 
 local function keys_of(prng)
@@ -52,15 +52,6 @@ local function java_of(prng, plan, slot)
   }
 end
 
--- Threads of Java among ours.
-local function share(plan)
-  local prng = Prng.new((plan.seed * 37 + 11) % 2147483647)
-  if not prng:chance(SHARED) then return end
-  for i = 1, prng:pick { 1, 1, 2, 3 } do
-    plan.parts[#plan.parts + 1] = java_of(prng, plan, 8 + i)
-  end
-end
-
 -- make: the functions of plan.lua that make the parts of a plan
 function read_write_plan.of(seed, make)
   local prng = Prng.new((seed * 7 + 3) % 2147483647)
@@ -86,7 +77,7 @@ function read_write_plan.of(seed, make)
       plan.parts[#plan.parts + 1] = make.mishap(prng, plan, prng:pick { S, 5 * S })
     end
   end
-  share(plan)
+  share(Prng.new((plan.seed * 37 + 11) % 2147483647), plan, java_of)
   return plan
 end
 

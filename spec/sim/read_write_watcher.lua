@@ -20,6 +20,7 @@ function ReadWrite.new(world, servers, plan)
   local self = setmetatable(Watcher.new(world, servers, plan), ReadWrite)
   for _, part in ipairs(plan.parts) do
     if part.dies == "holds" then self.gentle = false end
+    if part.what == "java_read_write" then self.foreign = true end
   end
   servers[1].redis.replaced.publish = nil
   return self

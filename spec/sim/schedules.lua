@@ -376,7 +376,7 @@ local function fair(parts, changes)
   changes.fair = true
   for i, part in ipairs(parts) do
     if part.what == "task" then part.layout = "fair" end
-    if part.what == "java" then
+    if part.what == "java_fair" then
       part.key, part.slot, part.lease, part.rounds = "a", 8 + i, 10, part.rounds or 1
       part.wait, part.nap, part.gap = part.wait or 120, part.nap or 1000, part.gap or 1000
     end
@@ -387,7 +387,7 @@ end
 -- A thread of Java dies in the list of a fair lock before it has subscribed, and one of ours waits
 -- behind it.
 local fair_dead_java = fair({
-  { what = "java", start = 50000, dies = "deaf" },
+  { what = "java_fair", start = 50000, dies = "deaf" },
   process(1), process(2),
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { 300000 } },
   task { process = 2, slot = 7, start = 100000, wait = huge },
@@ -405,8 +405,8 @@ local fair_dead = fair {
 -- A holder takes its time. Then a thread of Java gets the lock and takes its timeout off that of
 -- the waiter behind it, before that looks again.
 local fair_long_hold = fair({
-  { what = "java", start = 50000, wait = 120 },
-  { what = "java", start = 200000, wait = 120 },
+  { what = "java_fair", start = 50000, wait = 120 },
+  { what = "java_fair", start = 200000, wait = 120 },
   process(1), process(2),
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { 45 * S } },
   task { process = 2, slot = 7, start = 100000, wait = huge },
@@ -414,8 +414,8 @@ local fair_long_hold = fair({
 
 -- A thread of Java stands behind one of ours, which stands behind another one with a short timeout.
 local fair_behind = fair({
-  { what = "java", start = 50000, wait = 5, nap = 3 * S },
-  { what = "java", start = 200000, wait = 120 },
+  { what = "java_fair", start = 50000, wait = 5, nap = 3 * S },
+  { what = "java_fair", start = 200000, wait = 120 },
   process(1), process(2),
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { 400000 } },
   task { process = 2, slot = 7, start = 100000, wait = huge },

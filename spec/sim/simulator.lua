@@ -2,13 +2,10 @@
 
 local FairWatcher = require "spec.sim.fair_watcher"
 local Foreign = require "spec.sim.foreign"
-local Java = require "spec.sim.java_fair"
-local JavaPermits = require "spec.sim.java_permits"
-local JavaReadWrite = require "spec.sim.java_read_write"
 local leader_watcher = require "spec.sim.leader_watcher"
 local LatchWatcher = require "spec.sim.latch_watcher"
-local PlainWatcher = require "spec.sim.plain_watcher"
 local Network = require "spec.sim.network"
+local PlainWatcher = require "spec.sim.plain_watcher"
 local PoolWatcher = require "spec.sim.pool_watcher"
 local Process = require "spec.sim.process"
 local QuorumWatcher = require "spec.sim.quorum_watcher"
@@ -196,17 +193,11 @@ function add.foreign(run, part)
   Foreign.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
 end
 
-function add.java_read_write(run, part)
-  run.watcher.foreign = true
-  JavaReadWrite.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
-end
-
-function add.java_permits(run, part)
-  JavaPermits.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
-end
-
-function add.java(run, part)
-  Java.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
+for _, kind in ipairs { "fair", "latch", "permits", "read_write", "semaphore" } do
+  local Java = require("spec.sim.java_" .. kind)
+  add["java_" .. kind] = function(run, part)
+    Java.new(run.world, run.servers[1], run.watcher, part, part.slot, run.plan.seed)
+  end
 end
 
 function add.mishap(run, part)

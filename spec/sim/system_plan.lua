@@ -6,11 +6,11 @@
 --   clock      one server; its clock is set forward and back
 --   threads    one server with io-threads: what arrives together over several connections runs in
 --              any order
---   latch      a count-down latch: one task sets it, others count down, others wait; at the end it
---              is opened without a message
+--   latch      a count-down latch: one task sets it, others count down, others wait, in some
+--              schedules threads of Java, too; at the end it is opened without a message
 --   plain_semaphore  permits without a lease: one task says how many there are, others take some
---              and give them back, take all, or add some; at the end there are enough, without a
---              message
+--              and give them back, as threads of Java do in some schedules, take all, or add some;
+--              at the end there are enough, without a message
 --   leader     tasks that lead, each for some terms, until they resign
 --
 -- With more than one server some seeds are about permits, about read/write locks, or about leaders.
@@ -18,6 +18,7 @@
 local Prng = require "spec.sim.prng"
 local pool_plan = require "spec.sim.pool_plan"
 local read_write_plan = require "spec.sim.read_write_plan"
+local share = require "spec.sim.sharing"
 
 local S = 1000000
 local KINDS = { "sentinel", "sync", "sync", "cluster", "cluster", "clock", "threads", "latch",
@@ -184,6 +185,23 @@ local function calls_of(prng, first)
   return "count_down", prng:chance(80) and 1 or 2
 end
 
+-- A thread of Java, and what it does.
+local function java_of(what, prng, plan, slot, does)
+  does.what, does.slot, does.key, does.lease = what, slot, plan.keys[1].name, 10
+  does.start, does.rounds = prng:range(0, prng:pick { 3000, 50000, 300000 }), prng:range(1, 4)
+  does.nap = prng:range(0, prng:pick { 3000, 50000, 400000 })
+  does.gap = prng:range(0, prng:pick { 1000, 300000 })
+  does.dies = plan.faults and prng:chance(20) and prng:pick { "waits", "holds" } or nil
+  return does
+end
+
+local function java_latch(prng, plan, slot)
+  local calls = prng:pick { "await", "await", "await", "count_down", "count_down", "set_count" }
+  return java_of("java_latch", prng, plan, slot, {
+    calls = calls, amount = calls == "set_count" and prng:range(1, 5) or 1,
+  })
+end
+
 function add.latch(prng, plan)
   local first = true
   plan.latch = true
@@ -196,6 +214,7 @@ function add.latch(prng, plan)
     task.patience = task.calls == "await" and task.patience or nil
     first = false
   end)
+  share(Prng.new((plan.seed * 43 + 29) % 2147483647), plan, java_latch)
   mishap(plan, { kind = "open_latch", at = LAST })
   if plan.faults then others(prng, plan, 4) end
 end
@@ -227,6 +246,11 @@ local function doubts(prng, plan)
   end)
 end
 
+local function java_semaphore(prng, plan, slot)
+  local permits = prng:chance(70) and 1 or prng:range(2, 4)
+  return java_of("java_semaphore", prng, plan, slot, { permits = permits })
+end
+
 function add.plain_semaphore(prng, plan)
   local first = true
   plan.plain = true
@@ -241,6 +265,7 @@ function add.plain_semaphore(prng, plan)
     task.patience = prng:chance(30) and task.patience or nil
     first = false
   end)
+  share(Prng.new((plan.seed * 47 + 31) % 2147483647), plan, java_semaphore)
   mishap(plan, { kind = "fill_semaphore", at = LAST })
   if not plan.faults then return end
   others(prng, plan, 4)

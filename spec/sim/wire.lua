@@ -45,13 +45,18 @@ function wire.note_of(key, uuid, number)
   return ("%s:%s:%d"):format(derived("holdfast_call:", key), uuid, number)
 end
 
--- Of the permits of a semaphore.
+-- Of the permits of a semaphore; the channel is that of a plain one, too.
 function wire.leases_of(key)
   return derived("", key) .. ":timeout"
 end
 
 function wire.permits_channel_of(key)
   return derived("redisson_sc:", key)
+end
+
+-- Redisson puts every key into braces here.
+function wire.latch_channel_of(key)
+  return ("redisson_countdownlatch__channel__{%s}"):format(key)
 end
 
 -- The channel on which a client hears its grants.

@@ -1,0 +1,38 @@
+-- What clients of Redisson's latch and of its plain semaphore do on the server, in words of our
+-- own: KEYS are the number and its channel. Shares no code with what it tests.
+
+local scripts = { latch = {}, semaphore = {} }
+
+-- → how many are still to come
+scripts.latch.await = [[
+  return tonumber(redis.call('GET', KEYS[1]) or '0')
+]]
+
+scripts.latch.count_down = [[
+  local left = redis.call('DECR', KEYS[1])
+  if left <= 0 then redis.call('DEL', KEYS[1]) end
+  if left == 0 then redis.call('PUBLISH', KEYS[2], '0') end
+]]
+
+-- how many
+scripts.latch.set_count = [[
+  if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+  redis.call('SET', KEYS[1], ARGV[1])
+  redis.call('PUBLISH', KEYS[2], '1')
+  return 1
+]]
+
+-- how many → 1, 0: too few are free
+scripts.semaphore.acquire = [[
+  local free = redis.call('GET', KEYS[1])
+  if not free or tonumber(free) < tonumber(ARGV[1]) then return 0 end
+  redis.call('DECRBY', KEYS[1], ARGV[1])
+  return 1
+]]
+
+-- how many
+scripts.semaphore.release = [[
+  redis.call('PUBLISH', KEYS[2], redis.call('INCRBY', KEYS[1], ARGV[1]))
+]]
+
+return scripts
