@@ -82,7 +82,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "49a4b936911af2731b0a5ca6475c9a1b9d00122a",
+    {"acquire", "86afccbe56d764caad83211491a3cb5a629cda6a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -364,6 +364,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -482,8 +494,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16153, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "e8789eb5208094d89975ea0b9f8777b92e84167c",
+     16524, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "3dc6e41794bef5f50cf737246bc3fa3c7b7e1e7a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -679,6 +691,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -818,8 +842,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     13018, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "eeee338bc8646c6dd35ab6206cd587592e1d6ccc",
+     13389, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "db5d4111b064309f0f6d2ef8a3804f31558f8075",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1096,6 +1120,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -1214,8 +1250,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15864, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "daf7f1feee6b6b16842138e127812e66734409cd",
+     16235, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "f5bc6521464fec199f9b580e6df6a8722ace219c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1398,6 +1434,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -1524,7 +1572,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     12080, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+     12451, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "8e1319c9caca02ee9d87b0d093935260ecadfe79",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2284,7 +2332,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      5144, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
-    {"force", "eb9a6e3b0ae5281c187f6f8ab893563090625b8a",
+    {"force", "9443cbcf7e3423499b2199a34a93ff35ad5a62a4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2480,6 +2528,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -2598,7 +2658,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12493, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+     12864, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
     {"info", "f7af9b38a2c35e9c3ecc758aef6103ee8e6f6eb8",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2743,7 +2803,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      953, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "aebf4c51e496ab7b806669be160cc24fd3ea8e02",
+    {"leave", "11a9813621b7a657dce6501e1b2de0dd5193ae64",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2939,6 +2999,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -3074,9 +3146,9 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local function tell_first(...)\n"
-     "local first_waiting = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
-     "local _, _, number = parts(first_waiting or '')\n"
-     "if number then tell(first_waiting, (...), number, select(2, ...)) end\n"
+     "local member = first_alive(function(member, alive) return is_over(member, 1, alive) end)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number then tell(member, (...), number, select(2, ...)) end\n"
      "end\n"
      "local function serve_next()\n"
      "local holder = holder_of(LOCK)\n"
@@ -3114,8 +3186,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14186, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "eac609a5e1bb9a5b435579ee60a103007a1126b1",
+     14543, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "03778ecda611630f0133f57f0db02ae94c78afd6",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3389,6 +3461,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -3507,7 +3591,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15567, NULL},
+     15938, NULL},
     {"mutex_extend", "82dfb76ff7ac8514b83bdfa87745ba79f415965a",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -3541,7 +3625,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      1183, NULL},
-    {"mutex_force", "551aec90c8f89c56a0b4049aedff52cc7706e13c",
+    {"mutex_force", "b55f853eb48acbf3079557a629f9faf2e8816577",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3728,6 +3812,18 @@ static const hf_program hf_program_table[] = {
      "local foreign, counts = listeners(RELEASES, unpack(channels))\n"
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
+     "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
      "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
@@ -3847,7 +3943,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     11907, NULL},
+     12278, NULL},
     {"mutex_info", "87d08e5195422c3eb31b5cb67d36813dda3cf00c",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -3886,7 +3982,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1118, NULL},
-    {"mutex_leave", "51132eb6e56054f8cab413c8a02fc5c215d18969",
+    {"mutex_leave", "771a918b50a46676909dc500de9032a2d78dcc27",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4073,6 +4169,18 @@ static const hf_program hf_program_table[] = {
      "local foreign, counts = listeners(RELEASES, unpack(channels))\n"
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
+     "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
      "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
@@ -4209,9 +4317,9 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local function tell_first(...)\n"
-     "local first_waiting = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
-     "local _, _, number = parts(first_waiting or '')\n"
-     "if number then tell(first_waiting, (...), number, select(2, ...)) end\n"
+     "local member = first_alive(function(member, alive) return is_over(member, 1, alive) end)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number then tell(member, (...), number, select(2, ...)) end\n"
      "end\n"
      "local function serve_next()\n"
      "local holder = holder_of(LOCK)\n"
@@ -4249,8 +4357,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     13600, NULL},
-    {"mutex_release", "efe9d4b7ef26c83591596d2a5453ca30db29f3e8",
+     13957, NULL},
+    {"mutex_release", "9a90e044ae8135cfe4cf4f59fa49669227949e4f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'string', 'm'\n"
@@ -4523,6 +4631,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -4629,7 +4749,7 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     14794, NULL},
+     15165, NULL},
     {"mutex_renew", "48ffe2ac11955f7464d84d6361bdec364216dab2",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -4657,7 +4777,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "f7b3385b233619db768be612cd2276edac489892",
+    {"permit_acquire", "919279a779c971bfb842f7d051dac7500de6eab4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4929,6 +5049,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function reserved()\n"
      "local was = record_in(first_members())\n"
      "if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
@@ -4998,9 +5130,14 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen(member)\n"
+     "local function tell_to_listen()\n"
+     "if not is_foreign() then return end\n"
+     "local all = all_permits()\n"
+     "local member = first_alive(function(member, alive)\n"
+     "return not is_newer(member) and is_over(member, all, alive)\n"
+     "end)\n"
      "local _, _, number = parts(member or '')\n"
-     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "if number then tell(member, 'recheck', number) end\n"
      "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
@@ -5015,7 +5152,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local all = #IDS > 1 and all_permits() or 0\n"
@@ -5031,12 +5168,12 @@ static const hf_program hf_program_table[] = {
      "local free = FREE or 0\n"
      "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
      "local reply = take()\n"
-     "local behind = serve(nil, kept) -- what is left of what came back\n"
-     "if first_left then tell_to_listen(behind) end\n"
+     "serve(nil, kept) -- what is left of what came back\n"
+     "if first_left then tell_to_listen() end\n"
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     14702, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     15197, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5137,7 +5274,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "97021de2fc07e0eac82570dc8e61ed08a6f6abd2",
+    {"permit_leave", "0aa664728cdcde5e17c1fd0712c23b586a42ef56",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5339,6 +5476,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function reserved()\n"
      "local was = record_in(first_members())\n"
      "if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
@@ -5408,9 +5557,14 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen(member)\n"
+     "local function tell_to_listen()\n"
+     "if not is_foreign() then return end\n"
+     "local all = all_permits()\n"
+     "local member = first_alive(function(member, alive)\n"
+     "return not is_newer(member) and is_over(member, all, alive)\n"
+     "end)\n"
      "local _, _, number = parts(member or '')\n"
-     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "if number then tell(member, 'recheck', number) end\n"
      "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
@@ -5425,7 +5579,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -5482,10 +5636,10 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "local passed = pass_on(freed)\n"
-     "if was_first then tell_to_listen(first_waiting()) end\n"
+     "if was_first then tell_to_listen() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     12962, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "ffb9401c8300472524dfad26f3a816a5db7fd899",
+     13463, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "095e7c14a530271bfdccd6b5c7481a2b402c6559",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5754,6 +5908,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function reserved()\n"
      "local was = record_in(first_members())\n"
      "if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
@@ -5823,9 +5989,14 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen(member)\n"
+     "local function tell_to_listen()\n"
+     "if not is_foreign() then return end\n"
+     "local all = all_permits()\n"
+     "local member = first_alive(function(member, alive)\n"
+     "return not is_newer(member) and is_over(member, all, alive)\n"
+     "end)\n"
      "local _, _, number = parts(member or '')\n"
-     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "if number then tell(member, 'recheck', number) end\n"
      "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
@@ -5840,7 +6011,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -5865,7 +6036,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     14915, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     15431, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5923,7 +6094,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1731, NULL},
-    {"permit_set", "597f470b97d8b9e4b0072301613a0071d74ff8ff",
+    {"permit_set", "7bf3f268666a5008e66e0caff1287ec7fdd2b45f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6125,6 +6296,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function reserved()\n"
      "local was = record_in(first_members())\n"
      "if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
@@ -6194,9 +6377,14 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen(member)\n"
+     "local function tell_to_listen()\n"
+     "if not is_foreign() then return end\n"
+     "local all = all_permits()\n"
+     "local member = first_alive(function(member, alive)\n"
+     "return not is_newer(member) and is_over(member, all, alive)\n"
+     "end)\n"
      "local _, _, number = parts(member or '')\n"
-     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "if number then tell(member, 'recheck', number) end\n"
      "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
@@ -6211,7 +6399,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -6239,7 +6427,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     11943, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     12459, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -6251,7 +6439,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      327, NULL},
-    {"release", "27290eeb595c0b134898de33ce59539f8ef307fd",
+    {"release", "1bef58d1dea795ee6cd7972dd593758471b4561a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -6490,6 +6678,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -6596,8 +6796,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     13570, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "33aefe872978c614fc5cb30534debcd67b6b17f7",
+     13941, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
+    {"release_all", "0926b6b3ce80ba5181cea7b97a4dcc565b366bb2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6793,6 +6993,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -6914,7 +7126,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12211, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+     12582, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "b56b1c14d1224ff1f56bc62caaf0ed73cb7b0289",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -9149,7 +9361,7 @@ static const hf_program hf_program_table[] = {
      "give(ARGV[2])\n"
      "return note(1)\n",
      1053, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "c91d425337c9e0724623e57e3279ff965251a0be",
+    {"sharded_acquire", "7f158e30db9adfc67d25d787f31663fc9156d60b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9441,6 +9653,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -9559,8 +9783,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16653, NULL},
-    {"sharded_acquire_all", "5ba8d1fffaaf93f3ccd2d057a275f0f74161cd73",
+     17024, NULL},
+    {"sharded_acquire_all", "a692d989f4acba06c1e62f0cdc00d59068b22c54",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9766,6 +9990,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -9905,8 +10141,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     13518, NULL},
-    {"sharded_begin", "80d218167d18fd9d1e470ea84b97109450bf9bd2",
+     13889, NULL},
+    {"sharded_begin", "95882651f3b4e78c34cf5f508a99c0fd9524211b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10193,6 +10429,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -10311,8 +10559,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16364, NULL},
-    {"sharded_complete", "7d493c2f5c32400c9a0ff26cad863d1da7c938c0",
+     16735, NULL},
+    {"sharded_complete", "4b556abe4d580cf33c98509e0c54f8d019f909ea",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10505,6 +10753,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -10631,7 +10891,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     12580, NULL},
+     12951, NULL},
     {"sharded_fair_acquire", "7a74021d22c2d0ebcf2a1e20fe7d92958053a68e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -11351,7 +11611,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      5644, NULL},
-    {"sharded_force", "8d9fe4566e6f969ab64060494b1031041f6d0ec1",
+    {"sharded_force", "f554e93724b050992659f4e1dea75b81d05d6ec2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11557,6 +11817,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -11675,7 +11947,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12993, NULL},
+     13364, NULL},
     {"sharded_latch_delete", "5d1d4b8e7caf4ad6145c212c25368fc2d1638b6f",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -11805,7 +12077,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1453, NULL},
-    {"sharded_leave", "56f1d5ed2a7f01bed4170d2cfcc68ee0319e554a",
+    {"sharded_leave", "f06b176270cabb4174eef727134c3e70d48be843",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12010,6 +12282,18 @@ static const hf_program hf_program_table[] = {
      "local foreign, counts = listeners(RELEASES, unpack(channels))\n"
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
+     "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
      "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
@@ -12146,9 +12430,9 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])\n"
      "local function tell_first(...)\n"
-     "local first_waiting = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
-     "local _, _, number = parts(first_waiting or '')\n"
-     "if number then tell(first_waiting, (...), number, select(2, ...)) end\n"
+     "local member = first_alive(function(member, alive) return is_over(member, 1, alive) end)\n"
+     "local _, _, number = parts(member or '')\n"
+     "if number then tell(member, (...), number, select(2, ...)) end\n"
      "end\n"
      "local function serve_next()\n"
      "local holder = holder_of(LOCK)\n"
@@ -12186,8 +12470,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14686, NULL},
-    {"sharded_permit_acquire", "ad9316247ee5eaea3ce1601c48482d9a93cd6330",
+     15043, NULL},
+    {"sharded_permit_acquire", "12cc94b99ee3ded0acd156c6b7a76e7efd033bd5",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12479,6 +12763,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function reserved()\n"
      "local was = record_in(first_members())\n"
      "if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
@@ -12548,9 +12844,14 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen(member)\n"
+     "local function tell_to_listen()\n"
+     "if not is_foreign() then return end\n"
+     "local all = all_permits()\n"
+     "local member = first_alive(function(member, alive)\n"
+     "return not is_newer(member) and is_over(member, all, alive)\n"
+     "end)\n"
      "local _, _, number = parts(member or '')\n"
-     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "if number then tell(member, 'recheck', number) end\n"
      "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
@@ -12565,7 +12866,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local all = #IDS > 1 and all_permits() or 0\n"
@@ -12581,13 +12882,13 @@ static const hf_program hf_program_table[] = {
      "local free = FREE or 0\n"
      "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
      "local reply = take()\n"
-     "local behind = serve(nil, kept) -- what is left of what came back\n"
-     "if first_left then tell_to_listen(behind) end\n"
+     "serve(nil, kept) -- what is left of what came back\n"
+     "if first_left then tell_to_listen() end\n"
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     15702, NULL},
-    {"sharded_permit_leave", "88dcbaca7b1b4c4fe90c373370dfd541042cccc2",
+     16197, NULL},
+    {"sharded_permit_leave", "46e42fe9f48fb94eaa48bf27e21435b97a280484",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12799,6 +13100,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function reserved()\n"
      "local was = record_in(first_members())\n"
      "if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
@@ -12868,9 +13181,14 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen(member)\n"
+     "local function tell_to_listen()\n"
+     "if not is_foreign() then return end\n"
+     "local all = all_permits()\n"
+     "local member = first_alive(function(member, alive)\n"
+     "return not is_newer(member) and is_over(member, all, alive)\n"
+     "end)\n"
      "local _, _, number = parts(member or '')\n"
-     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "if number then tell(member, 'recheck', number) end\n"
      "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
@@ -12885,7 +13203,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -12942,10 +13260,10 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "local passed = pass_on(freed)\n"
-     "if was_first then tell_to_listen(first_waiting()) end\n"
+     "if was_first then tell_to_listen() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     13462, NULL},
-    {"sharded_permit_release", "1e910541345b70af4ccd741ec032547a6fd7f2d7",
+     13963, NULL},
+    {"sharded_permit_release", "e61b1319c43c8ea9877b16b52d39ac06ea100500",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13234,6 +13552,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function reserved()\n"
      "local was = record_in(first_members())\n"
      "if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
@@ -13303,9 +13633,14 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen(member)\n"
+     "local function tell_to_listen()\n"
+     "if not is_foreign() then return end\n"
+     "local all = all_permits()\n"
+     "local member = first_alive(function(member, alive)\n"
+     "return not is_newer(member) and is_over(member, all, alive)\n"
+     "end)\n"
      "local _, _, number = parts(member or '')\n"
-     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "if number then tell(member, 'recheck', number) end\n"
      "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
@@ -13320,7 +13655,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -13345,8 +13680,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15915, NULL},
-    {"sharded_permit_set", "f900e29d8c723604354dacf191e4469fea576e99",
+     16431, NULL},
+    {"sharded_permit_set", "ef3afc9f20aed11cd585a0f55e8ad6e8b51a7212",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13558,6 +13893,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function reserved()\n"
      "local was = record_in(first_members())\n"
      "if not was or foreign_waiters(RELEASES) == 0 then return 0, 0 end\n"
@@ -13627,9 +13974,14 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen(member)\n"
+     "local function tell_to_listen()\n"
+     "if not is_foreign() then return end\n"
+     "local all = all_permits()\n"
+     "local member = first_alive(function(member, alive)\n"
+     "return not is_newer(member) and is_over(member, all, alive)\n"
+     "end)\n"
      "local _, _, number = parts(member or '')\n"
-     "if number and is_foreign() then tell(member, 'recheck', number) end\n"
+     "if number then tell(member, 'recheck', number) end\n"
      "end\n"
      "local function serve(me, kept)\n"
      "local before = first_waiting()\n"
@@ -13644,7 +13996,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end\n"
+     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -13672,8 +14024,8 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "if back > 0 then settle_missed_grant('') end\n"
      "return pass_on(math.max(0, back + more))\n",
-     12443, NULL},
-    {"sharded_release", "bff805f05039cf0c5efe885d382927352bbfdb1b",
+     12959, NULL},
+    {"sharded_release", "e549b25cf30776c5be5262be16092ce2cad8881f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -13922,6 +14274,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -14028,8 +14392,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     14070, NULL},
-    {"sharded_release_all", "e238630b46af21204818b4d609fc036cadb4e75a",
+     14441, NULL},
+    {"sharded_release_all", "3c4a3d6b12fe82e10f6c6743dcd1c707791c0145",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14235,6 +14599,18 @@ static const hf_program hf_program_table[] = {
      "for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end\n"
      "return set, foreign\n"
      "end\n"
+     "local function first_alive(is_over)\n"
+     "for _ = 1, MOST_BATCHES do\n"
+     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
+     "BATCH)\n"
+     "local alive = listening(members, 1)\n"
+     "for i = 1, #members, 2 do\n"
+     "if not is_over(members[i], alive) then return members[i] end\n"
+     "redis.call('ZREM', QUEUE, members[i])\n"
+     "end\n"
+     "if #members == 0 then return nil end\n"
+     "end\n"
+     "end\n"
      "local function settle_missed_grant(client)\n"
      "local member, score = first()\n"
      "if score ~= 0 then return end\n"
@@ -14356,7 +14732,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12711, NULL},
+     13082, NULL},
     {"sharded_rw_acquire", "eeeeb9cdb9149dc08a64d5c6a3bef8265570b9e0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -23,9 +23,9 @@
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
 local function tell_first(...)
-  local first_waiting = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
-  local _, _, number = parts(first_waiting or '')
-  if number then tell(first_waiting, (...), number, select(2, ...)) end
+  local member = first_alive(function(member, alive) return is_over(member, 1, alive) end)
+  local _, _, number = parts(member or '')
+  if number then tell(member, (...), number, select(2, ...)) end
 end
 
 -- What the first waiter does that a later one does not: to listen to a holder that will not hand

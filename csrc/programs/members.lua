@@ -45,3 +45,18 @@ local function listening(members, from)
   for i = 1, #counts, 2 do set[counts[i]] = counts[i + 1] > 0 end
   return set, foreign
 end
+
+-- The first waiter of which is_over(member, alive) does not say that it is; those before it are
+-- forgotten, of very many the first ones.
+local function first_alive(is_over)
+  for _ = 1, MOST_BATCHES do
+    local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,
+      BATCH)
+    local alive = listening(members, 1)
+    for i = 1, #members, 2 do
+      if not is_over(members[i], alive) then return members[i] end
+      redis.call('ZREM', QUEUE, members[i])
+    end
+    if #members == 0 then return nil end
+  end
+end

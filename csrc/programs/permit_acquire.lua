@@ -84,8 +84,8 @@ if first_left and is_newer(first_left) then return { -4 } end
 local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
   local reply = take()
-  local behind = serve(nil, kept) -- what is left of what came back
-  if first_left then tell_to_listen(behind) end
+  serve(nil, kept) -- what is left of what came back
+  if first_left then tell_to_listen() end
   return reply
 end
 return busy(free >= #IDS and left_ms or 0, kept > 0)

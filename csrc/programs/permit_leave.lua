@@ -39,5 +39,5 @@ if freed == 0 and not first_waiting() then
   return 0
 end
 local passed = pass_on(freed)
-if was_first then tell_to_listen(first_waiting()) end
+if was_first then tell_to_listen() end
 return passed == 3 and 3 or given > 0 and 1 or 0

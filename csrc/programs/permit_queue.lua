@@ -94,9 +94,14 @@ local function first_waiting()
 end
 
 -- Tells the first waiter to listen to Redisson, if Redisson has permits.
-local function tell_to_listen(member)
+local function tell_to_listen()
+  if not is_foreign() then return end
+  local all = all_permits()
+  local member = first_alive(function(member, alive)
+    return not is_newer(member) and is_over(member, all, alive)
+  end)
   local _, _, number = parts(member or '')
-  if number and is_foreign() then tell(member, 'recheck', number) end
+  if number then tell(member, 'recheck', number) end
 end
 
 -- Gives the free permits, but for `kept` of them, to the first waiters. Stops before the member
@@ -117,6 +122,6 @@ local function serve(me, kept)
     size = BATCH
   end
   local first_left = first_waiting()
-  if first_left ~= before and first_left ~= me then tell_to_listen(first_left) end
+  if first_left ~= before and first_left ~= me then tell_to_listen() end
   return first_left, first_left ~= nil and goes_on()
 end

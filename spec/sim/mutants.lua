@@ -344,7 +344,7 @@ local IN_SCHEDULES = {
     "if FREE > 0 then announce(RELEASES, FREE) end\nend\nlocal first_end",
     "end\nlocal first_end"),
   of_program("permits_unseen", "the next waiter is not told to listen to Redisson, which has permits",
-    "if number and is_foreign() then tell(member, 'recheck', number) end", ""),
+    "if not is_foreign() then return end", "if true then return end"),
   of_program("complete_any_hold", "a run ends whatever hold its client has by then",
     "if not holds_of(LOCK, OWNER) then",
     "for _, field in ipairs(redis.call('HKEYS', LOCK)) do\n"

@@ -592,6 +592,35 @@ case("a release that hands over tells the next one to listen to Redisson", funct
   stands(c, 0, 2, 2)
 end)
 
+for what, change in pairs {
+  ["a release that hands over"] = function(c)
+    queued(c, T0, member(A, 2))
+    c.same(1, release(c, A .. ":1"))
+  end,
+  ["a wait that ends"] = function(c)
+    queued(c, T0, member(A, 2))
+    c.same(0, leave(c, A .. ":2", member(A, 2)))
+  end,
+  ["who takes a permit"] = function(c)
+    queued(c, T0, member(A, 2))
+    c.cmd("SET", KEY, 1)
+    c.same(1, acquire(c, A .. ":2", { member = member(A, 2) })[1])
+  end,
+} do
+  case(what .. " tells the next one that lives to listen to Redisson", function(c)
+    c.cmd("SET", KEY, 0)
+    c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + 5000), JAVA)
+    taken(c, A .. ":1")
+    grants_of(c, A)
+    local next_one = grants_of(c, C)
+    queued(c, T0 + 1, member(B, 1))
+    queued(c, T0 + 2, member(C, 1))
+    change(c)
+    c.same({ "1 recheck 1" }, next_one.heard())
+    c.same({ member(C, 1) }, c.cmd("ZRANGEBYSCORE", QUEUE, "(0", "+inf"))
+  end)
+end
+
 case("who has permits, or needs several, is asked for what it is, though others wait", function(c)
   c.cmd("SET", KEY, 0)
   taken(c, A .. ":1")
