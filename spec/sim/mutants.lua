@@ -330,6 +330,7 @@ local IN_SCHEDULES = {
   { name = "STRAY_KEPT", about = "a grant for a lost hold is kept" },
   { name = "LOST_ENTRY_KEPT", about = "a lost hold stays when its last release has failed" },
   { name = "RETURN_PASSED", about = "an acquire does not wait for the return of what was kept" },
+  { name = "FORCED_LENT", about = "what was taken by force is lent to the next caller" },
   { name = "LATE_ENTRY_KEPT", about = "a lost hold stays when a late reply ends its last release" },
   of_program("java_readers_untold", "Redisson's readers are not told that a writer goes on as one",
     "redis.call('PEXPIRE', LOCK, longest)\nannounce('1')", "redis.call('PEXPIRE', LOCK, longest)"),

@@ -31,6 +31,7 @@ local FAIR_AT = 11 -- those that leave this over
 local DRAWN = 3 -- of the others one in so many is drawn evenly, and the rest aims:
 local DRAWN_AT = 1 -- those that leave this over
 local KEEPING = 22 -- in so many of 100 clients keep their locks
+local BREAKING = 12 -- so many of 100 of their tasks take them by force
 local MIXED = 25 -- in so many of 100 that aim Redisson takes part
 local ASYNC = 25 -- in so many of 100 releases are not waited for
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
@@ -298,6 +299,9 @@ local function keep_locks(plan)
         local most = prng:pick { 500, 50000, S }
         for i, nap in ipairs(part.naps) do part.naps[i] = math.min(nap, most) end
       end
+      if prng:chance(BREAKING) and not plan.calm then
+        part.breaks, part.rounds, part.naps = true, prng:range(2, 5), { prng:range(0, 20000) }
+      end
     end
   end
 end
@@ -400,6 +404,7 @@ function describe.task(part)
     .. (part.permits and (", %d permits"):format(part.permits) or "")
     .. (part.resize and (", sets %d permits"):format(part.resize) or "")
     .. (part.keep and ", kept for " .. number(part.keep) .. " s" or "")
+    .. (part.breaks and ", by force" or "")
     .. (part.async and ", without waiting" or "") .. (part.swaps and ", reads and writes" or "")
     .. (part.twice and ", twice, one is collected at the " .. part.twice or "")
     .. (part.till and ", ends by " .. part.till or "")

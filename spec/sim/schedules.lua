@@ -608,6 +608,25 @@ local java_goes_last = permits(2, {
   permit { total = 2, process = 3, slot = 6, start = 100000, wait = huge },
 })
 
+-- A caller takes by force what its client keeps and has lent to another one, which has no watchdog.
+local taken_by_force = plan({ { name = "a", layout = "lock" } }, {
+  process(1),
+  task {
+    process = 1, slot = 8, start = 0, wait = 0, naps = { 50000 }, keep = 5, rounds = 2,
+    renewed = false,
+  },
+  task { process = 1, slot = 7, start = 10000, wait = 0, keep = 5, breaks = true },
+})
+
+-- …or that no caller has, while its lease is being shortened.
+local taken_while_idle = plan({ { name = "a", layout = "lock" } }, {
+  process(1),
+  task { process = 1, slot = 8, start = 0, wait = 0, naps = { 1000 }, keep = 5 },
+  task { process = 1, slot = 7, start = 680000, wait = 0, keep = 5, breaks = true },
+  task { process = 1, slot = 6, start = 720000, wait = 0, keep = 5 },
+  mishap { kind = "stall_link", at = 671200, process = 1, link = "renewer", duration = 100000 },
+})
+
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
 return {
   { "stale_grant", stale_grant, "STALE_GRANT" },
@@ -660,4 +679,6 @@ return {
   { "java_before_second", java_before_second, "java_unseen" },
   { "java_is_early", java_is_early, "permits_untold" },
   { "java_goes_last", java_goes_last, "permits_unseen" },
+  { "taken_by_force", taken_by_force, "FORCED_LENT" },
+  { "taken_while_idle", taken_while_idle, "FORCED_LENT" },
 }

@@ -541,6 +541,16 @@ local function lock_round(self, handle)
   return let_go(self, handle, count)
 end
 
+-- Takes it by force from whoever has it.
+local function force_round(self, handle)
+  sleep(self, self.plan.naps[1])
+  local taken = perform(self, handle, "force_release", 0)
+  if taken and self.watcher.took_by_force then
+    self.watcher:took_by_force(self.process, handle.key)
+  end
+  return handle
+end
+
 local function complete(self, handle)
   local plan, watcher = self.plan, self.watcher
   local asked_at, record = self.world.now, watcher:record(handle.key, self, plan.print or "")
@@ -763,9 +773,10 @@ function Task:run()
   if plan.several then return run_several(self) end
   local handle = new_handle(self, plan.key, plan.layout)
   local other = plan.swaps and new_handle(self, plan.key, OTHER_HALF[plan.layout])
+  local round = plan.breaks and force_round or plan.layout == "guard" and guard_round or lock_round
   for _ = 1, plan.rounds do
     if other then handle, other = other, handle end
-    handle = (plan.layout == "guard" and guard_round or lock_round)(self, handle)
+    handle = round(self, handle)
     if self.vanished then return end
     sleep(self, plan.gap)
   end

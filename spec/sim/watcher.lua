@@ -44,7 +44,7 @@ function Watcher:add_key(name, layout)
     releases = wire.releases_of(name),
     waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1,
       lost_token = -1, free_since = 0,
-    store = { take = 0 }, take_of = {}, ranges = {}, tenures = {},
+    store = { take = 0 }, take_of = {}, ranges = {}, tenures = {}, taken = {},
     records = {}, prints = {}, done_for_sure = 0,
   }
   self.names[#self.names + 1] = name
@@ -179,9 +179,27 @@ local function note_wish(self, channel, number)
   end
 end
 
+-- The process knows from now on that what it took by force is nobody's.
+function Watcher:took_by_force(process, name)
+  local key = self.keys[name]
+  for owner in pairs(key.taken) do
+    local own = wire.client_of_owner(owner) == process.uuid
+    if own and key.taken[owner] == true then key.taken[owner] = self.world.now end
+  end
+end
+
+local function check_forced(self, key, claim)
+  local known_at = tonumber(key.taken[claim.owner])
+  if known_at and claim.asked_at > known_at then
+    self.world:fail("taken", "%s: %s gets what its client took by force %.3f s ago", key.name,
+      claim.who, (self.world.now - known_at) / 1e6)
+  end
+end
+
 -- The first claim of a hold, after an acquire that is not a re-entry.
 function Watcher:granted(claim)
   local key = self.keys[claim.key]
+  check_forced(self, key, claim)
   local kept = wire.keeps(claim.owner)
   if not claim.fenced or not claim.token and claim.shared or is_excused(key, claim) then return end
   if kept then
@@ -641,7 +659,11 @@ end
 
 function Watcher:after(name, client, args, reply)
   local forced = (name == "force" or name == "mutex_force") and type(reply) == "number"
-  if forced then self:lose(args[4]) end
+  if forced then
+    local forced_key = self.keys[args[4]]
+    if forced_key.holder then forced_key.taken[forced_key.holder] = true end
+    self:lose(args[4])
+  end
   self.world:note("  %s runs %s for %s", "server", name, client.process and client.process.name
     or "admin")
   for _, key_name in ipairs(self.names) do

@@ -1056,6 +1056,22 @@ TEST(force) {
     rig_end(&rig, AT(7));
 }
 
+TEST(after_a_force_the_holds_of_other_callers_are_looked_at) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
+    spec.caller = spec.owner = hf_slice_of("another");
+    hf_client_begin(&rig.client, &spec, AT(1));
+    hear_calls(&rig, ":1\r\n", AT(2));
+    CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
+    rig_tick(&rig, AT(2));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    hear(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(3));
+    CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+    CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
+    rig_end(&rig, AT(4));
+}
+
 TEST(info) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));

@@ -303,6 +303,44 @@ TEST(other_commands_return_it_first) {
     rig_end(&rig, AT(3));
 }
 
+/* The force may have been carried out from when it is sent. */
+TEST(what_is_taken_by_force_is_lent_to_nobody) {
+    hold_and_end();
+    hf_op *b = acquire("b", AT(1));
+    begin_as("c", HF_OP_FORCE, 0, AT(2));
+    said(link_of(&rig, CALLS));
+    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
+    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    hear_calls(&rig, ":1\r\n", AT(4));
+    hear_calls(&rig, ":-1\r\n", AT(4));
+    CHECK_OUTCOME(op, "lost");
+    rig_tick(&rig, AT(4));
+    CHECK_OUTCOME(b, "under way");
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
+    hear_calls(&rig, RANGE, AT(5));
+    CHECK_OUTCOME(b, "ok");
+    hf_op *d = acquire("d", AT(6));
+    release("b", AT(7));
+    CHECK_OUTCOME(d, "ok"); /* it is another hold */
+    rig_end(&rig, AT(8));
+}
+
+TEST(what_nobody_has_is_taken_while_it_is_shortened) {
+    hold_and_end();
+    release("a", AT(1));
+    rig_sleep(&rig, AT(1), AT(668));
+    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    begin_as("c", HF_OP_FORCE, 0, AT(669));
+    said(link_of(&rig, CALLS));
+    hf_op *b = acquire("b", AT(670));
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(671));
+    hear_calls(&rig, ":1\r\n", AT(671));
+    CHECK_OUTCOME(b, "under way");
+    rig_tick(&rig, AT(671));
+    CHECK(strstr(said(link_of(&rig, CALLS)), LEAVE("01")));
+    rig_end(&rig, AT(672));
+}
+
 TEST(a_mutex_is_left_to_those_that_poll) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);

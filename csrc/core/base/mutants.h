@@ -54,6 +54,7 @@
     X(RELEASE_UNNOTED)    /* a release that nobody comes for leaves its entry to the handle */     \
     X(ALL_ABANDONED)      /* what one caller of a handle abandons is gone for all of them */       \
     X(LOST_ENTRY_KEPT)    /* a lost hold stays when its last release has failed */                 \
+    X(FORCED_LENT)        /* what was taken by force is lent to the next caller */                 \
     X(RETURN_PASSED)      /* an acquire does not wait for the return of what was kept */           \
     X(LATE_ENTRY_KEPT)    /* a lost hold stays when a late reply ends its last release */          \
     X(RELEASES_UNCOUNTED) /* what is abandoned in a quorum forgets the releases under way */       \

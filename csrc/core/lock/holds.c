@@ -171,6 +171,16 @@ void hf_holds_resort(hf_holds *holds) {
     for (size_t i = holds->count / 2; i-- > 0;) sift_down(holds, holds->heap[i], i);
 }
 
+void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_time at) {
+    for (size_t i = 0; i < holds->count; i++) {
+        hf_hold *hold = holds->heap[i];
+        bool held = hold->state == HF_HOLD_HELD && hold->kind == kind;
+        if (held && hf_slice_equal(hf_hold_key(hold), key))
+            hold->wake_at = hf_time_min(hold->wake_at, at);
+    }
+    hf_holds_resort(holds);
+}
+
 hf_hold *hf_holds_first(const hf_holds *holds) {
     assert(holds->count == 0 || (holds->heap[0]->in_table && holds->heap[0]->heap_index == 0));
     return holds->count > 0 ? holds->heap[0] : NULL;

@@ -148,6 +148,9 @@ void hf_holds_wake_at(hf_holds *holds, hf_hold *hold, hf_time at);
 /* Restores the order of the heap after wake_at was set directly. */
 void hf_holds_resort(hf_holds *holds);
 
+/* Every hold of this lock that is HELD needs attention then. Reads the whole table. */
+void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_time at);
+
 /* Returns the hold that needs attention first; NULL: there is none. */
 hf_hold *hf_holds_first(const hf_holds *holds);
 

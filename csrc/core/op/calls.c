@@ -411,6 +411,8 @@ static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_DELETED);
+    /* other callers may have taken it since: the server knows */
+    hf_holds_wake_all(&client->holds, op->spec.lock_kind, op->spec.names->key, now);
 }
 
 static bool encode_force(hf_op *op) {
@@ -470,7 +472,7 @@ static void begin_plain(hf_op *op, bool encoded, hf_request_done *done, hf_time 
 }
 
 static void begin_force(hf_op *op, hf_time now) {
-    hf_kept_clear(op->client, op->spec.lock_kind, op->spec.names->key, now);
+    hf_kept_force(op->client, op->spec.lock_kind, op->spec.names->key, now);
     begin_plain(op, encode_force(op), on_forced, now);
 }
 

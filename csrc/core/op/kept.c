@@ -28,6 +28,7 @@ struct hf_kept {
     uint64_t wait;         /* of a grant that is not confirmed yet; 0: none */
     hf_time closed_until;  /* those that wait here do not ask before */
     uint64_t last_served;  /* others want it: the last operation that goes before them */
+    bool forced;           /* somebody here takes it by force: it is lent to nobody */
     size_t key_size;
     char key[];
 };
@@ -172,8 +173,8 @@ static bool is_in_time(const hf_kept *kept, hf_time now) {
 
 static bool may_lend(const hf_kept *kept, const hf_hold *hold, const hf_op *op, hf_time now) {
     bool before = !kept->lent.wished || op->number <= kept->last_served || HF_MUTANT(WISH_UNHEARD);
-    return before && is_in_time(kept, now) && lasts(hold, op, now) && is_short(hold, op) &&
-           has_token(kept, op);
+    return before && !kept->forced && is_in_time(kept, now) && lasts(hold, op, now) &&
+           is_short(hold, op) && has_token(kept, op);
 }
 
 /* Puts a hold of the same owner in the place of this one. Returns NULL when out of memory. */
@@ -353,7 +354,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     hf_hold *hold =
         hf_client_add_hold(client, kept->kind, op->spec.names->key, op->spec.caller, text);
     op->acquire.kept = NULL;
-    kept->lent.wished = false;
+    kept->lent.wished = kept->forced = false;
     kept->last_served = 0;
     if (!hold) {
         hf_lent_note(&kept->lent);
@@ -398,7 +399,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     hear_wish(client, kept);
     kept->wait = hold->granted ? hold->wait : 0;
     if (!is_in_time(kept, now) && !kept->kind->announced) kept->closed_until = now + FOR_POLLERS;
-    if (!is_sure(client, hold, now) || !is_in_time(kept, now)) return false;
+    if (!is_sure(client, hold, now) || kept->forced || !is_in_time(kept, now)) return false;
     if (next) {
         if (!may_lend(kept, hold, next, now)) return false;
         hf_kept_cancel(next);
@@ -419,6 +420,13 @@ hf_hold *hf_kept_clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_
     hf_hold *idle = kept->lent.hold;
     if (!idle->in_flight) give_back(client, idle, now);
     return idle;
+}
+
+void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
+    hf_kept *kept = HF_MUTANT(FORCED_LENT) ? NULL : find(client, kind, key);
+    if (kept) kept->forced = true;
+    if (kept && is_idle(kept)) kept->lent.hold->keep_until = now;
+    hf_kept_clear(client, kind, key, now);
 }
 
 /* Lends the idle lock, or lets the first one ask. */

@@ -45,6 +45,10 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now);
  * hold that is on its way back; NULL: there is none. */
 hf_hold *hf_kept_clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
+/* The lock is about to be taken by force: the owner that has it now lends it to no further caller,
+ * and an idle one is returned before. */
+void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
+
 /* Serves the entries whose holds have ended or that others want. */
 void hf_kept_tick(hf_client *client, hf_time now);
 
