@@ -50,7 +50,7 @@ local MUTANTS = {
   { "SAME_OWNER", { "reset" } },
   { "CALLERS_OWNER", { "late" }, slow = true },
   { "permit_overdrawn", { "reset" }, kind = "kinds" },
-  { "acquire_note_unread", { "cut_reply", "lose_down" }, kind = "kinds" },
+  { "acquire_note_unread", { "cut_reply", "lose_down" }, kind = "kinds", slow = true },
   { "fair_taken", { "reset" }, kind = "kinds" },
   { "writer_joins", { "reset" }, kind = "kinds" },
   { "take_any", { "reset" }, kind = "kinds", id = "take_any-leaders" },
@@ -59,7 +59,7 @@ local MUTANTS = {
   { "take_any", { "reset" }, kind = "redisson", id = "take_any-redisson" },
   { "ASKING_UNSAID", {}, kind = "slots" },
   { "QUORUM_LESS_ONE", { "reset", "cut_network" }, kind = "network" },
-  { "UNCONFIRMED", { "kill_clients" }, kind = "sentinel", keep = 40 },
+  { "UNCONFIRMED", { "kill_clients" }, kind = "sentinel", keep = 40, slow = true },
 }
 
 local options = { seconds = tonumber(os.getenv("HOLDFAST_CHAOS_SECONDS") or 60), from = 1,
