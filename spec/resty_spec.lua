@@ -717,6 +717,59 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    it("has another owner in each request, also in phases that have no coroutine", function()
+      start {
+        http = BLOCKING:format(server:url()):gsub("}%s*$", [[
+          local locks = {}
+          function TAKE(key)
+            locks[key] = locks[key] or BLOCKING:lock(key)
+            local got, _, code = locks[key]:acquire(0)
+            ngx.shared.counters:rpush(key, got and "held" or code)
+          end
+          function HOLDS(key) return locks[key]:holds() end
+          function RELEASE(key) return locks[key]:release() end
+          TAKE "worker"
+        }
+        exit_worker_by_lua_block {
+          ngx.log(ngx.NOTICE, "the worker's: ", tostring(RELEASE "worker"), ".")
+        }
+        upstream up {
+          server 127.0.0.1:1;
+          balancer_by_lua_block { TAKE "balancer" ngx.exit(500) }
+        } ]]),
+        server = [[ location / {
+          set_by_lua_block $x { TAKE "worker" TAKE "set" }
+          content_by_lua_block { SAY("here") }
+          header_filter_by_lua_block { TAKE "header_filter" }
+          body_filter_by_lua_block { if ngx.arg[2] then TAKE "body_filter" end }
+          log_by_lua_block { ngx.shared.counters:rpush("holds", HOLDS "set") TAKE "log" }
+        }
+        location /balanced { proxy_pass http://up; }
+        ]] .. handler("/said", [[ SAY(ngx.shared.counters:lpop(ngx.var.arg_in)) ]]),
+      }
+      local function said(name)
+        local one
+        assert.truthy(process.wait_until(function()
+          one = say("/said?in=" .. name)
+          return one ~= "nil"
+        end, 20), name)
+        return one
+      end
+      assert.equal("held", said "worker")
+      for i, wanted in ipairs { "held", "busy" } do
+        assert.equal("here", say "/")
+        front:get "/balanced"
+        assert.equal("busy", said "worker")
+        for _, phase in ipairs { "set", "header_filter", "body_filter", "log", "balancer" } do
+          assert.equal(wanted, said(phase), phase)
+        end
+        assert.equal(tostring(2 - i), said "holds")
+      end
+      assert.same({}, front:errors())
+      front:stop()
+      assert.truthy(front:log():find("the worker's: true.", 1, true))
+    end)
+
     it("works in a worker's init, before any request", function()
       start { http = BLOCKING:format(server:url()):gsub("}%s*$", [[
         BLOCKING:with_lock("a", function() BLOCKING:with_lock("b", function() BEGUN = true end) end)

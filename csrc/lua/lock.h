@@ -60,8 +60,8 @@ static inline hf_lua_lock *hf_lock_check(lua_State *L) {
 
 /* owner.c */
 
-/* Returns the calling coroutine's number: 1 for main, the next free one at a coroutine's first
- * call. May raise. */
+/* Returns the calling coroutine's number: 1 for main, the next free one at another's first call;
+ * or what hf_lock_renumber has given it. May raise. */
 lua_Number hf_coroutine_number(lua_State *L);
 
 /* Returns the caller: the lock's owner, else "<client uuid>/<coroutine>", in `text`. Call it only

@@ -4,6 +4,8 @@
 
 #include "lock.h"
 
+#define MAIN 1 /* the number of the main coroutine */
+
 static const char COROUTINES =
     0; /* its address: the registry key of a weak table, coroutine -> number */
 
@@ -22,41 +24,46 @@ static void push_coroutines(lua_State *L) {
     lua_rawset(L, LUA_REGISTRYINDEX);
 }
 
-/* The next free number, for the thread below the table of coroutines on top. */
-static lua_Number number_coroutine(lua_State *L) {
-    lua_rawgeti(L, -1, 1);
-    lua_Number number = lua_tonumber(L, -1) < 1 ? 2 : lua_tonumber(L, -1) + 1;
-    lua_pop(L, 1);
-    lua_pushnumber(L, number);
-    lua_rawseti(L, -2, 1);
+/* The thread below the table of coroutines on top has this number from now on. */
+static void set_number(lua_State *L, lua_Number number) {
     lua_pushvalue(L, -2);
     lua_pushnumber(L, number);
     lua_rawset(L, -3);
+}
+
+/* The next free number, for the thread below the table of coroutines on top. */
+static lua_Number number_coroutine(lua_State *L) {
+    lua_rawgeti(L, -1, 1);
+    lua_Number number = lua_tonumber(L, -1) < MAIN ? MAIN + 1 : lua_tonumber(L, -1) + 1;
+    lua_pop(L, 1);
+    lua_pushnumber(L, number);
+    lua_rawseti(L, -2, 1);
+    set_number(L, number);
     return number;
 }
 
 lua_Number hf_coroutine_number(lua_State *L) {
-    if (lua_pushthread(L)) {
-        lua_pop(L, 1);
-        return 1;
-    }
+    bool is_main = lua_pushthread(L);
     push_coroutines(L);
     lua_pushvalue(L, -2);
     lua_rawget(L, -2);
     lua_Number number = lua_tonumber(L, -1);
     lua_pop(L, 1);
-    if (number == 0) number = number_coroutine(L);
+    if (number == 0) number = is_main ? MAIN : number_coroutine(L);
     lua_pop(L, 2);
     return number;
 }
 
-/* renumber(): the calling coroutine is another owner from now on. ngx_lua runs one request after
- * the other in the same coroutine. */
+/* renumber([number]) -> number: the calling coroutine is another owner from now on, a new one or
+ * the one with this number. ngx_lua runs one request after the other in the same coroutine. */
 int hf_lock_renumber(lua_State *L) {
-    if (lua_pushthread(L)) return 0;
+    lua_Number number = luaL_optnumber(L, 1, 0);
+    lua_pushthread(L);
     push_coroutines(L);
-    number_coroutine(L);
-    return 0;
+    if (number == 0) number = number_coroutine(L);
+    else set_number(L, number);
+    lua_pushnumber(L, number);
+    return 1;
 }
 
 hf_slice hf_lock_caller(const hf_lua_lock *lock, lua_Number number, caller_text *text) {

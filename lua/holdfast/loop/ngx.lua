@@ -44,6 +44,7 @@ local loop = {
 
 -- ---- the calling request ----
 
+local WORKER = 1 -- its number as an owner
 local PHASES_WITHOUT_REQUEST = { init = true, init_worker = true, exit_worker = true }
 
 local marks = setmetatable({}, { __mode = "v" }) -- request's address -> its mark
@@ -117,21 +118,33 @@ function loop.living()
   return function(waiter) return alive[waiter.owner] and not (ends and waiter.owner.gives_way) end
 end
 
+-- Returns the calling coroutine; nil: the main one, in which all requests run when they are in
+-- phases that cannot wait.
+local function coroutine_here()
+  local thread, is_main = running()
+  return not is_main and thread or nil
+end
+
 -- Returns the mark of the calling request. ngx_lua runs one request after the other in the same
--- coroutine, and each is an owner of its own. In phases that cannot wait there is no coroutine.
+-- coroutine, and each is an owner of its own.
 local function identify_request()
-  local mark, thread = mark_here(), running()
+  local mark, thread = mark_here(), coroutine_here()
+  if not thread then
+    mark.owner_number = raw.renumber(mark.owner_number)
+    return mark
+  end
   local before = owners[thread]
-  if before == mark or not thread then return mark end
+  if before == mark then return mark end
   if before then raw.renumber() end
   owners[thread] = mark
   return mark
 end
 
--- The same in any phase; nil if there is no request.
+-- The same in any phase; nil if there is no request: the owner is the worker.
 local function identify()
-  if PHASES_WITHOUT_REQUEST[get_phase()] then return nil end
-  return identify_request()
+  if not PHASES_WITHOUT_REQUEST[get_phase()] then return identify_request() end
+  if not coroutine_here() then raw.renumber(WORKER) end
+  return nil
 end
 
 loop.identify = identify
