@@ -770,6 +770,20 @@ describe("under ngx_lua", function()
       assert.truthy(front:log():find("the worker's: true.", 1, true))
     end)
 
+    it("has the same owner there after an internal redirect", function()
+      start { http = BLOCKING:format(server:url()), server = FINISH .. [[
+        location /from {
+          set_by_lua_block $x { LOCK = BLOCKING:lock("a") LOCK:acquire(0) }
+          content_by_lua_block { ngx.exec("/to") }
+        }
+        location /to {
+          content_by_lua_block { SAY("here") }
+          header_filter_by_lua_block { ngx.header.released = tostring(LOCK:release()) }
+        } ]] }
+      for _ = 1, 3 do assert.equal("true", front:get("/from").headers.released) end
+      assert.same({}, front:errors())
+    end)
+
     it("works in a worker's init, before any request", function()
       start { http = BLOCKING:format(server:url()):gsub("}%s*$", [[
         BLOCKING:with_lock("a", function() BLOCKING:with_lock("b", function() BEGUN = true end) end)
@@ -1239,6 +1253,35 @@ describe("under ngx_lua", function()
       assert.same({ 200, "named" }, told("/named", "limited"))
       assert.same({ 500, "sorry" }, told("/fails", "fails"))
       assert.truthy(free_within("idempotent:fails", 5))
+      assert.same({}, front:errors())
+    end)
+
+    it("is recorded, and what the request holds is freed, after several internal redirects",
+      function()
+      start { server = FINISH .. COUNT .. guarded("/first", "header = true, expire = 60", [[
+        assert(CLIENT:lock("left", { owner = "me" }):acquire(0))
+        ngx.exec("/second")
+      ]]) .. [[
+        location /second { content_by_lua_block {
+          CLIENT:with_lock("free", function() end)
+          if ngx.var.arg_holds then assert(CLIENT:lock("also left", { owner = "me" }):acquire(0)) end
+          ngx.exec("/third")
+        } }
+        location /third { content_by_lua_block {
+          ngx.shared.counters:incr("runs", 1, 0)
+          CLIENT:with_lock("free", function() SAY("ran") end)
+        } }
+      ]] }
+      for i, query in ipairs { "", "?holds=1" } do
+        local key = "k" .. i
+        assert.equal("ran\n", post("/first" .. query, key).body)
+        assert.truthy(process.wait_until(function()
+          return server:cli("HGET", "idempotent:" .. key, "done") == "D"
+        end, 5), query)
+        assert.truthy(free_within("left", 5) and free_within("also left", 5))
+        assert.equal(409, post("/first" .. query, key).status)
+        assert.equal(tostring(i), say "/runs")
+      end
       assert.same({}, front:errors())
     end)
 

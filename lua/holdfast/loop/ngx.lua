@@ -60,15 +60,18 @@ end
 
 local marked = 0 -- how many marks were made
 
--- After an internal redirect a request has a new ngx.ctx: its new mark leads to the old one.
+-- After an internal redirect a request has a new ngx.ctx: its new mark leads to the old ones that
+-- have something to end. The last of them may be of a request before it at its address.
 local function new_mark(context)
   local at = address()
   local before = marks[at]
+  while before and before.holds + before.waits == 0 do before = before.previous end
   marked = marked + 1
-  local mark = { number = marked, holds = 0, waits = 0 }
-  if before and before.holds + before.waits > 0 then
+  local mark = { number = marked, holds = 0, waits = 0, previous = before }
+  if before and loop.lives(before) then
+    mark.owner_number = before.owner_number
+  elseif before then
     before.previous = nil
-    mark.previous = before
   end
   marks[at] = mark
   context[SLOT] = mark
