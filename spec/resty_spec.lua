@@ -1285,6 +1285,36 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    it("is recorded also when the request has another ngx.ctx at its end", function()
+      start { server = FINISH .. guarded("/pay", "header = true, expire = 60, replay = true",
+        [[ ngx.ctx = {} SAY("ran") ]], "body_filter_by_lua_block { HOLDFAST.capture() }\n") }
+      assert.equal("ran\n", post("/pay", "k").body)
+      assert.truthy(process.wait_until(function()
+        return post("/pay", "k").headers["idempotent-replayed"]
+      end, 5))
+    end)
+
+    it("is not recorded by another request, which has its address", function()
+      start { server = FINISH .. [[
+        body_filter_by_lua_block { HOLDFAST.capture() }
+        location /other { content_by_lua_block {
+          ngx.header["Set-Cookie"] = "secret"
+          if ngx.var.arg_uses then CLIENT:lock("free"):is_held() end
+          SAY("of somebody else")
+        } }
+      ]] .. guarded("/pay", "header = true, expire = 60, replay = true", [[ SAY("ran") ]],
+        "log_by_lua_block { }\n") }
+      for i, query in ipairs { "", "?uses=1" } do
+        local key = "k" .. i
+        assert.equal("ran\n", post("/pay", key).body)
+        for _ = 1, 20 do assert.equal("of somebody else\n", post("/other" .. query, "x").body) end
+        local again = post("/pay", key)
+        assert.same({ 409, "1" }, { again.status, again.headers["retry-after"] })
+        assert.is_false(is_free("idempotent:" .. key))
+      end
+      assert.same({}, front:errors())
+    end)
+
     it("logs why the end of a request could not be recorded", function()
       start { server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
         SAY("ran")

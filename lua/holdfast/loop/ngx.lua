@@ -451,17 +451,27 @@ local function abandon(mark)
   for client, of in pairs(touched) do pump.start_for_nobody(pump.of(client, of), client) end
 end
 
+-- Tells a request from those that have its address before and after it; raises in a timer.
+local function name_of_request()
+  return ngx.var.connection .. " " .. ngx.var.connection_requests
+end
+
+local function is_of_this_request(mark)
+  local named, name = pcall(name_of_request)
+  return named and mark.request == name
+end
+
 -- finish calls ending(value), once, in this request.
 function loop.at_end(ending, value)
   local mark = mark_here()
-  mark.ending, mark.ending_value = ending, value
+  mark.ending, mark.ending_value, mark.request = ending, value, name_of_request()
   mark.holds = mark.holds + 1 -- so that finish checks this request
 end
 
 local function mark_with(ending)
   local mark = get_request() and marks[address()]
   while mark and mark.ending ~= ending do mark = mark.previous end
-  return mark
+  return mark and is_of_this_request(mark) and mark or nil
 end
 
 -- The value given to at_end with this ending, in this request.
@@ -470,15 +480,15 @@ function loop.ending(ending)
   return mark and mark.ending_value
 end
 
--- Whether at_end was given this ending in this request. One before it at its address, which nobody
--- has finished, may have left a mark.
+-- Whether at_end was given this ending in this request.
 function loop.has_ending(ending)
-  local mark = mark_with(ending)
-  return mark ~= nil and loop.lives(mark)
+  return mark_with(ending) ~= nil
 end
 
+-- The ending that another request has left here is not called: what it holds ends with its lease.
 local function end_mark(mark)
   local ending = mark.ending
+  if ending and not is_of_this_request(mark) then return end
   mark.ending = nil
   if ending then ending(mark.ending_value) end
   abandon(mark)
