@@ -28,7 +28,6 @@ local driver = {
   lives = nginx and nginx.lives,
   tell_apart = pump.tell_apart,
   ends = nginx and nginx.ends or function() return false end,
-  gives_way = nginx and nginx.gives_way or function() end,
   lock = setmetatable({}, { __index = raw }),
 }
 

@@ -128,6 +128,7 @@ local function new_term(client, key, given, defaults)
       on_lost(term, reason)
     end,
   }, defaults)
+  raw.data(term.lock).gives_way = true
   return term
 end
 
@@ -138,9 +139,7 @@ local function await(term)
   repeat
     loss.tell()
     if driver.ends() then return nil, ENDS, "interrupted" end
-    driver.gives_way(true)
     acquired, message, code = templates.acquire(term.lock)
-    driver.gives_way(false)
     if acquired then return true end
     if driver.ends() then return nil, ENDS, "interrupted" end
     if not PASSING[code] then return nil, message, code end

@@ -109,16 +109,11 @@ end
 -- Returns whether this worker is ending.
 loop.ends = exiting
 
--- From now on a worker that ends abandons the waits of this request; with `gives` false it does
--- not.
-function loop.gives_way(gives)
-  if not PHASES_WITHOUT_REQUEST[get_phase()] then mark_here().gives_way = gives end
-end
-
--- → a function that returns whether the request of a waiter still exists
+-- → a function that returns whether the request of a waiter still exists, and its wait may go on
+-- when the worker ends
 function loop.living()
   local alive, ends = living_marks(), exiting()
-  return function(waiter) return alive[waiter.owner] and not (ends and waiter.owner.gives_way) end
+  return function(waiter) return alive[waiter.owner] and not (ends and waiter.gives_way) end
 end
 
 -- Returns the calling coroutine; nil: the main one, in which all requests run when they are in

@@ -264,13 +264,14 @@ end
 
 local REPLACED = "this request's ngx.ctx was replaced while it waited; put fields into it instead"
 
--- Of calls that have ended: { op, ready, owner, done, late, abandoned }.
+-- Of calls that have ended: { op, ready, owner, done, late, abandoned, gives_way }; `gives_way`: a
+-- worker of nginx that ends abandons the wait.
 local spare, MOST_SPARE = {}, 1000
 
 local function new_waiter()
   local last = #spare
   local waiter = spare[last] or { op = false, ready = false, owner = false, done = false,
-    late = false, abandoned = false }
+    late = false, abandoned = false, gives_way = false }
   spare[last] = nil
   return waiter
 end
@@ -279,6 +280,7 @@ end
 local function spare_waiter(waiter)
   if waiter.abandoned or #spare >= MOST_SPARE then return end
   waiter.ready, waiter.owner, waiter.done, waiter.late = false, false, false, false
+  waiter.gives_way = false
   spare[#spare + 1] = waiter
 end
 
@@ -379,6 +381,7 @@ end
 -- lock's.
 function pump.call(data, lock, kind, seconds, record)
   local self, waiter = enter(data, kind)
+  waiter.gives_way = kind == "acquire" and data.gives_way or false
   local op, number, done = raw.begin(lock, kind, seconds, record, waiter.op or nil)
   waiter.op = op
   return settle(self, lock, kind, waiter, drive(self, data, lock, kind, waiter, number, done))
