@@ -450,6 +450,48 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
+    it("counts a hand-off once when another worker goes on with the record", function()
+      start { workers = 2, more = [[
+        location = /adds { content_by_lua_block {
+          local dict, handed = ngx.shared.holdfast, 0
+          for _, key in ipairs(dict:get_keys(0)) do
+            local is_worker, value = key:find("^status:.* worker$"), dict:get(key)
+            if is_worker then ngx.header.worker = value end
+            if is_worker and ngx.var.arg_leaves then dict:delete(key) end
+            handed = handed + (tostring(value):match("^(%d+) %d+$") or 0)
+          end
+          ngx.print(handed)
+        } }
+      ]] }
+      local function adds() return front:get("/adds").headers.worker end
+      local function handed() return front:get("/adds").body end
+      local of_one = scans()
+      state()
+      of_one = scans() - of_one
+      local lock = assert(client:lock("busy"):acquire())
+      local waiter = patient()
+      assert.truthy(process.wait_until(function()
+        local answers = both()
+        return answers[1].locks[1] and answers[2].locks[1]
+          and answers[1].locks[1].waiters + answers[2].locks[1].waiters == 2
+      end, PATIENCE))
+      lock:release()
+      assert.truthy(process.wait_until(function() return handed() == "1" end, PATIENCE))
+      local first = adds()
+      process.signal(tonumber(first), "KILL")
+      assert.truthy(process.wait_until(function()
+        local now = front:workers()
+        return #now == 2 and tostring(now[1]) ~= first and tostring(now[2]) ~= first
+      end, PATIENCE))
+      front:get("/adds?leaves=1")
+      assert.truthy(process.wait_until(adds, PATIENCE))
+      wait_for_look(of_one)
+      assert.are_not.equal(first, adds())
+      assert.equal("1", handed())
+      waiter:kill("TERM")
+      assert.equal("exit", waiter:wait(PATIENCE))
+    end)
+
     it("goes on after a client that hung up while the server was slow", function()
       start {}
       local early = assert(client:lock("early"):acquire())

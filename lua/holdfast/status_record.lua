@@ -26,6 +26,12 @@ function shared:adds()
   return true, false
 end
 
+-- Whether no other worker adds to the record.
+function shared:may_add()
+  local pid = self.dict:get(self.name .. "worker")
+  return not pid or pid == ngx.worker.pid()
+end
+
 -- This worker ends.
 function shared:leave()
   local name = self.name .. "worker"
@@ -40,7 +46,7 @@ function shared:watch(look)
   self.timer = ngx.timer.every(STEP, function(ends)
     if ends then return self:leave() end
     self.dict:set(name, true, LEASE)
-    if self:adds() then look() end
+    if self:may_add() then look() end
   end)
 end
 
