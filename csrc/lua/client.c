@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "binding.h"
 
@@ -67,6 +68,12 @@ static bool needs_tls(const hf_client_config *config) {
     return needs;
 }
 
+/* Hosts have no case, paths of sockets have. */
+static bool is_same_server(const hf_server *a, const hf_server *b) {
+    if (a->port != b->port) return false;
+    return (a->port > 0 ? strcasecmp(a->host, b->host) : strcmp(a->host, b->host)) == 0;
+}
+
 /* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL:
  * nothing. */
 static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX],
@@ -79,7 +86,7 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
         const char *url = luaL_checklstring(L, -1, &size);
         const char *wrong = hf_url_parse(&servers[*count], url, size);
         for (size_t i = 0; i < *count && !wrong; i++)
-            if (strcmp(servers[i].label, servers[*count].label) == 0) wrong = "named twice";
+            if (is_same_server(&servers[i], &servers[*count])) wrong = "named twice";
         if (wrong) return lua_pushfstring(L, "%s (server %d)", wrong, (int)*count + 1);
         lua_pop(L, 1);
     }
