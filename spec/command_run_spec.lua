@@ -1169,6 +1169,31 @@ describe("holdfast run over several servers", function()
       assert.equal(64, code)
       assert.equal(1, lines_of(output))
     end
+  end)
+
+  it("is refused when one of its servers is empty, as an unset variable is", function()
+    local file = directory .. "/settings"
+    local function refused(number, by, words)
+      local code, output = run(words)
+      assert.equal(64, code)
+      assert.equal(("holdfast run: %s must be URLs between commas; number %d is empty\n")
+        :format(by, number), output)
+    end
+    local url = servers[1]:url()
+    refused(2, "--servers", { "run", "--servers", url .. ",", "k", "--", "true" })
+    refused(1, "--servers", { "run", "--servers", "," .. url, "k", "--", "true" })
+    refused(2, "--servers", { "run", "--servers", url .. ",," .. url, "k", "--", "true" })
+    refused(2, "servers of $HOLDFAST_SERVERS", { "run", "k", "--", "true",
+      env = { HOLDFAST_SERVERS = url .. ", " } })
+    local settings = assert(io.open(file, "w"))
+    settings:write("servers = ", url, ",\n")
+    settings:close()
+    refused(2, "servers of " .. file, { "run", "k", "--", "true",
+      env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = file } })
+  end)
+
+  it("is not for each verb", function()
+    local url = servers[1]:url()
     local _, output = run { "bench", env = { HOLDFAST_SERVERS = list(servers) } }
     assert.equal("holdfast bench: this verb looks at one server, not at several: name one with --url\n", output)
     assert.equal(0, (run { "ls", "--url", url, env = { HOLDFAST_SERVERS = list(servers) } }))

@@ -311,7 +311,16 @@ describe("holdfast.new", function()
     assert.matches("$HOLDFAST_URL: unknown scheme", tell { HOLDFAST_URL = "http://h" }, 1, true)
     assert.matches("$HOLDFAST_SERVERS: .*named twice",
       tell { HOLDFAST_SERVERS = "redis://a,redis://a" })
-    assert.matches("$HOLDFAST_SERVERS must be a list", tell { HOLDFAST_SERVERS = " , " })
+  end)
+
+  it("misses no server that stands in the environment without a name", function()
+    for list, number in pairs {
+      [" "] = 1, [","] = 1, [",redis://a"] = 1, ["redis://a,"] = 2, ["redis://a, ,redis://b"] = 2,
+      ["redis://a redis://b,,redis://c"] = 3,
+    } do
+      assert.matches("of $HOLDFAST_SERVERS must be URLs between commas; number " .. number
+        .. " is empty", tell { HOLDFAST_SERVERS = list }, 1, true)
+    end
   end)
 
   it("prefers what it is given to the environment", function()

@@ -176,7 +176,9 @@ local function locate(given, level)
     all.url = there.url
     return all, "url of $HOLDFAST_URL"
   end
-  local list, source = servers.split(there.servers), "servers of $HOLDFAST_SERVERS"
+  local list, wrong = servers.split(there.servers)
+  local source = "servers of $HOLDFAST_SERVERS"
+  if not list then error(("holdfast.new: %s must be %s"):format(source, wrong), level + 1) end
   options.argument(list, servers.check, "holdfast.new", source, level + 1)
   all.servers, all.mode = list, "quorum"
   return all, source

@@ -65,10 +65,16 @@ function servers.check_together(given)
   end
 end
 
--- The URLs in a text, between commas and spaces.
+-- The URLs in a text, between commas and spaces. Nothing between two commas is a server that is
+-- missing. → a list | nil, what the text must be
 function servers.split(text)
   local list = {}
-  for url in text:gmatch("[^,%s]+") do list[#list + 1] = url end
+  for entry in (text .. ","):gmatch("([^,]*),") do
+    if not entry:find("%S") then
+      return nil, ("URLs between commas; number %d is empty"):format(#list + 1)
+    end
+    for url in entry:gmatch("%S+") do list[#list + 1] = url end
+  end
   return list
 end
 

@@ -7,6 +7,8 @@
 local options = require "holdfast.command.options"
 local library_servers = require "holdfast.servers"
 
+local unpack = table.unpack or unpack
+
 local settings = {}
 
 settings.options = {
@@ -75,6 +77,7 @@ local function read_line(line)
   return name, value
 end
 
+-- → the settings of the file, its path | nil, message
 local function read_file()
   local text, path = read_text()
   if not text then return nil, "cannot read " .. path end
@@ -85,21 +88,26 @@ local function read_file()
     if not name then return nil, ("%s:%d: %s"):format(path, number, value) end
     if name ~= true then values[name] = value end
   end
-  return values
+  return values, path or ""
 end
 
 -- The servers of the first place that names any: its `servers`, or its `url`.
-local function choose_servers(result, places)
-  for _, place in ipairs(places) do
-    if place.servers then
-      result.servers = library_servers.split(place.servers)
-      return
-    elseif place.url then
-      result.url = place.url
-      return
+-- → { url or servers, source = its name for messages } | nil, message
+local function choose_servers(given, file, path)
+  for _, place in ipairs {
+    { given, "--servers", "--url" },
+    { library_servers.environment(), "servers of $HOLDFAST_SERVERS", "url of $HOLDFAST_URL" },
+    { file, "servers of " .. path, "url of " .. path },
+  } do
+    local said, servers_name, url_name = unpack(place)
+    if said.servers then
+      local list, wrong = library_servers.split(said.servers)
+      if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
+      return { servers = list, source = servers_name }
     end
+    if said.url then return { url = said.url, source = url_name } end
   end
-  result.url = "redis://127.0.0.1:6379"
+  return { url = "redis://127.0.0.1:6379", source = "url" }
 end
 
 local function is_over_tls(chosen)
@@ -126,15 +134,15 @@ local function choose_tls(chosen, given, file)
   return { ca_file = ca, cert = pair.cert, key = pair.key }
 end
 
--- → { url or servers, name, lease, grace, restart_guard, connect_timeout, command_timeout, tls }
--- | nil, message
+-- → { url or servers, source, name, lease, grace, restart_guard, connect_timeout, command_timeout,
+-- tls } | nil, message
 function settings.load(given)
   if given.url and given.servers then return nil, "--url and --servers exclude each other" end
-  local file, message = read_file()
-  if not file then return nil, message end
-  local result = {}
+  local file, path = read_file()
+  if not file then return nil, path end
+  local result, message = choose_servers(given, file, path)
+  if not result then return nil, message end
   for _, name in ipairs { "name", "lease", "grace" } do result[name] = given[name] or file[name] end
-  choose_servers(result, { given, library_servers.environment(), file })
   result.restart_guard = given["restart-guard"] or file.restart_guard
   result.connect_timeout, result.command_timeout = file.connect_timeout, file.command_timeout
   if given["restart-guard"] and not result.servers then
@@ -160,7 +168,9 @@ function settings.client(chosen, more)
   end
   local made, client = pcall(holdfast.new, given)
   if made then return client end
-  return nil, (tostring(client):gsub("^.-holdfast%.new: ", ""))
+  local message = tostring(client):gsub("^.-holdfast%.new: ", "")
+  local place = message:match("^url: ") or message:match("^servers: ")
+  return nil, place and chosen.source .. ": " .. message:sub(#place + 1) or message
 end
 
 return settings
