@@ -786,11 +786,13 @@ describe("holdfast run", function()
     end)
 
     it("does not wait for itself with --one-by-one", function()
-      local words = command.words("run", "--one-by-one", "a:b", "--", "true")
+      local words = command.words("run", "-n", "-E", "0", "--json", "--one-by-one", "a:b", "--",
+        "true")
       local code, output = run { "run", "--one-by-one", "a:b", "--",
         (table.unpack or unpack)(words) }
-      assert.equal(1, code)
-      assert.matches("runs inside", output)
+      assert.equal(64, code)
+      assert.matches('"code":"deadlock","exit":64}\n$', output)
+      assert.matches("type=a id=b: the run around this one has it, and must end", output, 1, true)
     end)
 
     it("is not taken for a run inside by an environment that it inherits", function()

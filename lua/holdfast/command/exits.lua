@@ -4,6 +4,7 @@ local exits = {
   OK = 0,
   BUSY = 1,
   USAGE = 64,
+  DEADLOCK = 64,
   UNREACHABLE = 69,
   SERVER = 70,
   CONFLICT = 73,
@@ -17,10 +18,11 @@ local exits = {
 }
 
 exits.help = [[
-Exit codes, beside the command's own: 1, or that of -E, the lock is taken; 64 usage; 69 no answer
-from the server; 70 another error of it; 73 the key holds something else; 74 the result could not be
-written; 75 the lock was lost; 76 no quorum; 77 denied; 79, or that of -E, a job that is done
-already; 126, 127 the command cannot be run, is not found; 128 + n ended by signal n.]]
+Exit codes, beside the command's own: 1, or that of -E, the lock is taken; 64 usage, also
+of a run that would wait for the run around it; 69 no answer from the server; 70 another error of it;
+73 the key holds something else; 74 the result could not be written; 75 the lock was lost; 76 no
+quorum; 77 denied; 79, or that of -E, a job that is done already; 126, 127 the command cannot be run,
+is not found; 128 + n ended by signal n.]]
 
 local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15 }
 

@@ -56,16 +56,15 @@ function Holding:handle(key, owner)
   return self.client:lock(key, opts)
 end
 
--- Whether one of the keys is held by an owner of the environment in a way that this run cannot
--- enter: either of them is about a read/write lock.
+-- The first of the keys that is held by an owner of the environment in a way that this run cannot
+-- enter: either of them is about a read/write lock. nil: there is none.
 function Holding:waits_for_itself()
   local told = target.told(self.plan.chosen)
   for _, key in ipairs(self.plan.keys) do
     local function has(field) return driver.command(self.client, { "HEXISTS", key, field }) == 1 end
     local is_held = told[key] and has(told[key].owner)
-    if is_held and (self.plan.mode or has("mode")) then return true end
+    if is_held and (self.plan.mode or has("mode")) then return key end
   end
-  return false
 end
 
 -- The owners of the environment that hold their locks now. In a quorum only a hold tells its token.
@@ -165,6 +164,14 @@ local function busy_message(plan, message)
   return ("type=%s id=%s: already running"):format(plan.biz_type, plan.biz_id)
 end
 
+local INSIDE = "%s: the run around this one has it, and must end before this one can begin; " ..
+  "start this one after it, or for another %s"
+
+local function deadlock_message(plan, key)
+  if not plan.biz_type then return INSIDE:format(('cannot acquire "%s"'):format(key), "KEY") end
+  return INSIDE:format(("type=%s id=%s"):format(plan.biz_type, plan.biz_id), "TYPE:ID")
+end
+
 -- From now on signals that would end the program end its wait, and no terminal stops it for what it
 -- prints: with the lock held it has to go on.
 -- → true | nil, message, code | nil, name, "signal"
@@ -175,13 +182,10 @@ function Holding:acquire()
   local name = signals.come()
   if name then return nil, name, "signal" end
   core.client.introduce(self.client, plan.chosen.name or "")
-  if self:waits_for_itself() then
-    return nil, "this runs inside a run on the same KEY already, which it would wait for", "busy"
-  end
-  local inside = (plan.mode or plan.given.permits) and {} or self:surrounding()
-  if plan.biz_type and next(inside) then
-    return nil, "this runs inside the same --one-by-one already", "busy"
-  end
+  local own = self:waits_for_itself()
+  local inside = (own or plan.mode or plan.given.permits) and {} or self:surrounding()
+  own = own or plan.biz_type and next(inside)
+  if own then return nil, deadlock_message(plan, own), "deadlock" end
   local held, message, code = self:take(inside)
   if not held then return nil, code == "busy" and busy_message(plan, message) or message, code end
   self:tell_acquired(core.now() - began)
