@@ -193,6 +193,12 @@ describe("an option", function()
     raises(function() local _ = holdfast.new { on_lost = print } end, "an option of client:lock")
   end)
 
+  it("that says which request it is, is not empty", function()
+    raises(function()
+      local _ = client:idempotent("k", { fingerprint = "" }, print)
+    end, "client:idempotent", 'fingerprint must be a string of 1 byte or more, not ""')
+  end)
+
   it("has its type", function()
     raises(function() local _ = client:lock("k", { watchdog = 1 }) end, "watchdog", "boolean")
     raises(function()

@@ -1346,6 +1346,14 @@ describe("under ngx_lua", function()
       assert.matches("No such file", table.concat(front:errors(), "\n"))
     end)
 
+    it("refuses a request for which the function of the key has none", function()
+      start { server = FINISH .. guarded("/pay",
+        "key = function() return ngx.var.arg_key == 'none' and '' or ngx.var.arg_key end", RUN) }
+      for _ = 1, 2 do assert.equal(400, front:get("/pay?key=none").status) end
+      assert.equal(400, front:get("/pay").status)
+      assert.equal(200, front:get("/pay?key=a").status)
+    end)
+
     it("frees the key after an error of the server, and with the lease when nobody finishes",
       function()
       start { lease = 2, server = guarded("/fail", 'key = "f", expire = 60', "ngx.exit(500)",

@@ -575,6 +575,15 @@ describe("templates", function()
       end)))
     end)
 
+    it("is any request when one of the two has no fingerprint", function()
+      local function run(key, fingerprint)
+        return (client:idempotent(key, { fingerprint = fingerprint, replay = true, expire = 60 },
+          function() return fingerprint or "none" end))
+      end
+      assert.same({ "a", "a" }, { run("k", "a"), run("k") })
+      assert.same({ "none", "none" }, { run("l"), run("l", "a") })
+    end)
+
     it("is known by its fingerprint when it has waited", function()
       local child = process.lua {
         code = [[

@@ -26,19 +26,24 @@ local idempotent = {}
 ---@field info? string the message for a duplicate
 ---@field delete_key? boolean free the key after a success; false
 ---@field replay? boolean give duplicates the first run's results; false
----@field fingerprint? string of the request; another one with the same key is a mismatch
+---@field fingerprint? string of the request, 1 byte or more; another one with the same key is a mismatch; none: any
 ---@field wait? number seconds to wait for the one that runs; 0
 ---@field keep_on_error? boolean an error counts as done; false
 ---@field lease? number seconds after which the key of a dead run is free; the client's
 ---@field class? string for counters and events; the client's
 ---@field on_event? fun(event: table)
 
+-- The empty one stands for none at the server, which fits any other.
+local function fingerprint_option(value)
+  if type(value) ~= "string" or value == "" then return "a string of 1 byte or more" end
+end
+
 idempotent.options = {
   expire = options.lease,
   info = options.text,
   delete_key = options.boolean,
   replay = options.boolean,
-  fingerprint = options.text,
+  fingerprint = fingerprint_option,
   wait = options.wait,
   keep_on_error = options.boolean,
   lease = options.lease,

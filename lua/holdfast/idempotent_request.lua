@@ -104,7 +104,7 @@ local function print_of_request()
   return digest(ngx.req.get_method(), ngx.var.uri, sorted_arguments(), body())
 end
 
--- → key, fingerprint; nil when the header is missing
+-- → key, fingerprint; nil when the key is missing
 local function identify(opts)
   if opts.header then
     local name = opts.header == true and "Idempotency-Key" or opts.header
@@ -113,7 +113,10 @@ local function identify(opts)
     return value, print_of_request()
   end
   if type(opts.key) == "string" then return opts.key end
-  if opts.key then return opts.key() end
+  if opts.key then
+    local key = opts.key()
+    return key ~= "" and key or nil
+  end
   return ngx.var.remote_addr .. " " .. print_of_request()
 end
 
@@ -184,7 +187,7 @@ end
 function idempotent_request.enter(client, opts, defaults)
   if needs_no_guard() then return end
   local key, fingerprint = identify(opts)
-  if not key then return answer(400, "the header that makes this request idempotent is missing") end
+  if not key then return answer(400, "the key that makes this request idempotent is missing") end
   local lock = locks.new(client, PREFIX .. key, {
     owner = ngx.var.request_id,
     lease = opts.lease,
