@@ -1194,6 +1194,19 @@ describe("holdfast run over several servers", function()
       env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = file } })
   end)
 
+  it("has a restart guard of 0, or as long as any lease", function()
+    local function guarded(guard)
+      return run { "run", "-n", "--servers", list(servers), "--restart-guard", guard, "k", "--",
+        "true" }
+    end
+    assert.equal(0, (guarded "0"))
+    assert.equal(76, (guarded "2h"))
+    assert.equal(76, (guarded "1e9"))
+    local code, output = guarded "2e9"
+    assert.equal(64, code)
+    assert.matches('%-%-restart%-guard must be a duration from 0 s to 1e9 s.*, not "2e9"', output)
+  end)
+
   it("is not for each verb", function()
     local url = servers[1]:url()
     local _, output = run { "bench", env = { HOLDFAST_SERVERS = list(servers) } }

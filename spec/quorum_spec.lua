@@ -625,6 +625,13 @@ describe("the options of a quorum", function()
     assert.match("named twice", refused { servers = { "redis://a", "redis://a:6379" }, mode = "quorum" })
     assert.match("named twice", refused { servers = { "redis://a", "redis://A" }, mode = "quorum" })
     assert.match("named twice", refused { servers = { "unix:///a", "unix:///a" }, mode = "quorum" })
+    for _, guard in ipairs { 0, 0.0005, 7200, 1e9 } do
+      assert.is_truthy(holdfast.new { servers = one, mode = "quorum", restart_guard = guard })
+    end
+    for _, guard in ipairs { -1, 1e10, math.huge, 0 / 0 } do
+      assert.match("restart_guard must be a number of seconds from 0 to 1e9",
+        refused { servers = one, mode = "quorum", restart_guard = guard })
+    end
     assert.is_truthy(holdfast.new { servers = { "unix:///a", "unix:///A" }, mode = "quorum" })
   end)
 end)

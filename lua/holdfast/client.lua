@@ -40,7 +40,7 @@ meta.__metatable = meta.__name
 ---@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 of a quorum, 1 to 64 shards;
 --- without url, servers and mode the quorum of $HOLDFAST_SERVERS
 ---@field mode? string of several servers: "quorum", a lock is held by a majority of them; "shards", each has its keys
----@field restart_guard? number seconds: in a quorum a server up for less has no vote; the longest lease anybody uses
+---@field restart_guard? number seconds, 0 to 1e9: in a quorum a server up for less has no vote; the longest lease anybody uses
 ---@field tls? holdfast.tls_options for rediss://
 ---@field sentinel_user? string of the Sentinels
 ---@field sentinel_password? string of the Sentinels
@@ -88,7 +88,7 @@ local known = {
   url = options.text,
   servers = servers.check,
   mode = servers.mode,
-  restart_guard = options.timeout,
+  restart_guard = options.restart_guard,
   tls = options.any_table,
   sentinel_user = options.secret,
   sentinel_password = options.secret,

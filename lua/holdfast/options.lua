@@ -36,6 +36,13 @@ function options.keep(value)
   end
 end
 
+-- As long as the longest lease.
+function options.restart_guard(value)
+  if not is_number(value) or value < 0 or value > LEASE_MAX then
+    return "a number of seconds from 0 to 1e9"
+  end
+end
+
 -- A fencing counter may stay for ever.
 function options.token_ttl(value)
   if value ~= math.huge and options.lease(value) then
