@@ -58,6 +58,13 @@ function Output:fail(exit, code, message)
   return exit
 end
 
+-- `usage` may have several lines. → the exit code
+function Output:misused(message, usage)
+  local exit = self:fail(exits.USAGE, "usage", message)
+  if not self.json then write("usage: " .. usage) end
+  return exit
+end
+
 -- ---- results ----
 
 local EPIPE = 32

@@ -39,10 +39,9 @@ function verb.run(self, name, args, least, most, body)
   local out = output.new("holdfast " .. name, given or {})
   if not given then return out:fail(exits.USAGE, "usage", words) end
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
-  if #words < least then return out:fail(exits.USAGE, "usage", "usage: " .. self.usage) end
+  if #words < least then return out:misused("too few arguments", self.usage) end
   if #words > most then
-    return out:fail(exits.USAGE, "usage", ('"%s" is too much; usage: %s'):format(words[most + 1],
-      self.usage))
+    return out:misused(('"%s" is too much'):format(words[most + 1]), self.usage)
   end
   local chosen, fits, client, message
   chosen, message = settings.load(given)
