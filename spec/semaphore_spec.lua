@@ -165,6 +165,14 @@ describe("a semaphore", function()
     assert.matches("not_held", select(3, permit:release()))
   end)
 
+  it("says that it may have none, where nobody has one", function()
+    local pool = new():semaphore(KEY)
+    local none = "too few permits are free: .* the option permits or set_permits"
+    assert.matches(none, fails("busy", pool:acquire(1, 0)))
+    assert(pool:set_permits(0))
+    assert.matches(none, fails("busy", pool:acquire(1, 0)))
+  end)
+
   it("does not give more permits than there are", function()
     local pool, other = new():semaphore(KEY, { permits = 2 }), new():semaphore(KEY)
     local a, b = assert(pool:acquire()), assert(pool:acquire())

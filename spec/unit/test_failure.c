@@ -25,6 +25,18 @@ TEST(text_says_what_where_why_and_what_to_do) {
     CHECK_STR(failure.text, "cannot acquire \"order:42\" on h:1: ERR 100%n");
 }
 
+TEST(what_to_do_fits_what_it_says) {
+    hf_failure failure;
+    hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "h:1",
+                   "this owner holds it already, and it cannot be entered twice");
+    CHECK_STR(failure.text,
+              "cannot acquire \"order:42\" on h:1: this owner holds it already, and it "
+              "cannot be entered twice; release it first, waiting does not help");
+    hf_failure_set(&failure, HF_SERVER, "ping", ORDER, "h:1", "%s", "ERR DB index is out of range");
+    CHECK_STR(failure.text, "cannot ping \"order:42\" on h:1: ERR DB index is out of range; check "
+                            "the number of the database");
+}
+
 TEST(text_without_a_key) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "ping", (hf_slice){"", 0}, "h:1", "oops");

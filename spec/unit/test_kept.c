@@ -599,7 +599,7 @@ TEST(who_cannot_go_on_during_its_wait_does_not_wait_here_for_itself) {
     spec.blocking = true;
     hf_op *op = begin_spec(&rig, &spec, AT(1));
     CHECK_OUTCOME(op, "deadlock");
-    CHECK(strstr(op->failure.text, "another coroutine of this client holds it"));
+    CHECK(strstr(op->failure.text, "another owner in this client holds it"));
     rig_end(&rig, AT(2));
 }
 

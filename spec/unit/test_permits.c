@@ -125,7 +125,12 @@ TEST(the_words_for_busy) {
     CHECK_STR(op->failure.text,
               "cannot acquire \"k\" on h:1: its permits are taken, for up to 1.499 s more unless "
               "renewed; wait longer or try again later");
-    rig_end(&rig, AT(2));
+    op = begin_permits(1, 0, AT(2));
+    hear_calls(&rig, busy(-2, 0, 0), AT(3));
+    CHECK_STR(op->failure.text,
+              "cannot acquire \"k\" on h:1: too few permits are free: it has as many as the option "
+              "permits or set_permits has given it; wait longer or try again later");
+    rig_end(&rig, AT(4));
 }
 
 TEST(more_than_there_are) {

@@ -643,7 +643,7 @@ TEST(who_cannot_go_on_during_its_wait_does_not_wait_for_itself) {
         hf_op *op = begin_round(&spec, AT(1));
         answers(0, 5, busy(29000, 0, 0), AT(2));
         CHECK_OUTCOME(op, blocking ? "deadlock" : "under way");
-        if (blocking) CHECK_SAYS(op->failure.text, "another coroutine of this client holds it");
+        if (blocking) CHECK_SAYS(op->failure.text, "another owner in this client holds it");
         hf_op_end(op, AT(2));
         finish(AT(3));
     }

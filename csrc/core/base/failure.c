@@ -39,6 +39,23 @@ static const char *const ADVICE[] = {
     [HF_TIMEOUT] = "wait again, or longer",
 };
 
+/* What to do about a failure that says this. */
+static const struct {
+    hf_code code;
+    const char *said, *advice;
+} OWN_ADVICE[] = {
+    {HF_BUSY, "this owner holds it already", "release it first, waiting does not help"},
+    {HF_SERVER, "DB index is out of range", "check the number of the database"},
+};
+
+static const char *advice_on(hf_code code, const char *said) {
+    for (size_t i = 0; i < sizeof OWN_ADVICE / sizeof *OWN_ADVICE; i++) {
+        if (OWN_ADVICE[i].code == code && strstr(said, OWN_ADVICE[i].said))
+            return OWN_ADVICE[i].advice;
+    }
+    return (size_t)code < sizeof ADVICE / sizeof *ADVICE ? ADVICE[code] : NULL;
+}
+
 const char *hf_code_name(hf_code code) {
     assert(code < HF_CODES);
     return NAMES[code];
@@ -95,8 +112,8 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     vsnprintf(failure->text + at, sizeof failure->text - at, detail, args);
     va_end(args);
     cut_place_in_script(failure->text + at);
+    const char *advice = advice_on(code, failure->text + at);
     at += strlen(failure->text + at);
-    const char *advice = (size_t)code < sizeof ADVICE / sizeof *ADVICE ? ADVICE[code] : NULL;
     if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
     hide_controls(failure->text);
     failure->code = code;

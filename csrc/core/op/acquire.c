@@ -91,18 +91,22 @@ static void roll_back(hf_op *op, hf_time now) {
     else forget(op, now);
 }
 
+/* Of a semaphore whose permits nobody has. */
+#define FEW                                                                                        \
+    "too few permits are free: it has as many as the option permits or set_permits has given it"
+
 /* Fails because another owner has the lock. */
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
     bool deaf = op->wait.events && !op->node->subscribed && events->reason[0];
     const char *aside = deaf ? "; its release cannot be heard: " : "",
                *reason = deaf ? events->reason : "";
+    const char *taken = op->spec.lock_kind->taken;
     if (op->acquire.busy_until > now) {
-        hf_op_fail(op, HF_BUSY, "%s, for up to %.3f s more unless renewed%s%s",
-                   op->spec.lock_kind->taken,
+        hf_op_fail(op, HF_BUSY, "%s, for up to %.3f s more unless renewed%s%s", taken,
                    (double)(op->acquire.busy_until - now) / (double)HF_SECOND, aside, reason);
     } else {
-        hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->taken, aside, reason);
+        hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->counted ? FEW : taken, aside, reason);
     }
 }
 
@@ -113,7 +117,7 @@ void hf_acquire_fail_for_itself(hf_op *op) {
                    op->deadlock.circle);
     else
         hf_op_fail(op, HF_DEADLOCK,
-                   "another coroutine of this client holds it, and cannot go on during this wait, "
+                   "another owner in this client holds it, and cannot go on during this wait, "
                    "unless the client has the "
                    "driver of an event loop");
 }
