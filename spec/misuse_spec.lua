@@ -644,6 +644,20 @@ describe("a list", function()
   end)
 end)
 
+describe("a message about an argument", function()
+  it("calls it as the manual does", function()
+    raises(function()
+      local _ = client:one_by_one():execute("a", {}, print)
+    end, "one_by_one:execute: id must be a string")
+    raises(function()
+      local _ = client:one_by_one():execute("", 1, print)
+    end, "one_by_one:execute: type must be a string")
+    raises(function()
+      local _ = holdfast.new { url = "rediss://h", tls = { server_name = "" } }
+    end, 'server_name must be a name or an address, not ""')
+  end)
+end)
+
 describe("a table with a metatable", function()
   it("gives options that are checked like any", function()
     local function with(given) return setmetatable({}, { __index = given }) end

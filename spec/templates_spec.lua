@@ -201,7 +201,7 @@ describe("templates", function()
         for _, both in ipairs { { "t", id }, { id, "i" } } do
           local ran, err = pcall(template.execute, template, both[1], both[2], error)
           assert.is_false(ran)
-          assert.matches("one_by_one:execute: biz_%l+ must be a string of 1 to 500000 bytes", err)
+          assert.matches("one_by_one:execute: %l+ must be a string of 1 to 500000 bytes", err)
         end
       end
     end)

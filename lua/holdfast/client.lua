@@ -80,7 +80,7 @@ local known_tls = {
   ca_path = options.path,
   cert = options.path,
   key = options.path,
-  server_name = options.path,
+  server_name = options.server_name,
   verify = options.boolean,
 }
 

@@ -122,8 +122,8 @@ end
 ---@return any ... as client:with_lock
 function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   check_self(self, meta, "one_by_one:execute", 2)
-  argument(biz_type, options.name_part, "one_by_one:execute", "biz_type", 2)
-  argument(biz_id, options.name_part, "one_by_one:execute", "biz_id", 2)
+  argument(biz_type, options.name_part, "one_by_one:execute", "type", 2)
+  argument(biz_id, options.name_part, "one_by_one:execute", "id", 2)
   if options.callable(opts) == nil then return run(self, biz_type, biz_id, {}, opts, fn, ...) end
   opts = options.table(opts, execute_options, "one_by_one:execute", 2)
   argument(fn, options.callable, "one_by_one:execute", "fn", 2)

@@ -112,6 +112,11 @@ function options.path(value)
   if type(value) ~= "string" or value == "" or value:find("\0", 1, true) then return "a path" end
 end
 
+-- Whom a certificate is for.
+function options.server_name(value)
+  if options.path(value) then return "a name or an address" end
+end
+
 -- Of locks with one use: a label, so not the key.
 function options.class(value)
   if type(value) ~= "string" or #value > 63 or value:find("[^\32-\126]") then
