@@ -222,7 +222,7 @@ describe("the command", function()
         { 64, "no %-%- before the command", "k" },
         { 64, '"l": one KEY', "k", "l", "--", "true" },
         { 64, "unknown option %-%-one%-by%-one", "--one-by-one", "a:b", "--", "true" },
-        { 127, "cannot start /no/such", "k", "--", "/no/such" },
+        { 127, 'cannot start "/no/such"', "k", "--", "/no/such" },
       } do
         local words = { "lead", (table.unpack or unpack)(case, 3) }
         local code, output = command.run(server, words)
@@ -482,7 +482,7 @@ describe("the command", function()
         assert.equal(64, code, output)
         assert.matches("^holdfast run: %-%-permits is ", output)
       end
-      assert.matches("%-%-permits must be a number from 1", (select(2,
+      assert.matches("%-%-permits must be a whole number from 1", (select(2,
         run("run", "--permits", "0", "a", "--", "true"))))
       assert.equal(64, (run("lead", "--permits", "2", "k", "--", "true")))
     end)

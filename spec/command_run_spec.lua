@@ -153,8 +153,9 @@ describe("holdfast run", function()
     it("gives 127 for a command that is not there, 126 for one that cannot be run", function()
       local code, output = run { "run", "k", "--", "/no/such/command" }
       assert.equal(127, code)
-      assert.matches("^holdfast run: cannot start /no/such/command: [^\n]+\n$", output)
+      assert.matches('^holdfast run: cannot start "/no/such/command": [^\n]+\n$', output)
       assert.equal(126, (run { "run", "k", "--", "/tmp" }))
+      assert.matches('^holdfast run: cannot start "": ', (select(2, run { "run", "k", "--", "" })))
       assert.is_true(is_free())
     end)
 
@@ -861,7 +862,7 @@ describe("holdfast run", function()
       assert.same({ 0, "" }, { once("-E", "0", "k", "--", "true") })
       assert.same({ 0, "" }, { once("--duplicate-exit", "0", "k", "--", "true") })
       assert.same({ 7, "" }, { once("-E", "0", "-q", "--duplicate-exit", "7", "k", "--", "true") })
-      assert.matches("^holdfast run: done less than",
+      assert.matches('^holdfast run: "k" is done already or runs, on unix:%S+; holdfast show tells',
         (select(2, once("-E", "3", "k", "--", "true"))))
     end)
 
@@ -895,6 +896,23 @@ describe("holdfast run", function()
       code, output = run { "run", "k", "--", "true", env = env }
       assert.equal(64, code)
       assert.matches("holdfast.conf:1: ", output, 1, true)
+    end)
+
+    it("names where a bad URL stands", function()
+      local path = directory .. "/holdfast.conf"
+      local file = assert(io.open(path, "w"))
+      file:write("url = bad\n")
+      file:close()
+      local environment = { HOLDFAST_URL = "bad" }
+      for place, words in pairs {
+        ["--url"] = { "ls", "--url", "bad" },
+        ["url of $HOLDFAST_URL"] = { "ls", env = environment },
+        ["url of " .. path] = { "ls", env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = path } },
+      } do
+        local code, output = run(words)
+        assert.equal(64, code)
+        assert.matches("^holdfast ls: " .. place:gsub("%p", "%%%0") .. ": unknown scheme", output)
+      end
     end)
 
     it("does not go on without a file that it cannot read", function()

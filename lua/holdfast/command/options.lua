@@ -56,7 +56,7 @@ function options.count(text)
   if number and number >= 1 and number <= 1e9 and number == math.floor(number) then
     return number
   end
-  return nil, "a number from 1 to 1e9"
+  return nil, "a whole number from 1 to 1e9"
 end
 
 function options.text(text)

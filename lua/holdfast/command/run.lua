@@ -1,5 +1,6 @@
 -- holdfast run: takes the locks, runs the command, releases.
 
+local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local holding = require "holdfast.command.holding"
 local job = require "holdfast.command.job"
@@ -63,12 +64,11 @@ function Run:once()
     if failed then error(failed, 0) end
     return result
   end
-  local opts = {
-    expire = self.plan.given.idempotent, info =
-      "done less than the given time ago, or runs already",
-  }
-  local name = records.key(self.plan.keys[1])
-  local results = { pcall(self.client.idempotent, self.client, name, opts, guarded) }
+  local key = self.plan.keys[1]
+  local info = ('"%s" is done already or runs, on %s; holdfast show tells for how long it is done')
+    :format(key, core.client.server(self.client))
+  local opts = { expire = self.plan.given.idempotent, info = info }
+  local results = { pcall(self.client.idempotent, self.client, records.key(key), opts, guarded) }
   if failed then return failed end
   if not results[1] then error(results[2], 0) end
   local result, message, code, late = unpack(results, 2, 5)

@@ -58,7 +58,7 @@ function work.exit_of(result, plan, held, out)
   if result.signal then return held:failed(result.signal, "signal") end
   if result.error then
     local exit = result.errno == 2 and exits.NOT_FOUND or exits.CANNOT_START
-    return out:fail(exit, "not_started", ("cannot start %s: %s"):format(plan.argv[1], result.error))
+    return out:fail(exit, "not_started", ('cannot start "%s": %s'):format(plan.argv[1], result.error))
   end
   return result.how == "exit" and result.number or exits.of_signal(result.number)
 end
