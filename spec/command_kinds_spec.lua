@@ -69,6 +69,17 @@ describe("holdfast", function()
       assert.truthy((select(2, run("show", "gate"))):find(expected, 1, true))
     end)
 
+    it("is open at 0 and below", function()
+      for _, count in ipairs { 0, -5 } do
+        world.cli("SET", "gate", count)
+        assert.equal(0, (run("wait", "-n", "gate")))
+        local expected = "state    a number: a latch that is open, or a semaphore\ncount    "
+        local code, output = run("show", "gate")
+        assert.equal(1, code)
+        assert.truthy(output:find(expected .. count, 1, true))
+      end
+    end)
+
     it("lists it while somebody waits", function()
       assert.same({ 0, "" }, { run("ls") })
       waits_for_latch "gate"

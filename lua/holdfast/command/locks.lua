@@ -311,7 +311,6 @@ end
 
 -- Whether an acquire would have to wait; of a semaphore an acquire of one permit.
 function locks.is_taken(entry)
-  if entry.kind == "number" then return true end
   if entry.permits then return entry.available < 1 end
   return entry.held
 end

@@ -26,12 +26,14 @@ local function line(name, text)
 end
 
 local NUMBERS = {
-  latch = "closed, a latch", plain_semaphore = "a plain semaphore",
-  number = "a number: a latch that is closed, or a semaphore",
+  latch = "%s, a latch", plain_semaphore = "a plain semaphore",
+  number = "a number: a latch that is %s, or a semaphore",
 }
 
 local function state_of(entry)
-  if entry.count then return NUMBERS[entry.kind] end
+  if entry.count then
+    return NUMBERS[entry.kind]:format(entry.count > 0 and "closed" or "open")
+  end
   if not entry.held then return "free" end
   return entry.mutex and "held, a mutex" or "held" .. locks.mode_text(entry, ", ", "")
 end
