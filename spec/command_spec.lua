@@ -385,7 +385,7 @@ describe("holdfast", function()
         assert.matches("^KEY[^\n]+\njobs:a +[^\n]+\njobs:a +done +%- +3[56]%d%d%.%d s +%- +%-\njobs:b [^\n]+\n$",
           output)
       end
-      assert.matches('{"key":"jobs:a","held":false,"done":true,"mutex":false,"ttl":3',
+      assert.matches('{"key":"jobs:a","held":false,"done":true,"mutex":false,"kind":"record","waiters":0,"done_ttl":3',
         (select(2, run("ls", "--json"))), 1, true)
       assert.same({ 0, "" }, { run("ls", "other*") })
       assert.matches("^2 locks", (select(2, run("top", "--interval", "0.1"))))

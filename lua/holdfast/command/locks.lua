@@ -5,7 +5,7 @@
 -- stands beside it. A mutex (SET NX PX) is a string <uuid>:<n>. A read/write lock is a hash with
 -- the field `mode`. A semaphore is a number without a TTL; the leases of its permits stand beside
 -- it, and SCAN finds these. A latch is one as well; it is found by those that wait for it. The
--- record of a job that is done is listed by the job's key, with `done`.
+-- record of a job that is done is listed by the job's key, with `done` and done_ttl.
 --
 -- An entry is what the server has of one of them: { key, kind, held, owner, holds, ttl, token,
 -- waiters, mutex }, of a read/write lock also mode and readers, of a semaphore permits and
@@ -117,7 +117,7 @@ end
 local function record_at(client, name)
   local key = records.key_of(name)
   local ttl = key and records.ttl(client, key)
-  return ttl and { key = key, done = true, mutex = false, ttl = ttl, waiters = 0 }
+  return ttl and { key = key, kind = "record", done = true, mutex = false, done_ttl = ttl, waiters = 0 }
 end
 
 local function hash_at(client, name, node)
@@ -425,7 +425,7 @@ function locks.fields(entry, who)
     { "host", who and who.host }, { "pid", who and who.pid }, { "name", who and who.name },
     { "kind", entry.kind }, { "count", entry.count },
     { "holds", entry.holds }, { "ttl", entry.ttl }, { "token", entry.token },
-    { "waiters", entry.waiters },
+    { "waiters", entry.waiters }, { "done_ttl", entry.done_ttl },
   }
 end
 

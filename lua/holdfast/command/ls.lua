@@ -26,7 +26,7 @@ local RIGHT = { false, false, true, true, true, true }
 
 local function row(entry, who)
   if entry.done then
-    return { output.printable(entry.key), "done", "-", locks.seconds(entry.ttl), "-", "-" }
+    return { output.printable(entry.key), "done", "-", locks.seconds(entry.done_ttl), "-", "-" }
   end
   return {
     output.printable(entry.key), locks.holder_text(entry, who),

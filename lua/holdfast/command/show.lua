@@ -88,7 +88,6 @@ local function print_json(entry, waiters, names)
   local fields, queue = locks.fields(entry, entry.owner and names(entry.owner)), {}
   for i, waiter in ipairs(waiters) do queue[i] = waiter_json(waiter, names(waiter.owner)) end
   fields[#fields + 1] = { "holders", holders_json(entry) }
-  fields[#fields + 1] = { "done_ttl", entry.done_ttl }
   fields[#fields + 1] = { "queue", json.list(queue) }
   output.print(json.object(fields))
 end
