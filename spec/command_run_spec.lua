@@ -968,11 +968,13 @@ describe("holdfast hold", function()
   end)
 
   it("lets the lock go when it cannot say that it has it", function()
-    local child = command.other { "sh", "-c", command.shell_prelude(server)
-      .. "\nholdfast hold k >/dev/full" }
-    assert.same({ "exit", 74 }, { child:wait(PATIENCE) })
-    assert.matches("^holdfast hold: cannot write to standard output: [^\n]+\n$", child:output())
-    assert.is_false(exists_key("k"))
+    for _, output in ipairs { "/dev/full", "&-" } do
+      local child = command.other { "sh", "-c", command.shell_prelude(server)
+        .. "\nholdfast hold k >" .. output }
+      assert.same({ "exit", 74 }, { child:wait(PATIENCE) })
+      assert.matches("^holdfast hold: cannot write to standard output: [^\n]+\n$", child:output())
+      assert.is_false(exists_key("k"))
+    end
   end)
 
   it("takes several keys", function()

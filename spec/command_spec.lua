@@ -427,6 +427,8 @@ describe("holdfast", function()
         assert.same({ "exit", expected }, { child:wait(PATIENCE) }, words)
         assert.matches(expected == 74 and "^holdfast: cannot write to standard output: [^\n]+\n$" or "^$",
           child:output())
+        child = command.other { "sh", "-c", script .. " >&-" }
+        assert.same({ "exit", expected }, { child:wait(PATIENCE) }, words)
         child = command.other { "sh", "-c", script .. " | true" }
         assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
         assert.equal("", child:output())

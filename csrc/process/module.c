@@ -61,8 +61,11 @@ int luaopen_holdfast_process(lua_State *L) {
     static const luaL_Reg functions[] = {
         {"pid", l_pid}, {"host", l_host}, {"time", l_time}, {"say", l_say}, {NULL, NULL}};
     hf_check_version(L);
+    bool has_output = fcntl(STDOUT_FILENO, F_GETFD) >= 0;
     open_standard();
     lua_newtable(L);
+    lua_pushboolean(L, has_output);
+    lua_setfield(L, -2, "has_output"); /* it was open at the start */
     hf_setfuncs(L, functions);
     hf_open_signals(L);
     hf_open_child(L);

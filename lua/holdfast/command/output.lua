@@ -78,12 +78,15 @@ end
 
 -- A line of a result.
 function output.print(text)
+  if not process.has_output then unwritten = "it is closed" end
   note(io.stdout:write(text, "\n"))
 end
 
 -- → true | nil, message
 function output.flush()
-  return note(io.stdout:flush())
+  local flushed, message = note(io.stdout:flush())
+  if unwritten then return nil, unwritten end
+  return flushed, message
 end
 
 -- For the end of a verb. → its exit code, or another one when its results could not be written
