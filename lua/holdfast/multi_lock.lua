@@ -249,6 +249,7 @@ function MultiLock:lost()
     local reason = raw.lost(lock)
     if reason then return reason, raw.key(lock) end
   end
+  return nil
 end
 
 -- The fencing tokens of the current hold, key -> token; locks of different servers with one key
