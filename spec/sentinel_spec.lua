@@ -437,5 +437,10 @@ describe("with sync", function()
     bad({ sync = { timeout = 0.2 }, command_timeout = 0.1 },
       "timeout must be less than command_timeout")
     bad({ sentinel_password = {} }, "sentinel_password must be")
+    local elsewhere = "sentinel_user and sentinel_password are for redis+sentinel://"
+    bad({ url = "redis://h", sentinel_user = "u" }, elsewhere)
+    bad({ url = "redis+cluster://h", sentinel_password = "p" }, elsewhere)
+    bad({ servers = { "redis://h" }, mode = "quorum", sentinel_password = "p" }, elsewhere)
+    assert(holdfast.new { url = "rediss+sentinel://h/m", sentinel_password = "p" })
   end)
 end)

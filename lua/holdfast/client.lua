@@ -194,6 +194,10 @@ local function new(given, level, more)
   local loop, missing = driver.loop(given.driver)
   if missing then error("holdfast.new: driver: " .. missing, level + 1) end
   if given.tls then check_tls(given.tls, loop, level + 1) end
+  local is_sentinel = given.url and given.url:find("^rediss?%+sentinel://")
+  if (given.sentinel_user or given.sentinel_password) and not is_sentinel then
+    error("holdfast.new: sentinel_user and sentinel_password are for redis+sentinel://", level + 1)
+  end
   if given.mode == "quorum" and (given.keep or 0) > 0 then
     error("holdfast.new: keep is not for a quorum, whose locks no single server can lend",
       level + 1)
