@@ -898,6 +898,20 @@ describe("holdfast run", function()
       assert.matches("holdfast.conf:1: ", output, 1, true)
     end)
 
+    it("refuses a file that names the server twice", function()
+      local path = directory .. "/holdfast.conf"
+      for text, message in pairs {
+        ["url = redis://a\nname = n\nurl = redis://b\n"] = ":3: url stands there twice\n",
+        ["url = redis://a\nservers = redis://b\n"] = ": url and servers exclude each other\n",
+      } do
+        local file = assert(io.open(path, "w"))
+        file:write(text)
+        file:close()
+        assert.same({ 64, "holdfast run: " .. path .. message },
+          { run { "run", "k", "--", "true", env = { HOLDFAST_CONFIG = path } } })
+      end
+    end)
+
     it("names where a bad URL stands", function()
       local path = directory .. "/holdfast.conf"
       local file = assert(io.open(path, "w"))

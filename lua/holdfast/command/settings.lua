@@ -85,8 +85,12 @@ local function read_file()
   for line in text:gmatch("([^\n]*)\n?") do
     number = number + 1
     local name, value = read_line(line)
+    if values[name] ~= nil then name, value = nil, name .. " stands there twice" end
     if not name then return nil, ("%s:%d: %s"):format(path, number, value) end
     if name ~= true then values[name] = value end
+  end
+  if values.url and values.servers then
+    return nil, path .. ": url and servers exclude each other"
   end
   return values, path or ""
 end
