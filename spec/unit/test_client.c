@@ -487,7 +487,12 @@ TEST(operations_end_in_any_order) {
  * hold: the deadline moves on, every hold is looked at in time, and every operation ends once the
  * server answers again. */
 
-enum { OWNERS = 2, KEYS = 2, OPS = 8 };
+enum {
+    OWNERS = 3,
+    SHARED = 2,
+    KEYS = 2,
+    OPS = 8
+}; /* SHARED: its text is that of other processes, too */
 
 static uint64_t luck;
 static hf_names key_names[KEYS];
@@ -508,17 +513,18 @@ static void random_begin(void) {
     static const hf_time leases[] = {20 * HF_MS, 500 * HF_MS, 3 * HF_SECOND, 30 * HF_SECOND};
     hf_op_kind kind = kinds[chance(sizeof kinds / sizeof *kinds)];
     bool several = kind == HF_OP_ACQUIRE_ALL || kind == HF_OP_RELEASE_ALL;
+    int owner = chance(OWNERS);
     hf_op_spec spec = {.kind = kind,
                        .names = several || kind == HF_OP_PING ? NULL : &key_names[chance(KEYS)],
                        .batch = both_keys,
                        .batch_count = KEYS,
-                       .caller = hf_slice_of(owner_names[chance(OWNERS)]),
+                       .caller = hf_slice_of(owner_names[owner]),
                        .lease = leases[chance(4)],
                        .wait = waits[chance(4)],
                        .lock_kind = &hf_kind_lock,
                        .token_ttl_ms = (uint64_t)chance(2) * 1000,
                        .renewed = chance(2),
-                       .shared = chance(4) == 0,
+                       .shared = owner == SHARED,
                        .keep = (hf_time)chance(3) * HF_SECOND};
     if (kind == HF_OP_COMPLETE) spec.lock_kind = &hf_kind_guard;
     else if (!several && chance(4) == 0) spec.lock_kind = hf_kinds[1 + chance(2)];
