@@ -447,6 +447,21 @@ TEST(a_second_wait_of_a_caller_is_behind_what_its_first_one_left) {
     rig_end(&rig, AT(6));
 }
 
+TEST(a_second_wait_of_a_caller_is_not_lent_what_its_first_one_got) {
+    hold_and_end();
+    hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
+    release("a", AT(2));
+    CHECK_OUTCOME(first, "ok");
+    begin_as("b", HF_OP_RELEASE, 0, AT(3));
+    CHECK_SAID(&rig, CALLS, RELEASE("01"));
+    hear_calls(&rig, ":1\r\n", AT(4));
+    rig_tick(&rig, AT(4));
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
+    hear_calls(&rig, RANGE, AT(5));
+    CHECK_OUTCOME(second, "ok");
+    rig_end(&rig, AT(6));
+}
+
 TEST(a_client_keeps_while_it_has_a_kept_lock) {
     rig_begin(&rig);
     CHECK(!hf_client_keeps(&rig.client));

@@ -392,6 +392,12 @@ static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
            !hold->at_risk && !hold->uncertain && !client->closed;
 }
 
+/* Its caller has got the lock by another call since it waits here, or has left something of it. */
+static bool has_hold(const hf_op *op) {
+    return hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key,
+                         op->spec.caller);
+}
+
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->lent) return false;
     hf_kept *kept = kept_of(hold->lent);
@@ -401,7 +407,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     if (!is_in_time(kept, now) && !kept->kind->announced) kept->closed_until = now + FOR_POLLERS;
     if (!is_sure(client, hold, now) || kept->forced || !is_in_time(kept, now)) return false;
     if (next) {
-        if (!may_lend(kept, hold, next, now)) return false;
+        if (has_hold(next) || !may_lend(kept, hold, next, now)) return false;
         hf_kept_cancel(next);
         lend(kept, hold, next, now);
     } else if ((kept->lent.wished && !HF_MUTANT(WISH_UNHEARD)) ||
