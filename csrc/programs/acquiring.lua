@@ -90,7 +90,7 @@ local left = foreign_ms()
 if left > 0 then return busy(left, true) end
 if OWNER:find(OURS) then note_ours() end
 local given = hand_over(WAITER)
-if given then return busy(tonumber(GRANT_MS), false) end
+if given then return busy(tonumber(GRANT_MS), false, first_owner(LOCK)) end
 if given == nil then return busy(1, false) end
 if is_newer(first() or '') then return { -4 } end
 return take(0)

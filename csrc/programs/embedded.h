@@ -82,7 +82,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "86afccbe56d764caad83211491a3cb5a629cda6a",
+    {"acquire", "4b388b23f26b44da288e0f853d68a95870227c37",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -490,11 +490,11 @@ static const hf_program hf_program_table[] = {
      "if left > 0 then return busy(left, true) end\n"
      "if OWNER:find(OURS) then note_ours() end\n"
      "local given = hand_over(WAITER)\n"
-     "if given then return busy(tonumber(GRANT_MS), false) end\n"
+     "if given then return busy(tonumber(GRANT_MS), false, first_owner(LOCK)) end\n"
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16524, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+     16543, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
     {"acquire_all", "3dc6e41794bef5f50cf737246bc3fa3c7b7e1e7a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -843,7 +843,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      13389, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "db5d4111b064309f0f6d2ef8a3804f31558f8075",
+    {"begin", "1258c82d74e678c4cfa2d1ffa13bcde6c901a436",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1246,11 +1246,11 @@ static const hf_program hf_program_table[] = {
      "if left > 0 then return busy(left, true) end\n"
      "if OWNER:find(OURS) then note_ours() end\n"
      "local given = hand_over(WAITER)\n"
-     "if given then return busy(tonumber(GRANT_MS), false) end\n"
+     "if given then return busy(tonumber(GRANT_MS), false, first_owner(LOCK)) end\n"
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16235, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+     16254, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
     {"complete", "f5bc6521464fec199f9b580e6df6a8722ace219c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -3187,7 +3187,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      14543, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "03778ecda611630f0133f57f0db02ae94c78afd6",
+    {"mutex_acquire", "6965439d07f922cb7e9e6e0cf5ab4ae9cd4374c8",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3587,11 +3587,11 @@ static const hf_program hf_program_table[] = {
      "if left > 0 then return busy(left, true) end\n"
      "if OWNER:find(OURS) then note_ours() end\n"
      "local given = hand_over(WAITER)\n"
-     "if given then return busy(tonumber(GRANT_MS), false) end\n"
+     "if given then return busy(tonumber(GRANT_MS), false, first_owner(LOCK)) end\n"
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     15938, NULL},
+     15957, NULL},
     {"mutex_extend", "82dfb76ff7ac8514b83bdfa87745ba79f415965a",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -9361,7 +9361,7 @@ static const hf_program hf_program_table[] = {
      "give(ARGV[2])\n"
      "return note(1)\n",
      1053, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "7f158e30db9adfc67d25d787f31663fc9156d60b",
+    {"sharded_acquire", "d7bc36d97bcf35b1868576f0f9c7340831b1be41",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9779,11 +9779,11 @@ static const hf_program hf_program_table[] = {
      "if left > 0 then return busy(left, true) end\n"
      "if OWNER:find(OURS) then note_ours() end\n"
      "local given = hand_over(WAITER)\n"
-     "if given then return busy(tonumber(GRANT_MS), false) end\n"
+     "if given then return busy(tonumber(GRANT_MS), false, first_owner(LOCK)) end\n"
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     17024, NULL},
+     17043, NULL},
     {"sharded_acquire_all", "a692d989f4acba06c1e62f0cdc00d59068b22c54",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -10142,7 +10142,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      13889, NULL},
-    {"sharded_begin", "95882651f3b4e78c34cf5f508a99c0fd9524211b",
+    {"sharded_begin", "afec214aaa94b36f466a0b8814649e275c3f09e8",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10555,11 +10555,11 @@ static const hf_program hf_program_table[] = {
      "if left > 0 then return busy(left, true) end\n"
      "if OWNER:find(OURS) then note_ours() end\n"
      "local given = hand_over(WAITER)\n"
-     "if given then return busy(tonumber(GRANT_MS), false) end\n"
+     "if given then return busy(tonumber(GRANT_MS), false, first_owner(LOCK)) end\n"
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16735, NULL},
+     16754, NULL},
     {"sharded_complete", "4b556abe4d580cf33c98509e0c54f8d019f909ea",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -202,6 +202,20 @@ case("an owner that is granted what it keeps hears of those who wait", function(
   c.same("1 wish 01", own.heard()[2])
 end)
 
+case("…also where a newcomer finds the lock free and hands it over", function(c)
+  for _, name in ipairs { "", "mutex_" } do
+    local own = grants_of(c, A)
+    local kept = name == "" and KEEPS or member(A, "01", "m")
+    queued(c, T0, kept)
+    local newcomer = member(B, 1, name == "" and "l" or "m")
+    c.same(0, acquire(c, { program = name .. "acquire", owner = OTHER, member = newcomer })[1])
+    local heard = own.heard()
+    c.same({ 2, "1 wish 01" }, { #heard, heard[2] }, name)
+    c.cmd("DEL", LOCK, QUEUE)
+    own.close()
+  end
+end)
+
 case("an owner that keeps the lock draws a range of tokens", function(c)
   c.same({ 1, T0, 0, 0, T0 + 250000 }, acquire(c, { owner = A .. ":01" }))
   c.same(text(T0 + 250000), c.cmd("GET", COUNTER))

@@ -598,6 +598,19 @@ local function check_grant(self, key, before)
   end
 end
 
+-- A client that is given what it keeps is told in the same step that others want it.
+local function check_told(self, key)
+  local tenure = key.tenures[key.holder]
+  if not wire.keeps(key.holder) or tenure and tenure.heard then return end
+  for _, waiter in ipairs(key.waiters) do
+    if wire.owner_of(waiter.member) ~= key.holder then
+      self.world:fail("wish", "%s: granted to %s, which does not hear of %s", key.name, key.holder,
+        waiter.member)
+      return
+    end
+  end
+end
+
 local function pass(self, key, before)
   key.takes = key.takes + 1
   self.world:note("  %s passes to %s", key.name, key.holder)
@@ -693,6 +706,7 @@ function Watcher:after(name, client, args, reply)
     key.done_until = done and entry.expires or nil
     if name == "complete" and not was_done then check_completed(self, key, before, args) end
     update_waiters(self, key, name, args)
+    if key.passed and key.granted_to then check_told(self, key) end
   end
   if name == "acquire_all" then check_several(self, args, reply) end
   tell_program(self, name, client, args, reply)
