@@ -600,8 +600,8 @@ end
 
 -- A client that is given what it keeps is told in the same step that others want it.
 local function check_told(self, key)
-  local tenure = key.tenures[key.holder]
-  if not wire.keeps(key.holder) or tenure and tenure.heard then return end
+  local tenure, silent = key.tenures[key.holder], self.server.redis.faults.deny_channels
+  if silent or not wire.keeps(key.holder) or tenure and tenure.heard then return end
   for _, waiter in ipairs(key.waiters) do
     if wire.owner_of(waiter.member) ~= key.holder then
       self.world:fail("wish", "%s: granted to %s, which does not hear of %s", key.name, key.holder,
