@@ -4777,7 +4777,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "919279a779c971bfb842f7d051dac7500de6eab4",
+    {"permit_acquire", "ccc557ab124accc643d6070ba45ffa5943538c8e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5068,12 +5068,18 @@ static const hf_program hf_program_table[] = {
      "if left <= 0 or left > TURN_MS then return 0, 0 end\n"
      "return 1, left\n"
      "end\n"
-     "local function settle_missed_grant(client)\n"
+     "local function settle_missed_grants(client)\n"
+     "local evicted = {}\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
-     "if not kind or not end_of(LEASES, ids_of(owner)) then\n"
-     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
-     "return redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "local of = client_of(member)\n"
+     "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
+     "if of == client then\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "else\n"
+     "evict(of)\n"
+     "evicted[of] = true\n"
+     "end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -5160,7 +5166,7 @@ static const hf_program hf_program_table[] = {
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "return { -5, all }\n"
      "end\n"
-     "if back > 0 then settle_missed_grant(OWNER:sub(1, 36)) end\n"
+     "settle_missed_grants(OWNER:sub(1, 36))\n"
      "local kept, left_ms = reserved()\n"
      "local first_left, more = serve(WAITER, kept)\n"
      "if more then return busy(1, false) end\n"
@@ -5173,7 +5179,7 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     15197, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     15225, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5274,7 +5280,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "0aa664728cdcde5e17c1fd0712c23b586a42ef56",
+    {"permit_leave", "fbd571147a93a93ebadf20930c5bd854dcacc57e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5495,12 +5501,18 @@ static const hf_program hf_program_table[] = {
      "if left <= 0 or left > TURN_MS then return 0, 0 end\n"
      "return 1, left\n"
      "end\n"
-     "local function settle_missed_grant(client)\n"
+     "local function settle_missed_grants(client)\n"
+     "local evicted = {}\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
-     "if not kind or not end_of(LEASES, ids_of(owner)) then\n"
-     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
-     "return redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "local of = client_of(member)\n"
+     "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
+     "if of == client then\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "else\n"
+     "evict(of)\n"
+     "evicted[of] = true\n"
+     "end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -5629,7 +5641,7 @@ static const hf_program hf_program_table[] = {
      "local given = put_back(all_of(OWNER))\n"
      "local back = reclaim()\n"
      "local freed = given + back\n"
-     "if back > 0 then settle_missed_grant(OWNER:sub(1, 36)) end\n"
+     "settle_missed_grants(OWNER:sub(1, 36))\n"
      "if freed == 0 and not first_waiting() then\n"
      "local was = record_in(first_members())\n"
      "if was then redis.call('ZREM', QUEUE, was.member) end\n"
@@ -5638,8 +5650,8 @@ static const hf_program hf_program_table[] = {
      "local passed = pass_on(freed)\n"
      "if was_first then tell_to_listen() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     13463, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "095e7c14a530271bfdccd6b5c7481a2b402c6559",
+     13491, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "1112557d5034e57e48714229d253cddea848b8cf",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5927,12 +5939,18 @@ static const hf_program hf_program_table[] = {
      "if left <= 0 or left > TURN_MS then return 0, 0 end\n"
      "return 1, left\n"
      "end\n"
-     "local function settle_missed_grant(client)\n"
+     "local function settle_missed_grants(client)\n"
+     "local evicted = {}\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
-     "if not kind or not end_of(LEASES, ids_of(owner)) then\n"
-     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
-     "return redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "local of = client_of(member)\n"
+     "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
+     "if of == client then\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "else\n"
+     "evict(of)\n"
+     "evicted[of] = true\n"
+     "end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -6036,7 +6054,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15431, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     15479, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -6094,7 +6112,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1731, NULL},
-    {"permit_set", "7bf3f268666a5008e66e0caff1287ec7fdd2b45f",
+    {"permit_set", "1a73ea7d4b5c4808d9fd2a5b6dda70c33c13680e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6315,12 +6333,18 @@ static const hf_program hf_program_table[] = {
      "if left <= 0 or left > TURN_MS then return 0, 0 end\n"
      "return 1, left\n"
      "end\n"
-     "local function settle_missed_grant(client)\n"
+     "local function settle_missed_grants(client)\n"
+     "local evicted = {}\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
-     "if not kind or not end_of(LEASES, ids_of(owner)) then\n"
-     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
-     "return redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "local of = client_of(member)\n"
+     "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
+     "if of == client then\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "else\n"
+     "evict(of)\n"
+     "evicted[of] = true\n"
+     "end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -6425,9 +6449,9 @@ static const hf_program hf_program_table[] = {
      "local back = reclaim()\n"
      "local more = ARGV[3] - all_permits()\n"
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
-     "if back > 0 then settle_missed_grant('') end\n"
+     "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     12459, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     12487, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -12471,7 +12495,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      15043, NULL},
-    {"sharded_permit_acquire", "12cc94b99ee3ded0acd156c6b7a76e7efd033bd5",
+    {"sharded_permit_acquire", "9b1e1a3137ffcef4a601f5e3c276f2c4b968ec82",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12782,12 +12806,18 @@ static const hf_program hf_program_table[] = {
      "if left <= 0 or left > TURN_MS then return 0, 0 end\n"
      "return 1, left\n"
      "end\n"
-     "local function settle_missed_grant(client)\n"
+     "local function settle_missed_grants(client)\n"
+     "local evicted = {}\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
-     "if not kind or not end_of(LEASES, ids_of(owner)) then\n"
-     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
-     "return redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "local of = client_of(member)\n"
+     "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
+     "if of == client then\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "else\n"
+     "evict(of)\n"
+     "evicted[of] = true\n"
+     "end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -12874,7 +12904,7 @@ static const hf_program hf_program_table[] = {
      "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
      "return { -5, all }\n"
      "end\n"
-     "if back > 0 then settle_missed_grant(OWNER:sub(1, 36)) end\n"
+     "settle_missed_grants(OWNER:sub(1, 36))\n"
      "local kept, left_ms = reserved()\n"
      "local first_left, more = serve(WAITER, kept)\n"
      "if more then return busy(1, false) end\n"
@@ -12887,8 +12917,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     16197, NULL},
-    {"sharded_permit_leave", "46e42fe9f48fb94eaa48bf27e21435b97a280484",
+     16225, NULL},
+    {"sharded_permit_leave", "e6b13609de71bf55872497c4eaf40ccdf1e3cc0e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13119,12 +13149,18 @@ static const hf_program hf_program_table[] = {
      "if left <= 0 or left > TURN_MS then return 0, 0 end\n"
      "return 1, left\n"
      "end\n"
-     "local function settle_missed_grant(client)\n"
+     "local function settle_missed_grants(client)\n"
+     "local evicted = {}\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
-     "if not kind or not end_of(LEASES, ids_of(owner)) then\n"
-     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
-     "return redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "local of = client_of(member)\n"
+     "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
+     "if of == client then\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "else\n"
+     "evict(of)\n"
+     "evicted[of] = true\n"
+     "end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -13253,7 +13289,7 @@ static const hf_program hf_program_table[] = {
      "local given = put_back(all_of(OWNER))\n"
      "local back = reclaim()\n"
      "local freed = given + back\n"
-     "if back > 0 then settle_missed_grant(OWNER:sub(1, 36)) end\n"
+     "settle_missed_grants(OWNER:sub(1, 36))\n"
      "if freed == 0 and not first_waiting() then\n"
      "local was = record_in(first_members())\n"
      "if was then redis.call('ZREM', QUEUE, was.member) end\n"
@@ -13262,8 +13298,8 @@ static const hf_program hf_program_table[] = {
      "local passed = pass_on(freed)\n"
      "if was_first then tell_to_listen() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     13963, NULL},
-    {"sharded_permit_release", "e61b1319c43c8ea9877b16b52d39ac06ea100500",
+     13991, NULL},
+    {"sharded_permit_release", "dcd261121d0b8a9cdf2102f3be33c4b6a9e8424d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13571,12 +13607,18 @@ static const hf_program hf_program_table[] = {
      "if left <= 0 or left > TURN_MS then return 0, 0 end\n"
      "return 1, left\n"
      "end\n"
-     "local function settle_missed_grant(client)\n"
+     "local function settle_missed_grants(client)\n"
+     "local evicted = {}\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
-     "if not kind or not end_of(LEASES, ids_of(owner)) then\n"
-     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
-     "return redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "local of = client_of(member)\n"
+     "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
+     "if of == client then\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "else\n"
+     "evict(of)\n"
+     "evicted[of] = true\n"
+     "end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -13680,8 +13722,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     16431, NULL},
-    {"sharded_permit_set", "ef3afc9f20aed11cd585a0f55e8ad6e8b51a7212",
+     16479, NULL},
+    {"sharded_permit_set", "2b23c4cc9478bf1f4728bec2a02711cbc2a002b7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13912,12 +13954,18 @@ static const hf_program hf_program_table[] = {
      "if left <= 0 or left > TURN_MS then return 0, 0 end\n"
      "return 1, left\n"
      "end\n"
-     "local function settle_missed_grant(client)\n"
+     "local function settle_missed_grants(client)\n"
+     "local evicted = {}\n"
      "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
-     "if not kind or not end_of(LEASES, ids_of(owner)) then\n"
-     "if client_of(member) ~= client then return evict(client_of(member)) end\n"
-     "return redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "local of = client_of(member)\n"
+     "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
+     "if of == client then\n"
+     "redis.call('ZADD', QUEUE, front_place(), member)\n"
+     "else\n"
+     "evict(of)\n"
+     "evicted[of] = true\n"
+     "end\n"
      "end\n"
      "end\n"
      "end\n"
@@ -14022,9 +14070,9 @@ static const hf_program hf_program_table[] = {
      "local back = reclaim()\n"
      "local more = ARGV[3] - all_permits()\n"
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
-     "if back > 0 then settle_missed_grant('') end\n"
+     "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     12959, NULL},
+     12987, NULL},
     {"sharded_release", "e549b25cf30776c5be5262be16092ce2cad8881f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

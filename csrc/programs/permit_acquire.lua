@@ -76,7 +76,7 @@ if all > 0 and #IDS > all then
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { -5, all }
 end
-if back > 0 then settle_missed_grant(OWNER:sub(1, 36)) end
+settle_missed_grants(OWNER:sub(1, 36))
 local kept, left_ms = reserved()
 local first_left, more = serve(WAITER, kept)
 if more then return busy(1, false) end

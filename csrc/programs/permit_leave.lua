@@ -32,7 +32,7 @@ if WAITER ~= '' then forget_wait(WAITER) end
 local given = put_back(all_of(OWNER))
 local back = reclaim()
 local freed = given + back
-if back > 0 then settle_missed_grant(OWNER:sub(1, 36)) end
+settle_missed_grants(OWNER:sub(1, 36))
 if freed == 0 and not first_waiting() then
   local was = record_in(first_members())
   if was then redis.call('ZREM', QUEUE, was.member) end

@@ -15,14 +15,20 @@ local function reserved()
   return 1, left
 end
 
--- Leases have ended. A grant that ran out: its client is dead, or as good as dead. A client that is
--- here to ask lives: its waiter keeps its place.
-local function settle_missed_grant(client)
+-- Grants that ran out: each one's client is dead, or as good as dead. A client that is here to ask
+-- lives: its waiters keep their places.
+local function settle_missed_grants(client)
+  local evicted = {}
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
     local kind, _, _, _, owner = parts(member)
-    if not kind or not end_of(LEASES, ids_of(owner)) then
-      if client_of(member) ~= client then return evict(client_of(member)) end
-      return redis.call('ZADD', QUEUE, front_place(), member)
+    local of = client_of(member)
+    if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then
+      if of == client then
+        redis.call('ZADD', QUEUE, front_place(), member)
+      else
+        evict(of)
+        evicted[of] = true
+      end
     end
   end
 end

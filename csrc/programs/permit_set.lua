@@ -18,5 +18,5 @@
 local back = reclaim()
 local more = ARGV[3] - all_permits()
 FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))
-if back > 0 then settle_missed_grant('') end
+settle_missed_grants('')
 return pass_on(math.max(0, back + more))

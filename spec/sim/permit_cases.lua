@@ -261,6 +261,38 @@ case("a grant ends with the grant lease, and its client is taken for dead", func
   stands(c, 0, 1, 1)
 end)
 
+case("of several clients whose grants ran out together each is taken for dead", function(c)
+  c.cmd("SET", KEY, -1)
+  for _, client in ipairs { A, B, C } do
+    grants_of(c, client)
+    for number = 1, 2 do
+      taken(c, client .. ":" .. number, 100)
+      queued(c, 0, member(client, number))
+      queued(c, T0 + number, member(client, number + 2))
+    end
+  end
+  c.pass(101)
+  c.same(1, acquire(c, A .. ":3", { member = member(A, 3) })[1])
+  c.same({ member(A, 1), member(A, 2), member(A, 4) }, c.cmd("ZRANGE", QUEUE, 0, -1),
+    "but for the one that asks")
+  stands(c, 1, 4)
+end)
+
+case("…also where somebody else has taken back what they were granted", function(c)
+  c.cmd("SET", KEY, 0)
+  grants_of(c, B)
+  taken(c, A .. ":1", 5000)
+  taken(c, B .. ":1", 100)
+  queued(c, 0, member(A, 1))
+  queued(c, 0, member(B, 1))
+  queued(c, T0, member(B, 2))
+  c.pass(101)
+  c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1], "the other grant is confirmed")
+  stands(c, 1, 1, 2)
+  c.same(1, acquire(c, C .. ":1", { member = member(C, 1) })[1])
+  stands(c, 0, 2, 0)
+end)
+
 case("a client that is here to ask keeps its place", function(c)
   acquire(c, A .. ":1*2", { permits = 2 })
   grants_of(c, B)
@@ -663,8 +695,8 @@ end)
 
 case("a leave that knows the number alone forgets the grant of that", function(c)
   acquire(c, A .. ":1", { permits = 9 })
-  for _, granted in ipairs { { 2 }, { 20 }, { 3, 2 } } do
-    taken(c, B .. ":" .. granted[1], GRANT)
+  for owner, granted in pairs { [":2"] = { 2 }, [":20"] = { 20 }, [":3*2"] = { 3, 2 } } do
+    taken(c, B .. owner, GRANT)
     queued(c, 0, member(B, granted[1], granted[2]))
   end
   c.same(1, leave(c, B .. ":2", ("1p%s:2:0"):format(B)))

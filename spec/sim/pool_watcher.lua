@@ -293,6 +293,27 @@ local function note_waiters(self, key, args)
   key.place_of, key.owner_of, key.member_of, key.marked = places, owners, members, marked
 end
 
+local SETTLES = { permit_leave = true, permit_set = true }
+
+-- What serves those that wait forgets the grants that ran out before.
+local function check_marks(self, key, name, args, reply, granted)
+  local queue, leases = zset(self, key.queue), zset(self, key.leases)
+  local settles = SETTLES[name] and type(reply) == "number" or name == "permit_acquire"
+    and granted > 0
+  if not settles or args[4] ~= key.name then return end
+  for _, member in ipairs(queue and queue.members or {}) do
+    if queue.score_of[member] == 0 then
+      for _, id in ipairs(wire.ids_of(wire.owner_of(member))) do
+        if not (leases and leases.score_of[id]) then
+          self.world:fail("grant", "%s: %s is marked as granted, and does not have it", key.name,
+            member)
+          return
+        end
+      end
+    end
+  end
+end
+
 -- Enough are free for the first one that waits and hears: it must not take long.
 local function note_idle(self, key)
   local queue, free = zset(self, key.queue), free_of(self, key)
@@ -359,6 +380,7 @@ function Watcher:after(name, client, args, reply)
       if claim then check_backed(self, key, claim, "after " .. tostring(name)) end
     end
     check_token(self, key)
+    check_marks(self, key, name, args, reply, granted)
     note_idle(self, key)
     tell(self, key, name, client, reply, granted)
   end
