@@ -1839,7 +1839,7 @@ static const hf_program hf_program_table[] = {
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
      9221, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
-    {"fair_force", "f74c1106fbd64ec6867728476ba0eddcc161decd",
+    {"fair_force", "327af1ef9a11b000da049a800760143c37e8742a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1968,8 +1968,12 @@ static const hf_program hf_program_table[] = {
      "local new = math.max(base, now) + LEAST_TIMEOUT_MS\n"
      "if at and old and new < old then lower_behind(at, old, new) end\n"
      "end\n"
+     "local function is_sound()\n"
+     "local kind = redis.call('TYPE', QUEUE).ok == 'list' and redis.call('TYPE', TIMEOUTS).ok\n"
+     "return kind == 'zset' or kind == 'none'\n"
+     "end\n"
      "local function pass_on()\n"
-     "if redis.call('TYPE', QUEUE).ok ~= 'list' then return 1 end\n"
+     "if not is_sound() then return 1 end\n"
      "local now = now_ms()\n"
      "local owner, till, more = first_waiter(nil, now)\n"
      "if owner then wake(owner, till, now) end\n"
@@ -1988,7 +1992,7 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5560, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
+     5694, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
     {"fair_info", "b80c367958781a65146006362bcec316e13467ef",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2035,7 +2039,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1492, NULL},
-    {"fair_leave", "cea9d3fda4491d398894e3aa77ecd621b00ed81a",
+    {"fair_leave", "fa13047dee9524c7817dc2ba5d99cb57d896282d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2164,15 +2168,19 @@ static const hf_program hf_program_table[] = {
      "local new = math.max(base, now) + LEAST_TIMEOUT_MS\n"
      "if at and old and new < old then lower_behind(at, old, new) end\n"
      "end\n"
+     "local function is_sound()\n"
+     "local kind = redis.call('TYPE', QUEUE).ok == 'list' and redis.call('TYPE', TIMEOUTS).ok\n"
+     "return kind == 'zset' or kind == 'none'\n"
+     "end\n"
      "local function pass_on()\n"
-     "if redis.call('TYPE', QUEUE).ok ~= 'list' then return 1 end\n"
+     "if not is_sound() then return 1 end\n"
      "local now = now_ms()\n"
      "local owner, till, more = first_waiter(nil, now)\n"
      "if owner then wake(owner, till, now) end\n"
      "return more and 3 or 1\n"
      "end\n"
      "local TO = tonumber(ARGV[3])\n"
-     "if ARGV[4] ~= '' and redis.call('TYPE', QUEUE).ok == 'list' then forget(OWNER, now_ms()) end\n"
+     "if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if not count or count <= TO then\n"
      "local free = redis.call('EXISTS', LOCK) == 0\n"
@@ -2184,8 +2192,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5263, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
-    {"fair_release", "8be14acfb6be319c7b0f8a010e3ee809adb8c3e1",
+     5369, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
+    {"fair_release", "9605e3cd31725a07d972dd222303b4d38f9c1cf6",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -2323,15 +2331,19 @@ static const hf_program hf_program_table[] = {
      "local new = math.max(base, now) + LEAST_TIMEOUT_MS\n"
      "if at and old and new < old then lower_behind(at, old, new) end\n"
      "end\n"
+     "local function is_sound()\n"
+     "local kind = redis.call('TYPE', QUEUE).ok == 'list' and redis.call('TYPE', TIMEOUTS).ok\n"
+     "return kind == 'zset' or kind == 'none'\n"
+     "end\n"
      "local function pass_on()\n"
-     "if redis.call('TYPE', QUEUE).ok ~= 'list' then return 1 end\n"
+     "if not is_sound() then return 1 end\n"
      "local now = now_ms()\n"
      "local owner, till, more = first_waiter(nil, now)\n"
      "if owner then wake(owner, till, now) end\n"
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     5144, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
+     5278, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
     {"force", "9443cbcf7e3423499b2199a34a93ff35ad5a62a4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -4777,7 +4789,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "ccc557ab124accc643d6070ba45ffa5943538c8e",
+    {"permit_acquire", "0b53d8128579444c066d4696b1c188d48df12a41",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5070,7 +5082,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function settle_missed_grants(client)\n"
      "local evicted = {}\n"
-     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
+     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
      "local of = client_of(member)\n"
      "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
@@ -5179,7 +5191,7 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     15225, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     15226, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5280,7 +5292,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "fbd571147a93a93ebadf20930c5bd854dcacc57e",
+    {"permit_leave", "ab77f01e378f5a503db991a335419e04aaf78977",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5503,7 +5515,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function settle_missed_grants(client)\n"
      "local evicted = {}\n"
-     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
+     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
      "local of = client_of(member)\n"
      "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
@@ -5606,11 +5618,17 @@ static const hf_program hf_program_table[] = {
      "if number then tell(member, 'turn', number, left_ms) end\n"
      "if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end\n"
      "end\n"
-     "local function pass_on(count)\n"
+     "local function pass_to_waiters(count)\n"
+     "local kind = redis.call('TYPE', QUEUE).ok\n"
+     "if kind ~= 'zset' and kind ~= 'none' then return false end\n"
      "local kept_or_reserved = count > 0 and kept_for_others or reserved\n"
      "local kept, left_ms = kept_or_reserved()\n"
      "local first_left, more = serve(nil, kept)\n"
      "if kept > 0 then tell_turn(first_left, left_ms) end\n"
+     "return more\n"
+     "end\n"
+     "local function pass_on(count)\n"
+     "local more = pass_to_waiters(count)\n"
      "if FREE and FREE > 0 then announce(RELEASES, FREE) end\n"
      "return more and 3 or 1\n"
      "end\n"
@@ -5636,22 +5654,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return ids\n"
      "end\n"
-     "local was_first = WAITER ~= '' and first_waiting() == WAITER\n"
-     "if WAITER ~= '' then forget_wait(WAITER) end\n"
+     "local queued = redis.call('TYPE', QUEUE).ok == 'zset'\n"
+     "local was_first = queued and WAITER ~= '' and first_waiting() == WAITER\n"
+     "if WAITER ~= '' and queued then forget_wait(WAITER) end\n"
      "local given = put_back(all_of(OWNER))\n"
      "local back = reclaim()\n"
      "local freed = given + back\n"
      "settle_missed_grants(OWNER:sub(1, 36))\n"
-     "if freed == 0 and not first_waiting() then\n"
-     "local was = record_in(first_members())\n"
+     "if freed == 0 and not (queued and first_waiting()) then\n"
+     "local was = queued and record_in(first_members())\n"
      "if was then redis.call('ZREM', QUEUE, was.member) end\n"
      "return 0\n"
      "end\n"
      "local passed = pass_on(freed)\n"
      "if was_first then tell_to_listen() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     13491, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "1112557d5034e57e48714229d253cddea848b8cf",
+     13783, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "efb00422a01f75f3da4d0ab27e18749c8c2c3853",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5677,7 +5696,7 @@ static const hf_program hf_program_table[] = {
      "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
      "local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)\n"
      "local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0\n"
-     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
+     "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
      "local head = freed == 1 and FREE == 0\n"
      "and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')\n"
      "if head and head[1] then\n"
@@ -5941,7 +5960,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function settle_missed_grants(client)\n"
      "local evicted = {}\n"
-     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
+     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
      "local of = client_of(member)\n"
      "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
@@ -6044,17 +6063,23 @@ static const hf_program hf_program_table[] = {
      "if number then tell(member, 'turn', number, left_ms) end\n"
      "if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end\n"
      "end\n"
-     "local function pass_on(count)\n"
+     "local function pass_to_waiters(count)\n"
+     "local kind = redis.call('TYPE', QUEUE).ok\n"
+     "if kind ~= 'zset' and kind ~= 'none' then return false end\n"
      "local kept_or_reserved = count > 0 and kept_for_others or reserved\n"
      "local kept, left_ms = kept_or_reserved()\n"
      "local first_left, more = serve(nil, kept)\n"
      "if kept > 0 then tell_turn(first_left, left_ms) end\n"
+     "return more\n"
+     "end\n"
+     "local function pass_on(count)\n"
+     "local more = pass_to_waiters(count)\n"
      "if FREE and FREE > 0 then announce(RELEASES, FREE) end\n"
      "return more and 3 or 1\n"
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15479, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     15672, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -6112,7 +6137,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1731, NULL},
-    {"permit_set", "1a73ea7d4b5c4808d9fd2a5b6dda70c33c13680e",
+    {"permit_set", "22564361964321c8fd85d1521c58f17d577e6e00",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6335,7 +6360,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function settle_missed_grants(client)\n"
      "local evicted = {}\n"
-     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
+     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
      "local of = client_of(member)\n"
      "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
@@ -6438,11 +6463,17 @@ static const hf_program hf_program_table[] = {
      "if number then tell(member, 'turn', number, left_ms) end\n"
      "if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end\n"
      "end\n"
-     "local function pass_on(count)\n"
+     "local function pass_to_waiters(count)\n"
+     "local kind = redis.call('TYPE', QUEUE).ok\n"
+     "if kind ~= 'zset' and kind ~= 'none' then return false end\n"
      "local kept_or_reserved = count > 0 and kept_for_others or reserved\n"
      "local kept, left_ms = kept_or_reserved()\n"
      "local first_left, more = serve(nil, kept)\n"
      "if kept > 0 then tell_turn(first_left, left_ms) end\n"
+     "return more\n"
+     "end\n"
+     "local function pass_on(count)\n"
+     "local more = pass_to_waiters(count)\n"
      "if FREE and FREE > 0 then announce(RELEASES, FREE) end\n"
      "return more and 3 or 1\n"
      "end\n"
@@ -6451,7 +6482,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     12487, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     12679, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -8725,7 +8756,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
      15604, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "02a0868bb552d8a00fe042b6f70e08205b4b4ba2",
+    {"rw_release", "d03c873bab9f1e3c44e79a8f4aa9cb597119b7fb",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9158,11 +9189,11 @@ static const hf_program hf_program_table[] = {
      "write_turn(TURN_MS)\n"
      "return 1\n"
      "end\n"
-     "if WAITER then redis.call('ZREM', QUEUE, WAITER) end\n"
+     "if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end\n"
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     14957, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
+     14958, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "5440e9e32a46ba8841cf53f53f47e12f5db616fd",
      "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
@@ -11158,7 +11189,7 @@ static const hf_program hf_program_table[] = {
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
      9721, NULL},
-    {"sharded_fair_force", "83cb7d782affabc275941ab38b12d42467e5f4d9",
+    {"sharded_fair_force", "8f30653966c91868fe088b316686525f9b57de87",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11297,8 +11328,12 @@ static const hf_program hf_program_table[] = {
      "local new = math.max(base, now) + LEAST_TIMEOUT_MS\n"
      "if at and old and new < old then lower_behind(at, old, new) end\n"
      "end\n"
+     "local function is_sound()\n"
+     "local kind = redis.call('TYPE', QUEUE).ok == 'list' and redis.call('TYPE', TIMEOUTS).ok\n"
+     "return kind == 'zset' or kind == 'none'\n"
+     "end\n"
      "local function pass_on()\n"
-     "if redis.call('TYPE', QUEUE).ok ~= 'list' then return 1 end\n"
+     "if not is_sound() then return 1 end\n"
      "local now = now_ms()\n"
      "local owner, till, more = first_waiter(nil, now)\n"
      "if owner then wake(owner, till, now) end\n"
@@ -11317,8 +11352,8 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     6060, NULL},
-    {"sharded_fair_leave", "1e56e2d7e748f5f0bd807f243d43714ba2297585",
+     6194, NULL},
+    {"sharded_fair_leave", "943274a49f9c23fc23bb434c5cb93c71c4121f11",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11457,15 +11492,19 @@ static const hf_program hf_program_table[] = {
      "local new = math.max(base, now) + LEAST_TIMEOUT_MS\n"
      "if at and old and new < old then lower_behind(at, old, new) end\n"
      "end\n"
+     "local function is_sound()\n"
+     "local kind = redis.call('TYPE', QUEUE).ok == 'list' and redis.call('TYPE', TIMEOUTS).ok\n"
+     "return kind == 'zset' or kind == 'none'\n"
+     "end\n"
      "local function pass_on()\n"
-     "if redis.call('TYPE', QUEUE).ok ~= 'list' then return 1 end\n"
+     "if not is_sound() then return 1 end\n"
      "local now = now_ms()\n"
      "local owner, till, more = first_waiter(nil, now)\n"
      "if owner then wake(owner, till, now) end\n"
      "return more and 3 or 1\n"
      "end\n"
      "local TO = tonumber(ARGV[3])\n"
-     "if ARGV[4] ~= '' and redis.call('TYPE', QUEUE).ok == 'list' then forget(OWNER, now_ms()) end\n"
+     "if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end\n"
      "local count = holds_of(LOCK, OWNER)\n"
      "if not count or count <= TO then\n"
      "local free = redis.call('EXISTS', LOCK) == 0\n"
@@ -11477,8 +11516,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5763, NULL},
-    {"sharded_fair_release", "ceb0302a72652540f67358d28cd13a835359b20d",
+     5869, NULL},
+    {"sharded_fair_release", "40ab4e20bba741b4ea1068c9fb5c606d67e2062c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -11626,15 +11665,19 @@ static const hf_program hf_program_table[] = {
      "local new = math.max(base, now) + LEAST_TIMEOUT_MS\n"
      "if at and old and new < old then lower_behind(at, old, new) end\n"
      "end\n"
+     "local function is_sound()\n"
+     "local kind = redis.call('TYPE', QUEUE).ok == 'list' and redis.call('TYPE', TIMEOUTS).ok\n"
+     "return kind == 'zset' or kind == 'none'\n"
+     "end\n"
      "local function pass_on()\n"
-     "if redis.call('TYPE', QUEUE).ok ~= 'list' then return 1 end\n"
+     "if not is_sound() then return 1 end\n"
      "local now = now_ms()\n"
      "local owner, till, more = first_waiter(nil, now)\n"
      "if owner then wake(owner, till, now) end\n"
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     5644, NULL},
+     5778, NULL},
     {"sharded_force", "f554e93724b050992659f4e1dea75b81d05d6ec2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -12495,7 +12538,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      15043, NULL},
-    {"sharded_permit_acquire", "9b1e1a3137ffcef4a601f5e3c276f2c4b968ec82",
+    {"sharded_permit_acquire", "f2aa50f78dfab0eea7208b2d5ac1db86ffab7b22",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12808,7 +12851,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function settle_missed_grants(client)\n"
      "local evicted = {}\n"
-     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
+     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
      "local of = client_of(member)\n"
      "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
@@ -12917,8 +12960,8 @@ static const hf_program hf_program_table[] = {
      "return reply\n"
      "end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     16225, NULL},
-    {"sharded_permit_leave", "e6b13609de71bf55872497c4eaf40ccdf1e3cc0e",
+     16226, NULL},
+    {"sharded_permit_leave", "e7daf506a1258954e6c8f39dc607f8c2611de148",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13151,7 +13194,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function settle_missed_grants(client)\n"
      "local evicted = {}\n"
-     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
+     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
      "local of = client_of(member)\n"
      "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
@@ -13254,11 +13297,17 @@ static const hf_program hf_program_table[] = {
      "if number then tell(member, 'turn', number, left_ms) end\n"
      "if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end\n"
      "end\n"
-     "local function pass_on(count)\n"
+     "local function pass_to_waiters(count)\n"
+     "local kind = redis.call('TYPE', QUEUE).ok\n"
+     "if kind ~= 'zset' and kind ~= 'none' then return false end\n"
      "local kept_or_reserved = count > 0 and kept_for_others or reserved\n"
      "local kept, left_ms = kept_or_reserved()\n"
      "local first_left, more = serve(nil, kept)\n"
      "if kept > 0 then tell_turn(first_left, left_ms) end\n"
+     "return more\n"
+     "end\n"
+     "local function pass_on(count)\n"
+     "local more = pass_to_waiters(count)\n"
      "if FREE and FREE > 0 then announce(RELEASES, FREE) end\n"
      "return more and 3 or 1\n"
      "end\n"
@@ -13284,22 +13333,23 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return ids\n"
      "end\n"
-     "local was_first = WAITER ~= '' and first_waiting() == WAITER\n"
-     "if WAITER ~= '' then forget_wait(WAITER) end\n"
+     "local queued = redis.call('TYPE', QUEUE).ok == 'zset'\n"
+     "local was_first = queued and WAITER ~= '' and first_waiting() == WAITER\n"
+     "if WAITER ~= '' and queued then forget_wait(WAITER) end\n"
      "local given = put_back(all_of(OWNER))\n"
      "local back = reclaim()\n"
      "local freed = given + back\n"
      "settle_missed_grants(OWNER:sub(1, 36))\n"
-     "if freed == 0 and not first_waiting() then\n"
-     "local was = record_in(first_members())\n"
+     "if freed == 0 and not (queued and first_waiting()) then\n"
+     "local was = queued and record_in(first_members())\n"
      "if was then redis.call('ZREM', QUEUE, was.member) end\n"
      "return 0\n"
      "end\n"
      "local passed = pass_on(freed)\n"
      "if was_first then tell_to_listen() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     13991, NULL},
-    {"sharded_permit_release", "dcd261121d0b8a9cdf2102f3be33c4b6a9e8424d",
+     14283, NULL},
+    {"sharded_permit_release", "4976039d747bd46675950aabc3c75eccf9529704",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13325,7 +13375,7 @@ static const hf_program hf_program_table[] = {
      "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
      "local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)\n"
      "local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0\n"
-     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
+     "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
      "local head = freed == 1 and FREE == 0\n"
      "and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')\n"
      "if head and head[1] then\n"
@@ -13609,7 +13659,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function settle_missed_grants(client)\n"
      "local evicted = {}\n"
-     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
+     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
      "local of = client_of(member)\n"
      "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
@@ -13712,18 +13762,24 @@ static const hf_program hf_program_table[] = {
      "if number then tell(member, 'turn', number, left_ms) end\n"
      "if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end\n"
      "end\n"
-     "local function pass_on(count)\n"
+     "local function pass_to_waiters(count)\n"
+     "local kind = redis.call('TYPE', QUEUE).ok\n"
+     "if kind ~= 'zset' and kind ~= 'none' then return false end\n"
      "local kept_or_reserved = count > 0 and kept_for_others or reserved\n"
      "local kept, left_ms = kept_or_reserved()\n"
      "local first_left, more = serve(nil, kept)\n"
      "if kept > 0 then tell_turn(first_left, left_ms) end\n"
+     "return more\n"
+     "end\n"
+     "local function pass_on(count)\n"
+     "local more = pass_to_waiters(count)\n"
      "if FREE and FREE > 0 then announce(RELEASES, FREE) end\n"
      "return more and 3 or 1\n"
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     16479, NULL},
-    {"sharded_permit_set", "2b23c4cc9478bf1f4728bec2a02711cbc2a002b7",
+     16672, NULL},
+    {"sharded_permit_set", "cc500c1c7bce590e95766c46d6a15ded35ecd430",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13956,7 +14012,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local function settle_missed_grants(client)\n"
      "local evicted = {}\n"
-     "for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
+     "for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do\n"
      "local kind, _, _, _, owner = parts(member)\n"
      "local of = client_of(member)\n"
      "if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then\n"
@@ -14059,11 +14115,17 @@ static const hf_program hf_program_table[] = {
      "if number then tell(member, 'turn', number, left_ms) end\n"
      "if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end\n"
      "end\n"
-     "local function pass_on(count)\n"
+     "local function pass_to_waiters(count)\n"
+     "local kind = redis.call('TYPE', QUEUE).ok\n"
+     "if kind ~= 'zset' and kind ~= 'none' then return false end\n"
      "local kept_or_reserved = count > 0 and kept_for_others or reserved\n"
      "local kept, left_ms = kept_or_reserved()\n"
      "local first_left, more = serve(nil, kept)\n"
      "if kept > 0 then tell_turn(first_left, left_ms) end\n"
+     "return more\n"
+     "end\n"
+     "local function pass_on(count)\n"
+     "local more = pass_to_waiters(count)\n"
      "if FREE and FREE > 0 then announce(RELEASES, FREE) end\n"
      "return more and 3 or 1\n"
      "end\n"
@@ -14072,7 +14134,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     12987, NULL},
+     13179, NULL},
     {"sharded_release", "e549b25cf30776c5be5262be16092ce2cad8881f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -16199,7 +16261,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
      15969, NULL},
-    {"sharded_rw_release", "0192f6c3a604b18a9a2667ef38a2fa062c409de7",
+    {"sharded_rw_release", "f1017cdeeb7b9b491b898855f03d40bb2e7165f6",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -16639,11 +16701,11 @@ static const hf_program hf_program_table[] = {
      "write_turn(TURN_MS)\n"
      "return 1\n"
      "end\n"
-     "if WAITER then redis.call('ZREM', QUEUE, WAITER) end\n"
+     "if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end\n"
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     15322, NULL},
+     15323, NULL},
     {"sharded_semaphore_leave", "82eb0a9676124758509d44669590637c658b6646",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"

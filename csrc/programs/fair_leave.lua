@@ -13,7 +13,7 @@
 -- before the next one is told
 local TO = tonumber(ARGV[3])
 
-if ARGV[4] ~= '' and redis.call('TYPE', QUEUE).ok == 'list' then forget(OWNER, now_ms()) end
+if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end
 local count = holds_of(LOCK, OWNER)
 if not count or count <= TO then
   local free = redis.call('EXISTS', LOCK) == 0

@@ -27,14 +27,15 @@ local function all_of(owner)
   return ids
 end
 
-local was_first = WAITER ~= '' and first_waiting() == WAITER
-if WAITER ~= '' then forget_wait(WAITER) end
+local queued = redis.call('TYPE', QUEUE).ok == 'zset'
+local was_first = queued and WAITER ~= '' and first_waiting() == WAITER
+if WAITER ~= '' and queued then forget_wait(WAITER) end
 local given = put_back(all_of(OWNER))
 local back = reclaim()
 local freed = given + back
 settle_missed_grants(OWNER:sub(1, 36))
-if freed == 0 and not first_waiting() then
-  local was = record_in(first_members())
+if freed == 0 and not (queued and first_waiting()) then
+  local was = queued and record_in(first_members())
   if was then redis.call('ZREM', QUEUE, was.member) end
   return 0
 end

@@ -18,13 +18,22 @@ local function tell_turn(member, left_ms)
   if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end
 end
 
--- `count` permits have become free: they go to the waiters, of ours and of others in turns.
--- → 1, or 3 where dead waiters are left to be removed before the next one is served
-local function pass_on(count)
+-- → whether dead waiters are left to be removed before the next one is served. A queue of another
+-- type is left as it is.
+local function pass_to_waiters(count)
+  local kind = redis.call('TYPE', QUEUE).ok
+  if kind ~= 'zset' and kind ~= 'none' then return false end
   local kept_or_reserved = count > 0 and kept_for_others or reserved
   local kept, left_ms = kept_or_reserved()
   local first_left, more = serve(nil, kept)
   if kept > 0 then tell_turn(first_left, left_ms) end
+  return more
+end
+
+-- `count` permits have become free: they go to the waiters, of ours and of others in turns.
+-- → 1, or 3 where dead waiters are left
+local function pass_on(count)
+  local more = pass_to_waiters(count)
   if FREE and FREE > 0 then announce(RELEASES, FREE) end
   return more and 3 or 1
 end

@@ -19,7 +19,7 @@ end
 -- lives: its waiters keep their places.
 local function settle_missed_grants(client)
   local evicted = {}
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
+  for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
     local kind, _, _, _, owner = parts(member)
     local of = client_of(member)
     if not evicted[of] and not (kind and end_of(LEASES, ids_of(owner))) then

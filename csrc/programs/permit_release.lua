@@ -12,7 +12,7 @@
 local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)
 
 local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0
-if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
+if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end
 
 -- The common hand-over before the rest is made: the one permit goes to the first waiter, which
 -- needs one and listens, and no client is there that knows no queue. Whoever is behind that waiter

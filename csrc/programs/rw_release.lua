@@ -39,7 +39,7 @@ if holds == 0 then
   write_turn(TURN_MS)
   return 1
 end
-if WAITER then redis.call('ZREM', QUEUE, WAITER) end
+if WAITER then redis.pcall('ZREM', QUEUE, WAITER) end
 local result = let_go(holds, TO)
 if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end
 return result

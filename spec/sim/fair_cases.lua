@@ -340,6 +340,21 @@ case("a list that is none keeps nobody from a release", function(c)
   c.same("v", c.cmd("GET", LIST))
 end)
 
+case("…nor do timeouts that are none", function(c)
+  c.cmd("SET", TIMEOUTS, "v")
+  c.cmd("RPUSH", LIST, OTHER)
+  for _, lets_go in ipairs {
+    function() return release(c, OWNER) end,
+    function() return leave(c, OWNER, 0, "waits") end,
+    function() return force(c) end,
+  } do
+    holds(c, OWNER)
+    c.same(1, lets_go())
+    c.same(0, c.cmd("EXISTS", LOCK))
+  end
+  c.same({ OTHER }, list(c))
+end)
+
 case("a wait that ends leaves its place, and tells the next one if the lock is free", function(c)
   local heard = hears(c, THIRD)
   listed(c, { { OTHER, 6000 }, { THIRD, 6000 } })

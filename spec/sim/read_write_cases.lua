@@ -390,6 +390,8 @@ case("a release does not need its queue to be one", function(c)
   reads(c, B .. ":1")
   c.same(1, release(c, READER))
   c.same({ "mode", "read", B .. ":1", "1" }, c.cmd("HGETALL", LOCK))
+  c.same(1, release(c, B .. ":1", 0, member("r", B, 1)), "a grant that was not confirmed")
+  c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
 -- ---- release, leave ----
