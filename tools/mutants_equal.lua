@@ -651,9 +651,6 @@ return {
   ["rw_queue.lua constant: local first = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES') "
     .. "=> local first = redis.call('ZRANGE', QUEUE, 0, 1, 'WITHSCORES')"]
     = "the first is looked at alone",
-  ["rw_queue.lua order of calls: end_drain(state.first_mode) admit_readers(readers) => "
-    .. "admit_readers(readers) end_drain(state.first_mode)"]
-    = ONE_SCRIPT,
   ["rw_queue.lua order of calls: redis.call('HSET', LOCK, 'mode', 'read') announce('1') "
     .. "=> announce('1') redis.call('HSET', LOCK, 'mode', 'read')"]
     = ONE_SCRIPT,

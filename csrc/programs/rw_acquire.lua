@@ -77,7 +77,7 @@ local function drain(score)
   if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end
   if till then
     write_turn(DRAIN_PAUSE_MS)
-    end_drain(found)
+    end_drain()
     return DRAIN_PAUSE_MS
   end
   local record, pause = turn()
@@ -113,6 +113,7 @@ if found == 'write' then
   return busy(lock_ms, false)
 end
 settle_missed_grants(OWNER:sub(1, 36))
+found = settle_drain(found, WAITER)
 local left = found and (WRITES and 0 or yield_ms()) or not found and turn_ms() or 0
 if left > 0 then return busy(found and left or math.min(left, LOOK_MS), true) end
 local mine, newer, more = serve(found, WAITER, WRITES)

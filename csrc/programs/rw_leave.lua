@@ -29,10 +29,7 @@ local function serve_next()
     return 0
   end
   settle_missed_grants(OWNER:sub(1, 36))
-  if mode and not is_writer_first() then
-    end_drain(mode)
-    mode = 'read'
-  end
+  mode = settle_drain(mode)
   local left = mode and yield_ms() or not mode and turn_ms() or 0
   if left > 0 then
     tell_first('turn', left)

@@ -62,15 +62,16 @@ local function is_over(member, alive)
   return not alive[client]
 end
 
--- The first waiter that lives; of those before it one script forgets some thousand.
-local function first_alive()
+-- The first waiter that lives, as `me` does; of those before it one script forgets some thousand.
+local function first_alive(me)
   local size = 1
   for _ = 0, MOST_BATCHES do
-    local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, size)
+    local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,
+      size)
     if #members == 0 then return nil end
     local alive = listening(members)
     for i = 1, #members, 2 do
-      if not is_over(members[i], alive) then return members[i] end
+      if members[i] == me or not is_over(members[i], alive) then return members[i] end
       redis.call('ZREM', QUEUE, members[i])
     end
     size = BATCH
@@ -135,6 +136,21 @@ end
 -- The first waiter listens to holders that will not hand over.
 local function tell_first_of_foreign()
   if has_foreign() then tell_first('recheck') end
+end
+
+-- Ends what keeps Redisson's readers out.
+local function end_drain()
+  redis.call('HSET', LOCK, 'mode', 'read')
+  announce('1')
+end
+
+-- It is needed only while the first waiter that lives is to write. → the mode
+local function settle_drain(mode, me)
+  if not mode or mode:sub(1, 6) ~= 'drain:' then return mode end
+  local member = first_alive(me)
+  if member and member:sub(2, 2) == 'w' then return mode end
+  end_drain()
+  return 'read'
 end
 
 -- ---- Redisson's turn ----
@@ -226,13 +242,6 @@ local function admit_readers(members)
   tell_readers(groups)
 end
 
--- Ends what keeps Redisson's readers out.
-local function end_drain(mode)
-  if not mode or mode:sub(1, 6) ~= 'drain:' then return end
-  redis.call('HSET', LOCK, 'mode', 'read')
-  announce('1')
-end
-
 -- Lets in, of these members, those that may come in, and removes dead ones. See serve.
 -- → whether more may follow, whether a newer format stands in the way
 local function serve_batch(members, state)
@@ -258,7 +267,6 @@ local function serve_batch(members, state)
   end
   if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
   if #readers > 0 then
-    end_drain(state.first_mode)
     admit_readers(readers)
     if not open then tell_first_of_foreign() end
   end
@@ -276,13 +284,12 @@ end
 -- → whether the caller may come in, who writes or not; whether a newer format stands in the way;
 -- whether a next script is to go on
 local function serve(mode, me, writes)
-  local state = { mode = mode, first_mode = mode, me = me, kept = 0, mine = false }
+  local state = { mode = mode, me = me, kept = 0, mine = false }
   for batch = 1, MOST_BATCHES do
     local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',
       state.kept, batch == 1 and is_writer_first() and 1 or BATCH)
     if #members == 0 then
       local free = state.kept == 0 and (not writes or not state.mode)
-      if free and not writes then end_drain(mode) end
       end_turn()
       return state.mine or free, false, false
     end
@@ -347,7 +354,8 @@ end
 -- A reader has gone; others may stay. Whoever waits first counts on the longest lease.
 local function after_reader()
   local left = redis.call('HLEN', LOCK) - 1
-  if left > FEW or left > 0 and redis.call('HGET', LOCK, 'mode') == 'write' then return 1 end
+  local mode = left > 0 and redis.call('HGET', LOCK, 'mode')
+  if left > FEW or mode == 'write' then return 1 end
   local live, longest = live_readers()
   if live == 0 then
     redis.call('DEL', LOCK)
@@ -359,6 +367,7 @@ local function after_reader()
     if shorter then tell_first('recheck', longest) end
     tell_first_of_foreign()
   end
+  settle_drain(mode)
   return 1
 end
 

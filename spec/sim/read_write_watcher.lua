@@ -326,6 +326,20 @@ local function check_waiting(self, key, holders, args)
   end
 end
 
+-- Redisson's readers are kept out only for a writer that waits first, and hears or asks.
+local function check_drain(self, key, args)
+  local entry, queue = live(self, key.name), queue_of(self, key)
+  local mode = entry and entry.value.values.mode
+  if not mode or not mode:find("^drain:") then return end
+  for i, member in ipairs(queue and queue.members or {}) do
+    if queue.scores[i] > 0 and (hears(self, member) or wire.names(args, member)) then
+      if wire.writes(member) then return end
+      break
+    end
+  end
+  self.world:fail("drain", "%s: Redisson's readers are kept out for nobody", key.name)
+end
+
 -- A program may not leave an owner less time than it believes in.
 local function check_believed(self, key, holders)
   for _, claim in ipairs(key.claims) do
@@ -404,7 +418,10 @@ local function look_at(self, key, name, client, args, reply)
   local stay = reader_goes and next(holders) and not has_writer(before)
   local enters = name == "rw_acquire" and status == 1 and before[wire.owner_in(args)]
   local found = type(status) == "number" and status >= 0 and status ~= 2 and not stay and not enters
-  if found and SERVES[name] and args[4] == key.name then check_waiting(self, key, holders, args) end
+  if found and SERVES[name] and args[4] == key.name then
+    check_waiting(self, key, holders, args)
+    check_drain(self, key, args)
+  end
 end
 
 function ReadWrite:after(name, client, args, reply)

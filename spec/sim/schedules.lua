@@ -570,6 +570,14 @@ local java_kept_out = plan(READ, {
   },
 }, CALM_READ)
 
+-- …which dies, before a reader of ours that waits behind it.
+local java_kept_out_by_dead = plan(READ, {
+  process(1), process(2), java_reads(0, 4 * S, 1),
+  task { process = 2, slot = 7, layout = "write", start = 50000, wait = huge },
+  task { process = 1, slot = 8, layout = "read", start = 60000, wait = huge },
+  mishap { kind = "crash", at = 80000, process = 2 },
+}, { read_write = true })
+
 -- A thread of Java reads. Two of ours wait to write behind it; the first one gives up.
 local java_before_second = plan(READ, {
   process(1), process(2), java_reads(20000, 900000, 1),
@@ -676,6 +684,7 @@ return {
   { "java_reads_along", java_reads_along, "java_readers_untold" },
   { "java_kept_out", java_kept_out, "java_drained" },
   { "java_let_in", java_kept_out, "java_kept_out" },
+  { "java_kept_out_by_dead", java_kept_out_by_dead, "java_undrained" },
   { "java_before_second", java_before_second, "java_unseen" },
   { "java_is_early", java_is_early, "permits_untold" },
   { "java_goes_last", java_goes_last, "permits_unseen" },
