@@ -7210,7 +7210,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      828, NULL},
-    {"rw_acquire", "71262bd29de97ca311dcb60f445afcc8b476cc11",
+    {"rw_acquire", "ff03b64ebd3f088f1955beb912c373cff28efcbf",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7559,7 +7559,7 @@ static const hf_program hf_program_table[] = {
      "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
-     "end_turn()\n"
+     "if not mode or foreign_waiters() == 0 then end_turn() end\n"
      "return state.mine or free, false, false\n"
      "end\n"
      "local open, newer = serve_batch(members, state)\n"
@@ -7718,7 +7718,7 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     17688, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+     17735, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
     {"rw_extend", "37f9d32d2ef335d5114017cb7706a8d2f6179bd3",
      "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
@@ -7798,7 +7798,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      3148, NULL},
-    {"rw_force", "c12931ba69d266096b94595a9a7b371c0aa3c0b0",
+    {"rw_force", "680643ad969f459882a5029b305e24685834ea7e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8122,7 +8122,7 @@ static const hf_program hf_program_table[] = {
      "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
-     "end_turn()\n"
+     "if not mode or foreign_waiters() == 0 then end_turn() end\n"
      "return state.mine or free, false, false\n"
      "end\n"
      "local open, newer = serve_batch(members, state)\n"
@@ -8241,7 +8241,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     15196, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
+     15243, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
     {"rw_info", "02675828f1848e57537ad07914e5a7e79f67e3ac",
      "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
@@ -8312,7 +8312,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
      "}\n",
      2665, NULL},
-    {"rw_leave", "e71b164d1fb7aeee977244131fc58def7eea6f65",
+    {"rw_leave", "28e4ce2e84b0810a155a5e156bafb84011c60400",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8636,7 +8636,7 @@ static const hf_program hf_program_table[] = {
      "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
-     "end_turn()\n"
+     "if not mode or foreign_waiters() == 0 then end_turn() end\n"
      "return state.mine or free, false, false\n"
      "end\n"
      "local open, newer = serve_batch(members, state)\n"
@@ -8774,8 +8774,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     15681, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
-    {"rw_release", "2f7eca05158adca5ba7bd1fbfa27bd30b9efc3c2",
+     15728, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+    {"rw_release", "da3e514f8910e552e0f8b64c8215f9bafdeefbe2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9117,7 +9117,7 @@ static const hf_program hf_program_table[] = {
      "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
-     "end_turn()\n"
+     "if not mode or foreign_waiters() == 0 then end_turn() end\n"
      "return state.mine or free, false, false\n"
      "end\n"
      "local open, newer = serve_batch(members, state)\n"
@@ -9219,7 +9219,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     15082, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
+     15129, &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE]},
     {"rw_renew", "5440e9e32a46ba8841cf53f53f47e12f5db616fd",
      "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
@@ -14869,7 +14869,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      13082, NULL},
-    {"sharded_rw_acquire", "318680c96c224350bc3fdb98306516c39c70294a",
+    {"sharded_rw_acquire", "9261e6def489297ebb204be6becebbd314474043",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -15225,7 +15225,7 @@ static const hf_program hf_program_table[] = {
      "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
-     "end_turn()\n"
+     "if not mode or foreign_waiters() == 0 then end_turn() end\n"
      "return state.mine or free, false, false\n"
      "end\n"
      "local open, newer = serve_batch(members, state)\n"
@@ -15384,8 +15384,8 @@ static const hf_program hf_program_table[] = {
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     18053, NULL},
-    {"sharded_rw_force", "9be00bbe2fbd1b900f64abf79b01f4bd25f2f116",
+     18100, NULL},
+    {"sharded_rw_force", "2d695bc40e8d367adfc4d190dc93ca8262d1516e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -15716,7 +15716,7 @@ static const hf_program hf_program_table[] = {
      "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
-     "end_turn()\n"
+     "if not mode or foreign_waiters() == 0 then end_turn() end\n"
      "return state.mine or free, false, false\n"
      "end\n"
      "local open, newer = serve_batch(members, state)\n"
@@ -15835,8 +15835,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
-     15561, NULL},
-    {"sharded_rw_leave", "124fe905719943da9a2f5fa73c18b98ceb1aba4a",
+     15608, NULL},
+    {"sharded_rw_leave", "0bdedb6d865f94e4752f8871df43f50994aa9703",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -16167,7 +16167,7 @@ static const hf_program hf_program_table[] = {
      "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
-     "end_turn()\n"
+     "if not mode or foreign_waiters() == 0 then end_turn() end\n"
      "return state.mine or free, false, false\n"
      "end\n"
      "local open, newer = serve_batch(members, state)\n"
@@ -16305,8 +16305,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     16046, NULL},
-    {"sharded_rw_release", "86e5464230d48a67e34dd58b4a3aa4070700eece",
+     16093, NULL},
+    {"sharded_rw_release", "6e4b8b006e8b3be33dc922d21eb6b40c886eab6f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -16655,7 +16655,7 @@ static const hf_program hf_program_table[] = {
      "state.kept, batch == 1 and is_writer_first() and 1 or BATCH)\n"
      "if #members == 0 then\n"
      "local free = state.kept == 0 and (not writes or not state.mode)\n"
-     "end_turn()\n"
+     "if not mode or foreign_waiters() == 0 then end_turn() end\n"
      "return state.mine or free, false, false\n"
      "end\n"
      "local open, newer = serve_batch(members, state)\n"
@@ -16757,7 +16757,7 @@ static const hf_program hf_program_table[] = {
      "local result = let_go(holds, TO)\n"
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
-     15447, NULL},
+     15494, NULL},
     {"sharded_semaphore_leave", "82eb0a9676124758509d44669590637c658b6646",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"

@@ -290,7 +290,8 @@ local function serve(mode, me, writes)
       state.kept, batch == 1 and is_writer_first() and 1 or BATCH)
     if #members == 0 then
       local free = state.kept == 0 and (not writes or not state.mode)
-      end_turn()
+      -- Beside readers that have stood back it tells when they are to do so again.
+      if not mode or foreign_waiters() == 0 then end_turn() end
       return state.mine or free, false, false
     end
     local open, newer = serve_batch(members, state)

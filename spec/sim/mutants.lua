@@ -219,6 +219,8 @@ local IN_PROGRAMS = {
   { "left_unserved", "a writer that goes away leaves the readers behind it waiting",
     "local _, _, more = serve(mode)\n",
     "local more\n", READ_WRITE },
+  { "readers_back_again", "each reader stands back for Redisson's writer",
+    "if not mode or foreign_waiters() == 0 then end_turn() end", "end_turn()", READ_WRITE },
   { "reentry_blind", "a re-entry counts two", "enter(LOCK, OWNER, FROM + 1, LEASE, held)",
     "enter(LOCK, OWNER, FROM + 2, LEASE, held)", READ_WRITE },
   { "permits_passed_untold", "permits that come back are not told to Redisson's waiters",

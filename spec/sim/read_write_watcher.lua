@@ -11,6 +11,7 @@ local floor, max = math.floor, math.max
 
 local CALM_GAP = 400000
 local CLOCKS_MS = 500
+local PAUSE_MS = 250 -- for which readers of ours may join again beside a writer of Redisson
 local CLOCKS_US = 1500 -- a time of the server is in whole milliseconds
 
 local ReadWrite = setmetatable({}, { __index = Watcher })
@@ -340,6 +341,28 @@ local function check_drain(self, key, args)
   self.world:fail("drain", "%s: Redisson's readers are kept out for nobody", key.name)
 end
 
+local function only_ours_read(holders)
+  for owner in pairs(holders) do
+    if wire.writes(owner) or not wire.is_ours(owner) then return false end
+  end
+  return next(holders) ~= nil
+end
+
+-- Readers of ours that stand back for a writer of Redisson do not do so again at once.
+local function check_pause(self, key, holders)
+  local queue, now = queue_of(self, key), self.server.redis:now_ms()
+  if not only_ours_read(holders) or not self.server.redis.channels[key.releases] then
+    key.paused_till = nil
+    return
+  end
+  local first = queue and queue.members[1]
+  local till = first and wire.is_record(first) and -queue.scores[1] or key.paused_till
+  if key.paused_till and till > key.paused_till and now < key.paused_till + PAUSE_MS then
+    self.world:fail("turn", "%s: readers stand back twice for one writer of Redisson", key.name)
+  end
+  key.paused_till = till
+end
+
 -- A program may not leave an owner less time than it believes in.
 local function check_believed(self, key, holders)
   for _, claim in ipairs(key.claims) do
@@ -391,6 +414,7 @@ local function look_at(self, key, name, client, args, reply)
     if not holders[owner] then check_forgotten(self, key, owner, name) end
   end
   check_believed(self, key, holders)
+  check_pause(self, key, holders)
   note_missed(self, key)
   for owner in pairs(holders) do
     if not before[owner] then new = owner end
