@@ -330,8 +330,8 @@ return {
     = "a millisecond more is within the slack",
   ["rw_queue.lua operator: local name = client .. (ttl_ms == '0' and '' or '+') => local name = client .. "
     .. "(ttl_ms ~= '0' and '' or '+')"] = "the two groups of a client have two names in either case",
-  ["rw_queue.lua operator: if left > FEW or left > 0 and redis.call('HGET', LOCK, 'mode') == 'write' then return "
-    .. "1 end => if left > FEW or left >= 0 and redis.call('HGET', LOCK, 'mode') == 'write' then return 1 end"]
+  ["rw_queue.lua operator: local mode = left > 0 and redis.call('HGET', LOCK, 'mode') => "
+    .. "local mode = left >= 0 and redis.call('HGET', LOCK, 'mode')"]
     = "where the mode is 'write' the writer is left",
   ["permit_acquire.lua operator: if back > 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', "
     .. "'WITHSCORES')[2]) end => if back >= 0 then first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', "
@@ -569,9 +569,9 @@ return {
     .. "redis.call('ZSCORE', LEASES, ids[#ids]) do => while #ids > 0 and not owner:find('*', "
     .. "1, false) and redis.call('ZSCORE', LEASES, ids[#ids]) do"]
     = "a star alone is no pattern",
-  ["permit_queue.lua constant: for _, member in ipairs(redis.call('ZRANGEBYSCORE', "
+  ["permit_queue.lua constant: for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', "
     .. "QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do => for _, member in "
-    .. "ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 1, 'LIMIT', 0, BATCH)) do"]
+    .. "ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 1, 'LIMIT', 0, BATCH)) do"]
     = "no waiter has that place",
   ["permit_queue.lua constant: if #members == 0 then return true, free end => if "
     .. "#members == 1 then return true, free end"]

@@ -353,6 +353,8 @@ local IN_SCHEDULES = {
     "end\nlocal first_end"),
   of_program("permits_unseen", "the next waiter is not told to listen to Redisson, which has permits",
     "if not is_foreign() then return end", "if true then return end"),
+  of_program("permit_one_settled", "of grants that ran out together one is noticed",
+    "evict(of)\nevicted[of] = true", "return evict(of)"),
   of_program("complete_any_hold", "a run ends whatever hold its client has by then",
     "if not holds_of(LOCK, OWNER) then",
     "for _, field in ipairs(redis.call('HKEYS', LOCK)) do\n"

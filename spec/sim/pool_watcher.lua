@@ -225,13 +225,14 @@ local function check_order(self, key, owner)
   end
 end
 
--- Whose permits are new. An owner has all of its permits or none.
+-- Whose permits are new. An owner has all of its permits or none. → how many have theirs by a
+-- grant, how many by their own command
 local function note_taken(self, key, args)
   local leases, taken = zset(self, key.leases), {}
   for _, id in ipairs(leases and leases.members or {}) do
     taken[id:sub(1, 14)] = leases.score_of[id]
   end
-  local granted, now = 0, self.server.redis:now_ms()
+  local granted, took, now = 0, 0, self.server.redis:now_ms()
   for stem, ends in pairs(key.taken) do
     if not taken[stem] and ends <= now then key.lapsed[stem] = true end
   end
@@ -243,7 +244,7 @@ local function note_taken(self, key, args)
         local own = wire.is_permit_owner(args[i]) and wire.ids_of(args[i])[1]:sub(1, 14) == stem
         named = named or own and args[i]
       end
-      if not named then granted = granted + 1 end
+      if named then took = took + 1 else granted = granted + 1 end
       owner = owner or named
       if owner then check_order(self, key, owner) end
       if not named and owner and not hears(self, owner:sub(1, 36)) then
@@ -252,7 +253,7 @@ local function note_taken(self, key, args)
     end
   end
   key.taken = taken
-  return granted
+  return granted, took
 end
 
 -- A waiter has left the queue: was there a reason?
@@ -296,10 +297,10 @@ end
 local SETTLES = { permit_leave = true, permit_set = true }
 
 -- What serves those that wait forgets the grants that ran out before.
-local function check_marks(self, key, name, args, reply, granted)
+local function check_marks(self, key, name, args, reply, new)
   local queue, leases = zset(self, key.queue), zset(self, key.leases)
   local settles = SETTLES[name] and type(reply) == "number" or name == "permit_acquire"
-    and granted > 0
+    and new > 0
   if not settles or args[4] ~= key.name then return end
   for _, member in ipairs(queue and queue.members or {}) do
     if queue.score_of[member] == 0 then
@@ -372,7 +373,7 @@ function Watcher:after(name, client, args, reply)
   for _, key_name in ipairs(self.names) do
     local key = self.keys[key_name]
     check_count(self, key, name, args)
-    local granted = note_taken(self, key, args)
+    local granted, took = note_taken(self, key, args)
     note_waiters(self, key, args)
     check_turn(self, key, name, granted)
     for slot = 1, SLOTS do
@@ -380,7 +381,7 @@ function Watcher:after(name, client, args, reply)
       if claim then check_backed(self, key, claim, "after " .. tostring(name)) end
     end
     check_token(self, key)
-    check_marks(self, key, name, args, reply, granted)
+    check_marks(self, key, name, args, reply, granted + took)
     note_idle(self, key)
     tell(self, key, name, client, reply, granted)
   end

@@ -585,9 +585,9 @@ local java_before_second = plan(READ, {
   task { process = 2, slot = 7, layout = "write", start = 60000, wait = huge },
 }, CALM_READ)
 
-local function permits(total, parts)
+local function permits(total, parts, calm)
   return plan({ { name = "a", layout = "permit", permits = total } }, parts,
-    { calm = true, pool = true })
+    { calm = calm ~= false, pool = true })
 end
 
 local function permit(part)
@@ -634,6 +634,18 @@ local taken_while_idle = plan({ { name = "a", layout = "lock" } }, {
   task { process = 1, slot = 6, start = 720000, wait = 0, keep = 5 },
   mishap { kind = "stall_link", at = 671200, process = 1, link = "renewer", duration = 100000 },
 })
+
+-- Two processes stop, and are granted permits together. A third one waits behind them.
+local stopped_together = permits(2, {
+  process(1), process(2), process(3),
+  permit { total = 2, process = 1, slot = 8, start = 0, wait = 0, naps = { S } },
+  permit { total = 2, process = 1, slot = 7, start = 0, wait = 0, naps = { S } },
+  permit { total = 2, process = 2, slot = 6, start = 100000, wait = huge },
+  permit { total = 2, process = 3, slot = 5, start = 150000, wait = huge },
+  permit { total = 2, process = 1, slot = 4, start = 200000, wait = huge },
+  mishap { kind = "pause", at = 500000, process = 2, duration = 10 * S },
+  mishap { kind = "pause", at = 500000, process = 3, duration = 10 * S },
+}, false)
 
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
 return {
@@ -690,4 +702,5 @@ return {
   { "java_goes_last", java_goes_last, "permits_unseen" },
   { "taken_by_force", taken_by_force, "FORCED_LENT" },
   { "taken_while_idle", taken_while_idle, "FORCED_LENT" },
+  { "stopped_together", stopped_together, "permit_one_settled" },
 }
