@@ -299,7 +299,7 @@ local function keep_locks(plan)
         local most = prng:pick { 500, 50000, S }
         for i, nap in ipairs(part.naps) do part.naps[i] = math.min(nap, most) end
       end
-      if prng:chance(BREAKING) and not plan.calm then
+      if prng:chance(BREAKING) and not plan.calm and not plan.rates then
         part.breaks, part.rounds, part.naps = true, prng:range(2, 5), { prng:range(0, 20000) }
       end
     end
