@@ -929,6 +929,30 @@ TEST(without_memory_to_ask_the_round_is_over) {
     CHECK(!failed && told);
 }
 
+/* The old connection is gone with the question under way, and the new question fails for memory. */
+TEST(without_memory_to_ask_again_the_round_is_over) {
+    bool failed = true, told = false;
+    for (unsigned long nth = 1; failed && nth < 50; nth++) {
+        start_with(1);
+        hf_op_end(acquire_at_first(AT(0)), AT(0));
+        hf_session_closed(calls_of(0), "gone", AT(10));
+        hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
+        CHECK_ASKED(1, ASK_MASTER);
+        memerr_fail(nth);
+        hf_session_closed(calls_of(1), "gone", AT(11));
+        rig_tick(&rig, AT(11));
+        failed = memerr_failed();
+        memerr_fail(0);
+        told = told || (op->done && strstr(op->failure.text, "answers (out of memory)"));
+        rig_sleep(&rig, AT(11), AT(20));
+        bool asks = strstr(said(calls_of(1)), ASK_MASTER) != NULL;
+        CHECK(op->done || asks);
+        CHECK(hf_client_deadline(&rig.client) != HF_NEVER);
+        rig_end(&rig, AT(21));
+    }
+    CHECK(!failed && told);
+}
+
 TEST(what_no_sentinel_says_is_told) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));

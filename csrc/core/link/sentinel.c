@@ -340,7 +340,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     if (stale_link && !sentinel->again && now < request->deadline) {
         sentinel->again = true;
         ask(sentinels, sentinel, now);
-        return;
+        if (sentinel->state == HF_SENTINEL_ASKED) return;
     }
     if (!reply) {
         sentinel->state = HF_SENTINEL_FAILED;
