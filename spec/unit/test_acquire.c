@@ -733,6 +733,35 @@ TEST(a_refused_subscription_is_told) {
     rig_end(&rig, AT(10));
 }
 
+TEST(a_subscription_that_is_refused_for_now_is_asked_for_again) {
+    static const char *const errors[] = {
+        "-BUSY Redis is busy running a script. You can only call SCRIPT KILL.\r\n",
+        "-LOADING Redis is loading the dataset in memory\r\n",
+        "-ERR max number of clients reached\r\n",
+    };
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        rig_begin(&rig);
+        hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
+        hf_session *events = link_of(&rig, EVENTS);
+        hf_session_closed(events, "reset", AT(10));
+        for (int times = 1; times <= 3; times++) {
+            rig_tick(&rig, hf_time_max(AT(10), events->retry_at));
+            CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+            hear(events, errors[i], events->opened_at + HF_MS);
+            rig_serve(&rig, events->opened_at + HF_MS);
+            CHECK_STATE(op, WAITING);
+            CHECK_EQ_INT(events->failed_opens, times);
+            CHECK(events->retry_at > events->opened_at + HF_MS);
+        }
+        CHECK_SAID(&rig, CALLS, "");
+        rig_tick(&rig, events->retry_at);
+        CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+        hear_subscribed(&rig, events->opened_at);
+        CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+        rig_end(&rig, events->opened_at);
+    }
+}
+
 TEST(a_refused_pattern_is_not_the_end) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));

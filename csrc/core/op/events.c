@@ -266,6 +266,13 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
     else on_foreign_release(node, channel, now);
 }
 
+/* The link is closed, and opened again while somebody waits. */
+static void give_up(hf_session *events, hf_code code, const char *reason) {
+    events->closing = true;
+    events->reason_code = code;
+    snprintf(events->reason, sizeof events->reason, "%s", reason);
+}
+
 static void on_refused(hf_node *node, const char *error, hf_time now) {
     if (node->subscribed) { /* a pattern: releases of others are then noticed by the clock */
         bool denied = hf_code_of_error(error) == HF_DENIED;
@@ -273,9 +280,14 @@ static void on_refused(hf_node *node, const char *error, hf_time now) {
             node->pattern_denied || (denied && !hf_client_is_sharded(node->client));
         return;
     }
+    hf_code code = hf_code_of_error(error);
+    if (code == HF_UNREACHABLE || hf_error_is_passing(error)) {
+        give_up(&node->links[HF_LINK_EVENTS], HF_UNREACHABLE, error);
+        return;
+    }
     for (hf_op *op = node->client->ops, *next; op; op = next) {
         next = op->next;
-        if (waits_at(node, op)) op->class->wait->on_denied(op, hf_code_of_error(error), error, now);
+        if (waits_at(node, op)) op->class->wait->on_denied(op, code, error, now);
     }
 }
 
@@ -311,9 +323,7 @@ void hf_events_tick(hf_node *node, hf_time now) {
     if (node->waiting == 0 && now >= node->linger_until) events->wanted = false;
     if (now < node->ping_at) return;
     if (now >= events->received_at + PING_AFTER + timeout) {
-        events->closing = true;
-        snprintf(events->reason, sizeof events->reason, "no sign of life");
-        events->reason_code = HF_UNREACHABLE;
+        give_up(events, HF_UNREACHABLE, "no sign of life");
         node->ping_at = HF_NEVER;
         return;
     }
