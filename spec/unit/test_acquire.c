@@ -2499,6 +2499,38 @@ TEST(without_memory_to_subscribe_the_link_is_made_again) {
     CHECK(nth > 4);
 }
 
+/* An earlier link was refused the log-in; this one has only no memory to subscribe. */
+TEST(without_memory_to_subscribe_nobody_is_denied) {
+    bool failed = true, refused = false;
+    for (unsigned long nth = 1; failed && nth < 50; nth++) {
+        hf_client_config config = rig_config();
+        strcpy(config.session.server.password, "secret");
+        rig_begin_with(&rig, &config);
+        hf_session *events = link_of(&rig, EVENTS);
+        hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
+        hear_calls(&rig, "+OK\r\n", AT(0));
+        hear_calls(&rig, busy(5000, 0, 0), AT(1));
+        hear(events, "-WRONGPASS no\r\n", AT(2));
+        rig_serve(&rig, AT(2));
+        refused = op->done && op->failure.code == HF_DENIED;
+        hf_op_end(op, AT(2));
+        rig_tick(&rig, AT(3));
+        hear_calls(&rig, ":0\r\n", AT(3));
+        op = begin_acquire(&rig, 10 * HF_SECOND, AT(1000));
+        hear_calls(&rig, busy(5000, 0, 0), AT(1001));
+        CHECK_EQ_INT(events->state, HF_SESSION_LOGIN);
+        memerr_fail(nth);
+        hf_session_feed(events, "+OK\r\n", 5, AT(1002));
+        failed = memerr_failed();
+        memerr_fail(0);
+        rig_serve(&rig, AT(1002));
+        CHECK(refused);
+        CHECK_OUTCOME(op, "under way");
+        rig_end(&rig, AT(1003));
+    }
+    CHECK(!failed);
+}
+
 TEST(it_hears_foreign_releases_no_sooner_than_after_a_while) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));

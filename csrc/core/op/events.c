@@ -123,12 +123,19 @@ void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
     if (listens && node->subscribed) op->class->wait->on_subscribed(op, now);
 }
 
+/* The link is closed, and opened again while somebody waits. */
+static void give_up(hf_session *events, hf_code code, const char *reason) {
+    events->closing = true;
+    events->reason_code = code;
+    snprintf(events->reason, sizeof events->reason, "%s", reason);
+}
+
 static void on_events_ready(void *context, hf_time now) {
     hf_node *node = context;
     node->ping_at = now + PING_AFTER;
+    hf_session *events = &node->links[HF_LINK_EVENTS];
     hf_slice args[] = {{"SUBSCRIBE", 9}, hf_slice_of(node->client->grants)};
-    if (!hf_session_send(&node->links[HF_LINK_EVENTS], 2, args))
-        node->links[HF_LINK_EVENTS].closing = true;
+    if (!hf_session_send(events, 2, args)) give_up(events, HF_NO_MEMORY, "out of memory");
 }
 
 static void on_events_closed(void *context, hf_time now) {
@@ -264,13 +271,6 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
     if (hf_slice_equal(channel, hf_slice_of(node->client->grants)))
         on_message(node, hf_reply_string_at(event, 2), now);
     else on_foreign_release(node, channel, now);
-}
-
-/* The link is closed, and opened again while somebody waits. */
-static void give_up(hf_session *events, hf_code code, const char *reason) {
-    events->closing = true;
-    events->reason_code = code;
-    snprintf(events->reason, sizeof events->reason, "%s", reason);
 }
 
 static void on_refused(hf_node *node, const char *error, hf_time now) {
