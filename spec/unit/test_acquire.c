@@ -1346,7 +1346,7 @@ TEST(behind_a_renewal_it_waits_for_its_end) {
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
     CHECK_STATE(op, BLOCKED);
     CHECK_SAID(&rig, CALLS, "");
-    CHECK_EQ_U64(hf_op_deadline(op), AT(13001));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(11001));
     hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10002));
     CHECK_STATE(op, ASKING);
     CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
@@ -1368,6 +1368,30 @@ TEST(behind_a_renewal_that_never_ends) {
     op->class->tick(op, AT(13001));
     CHECK_OUTCOME(op, "unreachable");
     rig_end(&rig, AT(14000));
+}
+
+TEST(behind_what_an_earlier_one_left_it_ends_with_its_wait) {
+    static const struct {
+        hf_time wait, took;
+    } cases[] = {
+        {300 * HF_MS, 300 * HF_MS},
+        {5 * HF_SECOND, 5 * HF_SECOND},
+        {1, 100 * HF_MS}, /* a short one gives the server a moment */
+        {0, 3 * HF_SECOND},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, 300 * HF_MS, AT(0));
+        rig_sleep(&rig, AT(0), AT(300));
+        CHECK_OUTCOME(op, "unreachable");
+        hf_op_end(op, AT(300));
+        op = begin_acquire(&rig, cases[i].wait, AT(300));
+        CHECK_STATE(op, BLOCKED);
+        CHECK_EQ_U64(hf_op_deadline(op), AT(300) + cases[i].took);
+        op->class->tick(op, AT(300) + cases[i].took);
+        CHECK_OUTCOME(op, "unreachable");
+        rig_end(&rig, AT(6000));
+    }
 }
 
 TEST(behind_the_leaving_of_its_own_past) {

@@ -225,10 +225,12 @@ static bool encode_ask(hf_op *op, bool with_place) {
            hf_client_sync(op->client, &op->request);
 }
 
+static hf_time least_patience(const hf_op *op) {
+    return LEAST_PATIENCE + op->client->config.sync.timeout;
+}
+
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
-    const hf_client_config *config = &op->client->config;
-    hf_time timeout = config->session.command_timeout,
-            least = LEAST_PATIENCE + config->sync.timeout;
+    hf_time timeout = op->client->config.session.command_timeout, least = least_patience(op);
     if (op->acquire.queued) return hf_time_max(op->wait.until, now + least);
     if (op->spec.wait == 0) return op->begun_at + timeout;
     return now + hf_time_min(timeout,
@@ -813,11 +815,17 @@ static void interrupt(hf_op *op, hf_time now) {
 
 /* ---- time ---- */
 
+/* Until when an operation that is blocked waits. */
+static hf_time patience_end(const hf_op *op) {
+    hf_time timeout = op->client->config.session.command_timeout;
+    if (op->spec.wait == 0) return op->begun_at + timeout;
+    return hf_time_max(op->wait.until, op->begun_at + hf_time_min(timeout, least_patience(op)));
+}
+
 static hf_time deadline(const hf_op *op) {
-    hf_time in_time = op->begun_at + op->client->config.session.command_timeout;
     switch (op->state) {
     case HF_ACQUIRE_BLOCKED:
-    case HF_ACQUIRE_FOLLOWING: return hf_time_max(op->wait.until, in_time);
+    case HF_ACQUIRE_FOLLOWING: return patience_end(op);
     case HF_ACQUIRE_QUEUED: return hf_time_min(op->wait.until, hf_kept_end(op));
     case HF_ACQUIRE_SUBSCRIBING: return hf_time_min(op->wait.until, op->wait.recheck_at);
     case HF_ACQUIRE_WAITING:
