@@ -184,6 +184,20 @@ describe("a quorum", function()
     servers[1]:kill("CONT") servers[4]:kill("CONT")
   end)
 
+  it("without a majority that answers ends a wait on time", function()
+    local lock = quorum { command_timeout = 20, connect_timeout = 20 }:lock("k")
+    assert(lock:acquire()) assert(lock:release())
+    for i = 1, 3 do servers[i]:kill("STOP") end
+    for _ = 1, 3 do
+      local from = process.now()
+      local got, _, code = lock:acquire(0.3)
+      assert.is_nil(got)
+      assert.equal("no_quorum", code)
+      assert.is_true(process.now() - from < 10)
+    end
+    for i = 1, 3 do servers[i]:kill("CONT") end
+  end)
+
   it("does not wait long for the server on which the outcome hangs", function()
     local mine = quorum { command_timeout = 20 }:lock("k")
     for i = 1, 2 do servers[i]:cli("SET", "k", "x", "PX", 60000) end

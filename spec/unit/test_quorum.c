@@ -181,6 +181,54 @@ TEST(a_wait_ends_on_time) {
     finish(AT(52));
 }
 
+TEST(a_wait_for_servers_that_are_silent_ends_on_time) {
+    static const struct {
+        hf_time wait, took;
+    } cases[] = {
+        {500 * HF_MS, 500 * HF_MS},
+        {1, 250 * HF_MS}, /* a short one gives the servers a moment */
+        {0, 3 * HF_SECOND},
+        {HF_NEVER, 3 * HF_SECOND}, /* they were not there at its beginning */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        for (hf_time from = AT(0); from < AT(0) + 2 * cases[i].took; from += cases[i].took) {
+            hf_op *op = begin_quorum(HF_OP_ACQUIRE, cases[i].wait, from);
+            answers(0, 2, yes(7), from);
+            pass(from, from + cases[i].took - 1);
+            CHECK_OUTCOME(op, "under way");
+            tick(from + cases[i].took);
+            CHECK_OUTCOME(op, "no_quorum");
+            hf_op_end(op, from + cases[i].took);
+        }
+        finish(AT(6000));
+    }
+}
+
+TEST(a_wait_for_silent_servers_that_were_there_ends_on_time) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(800));
+    pass(AT(800), AT(999));
+    CHECK_OUTCOME(op, "under way");
+    pass(AT(999), AT(1250));
+    CHECK(op->done);
+    finish(AT(1250));
+}
+
+TEST(behind_another_command_a_wait_ends_on_time) {
+    start();
+    hold_by(COUNT, AT(0));
+    begin_quorum(HF_OP_CHECK, 0, AT(1));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 500 * HF_MS, AT(1));
+    CHECK(op->blocked);
+    pass(AT(1), AT(500));
+    CHECK_OUTCOME(op, "under way");
+    pass(AT(500), AT(501));
+    CHECK_OUTCOME(op, "unreachable");
+    finish(AT(502));
+}
+
 TEST(an_interrupted_wait_ends_at_once) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));

@@ -34,9 +34,7 @@ static bool has_uncounted(const hf_round *round) {
 static hf_time deadline(const hf_op *op) {
     const hf_round *round = op->round;
     if (op->done || !round) return HF_NEVER;
-    if (op->blocked)
-        return hf_time_max(op->wait.until,
-                           op->begun_at + op->client->config.session.command_timeout);
+    if (op->blocked) return hf_time_max(op->wait.until, hf_votes_last_at(op, op->begun_at));
     if (round->state == HF_ROUND_PAUSING)
         return hf_time_min(hf_time_min(op->wait.until, hf_deadlock_at(op)), round->retry_at);
     return has_uncounted(round) ? 0 : round->decide_by;

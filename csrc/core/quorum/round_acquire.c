@@ -178,7 +178,7 @@ static size_t count_informed(const hf_round *round, hf_time now) {
 static void write_back_tokens(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     round->state = HF_ROUND_WRITING_BACK;
-    round->decide_by = now + op->client->config.session.command_timeout;
+    round->decide_by = hf_votes_last_at(op, now);
     hf_op_spec spec = hf_round_spec(round, &op->spec);
     spec.kind = HF_OP_WRITE_BACK;
     spec.token_floor = round->token;

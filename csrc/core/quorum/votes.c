@@ -168,13 +168,19 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) 
     else if (vote->op->blocked) retry_now(hf_quorum_of(op)->members[index], now);
 }
 
+hf_time hf_votes_last_at(const hf_op *op, hf_time now) {
+    hf_time in_time = now + op->client->config.session.command_timeout;
+    if (!acquires(op) || op->spec.wait == 0) return in_time;
+    return hf_time_min(in_time, hf_time_max(op->wait.until, now + HF_LEAST_GRACE));
+}
+
 void hf_votes_open(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     assert(round->state == HF_ROUND_ASKING || round->state == HF_ROUND_PAUSING);
     round->state = HF_ROUND_ASKING;
     round->attempts++;
     round->asked_at = now;
-    round->decide_by = now + op->client->config.session.command_timeout;
+    round->decide_by = hf_votes_last_at(op, now);
     memset(round->votes, 0, round->count * sizeof *round->votes);
 }
 
@@ -235,7 +241,7 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
         vote->skipped = vote->counted = false;
         hf_votes_ask(op, i, &spec, now);
     }
-    round->decide_by = now + op->client->config.session.command_timeout;
+    round->decide_by = hf_votes_last_at(op, now);
     return true;
 }
 

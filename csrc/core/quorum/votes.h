@@ -16,6 +16,10 @@ static inline hf_quorum *hf_quorum_of(const hf_op *op) {
 
 hf_tally hf_votes_count(const hf_round *round);
 
+/* Returns until when votes that are asked for now are waited for: as long as a command may take,
+ * but not much longer than the operation waits. */
+hf_time hf_votes_last_at(const hf_op *op, hf_time now);
+
 /* Ask the members: all of them, those that were skipped, or one. hf_votes_ask_skipped returns false
  * if there is none to ask. */
 void hf_votes_open(hf_op *op, hf_time now);
