@@ -836,6 +836,27 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
+    it("two acquires of one owner at a time: the second one waits for the first, and enters", function()
+      run(function()
+        local other = assert(client:lock("a", { owner = "other" }):acquire())
+        local mine, entered = client:lock("a", { owner = "me" }), 0
+        for _ = 1, 3 do
+          loop.spawn(function()
+            assert(mine:acquire(20))
+            entered = entered + 1
+          end)
+        end
+        assert.is_true(wait_until(function() return other:info().waiters == 1 end))
+        assert.equal("busy", (select(3, mine:acquire(0))))
+        assert.equal("busy", (select(3, mine:acquire(0.01))))
+        assert(other:release())
+        assert.is_true(wait_until(function() return entered == 3 end))
+        assert.equal(3, mine:holds())
+        for _ = 1, 3 do assert(mine:release()) end
+        assert.is_true(is_free("a"))
+      end)
+    end)
+
     it("close works outside the loop too", function()
       run(function() assert(client:with_lock("a", function() end)) end)
       client:close()

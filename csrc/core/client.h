@@ -104,7 +104,7 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
 /* ---- operations ---- */
 
 typedef enum hf_acquire_state {
-    HF_ACQUIRE_BLOCKED,   /* until a command of the renewer for this hold is done */
+    HF_ACQUIRE_BLOCKED,   /* until an earlier command or call for this hold is done */
     HF_ACQUIRE_FOLLOWING, /* until the caller's own release, which was sent before, is done */
     HF_ACQUIRE_ASKING,    /* the program is under way, with or without a member for the queue */
     HF_ACQUIRE_SUBSCRIBING,

@@ -1338,6 +1338,55 @@ TEST(one_call_of_an_owner_at_a_time) {
     rig_end(&rig, AT(1));
 }
 
+TEST(behind_another_call_of_its_owner_it_waits_and_then_enters) {
+    rig_begin(&rig);
+    begin_acquire(&rig, HF_SECOND, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hold->agent = 7;
+    hf_op *second = begin_acquire(&rig, HF_SECOND, AT(1));
+    CHECK_STATE(second, BLOCKED);
+    CHECK_EQ_U64(hold->agent, 7);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    hear_calls(&rig, ACQUIRED, AT(2));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    hear_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
+    CHECK_OUTCOME(second, "ok");
+    CHECK_EQ_INT(hold->count, 2);
+    rig_end(&rig, AT(4));
+}
+
+TEST(behind_another_call_of_its_owner_that_fails_it_asks_itself) {
+    rig_begin(&rig);
+    hf_op *first = begin_acquire(&rig, 0, AT(0)), *second = begin_acquire(&rig, HF_SECOND, AT(1));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, busy(20000, 0, 0), AT(2));
+    CHECK_OUTCOME(first, "busy");
+    CHECK_STATE(second, ASKING);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", ""));
+    hear_calls(&rig, ACQUIRED, AT(3));
+    CHECK_OUTCOME(second, "ok");
+    CHECK_EQ_INT(hold_of(&rig)->count, 1);
+    rig_end(&rig, AT(4));
+}
+
+TEST(behind_another_call_of_its_owner_it_waits_no_longer_than_it_may) {
+    rig_begin(&rig);
+    hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_op *second = begin_acquire(&rig, HF_SECOND, AT(10)), *third = begin_acquire(&rig, 1, AT(10));
+    hf_op_interrupt(begin_acquire(&rig, HF_NEVER, AT(10)), AT(11));
+    hf_op_end(begin_acquire(&rig, HF_NEVER, AT(11)), AT(12));
+    rig_sleep(&rig, AT(12), AT(110));
+    CHECK_OUTCOME(third, "busy");
+    CHECK_OUTCOME(second, "under way");
+    rig_sleep(&rig, AT(110), AT(1010));
+    CHECK_OUTCOME(second, "busy");
+    CHECK(strstr(second->failure.text, "another call of this owner for this key is under way"));
+    CHECK_STATE(first, WAITING);
+    hear_message(&rig, GRANT("1", "88"), AT(1011));
+    CHECK_OUTCOME(first, "ok");
+    rig_end(&rig, AT(1012));
+}
+
 TEST(behind_a_renewal_it_waits_for_its_end) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));

@@ -229,6 +229,30 @@ TEST(behind_another_command_a_wait_ends_on_time) {
     finish(AT(502));
 }
 
+TEST(behind_another_call_of_its_owner_a_wait_goes_on) {
+    start();
+    hf_op *first = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1)),
+          *third = begin_quorum(HF_OP_ACQUIRE, 300 * HF_MS, AT(1)),
+          *fourth = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(1)),
+          *last = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
+    CHECK_OUTCOME(last, "busy");
+    CHECK(second->blocked && third->blocked && fourth->blocked);
+    hf_op_interrupt(fourth, AT(2));
+    CHECK_OUTCOME(fourth, "interrupted");
+    pass(AT(2), AT(301));
+    CHECK_OUTCOME(third, "busy");
+    hush();
+    answers(0, COUNT, yes(7), AT(302));
+    CHECK_OUTCOME(first, "ok");
+    CHECK_OUTCOME(second, "under way");
+    CHECK(!second->blocked);
+    answers(0, COUNT, yes(0), AT(303));
+    CHECK_OUTCOME(second, "ok");
+    CHECK_EQ_INT(hold_of(&rig)->count, 2);
+    finish(AT(304));
+}
+
 TEST(an_interrupted_wait_ends_at_once) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));

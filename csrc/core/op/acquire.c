@@ -2,7 +2,7 @@
 
 /* The acquire operation: ask, and while somebody else has the lock stand in its queue.
  *
- *   BLOCKED -> ASKING           an earlier command for this hold is done
+ *   BLOCKED -> ASKING           an earlier command or call for this hold is done
  *   ASKING -> DONE              the lock was free, or the acquire does not wait
  *   ASKING -> FOLLOWING         busy: the caller's own release is not done yet
  *   FOLLOWING -> ASKING         it is done
@@ -621,11 +621,10 @@ static void replace_lost(hf_op *op, hf_hold *hold, hf_time now) {
 /* Whether the caller's hold refuses the acquire, which has failed then. */
 static bool is_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
-    bool awaited = !hold->unawaited && !(op->client->is_member && hold->in_flight);
+    bool waits = hold->in_flight && (op->client->is_member || op->spec.wait > 0);
     if (hold->state == HF_HOLD_HELD && !op->spec.lock_kind->reentrant)
         hf_op_fail(op, HF_BUSY, "this owner holds it already, and it cannot be entered twice");
-    else if (under_way && awaited)
-        hf_op_fail(op, HF_BUSY, "another call of this owner for this key is under way");
+    else if (under_way && !hold->unawaited && !waits) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     return op->done;
 }
 
@@ -665,7 +664,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
         hf_op_fail_for_memory(op);
         return false;
     }
-    if (hold->state == HF_HOLD_ACQUIRING) hold->agent = op->spec.agent;
+    if (hold->state == HF_HOLD_ACQUIRING && !hold->in_flight) hold->agent = op->spec.agent;
     hf_hold_ref(hold);
     op->hold = hold;
     return true;
@@ -686,7 +685,8 @@ static void start(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-/* Waits until the renewer has removed what an earlier call of this caller left on the server. */
+/* Waits until another call of this caller is done, or until the renewer has removed what an earlier
+ * one left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     if (hold->in_flight || hold->state == HF_HOLD_CLEANING_UP) {
@@ -710,11 +710,18 @@ static void begin(hf_op *op, hf_time now) {
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
-/* Fails because the renewer could not remove what an earlier call left on the server. */
+bool hf_acquire_was_behind_another(const hf_op *op) {
+    return op->spec.wait > 0 && op->hold->state == HF_HOLD_ACQUIRING;
+}
+
+/* Fails because another call takes longer than this one waits, or because the renewer could not
+ * remove what an earlier one left on the server. */
 static void fail_blocked(hf_op *op, hf_time now) {
     const char *reason = op->node->links[HF_LINK_CALLS].reason;
-    hf_op_fail(op, HF_UNREACHABLE, "%s",
-               reason[0] ? reason : "an earlier command for this key got no reply");
+    if (hf_acquire_was_behind_another(op)) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
+    else
+        hf_op_fail(op, HF_UNREACHABLE, "%s",
+                   reason[0] ? reason : "an earlier command for this key got no reply");
     finish(op, now);
 }
 

@@ -6,11 +6,17 @@
 
 extern const hf_op_class hf_acquire_class;
 
+#define HF_UNDER_WAY "another call of this owner for this key is under way"
+
 /* Sets the operation's hold: the caller's own, or a new one. Returns false if it is done. */
 bool hf_acquire_choose_hold(hf_op *op, hf_time now);
 
 /* Asks the server for the lock, once it may. */
 void hf_acquire_ask(hf_op *op, hf_time now);
+
+/* Returns whether a wait that has ended before it could ask was for another acquire of its owner,
+ * which may wait for longer; else the server has not answered. */
+bool hf_acquire_was_behind_another(const hf_op *op);
 
 /* Returns when a hold that has the lock until `end` must be confirmed. */
 hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now);

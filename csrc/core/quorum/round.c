@@ -9,6 +9,7 @@
  * took. */
 #include "quorum/round.h"
 
+#include "op/acquire.h"
 #include "op/deadlock.h"
 #include "op/operation.h"
 #include "op/renewer.h"
@@ -40,12 +41,17 @@ static hf_time deadline(const hf_op *op) {
     return has_uncounted(round) ? 0 : round->decide_by;
 }
 
+static void stop_blocked(hf_op *op, hf_time now) {
+    if (acquires(op) && hf_acquire_was_behind_another(op))
+        hf_op_stop(op, HF_BUSY, HF_UNDER_WAY, now);
+    else hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
+}
+
 static void tick(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     if (op->done) return;
     if (op->blocked) {
-        if (now >= deadline(op))
-            hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
+        if (now >= deadline(op)) stop_blocked(op, now);
         return;
     }
     if (round->state == HF_ROUND_PAUSING) hf_deadlock_tick(op, hf_round_on_circle, now);

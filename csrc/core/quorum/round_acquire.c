@@ -11,9 +11,10 @@
 #define FIRST_PAUSE (10 * HF_MS)
 #define MOST_PAUSE (200 * HF_MS)
 
+/* One that was blocked has not made the hold. */
 void hf_round_forget_hold(hf_op *op) {
     hf_hold *hold = op->hold;
-    if (hold->in_table && hold->state == HF_HOLD_ACQUIRING)
+    if (hold == op->round->hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING)
         hf_holds_remove(&op->client->holds, hold);
 }
 
