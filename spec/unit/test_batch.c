@@ -766,6 +766,30 @@ TEST(what_cannot_be_undone_nor_set_aside_is_in_the_way) {
     CHECK(!failed && in_the_way > 0);
 }
 
+TEST(one_that_has_failed_for_memory_enters_nothing) {
+    bool failed = true;
+    for (unsigned long nth = 1; failed && nth < 20; nth++) {
+        start();
+        hold_all(AT(0));
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+        spec.names = NULL;
+        spec.batch = all;
+        spec.batch_count = COUNT;
+        memerr_fail(nth);
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
+        failed = memerr_failed();
+        memerr_fail(0);
+        if (op && op->done) {
+            begin_one(HF_OP_CHECK, 0, AT(2));
+            hf_client_abandon(&rig.client, hold_at(0), 1, AT(3));
+            hear_calls(&rig, ":1\r\n", AT(4));
+            CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
+        }
+        finish(AT(5));
+    }
+    CHECK(!failed);
+}
+
 TEST(what_may_have_been_released_counts_as_uncertain) {
     start();
     hold_all_twice(AT(0));

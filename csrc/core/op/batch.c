@@ -114,6 +114,7 @@ static bool claim(hf_op *op, size_t i, hf_time now) {
 }
 
 static void fail_for_memory(hf_op *op, hf_time now) {
+    op->state = HF_ACQUIRE_DONE;
     for_each(op, free_hold, now);
     hf_op_fail_for_memory(op);
 }
