@@ -1082,6 +1082,28 @@ TEST(the_first_server_may_have_the_copy_of_an_owner) {
     finish(AT(2));
 }
 
+TEST(a_record_without_a_majority_promises_nothing_more) {
+    start();
+    hf_op *op = begin_guard(AT(0));
+    answers(0, COUNT, yes(7), AT(1));
+    hf_op_end(op, AT(1));
+    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
+    spec.lock_kind = &hf_kind_guard;
+    spec.keep = 5 * HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(2));
+    answers(0, 2, ":1\r\n", AT(3));
+    answers(2, COUNT, "-ERR no\r\n", AT(3));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_SAYS(op->failure.text,
+               "2 of 5 recorded, the others stay taken until their leases end: s3 server");
+    hf_op_end(op, AT(3));
+    hush();
+    pass(AT(3), AT(1000));
+    for (int i = 0; i < COUNT * HF_LINKS; i++)
+        CHECK_STR(said(hf_client_link(&rig.client, (size_t)i)), "");
+    finish(AT(1000));
+}
+
 TEST(after_a_record_the_other_servers_keep_what_they_are_asked) {
     start();
     hf_op *op = begin_guard(AT(0));

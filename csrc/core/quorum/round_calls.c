@@ -55,7 +55,9 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
         else if (lost) hf_quorum_lose(client, hold, HF_LOST_DELETED, now);
         hf_round_fail_lost(op, hold);
     } else {
-        hf_votes_fail(op, HF_NO_QUORUM, "released, the release goes on in the background");
+        hf_votes_fail(op, HF_NO_QUORUM,
+                      leaves_record(op) ? "recorded, the others stay taken until their leases end"
+                                        : "released, the release goes on in the background");
     }
     if (last) {
         if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);
