@@ -297,7 +297,7 @@ TEST(abandoned_while_it_is_released_it_is_no_loss) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
-    hear_calls(&rig, "*3\r\n:0\r\n:-1\r\n:-2\r\n", AT(12));
+    hear_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(12));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(rig.client.stats.losses, 0);
     CHECK_EQ_U64(rig.client.holds.count, 0);
@@ -764,6 +764,23 @@ TEST(what_cannot_be_undone_nor_set_aside_is_in_the_way) {
         finish(AT(3));
     }
     CHECK(!failed && in_the_way > 0);
+}
+
+TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
+    static const char *const senseless[] = {"*3\r\n:1\r\n:99\r\n:0\r\n", "*1\r\n:1\r\n"};
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
+        start();
+        hold_all(AT(0));
+        hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
+        hear_calls(&rig, senseless[i], AT(11));
+        CHECK_OUTCOME(op, "server");
+        CHECK(strstr(op->failure.text, "the release goes on in the background"));
+        CHECK_EQ_INT(state_at(0), -1);
+        CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_U64(rig.client.stats.losses, 0);
+        finish(AT(12));
+    }
 }
 
 TEST(one_that_has_failed_for_memory_enters_nothing) {

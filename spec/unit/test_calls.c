@@ -1694,4 +1694,58 @@ TEST(behind_a_record_that_was_given_up_nothing_is_held) {
     rig_end(&rig, AT(4));
 }
 
+/* ---- a reply that makes no sense ---- */
+
+static const char *const senseless[] = {":0\r\n", ":99\r\n", "+OK\r\n", "$-1\r\n"};
+
+TEST(a_senseless_reply_to_an_extend_is_no_loss) {
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
+        rig_begin(&rig);
+        hf_hold *hold = hold_times(1, AT(0));
+        hf_op *op = begin_extend(5 * HF_SECOND, AT(10));
+        hear_calls(&rig, senseless[i], AT(11));
+        CHECK_OUTCOME(op, "server");
+        CHECK(hf_hold_is_valid(hold, AT(11)) && !hold->in_flight);
+        CHECK(!hf_hold_is_valid(hold, AT(5010)));
+        CHECK_EQ_U64(hold->shortened, 5 * HF_SECOND);
+        op = begin(&rig, HF_OP_CHECK, AT(12));
+        hear_calls(&rig, senseless[i], AT(13));
+        CHECK_OUTCOME(op, "server");
+        CHECK(hf_hold_is_valid(hold, AT(13)));
+        CHECK_EQ_U64(rig.client.stats.losses, 0);
+        rig_end(&rig, AT(14));
+    }
+}
+
+TEST(a_release_with_a_senseless_reply_goes_on_in_the_background) {
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
+        rig_begin(&rig);
+        hold_times(1, AT(0));
+        hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
+        hear_calls(&rig, senseless[i], AT(11));
+        CHECK_OUTCOME(op, "server");
+        CHECK(strstr(op->failure.text, "the release goes on in the background"));
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_U64(rig.client.stats.losses, 0);
+        rig_end(&rig, AT(12));
+    }
+}
+
+TEST(a_senseless_reply_to_a_record_is_no_loss) {
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+        spec.lock_kind = &hf_kind_guard;
+        begin_spec(&rig, &spec, AT(10));
+        hear_calls(&rig, ACQUIRED, AT(10));
+        spec.kind = HF_OP_COMPLETE;
+        spec.keep = HF_SECOND;
+        hf_op *op = begin_spec(&rig, &spec, AT(11));
+        hear_calls(&rig, senseless[i], AT(12));
+        CHECK_OUTCOME(op, "server");
+        CHECK_EQ_U64(rig.client.stats.losses, 0);
+        rig_end(&rig, AT(13));
+    }
+}
+
 CHECK_MAIN

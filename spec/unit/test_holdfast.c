@@ -10,7 +10,7 @@
 
 #define AT(ms) (1000 * HF_SECOND + HF_MS * (hf_time)(ms))
 #define ACQUIRED "*2\r\n:1\r\n:77\r\n"
-#define NOT_HELD "*1\r\n:-1\r\n"
+#define NOT_HELD ":-1\r\n"
 
 static const unsigned char ENTROPY[24] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
                                           1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};

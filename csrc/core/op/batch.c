@@ -258,8 +258,7 @@ static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
 /* False: the server no longer had the lock, and the hold is lost. It is not lost if the first
  * sending of the command may have released it, or if it was abandoned in the meantime. */
 static bool let_go(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
-    bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN ||
-                verdict == HF_VERDICT_NONSENSE;
+    bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
     bool freed_before = op->request.sends > 1 && hold->count <= 1;
     if (hold->state == HF_HOLD_LOST || (gone && !freed_before)) {
         if (hf_hold_can_be_lost(hold)) hf_client_lose(op->client, hold, hf_lost_reason_of(verdict));
@@ -300,12 +299,22 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
                    request->failure.text);
         return;
     }
-    size_t lost = 0;
+    size_t lost = 0, unclear = 0;
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        if (!op->batch.holds[i] || !let_go(op, op->batch.holds[i], hf_wire_read_at(reply, i), now))
+        hf_hold *hold = op->batch.holds[i];
+        hf_verdict verdict = hf_wire_read_at(reply, i);
+        bool nonsense = verdict == HF_VERDICT_NONSENSE || verdict == HF_VERDICT_BUSY;
+        if (hold && nonsense) {
+            release_behind(op, hold, now);
+            unclear++;
+        } else if (!hold || !let_go(op, hold, verdict, now)) {
             lost++;
+        }
     }
-    if (lost == 0) hf_op_succeed(op);
+    if (unclear > 0)
+        hf_op_fail(op, HF_SERVER,
+                   "a reply that this program never gives; the release goes on in the background");
+    else if (lost == 0) hf_op_succeed(op);
     else
         hf_op_fail(op, HF_LOST, "%zu of %zu keys were not held any more", lost,
                    op->spec.batch_count);

@@ -32,6 +32,16 @@ static void fail_lost(hf_op *op, hf_lost_reason reason) {
     hf_op_fail(op, HF_LOST, "%s", words[reason]);
 }
 
+static bool is_gone(hf_verdict verdict) {
+    return verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
+}
+
+/* Such a reply says no more than a missing one. */
+static void note_nonsense(hf_request *request) {
+    request->failure =
+        (hf_failure){.code = HF_SERVER, .text = "a reply that this program never gives"};
+}
+
 /* Takes note of a hold that the server does not know any more. */
 static void lose(hf_op *op, hf_verdict verdict) {
     if (hf_hold_can_be_lost(op->hold))
@@ -140,8 +150,11 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
         end_hold(op, verdict, now);
     } else if (verdict == HF_VERDICT_STILL_HELD) {
         on_still_held(op, request, now);
-    } else {
+    } else if (is_gone(verdict)) {
         on_not_found(op, request, verdict, now);
+    } else {
+        note_nonsense(request);
+        on_release_failed(op, request, now);
     }
 }
 
@@ -190,8 +203,11 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     } else if (ended || (request->sends > 1 && op->spec.keep == 0)) {
         op->client->stats.releases++;
         hf_op_succeed(op);
-    } else {
+    } else if (is_gone(verdict)) {
         lose(op, verdict);
+    } else {
+        note_nonsense(request);
+        hf_op_fail_as(op, request);
     }
     end_hold(op, verdict, now);
 }
@@ -249,11 +265,13 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
 
 static void on_extended(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
-    if (!reply) {
+    hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
+    if (is_gone(verdict)) {
+        lose(op, verdict);
+    } else if (verdict != HF_VERDICT_YES) {
+        if (reply) note_nonsense(request);
         hf_op_fail_as(op, request);
         bound_lease(op);
-    } else if (hf_wire_read(reply) != HF_VERDICT_YES) {
-        lose(op, hf_wire_read(reply));
     } else if (!hf_request_is_confirmed(request) && !op->call.confirms) {
         hf_op_fail_unconfirmed(op);
     } else {
