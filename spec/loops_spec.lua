@@ -857,6 +857,47 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a wait that is ended by an error leaves the queue, though its coroutine goes on", function()
+      local base = type(loop.driver) == "table" and loop.driver
+        or require("holdfast.loop." .. loop.name)
+      local signals, cancelled = {}, nil
+      local function signal()
+        local inner, thread = base.signal(), coroutine.running()
+        signals[thread] = inner
+        return {
+          wait = function(_, seconds)
+            local fired = inner:wait(seconds)
+            if cancelled == thread then error("cancelled", 0) end
+            return fired
+          end,
+          fire = function() inner:fire() end,
+        }
+      end
+      local cancelling = holdfast.new { url = server:url(), driver = {
+        check = base.check, spawn = base.spawn, watch = base.watch, signal = signal,
+      } }
+      clients[#clients + 1] = cancelling
+      run(function()
+        local held, waiting, told, over = assert(client:lock("a"):acquire()), nil, nil, false
+        loop.spawn(function()
+          waiting = coroutine.running()
+          local lock = cancelling:lock("a")
+          told = select(2, pcall(lock.acquire, lock, 60))
+          cancelled = nil
+          assert.is_true(wait_until(function() return over end))
+        end)
+        assert.is_true(wait_until(function() return waiters("a") == 1 end))
+        cancelled = waiting
+        signals[waiting]:fire()
+        local left = wait_until(function() return waiters("a") == 0 end, 5)
+        over = true
+        assert.is_true(held:release())
+        assert.is_true(left)
+        assert.equal("cancelled", told)
+        assert.is_true(is_free("a"))
+      end)
+    end)
+
     it("close works outside the loop too", function()
       run(function() assert(client:with_lock("a", function() end)) end)
       client:close()

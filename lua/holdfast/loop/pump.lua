@@ -288,6 +288,19 @@ local function is_over(waiter)
   return waiter.abandoned or waiter.done or waiter.op:is_done()
 end
 
+-- Waits for the operation's end. The loop may end the wait by an error, after which the coroutine
+-- goes on: then the operation is abandoned. → whether the signal has fired
+local function await(self, waiter, number)
+  local ready = waiter.ready
+  local seconds = self.comes_by == math.huge and LOOK or self.loop.comes_within
+  local waited, fired = pcall(ready.wait, ready, seconds)
+  if waited then return fired end
+  if ready.free then ready:free() end
+  if not waiter.abandoned then pump.abandon(self, number, waiter) end
+  turn(self)
+  error(fired, 0)
+end
+
 -- → true | nil, why, code
 local function wait(self, client, waiter, number)
   local loop, owner = self.loop, waiter.owner
@@ -297,7 +310,7 @@ local function wait(self, client, waiter, number)
   self.waiting[number] = waiter
   count_wait(owner, 1)
   repeat
-    local fired = waiter.ready:wait(self.comes_by == math.huge and LOOK or loop.comes_within)
+    local fired = await(self, waiter, number)
     alive, over = true, is_over(waiter)
     -- the task has ended before its work
     if fired and not over then waiter.ready = loop.signal() end
