@@ -299,9 +299,17 @@ local function keep_locks(plan)
         local most = prng:pick { 500, 50000, S }
         for i, nap in ipairs(part.naps) do part.naps[i] = math.min(nap, most) end
       end
-      if prng:chance(BREAKING) and not plan.calm and not plan.rates then
-        part.breaks, part.rounds, part.naps = true, prng:range(2, 5), { prng:range(0, 20000) }
-      end
+    end
+  end
+end
+
+-- Some of their callers take them by force.
+local function break_kept(plan)
+  local prng = Prng.new((plan.seed * 53 + 67) % 2147483647)
+  if plan.calm or plan.rates then return end
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" and part.keep and part.layout ~= "guard" and prng:chance(BREAKING) then
+      part.breaks, part.rounds, part.naps = true, prng:range(2, 5), { prng:range(0, 20000) }
     end
   end
 end
@@ -356,6 +364,7 @@ function plans.of(seed)
   local plan = chosen(seed)
   send_releases(plan)
   keep_locks(plan)
+  break_kept(plan)
   several_handles_plan(plan)
   return plan
 end
@@ -366,6 +375,7 @@ function plans.system(seed, kind)
   local plan = system_of(seed, { keys = keys_of, processes = add_processes }, kind)
   send_releases(plan)
   keep_locks(plan)
+  break_kept(plan)
   several_handles_plan(plan)
   return plan
 end
