@@ -136,6 +136,19 @@ function java:heeds()
   return true
 end
 
+function java:wakes()
+  self.watcher:sleeps(self.plan.key, self.slot, nil)
+end
+
+-- It has got nothing by this reply. → whether it sleeps now, until it hears of so many permits, or
+-- of its half of a lock
+function java:sleeps(reply, wanted)
+  if self:is_busy(reply) or self:heeds() then return false end
+  self.waits = true
+  self.watcher:sleeps(self.plan.key, self.slot, wanted)
+  return true
+end
+
 function java:over()
   self.rounds = self.rounds - 1
   if self.rounds > 0 then self:later(self.begin, self.plan.gap) end

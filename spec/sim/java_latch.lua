@@ -30,14 +30,12 @@ end
 
 function Java:answered(left)
   if self.gone then return end
-  self.watcher:sleeps(self.plan.key, self.slot, nil)
+  self:wakes()
   if left == 0 then
     self:listen(false)
     return self:over()
   end
-  if self:is_busy(left) or self:heeds() then return end
-  self.waits = true
-  self.watcher:sleeps(self.plan.key, self.slot, 1)
+  self:sleeps(left, 1)
 end
 
 return Java

@@ -57,11 +57,9 @@ end
 
 function Java:answered(reply)
   if self.gone then return end
-  self.watcher:sleeps(self.plan.key, self.slot, nil)
+  self:wakes()
   if reply == "OK" then return self:acquired() end
-  if self:is_busy(reply) or self:heeds() then return end
-  self.waits = true
-  self.watcher:sleeps(self.plan.key, self.slot, self.plan.permits)
+  if not self:sleeps(reply, self.plan.permits) then return end
   local ends = reply and tonumber(reply:sub(2))
   if ends then self:later(self.try, math.max(1000, (ends - self:now_ms()) * 1000), self.turn) end
 end

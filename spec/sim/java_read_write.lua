@@ -52,11 +52,9 @@ end
 
 function Java:answered(reply)
   if self.gone then return end
-  self.watcher:sleeps(self.plan.key, self.slot, nil)
+  self:wakes()
   if not reply then return self:acquired() end
-  if self:is_busy(reply) or self:heeds() then return end
-  self.waits = true
-  self.watcher:sleeps(self.plan.key, self.slot, self.layout)
+  if not self:sleeps(reply, self.layout) then return end
   self:later(self.try, math.max(1000, reply * 1000), self.turn)
 end
 

@@ -40,11 +40,9 @@ end
 
 function Java:answered(reply)
   if self.gone then return end
-  self.watcher:sleeps(self.plan.key, self.slot, nil)
+  self:wakes()
   if reply == 1 then return self:acquired() end
-  if self:is_busy(reply) or self:heeds() then return end
-  self.waits = true
-  self.watcher:sleeps(self.plan.key, self.slot, self.plan.permits)
+  self:sleeps(reply, self.plan.permits)
 end
 
 function Java:release()
