@@ -303,10 +303,10 @@ local function keep_locks(plan)
   end
 end
 
--- Some of their callers take them by force.
+-- Some of their callers take them by force; not where Redisson has turns, which a force ends.
 local function break_kept(plan)
   local prng = Prng.new((plan.seed * 53 + 67) % 2147483647)
-  if plan.calm or plan.rates then return end
+  if plan.calm or plan.rates or #tasks_of(plan) == 0 then return end
   for _, part in ipairs(plan.parts) do
     if part.what == "task" and part.keep and part.layout ~= "guard" and prng:chance(BREAKING) then
       part.breaks, part.rounds, part.naps = true, prng:range(2, 5), { prng:range(0, 20000) }
