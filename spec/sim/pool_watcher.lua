@@ -36,7 +36,7 @@ function Watcher:add_key(name, layout)
     counter = wire.counter_of(name), claims = {}, wanting = {}, prints = {}, waiters = {},
       taken = {}, last_token = 0,
     loss_at = -1, most = self.permits[name], lapsed = {}, place_of = {}, member_of = {},
-      marked = {}, asleep = {}, passed = 0,
+      marked = {}, missed = {}, asleep = {}, passed = 0,
   }
   self.names[#self.names + 1] = name
 end
@@ -211,8 +211,10 @@ local function check_count(self, key, name, args)
   key.total = all
 end
 
--- Whoever came before and would have heard of a grant was served before.
+-- Whoever came before and would have heard of a grant was served before. Whose grant ran out has
+-- its place in front again once its client asks.
 local function check_order(self, key, owner)
+  if key.missed[owner] then return end
   local queue, place = zset(self, key.queue), key.place_of and key.place_of[owner]
   for _, member in ipairs(queue and queue.members or {}) do
     local score = queue.score_of[member]
@@ -280,6 +282,7 @@ end
 local function note_waiters(self, key, args)
   check_waiters(self, key, args)
   local queue, places, owners, members, marked = zset(self, key.queue), {}, {}, {}, {}
+  key.missed = {}
   for _, member in ipairs(queue and queue.members or {}) do
     if not wire.is_record(member) then
       local owner = wire.owner_of(member)
@@ -287,6 +290,7 @@ local function note_waiters(self, key, args)
         places[owner], members[owner] = queue.score_of[member], member
       else
         note_marks(key, member, marked)
+        key.missed[owner] = key.lapsed[wire.ids_of(owner)[1]:sub(1, 14)]
       end
       owners[wire.ids_of(owner)[1]:sub(1, 14)] = owner
     end

@@ -193,7 +193,7 @@ function ReadWrite:before(name, client, args)
       if next(key.holders) then
         key.free_since, key.freed_at, key.unheard = self.world.now, math.huge, true
       end
-      key.holders, key.mode = {}, nil
+      key.holders, key.mode, key.paused_till = {}, nil, nil
     end
     check_asleep(self, key)
     key.was = queue_of(self, key) and { members = {}, scores = {} } or nil
