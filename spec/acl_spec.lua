@@ -399,7 +399,7 @@ describe("the rights documented for", function()
     clean(client)
   end)
 
-  it("a lock are enough, with +scan and +hscan, to tell who waits for whom", function()
+  it("a lock, with +scan and +hscan, are enough for client:deadlocks()", function()
     world.cli("ACL", "LOG", "RESET")
     local client = client_of((rights.documented()), "+scan +hscan")
     local held = assert(client:lock("a"):acquire(0))

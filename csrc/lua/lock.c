@@ -9,7 +9,7 @@
 
 /* ---- what this handle has taken ---- */
 
-/* Counts its loss, if it was lost, among those that are to be told. */
+/* If the hold was lost, counts that among the losses that are to be told. */
 static void note_loss(hf_lua_lock *lock, taken *entry) {
     hf_lost_reason reason = hf_view_of(entry->hold).reason;
     if (reason == HF_LOST_NOT || entry->notified) return;

@@ -377,7 +377,8 @@ local function first_waiter(self, key)
   end
 end
 
--- The first waiter learns by its own look that a lease has ended, and who has the lock since.
+-- No message says that a lease has ended. The first waiter finds that by its own look, and who has
+-- the lock since.
 local function note_first(self, key, args)
   local member = first_waiter(self, key)
   key.unheard = key.unheard and member ~= nil and not wire.names(args, member)
