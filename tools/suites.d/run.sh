@@ -48,6 +48,22 @@ lane() {
     at_once=0
 }
 
+next_part() { flock "$tally/parts.lock" sh -c 'head -n 1 "$1"; sed -i 1d "$1"' next "$tally/parts"; }
+
+take_parts() {
+    while part=$(next_part) && [ "$part" ]; do
+        part_begun=$(date +%s)
+        $part
+        echo "$(($(date +%s) - part_begun)) $part" >>"$tally/part-seconds"
+    done
+}
+
+# Runs these parts, each in the next of a few lanes that is free: one more than there are processors, as many suites wait.
+shared_out() {
+    printf '%s\n' "$@" >"$tally/parts"
+    for one in $(seq $((jobs + 1))); do lane take_parts; done
+}
+
 # A suite that hangs is ended and has failed.
 bounded() { timeout -k 10 "${HOLDFAST_SUITE_TIMEOUT:-600}" "$@"; }
 
