@@ -6,6 +6,8 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local redisson = require "spec.support.redisson"
 
+local unpack = table.unpack or unpack -- luacheck: ignore 113 143
+
 local KEY = "shared"
 local QUEUE = crowd.queue_of(KEY)
 local CHANNEL = ("redisson_lock__channel:{%s}"):format(KEY)
@@ -214,6 +216,29 @@ describe("a lock shared with Redisson", function()
     local share = ours / #history.names
     assert.is_true(share > 0 and share < 0.9,
       ("%d of %d turns were ours"):format(ours, #history.names))
+  end)
+
+  it("lets in one that only polls, again and again, where there have been waiters for long", function()
+    assert(lock:acquire(0))
+    local seconds, us = unpack(server:cli("TIME"))
+    local old = ("%d%06d"):format(seconds - 10, us)
+    server:cli("ZADD", QUEUE, old, crowd.member("00000000-0000-8000-8000-000000000000", 1))
+    for i = 1, 3 do others:add("ours" .. i, { seconds = 5, inside = 0.003 }) end
+    assert.truthy(others:wait_queued(4))
+    assert(lock:release())
+    local theirs = 0
+    local function polled()
+      if foreign:acquire(0) then
+        theirs = theirs + 1
+        process.sleep(0.003)
+        server:cli("DEL", KEY) -- told to nobody
+      end
+      process.sleep(0.05)
+      return theirs >= 5
+    end
+    assert.truthy(process.wait_until(polled, 60), theirs .. " turns")
+    assert_one_at_a_time()
+    for i = 1, 3 do assert.is_true(others:turns_of("ours" .. i) >= 5) end
   end)
 
   it("gives growing tokens on both sides", function()

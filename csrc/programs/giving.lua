@@ -1,6 +1,6 @@
 --#fragment
 -- The free lock goes to `member`: see granting.lua.
-local counted, token, last = pcall(next_token, ttl_ms, nil, nil, keeps(owner) and range_end)
+local counted, token, last = pcall(next_token, ttl_ms, nil, now_us, keeps(owner) and range_end)
 token = counted and digits(token) .. (last and '-' .. digits(last) or '') or '0'
 create_hold(LOCK, owner, GRANT_MS)
 redis.call('ZADD', QUEUE, '0', member)

@@ -110,10 +110,19 @@ local function foreign_turn(was, member, more)
   leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)
 end
 
--- Whether the free lock is left to those that poll. Where it is no mutex, they are only thought of
--- once they are seen.
-local function left_to_pollers(was, member)
-  if not was and KIND == 'hash' then return false end
+-- Whether a lock's queue, of which nobody that polls is known, has had waiters for so long that they
+-- are looked for.
+local function is_old(member, place)
+  return parts(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US
+end
+
+-- Whether the free lock is left to those that poll.
+local function left_to_pollers(was, member, place)
+  if not was and KIND == 'hash' then
+    if not is_old(member, place) then return false end
+    leave_free(nil, POLL_MS, POLL_LOOK_MS, LOCK_UNUSED, false, member)
+    return true
+  end
   local now = now_ms()
   local seen = was and was.unused == 0
   if was and is_due(was, now) then
@@ -148,7 +157,7 @@ local function pass_on(heads)
   local member, place, foreign = first_waiter(nil, heads)
   local ours = member and not is_newer(member)
   if ours and foreign == 0 then
-    if not left_to_pollers(was, member) then grant(member, place) end
+    if not left_to_pollers(was, member, place) then grant(member, place) end
     return 1
   end
   if ours and is_ours_again(was) then

@@ -4,6 +4,6 @@
 -- the grant that ends.
 --#include "record.lua"
 --#include "due.lua"
-local was = record_in(first_few)
+local was, now_us = record_in(first_few), server_us()
 local i = first_few[4] == '0' and 5 or 3
-if not was or was.unused == 0 or is_due(was, now_ms()) then i = #first_few + 1 end
+if not was or was.unused == 0 or is_due(was, math.floor(now_us / 1000)) then i = #first_few + 1 end

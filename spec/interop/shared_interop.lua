@@ -194,6 +194,40 @@ describe("a waiter of ours beside Java", function()
   end)
 end)
 
+describe("holdfast and Redisson's SpinLock", function()
+  local SECONDS, FIRST = 30, 15 -- the first turn of a SpinLock comes within 8 s and the next free moment
+  local LEAST = 0.25 -- of the fair share
+
+  before_each(function()
+    server = redis.start { tcp = true }
+    others = crowd.new(server, KEY, { tcp = true })
+  end)
+
+  after_each(function()
+    others:stop()
+    server:stop()
+  end)
+
+  it("lets a SpinLock in, and both get a quarter of their fair share from then on", function()
+    local options = { seconds = SECONDS, inside = 0.002, together = 1, wait = 60 }
+    for i = 1, 3 do add("ours", "ours" .. i, options) end
+    options.spin = 1
+    for i = 1, 2 do add("java", "java" .. i, options) end
+    others:begin(START_UP)
+    assert.truthy(others:came_in("java1", FIRST) and others:came_in("java2", FIRST))
+    local history = assert_one_at_a_time(60)
+    local turns = { ours = 0, java = 0 }
+    for name, count in pairs(crowd.turns_together(history.names)) do
+      local side = name:match("%a+")
+      turns[side] = turns[side] + count
+    end
+    local all = turns.ours + turns.java
+    print(("\nSpinLocks, 2: %d turns; ours, 3: %d; %.2f of their fair share"):format(turns.java, turns.ours,
+      turns.java / all / 0.4))
+    assert.is_true(turns.java >= LEAST * 0.4 * all and turns.ours >= LEAST * 0.6 * all)
+  end)
+end)
+
 describe("a waiter of Java beside a client that keeps the lock", function()
   local KEEP, HOLD = 1, 0.02
   local kept

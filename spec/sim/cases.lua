@@ -740,6 +740,48 @@ poller("a shared owner's hold was none of theirs", { 0, 0, 0, 30 }, { "1f 0 1 0 
   SHARED)
 poller("…nor its later ones", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
 
+-- seconds: how long the queue has not been empty
+local function old(name, seconds, granted, place)
+  case("of a lock whose queue has been there for " .. name, function(c)
+    local ears = grants_of(c, B)
+    place = place or T0 - seconds * 1e6
+    held(c)
+    queued(c, place, member(B, 7))
+    c.same(1, release(c))
+    c.same({ granted and grant_text("l", 7, text(place), text(T0)) or "1 turn 7 20" }, ears.heard())
+    c.same(granted and { member(B, 7), "0" } or { "1f 0 5 0 0", "-" .. text(T0_MS + 250),
+      member(B, 7), text(place) }, queue(c))
+    c.same(granted and { B .. ":7", "1" } or {}, c.cmd("HGETALL", LOCK))
+  end)
+end
+old("eight seconds, the next gets it", 8, true)
+old("longer, it is left to those that poll", 8.000001, false)
+old("longer, one in front gets it", nil, true, 1e14)
+
+-- seconds: since the free lock was left to those that poll, by the place of its waiter ten more
+local function unseen(name, seconds, granted)
+  case("of a lock that none of those took that poll, " .. name, function(c)
+    local ears = grants_of(c, B)
+    held(c)
+    record(c, 0, 5, 0, 0, T0_MS - seconds * 1000)
+    queued(c, T0 - (seconds + 10) * 1e6, member(B, 7))
+    c.same(1, release(c))
+    c.same({ granted and grant_text("l", 7, text(T0 - (seconds + 10) * 1e6), text(T0))
+      or "1 turn 7 20" }, ears.heard())
+  end)
+end
+unseen("it is left to them after sixteen seconds", 16, false)
+unseen("…not before", 15.999, true)
+
+case("a guard is not left to anybody", function(c)
+  local ears = grants_of(c, B)
+  c.cmd("HSET", LOCK, OWNER, 1)
+  c.cmd("PEXPIRE", LOCK, LEASE)
+  queued(c, T0 - 1e7, member(B, 7, "g"))
+  c.same(1, release(c))
+  c.same({ grant_text("g", 7, text(T0 - 1e7), text(T0)) }, ears.heard())
+end)
+
 -- before: turns, unused, run, ms since its time; after: what the release writes, nil: it leaves the
 -- lock to them
 local function listener(name, before, after)

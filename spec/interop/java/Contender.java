@@ -1,8 +1,8 @@
 // One Redisson process of a crowd: PORT STORE_PORT KEY NAME [option=value ...], as spec/support/crowd_worker.lua.
 //
-// turns, seconds, wait, inside, outside as there; fenced=1: an RFencedLock; fair=1: an RFairLock; holds: enters so many times in each turn;
-// cluster=1: the port is that of a node of a cluster; sharded=0: shardedSubscriptionMode OFF; force=1: only frees the lock by
-// force, and says when it has.
+// turns, seconds, wait, inside, outside as there; fenced=1: an RFencedLock; fair=1: an RFairLock; spin=1: a SpinLock; holds:
+// enters so many times in each turn; cluster=1: the port is that of a node of a cluster; sharded=0: shardedSubscriptionMode OFF;
+// force=1: only frees the lock by force, and says when it has.
 
 import java.util.HashMap;
 import java.util.Map;
@@ -89,7 +89,8 @@ public class Contender {
         counter = store.getBucket("crowd:counter", StringCodec.INSTANCE);
         counter.get();
         RLock lock = option("fenced", 0) == 1 ? client.getFencedLock(args[2])
-            : option("fair", 0) == 1 ? client.getFairLock(args[2]) : client.getLock(args[2]);
+            : option("fair", 0) == 1 ? client.getFairLock(args[2])
+            : option("spin", 0) == 1 ? client.getSpinLock(args[2]) : client.getLock(args[2]);
         lock.isLocked();
         System.out.println("ready");
         RBucket<String> start = store.getBucket("crowd:start", StringCodec.INSTANCE);
