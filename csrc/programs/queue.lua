@@ -110,8 +110,8 @@ local function foreign_turn(was, member, more)
   leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)
 end
 
--- Whether a lock's queue, of which nobody that polls is known, has had waiters for so long that they
--- are looked for.
+-- Whether a lock's queue has had waiters for so long that those that poll are looked for, of whom
+-- none is known.
 local function is_old(member, place)
   return parts(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US
 end

@@ -195,7 +195,8 @@ describe("a waiter of ours beside Java", function()
 end)
 
 describe("holdfast and Redisson's SpinLock", function()
-  local SECONDS, FIRST = 30, 15 -- the first turn of a SpinLock comes within 8 s and the next free moment
+  local SECONDS = 30
+  local FIRST = 15 -- the first turn of a SpinLock comes in the first free moment after 8 s
   local LEAST = 0.25 -- of the fair share
 
   before_each(function()

@@ -21,7 +21,7 @@ local IN_PROGRAMS = {
     "math.max((last or 0) + 1, now, floor or 0)",
     "math.max((last or 0) + 1, floor or 0)" },
   { "token_kept", "a grant carries the last token",
-    "pcall(next_token, ttl_ms, nil, nil, keeps(owner) and range_end)",
+    "pcall(next_token, ttl_ms, nil, now_us, keeps(owner) and range_end)",
     "true, tonumber(redis.call('GET', COUNTER) or '1')" },
   { "grant_unheard", "a waiter that cannot hear is granted the lock",
     "return not alive[channel_of(member)]",
