@@ -4,10 +4,7 @@ local POLL_MS = 250 -- a turn of theirs
 local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs
 local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long
 local PROBE_DOUBLINGS = 6
--- A lock's users seldom poll. They are looked for first when its queue has not been empty for so
--- long, then after twice as long: its first place is as old as the queue.
-local LOCK_PROBE_US = 8000000
-local LOCK_UNUSED = 5
+local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old
 
 -- Those that poll get the lock again when ours have had it for some turns, and for as long as
 -- theirs was. Now and then it is left free although none was seen, as nothing else tells of a

@@ -82,7 +82,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "be078ef6dfcf92771c6227b86afdae11c6374199",
+    {"acquire", "a48637c12330e3847898e8b402933b9543b46f3b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -320,8 +320,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -330,6 +329,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -503,8 +503,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16869, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
-    {"acquire_all", "dc08452b34f219c666f021edbb667cc845d890c7",
+     16942, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+    {"acquire_all", "8d716ee8edd772f9786f0106198cbd198cd1a1fe",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -656,8 +656,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -666,6 +665,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -860,8 +860,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     13715, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "d3fa1e2e5be7ae358c0df29a77bab2434b929fac",
+     13788, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
+    {"begin", "f6096baedcaf4396c895720ec88d2f361f862d55",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1094,8 +1094,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -1104,6 +1103,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -1277,8 +1277,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16580, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
-    {"complete", "16cb606ba1d8154aafad3ff7d26e50886b6dfddd",
+     16653, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+    {"complete", "db0a369116ee0c214a676d53932154322baa0f6d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1417,8 +1417,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -1427,6 +1426,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -1608,7 +1608,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     12777, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
+     12850, &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE]},
     {"extend", "8e1319c9caca02ee9d87b0d093935260ecadfe79",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2380,7 +2380,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      5278, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
-    {"force", "174cbcddde92660800cbb39de76bfd357362fc3d",
+    {"force", "ec423e27e42a0bdcf1703fd09deb70fefba26682",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2532,8 +2532,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -2542,6 +2541,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -2715,7 +2715,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     13190, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
+     13263, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
     {"info", "f7af9b38a2c35e9c3ecc758aef6103ee8e6f6eb8",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2860,7 +2860,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      953, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "db5d8df1e4609b2c0f130f2f4150bc0040719f6c",
+    {"leave", "828178da9cb977ab0d012a63720108f02e03654e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3012,8 +3012,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -3022,6 +3021,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -3252,8 +3252,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14869, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "c2f4dd31dd0cec3db616aa5a464563e994929e7a",
+     14942, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+    {"mutex_acquire", "8c87dbb7b56391c7b58c07aa1ca1e4d845003367",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3483,8 +3483,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -3493,6 +3492,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -3666,7 +3666,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16283, NULL},
+     16356, NULL},
     {"mutex_extend", "82dfb76ff7ac8514b83bdfa87745ba79f415965a",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -3700,7 +3700,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      1183, NULL},
-    {"mutex_force", "6afd7a3afa0db171dc59194d48c04da4da507720",
+    {"mutex_force", "8a31b7f80dd1b8434bd2dfb64ad73695d41c2774",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3844,8 +3844,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -3854,6 +3853,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -4027,7 +4027,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     12604, NULL},
+     12677, NULL},
     {"mutex_info", "87d08e5195422c3eb31b5cb67d36813dda3cf00c",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -4066,7 +4066,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1118, NULL},
-    {"mutex_leave", "d378e80b5112cef7e74e01413c2d44ed37cff78c",
+    {"mutex_leave", "ef8772b382dbaabb03bf7c132e0bb7a24eed911f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4210,8 +4210,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -4220,6 +4219,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -4450,8 +4450,8 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14283, NULL},
-    {"mutex_release", "fae9c9c9ad2b5128ae392515fe242e08a3c7b0f2",
+     14356, NULL},
+    {"mutex_release", "49984f7d5ee254cc2a77003f8f41bd9f6574935a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'string', 'm'\n"
@@ -4549,6 +4549,8 @@ static const hf_program hf_program_table[] = {
      "if owner == '' then owner = client .. ':' .. number end\n"
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
+     "local now_us = server_us()\n"
+     "local i\n"
      "local LISTEN_MS = 50 -- for those that listen to a release\n"
      "local function now_ms()\n"
      "return math.floor(server_us() / 1000)\n"
@@ -4581,8 +4583,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -4591,8 +4592,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
-     "local was, now_us = record_in(first_few), server_us()\n"
-     "local i = first_few[4] == '0' and 5 or 3\n"
+     "local was = record_in(first_few)\n"
+     "i = first_few[4] == '0' and 5 or 3\n"
      "if not was or was.unused == 0 or is_due(was, math.floor(now_us / 1000)) then i = #first_few + 1 end\n"
      "local place = (first_few[i + 1] or ''):match('^[1-9]%d*$')\n"
      "local member = first_few[i] or ''\n"
@@ -4682,8 +4683,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -4692,6 +4692,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -4853,7 +4854,7 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     15584, NULL},
+     15708, NULL},
     {"mutex_renew", "48ffe2ac11955f7464d84d6361bdec364216dab2",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -6586,7 +6587,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      327, NULL},
-    {"release", "fe32fd75c12ff2f7cc30b2c4a4ad0d99a60d5f04",
+    {"release", "ce5674936d6599c3331398d2e570ec057fb06fae",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -6692,12 +6693,43 @@ static const hf_program hf_program_table[] = {
      "if owner == '' then owner = client .. ':' .. number end\n"
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
+     "local i, now_us = first_few[2] == '0' and 3 or 1, server_us()\n"
+     "if (first_few[2] or ''):byte() == 45 then -- below 0: a record\n"
+     "first_few = redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES')\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
+     "local function now_ms()\n"
+     "return math.floor(server_us() / 1000)\n"
+     "end\n"
+     "local function record_in(members)\n"
+     "local score = tonumber(members[2])\n"
+     "if not score or score >= 0 then return nil end\n"
+     "local turns, unused, heard, run = members[1]:match('^1f (%d+) (%d+) (%d) (%d+)$')\n"
+     "return turns and {\n"
+     "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
+     "heard = heard == '1', run = tonumber(run),\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
+     "}\n"
+     "end\n"
+     "local function first_members()\n"
+     "return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')\n"
+     "end\n"
+     "local function write_record(was, turns, unused, heard, run, till)\n"
+     "if was then redis.call('ZREM', QUEUE, was.member) end\n"
+     "local member = ('1f %d %d %d %.0f'):format(turns, unused, heard and 1 or 0, run)\n"
+     "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)\n"
+     "end\n"
+     "local function note_foreign()\n"
+     "local was, now = record_in(first_members()), now_ms()\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
+     "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
+     "end\n"
      "local POLL_MS = 250 -- a turn of theirs\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -6706,9 +6738,12 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
-     "local i = first_few[2] == '0' and 3 or 1\n"
-     "local now_us = server_us()\n"
-     "if now_us - (tonumber(first_few[i + 1]) or 0) > LOCK_PROBE_US then i = #first_few + 1 end\n"
+     "local was = record_in(first_few)\n"
+     "i = first_few[4] == '0' and 5 or 3\n"
+     "if not was or was.unused == 0 or is_due(was, math.floor(now_us / 1000)) then i = #first_few + 1 end\n"
+     "elseif now_us - (tonumber(first_few[i + 1]) or now_us) > LOCK_PROBE_US then\n"
+     "i = #first_few + 1\n"
+     "end\n"
      "local place = (first_few[i + 1] or ''):match('^[1-9]%d*$')\n"
      "local member = first_few[i] or ''\n"
      "local kind, client, number, ttl_ms, owner = parts(member)\n"
@@ -6797,8 +6832,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -6807,6 +6841,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -6968,8 +7003,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     14939, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
-    {"release_all", "b675f4a1462498a1fd8e3dc84b577342ccb431da",
+     16577, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE]},
+    {"release_all", "5aa5b3b253d3e8df3df2f4ec0df96a3c6c317955",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -7121,8 +7156,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -7131,6 +7165,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -7307,7 +7342,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     12908, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
+     12981, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL]},
     {"renew", "b56b1c14d1224ff1f56bc62caaf0ed73cb7b0289",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -9568,7 +9603,7 @@ static const hf_program hf_program_table[] = {
      "give(ARGV[2])\n"
      "return note(1)\n",
      1053, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "6a0924cba20f2d084b9f79084391dc4064ac3022",
+    {"sharded_acquire", "9d23482e971518f1394e55f2854e98ceff5dd2d5",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9816,8 +9851,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -9826,6 +9860,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -9999,8 +10034,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     17369, NULL},
-    {"sharded_acquire_all", "1bcab888ea1cbb08ffebb5207fb3a68e4b32b616",
+     17442, NULL},
+    {"sharded_acquire_all", "370cd1724ffe4f20e27bf80b234cc1309346fb7d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10162,8 +10197,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -10172,6 +10206,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -10366,8 +10401,8 @@ static const hf_program hf_program_table[] = {
      "set_holds(LOCK, OWNER, from + 1, LEASE)\n"
      "end\n"
      "return reply\n",
-     14215, NULL},
-    {"sharded_begin", "a54e5fc438d8f7d12611ef112fbda3aa15684806",
+     14288, NULL},
+    {"sharded_begin", "3883ff2f4f9655bc85af12002eb575e9410a51f1",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10610,8 +10645,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -10620,6 +10654,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -10793,8 +10828,8 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     17080, NULL},
-    {"sharded_complete", "bcf795f4c0f0ac986bf3c9d7bc0a45bdf04a41b1",
+     17153, NULL},
+    {"sharded_complete", "b202dcc7b16daa496d0d54547ad09629f54ceb49",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10943,8 +10978,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -10953,6 +10987,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -11134,7 +11169,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)\n"
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
-     13277, NULL},
+     13350, NULL},
     {"sharded_fair_acquire", "7a74021d22c2d0ebcf2a1e20fe7d92958053a68e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -11866,7 +11901,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      5778, NULL},
-    {"sharded_force", "e06652af65ad096f01bfb7916b7af37fc44ad648",
+    {"sharded_force", "a517ea6b5962098b144c34e707b7a6738f336d9c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12028,8 +12063,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -12038,6 +12072,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -12211,7 +12246,7 @@ static const hf_program hf_program_table[] = {
      "if kind ~= KIND then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end\n"
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
-     13690, NULL},
+     13763, NULL},
     {"sharded_latch_delete", "5d1d4b8e7caf4ad6145c212c25368fc2d1638b6f",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -12341,7 +12376,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1453, NULL},
-    {"sharded_leave", "4badbf3005cde3380a859c088581f564449b03cb",
+    {"sharded_leave", "a656c1f9f4efaf71f4ff72d676321e465d022750",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -12503,8 +12538,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -12513,6 +12547,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -12743,7 +12778,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     15369, NULL},
+     15442, NULL},
     {"sharded_permit_acquire", "f2aa50f78dfab0eea7208b2d5ac1db86ffab7b22",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -14341,7 +14376,7 @@ static const hf_program hf_program_table[] = {
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
      13179, NULL},
-    {"sharded_release", "d399319ea6f5851516bf006efa458bee068e401d",
+    {"sharded_release", "fc800fcd84bcbd419b1622bced85636bc119682b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -14457,12 +14492,43 @@ static const hf_program hf_program_table[] = {
      "if owner == '' then owner = client .. ':' .. number end\n"
      "return kind, client, number, ttl_ms, owner\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
+     "local i, now_us = first_few[2] == '0' and 3 or 1, server_us()\n"
+     "if (first_few[2] or ''):byte() == 45 then -- below 0: a record\n"
+     "first_few = redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES')\n"
+     "local LISTEN_MS = 50 -- for those that listen to a release\n"
+     "local function now_ms()\n"
+     "return math.floor(server_us() / 1000)\n"
+     "end\n"
+     "local function record_in(members)\n"
+     "local score = tonumber(members[2])\n"
+     "if not score or score >= 0 then return nil end\n"
+     "local turns, unused, heard, run = members[1]:match('^1f (%d+) (%d+) (%d) (%d+)$')\n"
+     "return turns and {\n"
+     "member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),\n"
+     "heard = heard == '1', run = tonumber(run),\n"
+     "began = heard == '1' and -score - LISTEN_MS or -score,\n"
+     "}\n"
+     "end\n"
+     "local function first_members()\n"
+     "return redis.call('ZRANGE', QUEUE, '0', '1', 'WITHSCORES')\n"
+     "end\n"
+     "local function write_record(was, turns, unused, heard, run, till)\n"
+     "if was then redis.call('ZREM', QUEUE, was.member) end\n"
+     "local member = ('1f %d %d %d %.0f'):format(turns, unused, heard and 1 or 0, run)\n"
+     "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)\n"
+     "end\n"
+     "local function note_foreign()\n"
+     "local was, now = record_in(first_members()), now_ms()\n"
+     "local noted = was and was.turns == 0 and was.unused == 0 and not was.heard\n"
+     "if noted and was.till <= now then return end\n"
+     "write_record(was, 0, 0, false, 0, was and was.heard and math.min(now, was.began) or now)\n"
+     "end\n"
      "local POLL_MS = 250 -- a turn of theirs\n"
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -14471,9 +14537,12 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
-     "local i = first_few[2] == '0' and 3 or 1\n"
-     "local now_us = server_us()\n"
-     "if now_us - (tonumber(first_few[i + 1]) or 0) > LOCK_PROBE_US then i = #first_few + 1 end\n"
+     "local was = record_in(first_few)\n"
+     "i = first_few[4] == '0' and 5 or 3\n"
+     "if not was or was.unused == 0 or is_due(was, math.floor(now_us / 1000)) then i = #first_few + 1 end\n"
+     "elseif now_us - (tonumber(first_few[i + 1]) or now_us) > LOCK_PROBE_US then\n"
+     "i = #first_few + 1\n"
+     "end\n"
      "local place = (first_few[i + 1] or ''):match('^[1-9]%d*$')\n"
      "local member = first_few[i] or ''\n"
      "local kind, client, number, ttl_ms, owner = parts(member)\n"
@@ -14562,8 +14631,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -14572,6 +14640,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -14733,8 +14802,8 @@ static const hf_program hf_program_table[] = {
      "if #first_few > 0 then return pass_on(first_few) end\n"
      "foreign_turn(nil)\n"
      "return 1\n",
-     15439, NULL},
-    {"sharded_release_all", "019d7402542f35ca89d74b4b6b4a74fbcff8d030",
+     17077, NULL},
+    {"sharded_release_all", "9bf32b341e8acf16176056062f30e0100bf6c844",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14896,8 +14965,7 @@ static const hf_program hf_program_table[] = {
      "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
      "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
      "local PROBE_DOUBLINGS = 6\n"
-     "local LOCK_PROBE_US = 8000000\n"
-     "local LOCK_UNUSED = 5\n"
+     "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
      "local function is_due(was, now)\n"
      "local since = now - was.till\n"
      "if since < -POLL_MS then return true end\n"
@@ -14906,6 +14974,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return was.turns >= POLLERS_EVERY and since >= was.run\n"
      "end\n"
+     "local LOCK_PROBE_US = 8000000\n"
      "local BATCH = 100 -- of waiters that one script looks at\n"
      "local function is_newer(member)\n"
      "return member:find('^[2-9]%l%x') ~= nil\n"
@@ -15082,7 +15151,7 @@ static const hf_program hf_program_table[] = {
      "results[i] = release(tonumber(ARGV[3 * i + 1]), ARGV[3 * i + 2])\n"
      "end\n"
      "return results\n",
-     13408, NULL},
+     13481, NULL},
     {"sharded_rw_acquire", "9261e6def489297ebb204be6becebbd314474043",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -18,6 +18,7 @@ local FEW = '2' -- the last of a record, a grant and a waiter
 --#include "parts.lua"
 --#include "granting.lua"
 --#include "due.lua"
+--#include "lock_probe.lua"
 
 --#include "members.lua"
 -- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the

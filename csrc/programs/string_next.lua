@@ -1,9 +1,6 @@
 --#fragment
--- Where the next waiter stands among the first members, if it may have the free mutex: behind the
--- record, if no client that polls has been seen and none is to be looked for now, and the mark of
--- the grant that ends.
---#include "record.lua"
---#include "due.lua"
-local was, now_us = record_in(first_few), server_us()
-local i = first_few[4] == '0' and 5 or 3
-if not was or was.unused == 0 or is_due(was, math.floor(now_us / 1000)) then i = #first_few + 1 end
+-- Where the next waiter stands among the first members, if it may have the free mutex: a record is
+-- before it, and the mark of the grant that ends.
+local now_us = server_us()
+local i
+--#include "recorded_next.lua"

@@ -773,6 +773,17 @@ end
 unseen("it is left to them after sixteen seconds", 16, false)
 unseen("…not before", 15.999, true)
 
+case("behind the record, the mark of a grant that ends is forgotten", function(c)
+  local ears = grants_of(c, B)
+  held(c)
+  record(c, 0, 5, 0, 0, T0_MS)
+  queued(c, 0, member(A, 1))
+  queued(c, T0, member(B, 7))
+  c.same(1, release(c))
+  c.same({ grant_text("l", 7, text(T0), text(T0)) }, ears.heard())
+  c.same({ "1f 0 5 0 0", "-" .. text(T0_MS), member(B, 7), "0" }, queue(c))
+end)
+
 case("a guard is not left to anybody", function(c)
   local ears = grants_of(c, B)
   c.cmd("HSET", LOCK, OWNER, 1)
