@@ -586,6 +586,26 @@ TEST(a_turn_is_waited_for) {
     rig_end(&rig, AT(200));
 }
 
+TEST(in_a_turn_of_clients_that_poll_it_looks_often) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hear_message(&rig, "1 turn 1 20", AT(10));
+    rig_tick(&rig, AT(31));
+    hear_calls(&rig, busy(229, 0, 1), AT(31)); /* free */
+    CHECK(op->wait.recheck_at > AT(31) && op->wait.recheck_at <= AT(62));
+    rig_tick(&rig, AT(62));
+    hear_calls(&rig, busy(30000, 0, 1), AT(62)); /* one of them has it */
+    CHECK(op->wait.recheck_at > AT(62) && op->wait.recheck_at <= AT(93));
+    rig_tick(&rig, AT(93));
+    hear_calls(&rig, busy(30000, 0, 0), AT(93)); /* ours */
+    CHECK(op->wait.recheck_at >= AT(1800));
+    hear_message(&rig, "1 turn 1 50", AT(100));
+    rig_tick(&rig, AT(151));
+    hear_calls(&rig, busy(30000, 0, 1), AT(151)); /* one that announces its release */
+    CHECK(op->wait.recheck_at >= AT(1800));
+    rig_end(&rig, AT(200));
+}
+
 TEST(first_behind_a_foreign_holder_it_hears_foreign_releases) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));

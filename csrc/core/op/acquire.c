@@ -36,10 +36,11 @@
 #define FIRST_FOREIGN_RECHECK                                                                      \
     (30 * HF_MS) /* between two at a holder that does not hand over, at first */
 #define MOST_FOREIGN_RECHECK (200 * HF_MS)
-#define SAME_HOLD (5 * HF_MS)      /* two replies about one hold name ends that differ by less */
-#define LISTEN_AFTER (150 * HF_MS) /* then the first waiter listens: Redisson may end our hold */
-#define MOST_HOLDS 1000000000LL    /* of one owner, with those of its other processes */
-#define MOST_JOINS 3               /* tries to add to a count that others change */
+#define LISTENERS_TURN (50 * HF_MS) /* a shorter one is for clients that poll */
+#define SAME_HOLD (5 * HF_MS)       /* two replies about one hold name ends that differ by less */
+#define LISTEN_AFTER (150 * HF_MS)  /* then the first waiter listens: Redisson may end our hold */
+#define MOST_HOLDS 1000000000LL     /* of one owner, with those of its other processes */
+#define MOST_JOINS 3                /* tries to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -317,12 +318,12 @@ static hf_time next_recheck(hf_op *op, long long ttl_ms, long long ahead, hf_tim
 }
 
 /* First in line behind a holder that does not hand over: Redisson announces its release, the owner
- * of a mutex does not. A sharded channel is heard only once that is confirmed: the server may
- * refuse it, or the slot has moved. */
+ * of a mutex and Redisson's SpinLock do not. A sharded channel is heard only once that is
+ * confirmed: the server may refuse it, or the slot has moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->announced;
     if (announced) hf_client_listen_foreign(op, now);
-    if (!announced ||
+    if (!announced || op->acquire.turn_of_pollers ||
         (hf_client_is_sharded(op->client) && op->wait.listening != HF_LISTENING_CONFIRMED)) {
         hf_time most = hf_time_max(FIRST_FOREIGN_RECHECK, (now - op->acquire.foreign_since) / 4);
         hf_time random =
@@ -434,6 +435,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
             op->acquire.foreign_since = now;
             op->acquire.foreign_until = op->acquire.busy_until;
         }
+        op->acquire.turn_of_pollers = foreign && op->acquire.turn_of_pollers;
         if (foreign) watch_foreign(op, now);
         if (op->wait.woken) on_recheck(op, 0, now);
     }
@@ -775,6 +777,7 @@ static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
 
 static void on_window(hf_op *op, hf_time turn, hf_time now) {
     op->wait.woken = true;
+    op->acquire.turn_of_pollers = turn < LISTENERS_TURN;
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->wait.recheck_at =
         hf_time_min(op->wait.recheck_at, hf_time_add(now, hf_time_add(turn, HF_MS)));
