@@ -375,6 +375,7 @@ local IN_SCHEDULES = {
 -- programs, lead = true: of lua/holdfast/lead.lua instead }
 local IN_SYSTEM = {
   { "sync", "UNCONFIRMED", "what no replica has confirmed counts" },
+  { "sync", "SHORT_UNBACKED", "a kept lock's end moves to what no replica has confirmed" },
   { "sync", "renew_silent", "a renewal that finds a longer TTL writes nothing, so nothing is confirmed",
     "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(ARGV[2 * i])))",
     "if redis.call('PTTL', lock) < tonumber(ARGV[2 * i]) then redis.call('PEXPIRE', lock, ARGV[2 * i]) end" },

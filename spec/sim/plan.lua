@@ -303,6 +303,22 @@ local function keep_locks(plan)
   end
 end
 
+-- Idle ones become short while no replica hears of it, with less than a grant's lease left.
+local function unlink_kept(plan)
+  if plan.system ~= "sync" then return end
+  local prng, grant_us = Prng.new((plan.seed * 59 + 71) % 2147483647), math.floor(plan.grant_lease * S)
+  for _, part in ipairs(tasks_of(plan)) do
+    if part.keep and prng:chance(50) then
+      part.lease, part.keep = plan.grant_lease * prng:range(110, 150) / 100, 5
+      part.rounds, part.naps = prng:range(2, 5), { prng:range(0, math.floor(grant_us / 2)) }
+      part.gap = prng:range(math.floor(grant_us / 3), grant_us)
+      plan.parts[#plan.parts + 1] = { what = "mishap", kind = "unlink", process = part.process,
+        key = part.key, link = "calls", lag = 0, on = "extended", nth = prng:range(0, 3), at = 0,
+        duration = prng:range(1000, S) }
+    end
+  end
+end
+
 -- Some of their callers take them by force; not where Redisson has turns, which a force ends.
 local function break_kept(plan)
   local prng = Prng.new((plan.seed * 53 + 67) % 2147483647)
@@ -375,6 +391,7 @@ function plans.system(seed, kind)
   local plan = system_of(seed, { keys = keys_of, processes = add_processes }, kind)
   send_releases(plan)
   keep_locks(plan)
+  unlink_kept(plan)
   break_kept(plan)
   several_handles_plan(plan)
   return plan

@@ -330,6 +330,7 @@ function Watcher:after(name, client, args, reply, server)
   local takes = wire.ACQUIRES[what] and type(reply) == "table" and reply[1] == 1
   if wire.ACQUIRES[what] then self.world:signal(takes and "take" or "waits", process, args[4]) end
   if what:find("renew", 1, true) then self.world:signal("renewed", process, args[4]) end
+  if what:find("extend", 1, true) then self.world:signal("extended", process, args[4]) end
   if what:find("release", 1, true) or what:find("leave", 1, true) then
     self.world:signal("freed", process, args[4])
   end

@@ -207,6 +207,29 @@ TEST(unused_its_lease_becomes_short) {
     rig_end(&rig, AT(1401));
 }
 
+/* No replica has it: what replicas have confirmed bounds what is believed. */
+TEST(a_shortening_that_no_replica_has_makes_nothing_longer) {
+    hf_client_config config = rig_config();
+    config.sync = (hf_sync){1, 100 * HF_MS};
+    rig_begin_with(&rig, &config);
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.owner = HF_NO_TEXT;
+    spec.lease = 3 * HF_SECOND;
+    spec.keep = 10 * HF_SECOND;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, RANGE ":1\r\n", AT(0));
+    CHECK_OUTCOME(op, "ok");
+    hf_time confirmed = op->hold->valid_until;
+    hf_op_end(op, AT(0));
+    hear_all();
+    release("me", AT(900));
+    rig_sleep(&rig, AT(900), AT(1600));
+    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(1601));
+    CHECK_EQ_U64(rig.client.holds.heap[0]->valid_until, confirmed);
+    rig_end(&rig, AT(1602));
+}
+
 TEST(a_shortening_in_doubt_returns_it) {
     hold_and_end();
     release("a", AT(1));

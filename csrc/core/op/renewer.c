@@ -359,6 +359,14 @@ static void confirm(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- a kept lock that no caller has ---- */
 
+/* Returns until when the hold is valid after its lease, which began at `sent_at`, has become short.
+ * No replica has confirmed that lease. */
+static hf_time short_end(const hf_client *client, const hf_hold *hold, hf_time sent_at) {
+    bool backed = client->config.sync.replicas == 0 || HF_MUTANT(SHORT_UNBACKED);
+    hf_time end = hf_lease_end(sent_at, hold->lease);
+    return backed ? end : hf_time_min(hold->valid_until, end);
+}
+
 static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
@@ -370,7 +378,7 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     if (hold->in_table && hold->idle && hold->state == HF_HOLD_HELD && sure) {
         hold->lease = client->config.grant_lease;
         if (!HF_MUTANT(SHORT_UNNOTICED))
-            hold->valid_until = hf_lease_end(request->sent_at, hold->lease);
+            hold->valid_until = short_end(client, hold, request->sent_at);
         hf_renewer_resume_idle(client, hold, now);
     } else if (hold->in_table && hold->idle && hold->state == HF_HOLD_HELD) {
         end_idle(client, hold, gone, now);
