@@ -288,6 +288,32 @@ describe("a kept lock", function()
     end
   end)
 
+  describe("is not in the way of the client's own", function()
+    local NOW = { wait = 0 }
+    local others = {
+      lock = function(client) return client:with_lock("k", NOW, type, 1) end,
+      mutex = function(client) return assert(client:mutex("k"):acquire(0)):release() end,
+      ["fair lock"] = function(client) return client:with_fair_lock("k", NOW, type, 1) end,
+      ["read lock"] = function(client) return client:with_read_lock("k", NOW, type, 1) end,
+      ["write lock"] = function(client) return client:with_write_lock("k", NOW, type, 1) end,
+      guard = function(client) return client:idempotent("k", { expire = 0.01 }, type, 1) end,
+      multi_lock = function(client) return assert(client:multi_lock { "l", "k" }:acquire(0)):release() end,
+      semaphore = function(client)
+        return assert(client:semaphore("k", { permits = 1 }):try_acquire()):release()
+          and world.cli("DEL", "k")
+      end,
+    }
+    for name, take in pairs(others) do
+      for _, kept in ipairs { "lock", "mutex" } do
+        it(name .. ", kept as a " .. kept, function()
+          local client = world.client()
+          assert(client[kept](client, "k", KEEP):acquire()):release()
+          assert.truthy(take(client))
+        end)
+      end
+    end
+  end)
+
   it("is a caller's who waits for itself at once", function()
     local client = world.client()
     local lock = client:lock("k", KEEP)

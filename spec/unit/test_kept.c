@@ -183,7 +183,7 @@ TEST(who_asks_while_it_is_on_its_way_back_waits_for_that) {
     hf_op *plain = begin_spec(&rig, &spec, AT(1000));
     CHECK_OUTCOME(keeps, "under way");
     CHECK_OUTCOME(plain, "under way");
-    CHECK(hf_kept_clear(&rig.client, spec.lock_kind, spec.names->key, AT(1000)) == keeps->hold);
+    CHECK(hf_kept_clear(&rig.client, NULL, spec.names->key, AT(1000)) == keeps->hold);
     CHECK_SAID(&rig, CALLS, "");
     hear(link_of(&rig, RENEWER), ":1\r\n", AT(1001));
     CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
@@ -790,17 +790,37 @@ TEST(a_short_one_is_lent_for_as_long_as_it_is_asked_for) {
     rig_end(&rig, AT(3));
 }
 
+TEST(another_kind_of_the_key_is_asked_for_behind_its_return) {
+    for (int in_flight = 0; in_flight <= 1; in_flight++) {
+        hold_and_end();
+        release("a", AT(1));
+        if (in_flight) rig_sleep(&rig, AT(1), AT(668));
+        if (in_flight) CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+        hf_op_spec spec = spec_as("b");
+        spec.lock_kind = &hf_kind_guard;
+        hf_op *op = begin_spec(&rig, &spec, AT(668));
+        CHECK_EQ_INT(op->state, HF_ACQUIRE_BLOCKED);
+        if (in_flight) CHECK_SAID(&rig, CALLS, "");
+        if (in_flight) hear(link_of(&rig, RENEWER), ":1\r\n", AT(669));
+        CHECK_SAID(&rig, CALLS, LEAVE("01"));
+        hear_calls(&rig, ":1\r\n", AT(670));
+        CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
+        CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA begin "));
+        rig_end(&rig, AT(671));
+    }
+}
+
 TEST(kinds_are_kept_each_by_itself) {
     hold_and_end();
-    release("a", AT(1));
     hf_op_spec spec = spec_as("b");
     spec.lock_kind = &hf_kind_mutex;
-    hf_op *op = begin_spec(&rig, &spec, AT(2));
+    hf_op *op = begin_spec(&rig, &spec, AT(1));
     CHECK_EQ_INT(op->state, HF_ACQUIRE_ASKING);
     CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA mutex_acquire "));
     hear_calls(&rig, RANGE, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(rig.client.kept_count, 2);
+    release("a", AT(3));
     op = acquire("c", AT(3));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(op->hold->token, 101);

@@ -339,7 +339,7 @@ static bool has_any(const hf_op *op) {
 /* A lock that the client keeps for its callers would be in the way. */
 static bool is_kept(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count && acquires(op); i++) {
-        hf_hold *idle = hf_kept_clear(op->client, op->spec.lock_kind, op->spec.batch[i]->key, now);
+        hf_hold *idle = hf_kept_clear(op->client, NULL, op->spec.batch[i]->key, now);
         if (idle) return !wait_for(op, idle, now);
     }
     return false;

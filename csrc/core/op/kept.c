@@ -305,14 +305,6 @@ static hf_hold *find_returning(hf_client *client, const hf_kind *kind, hf_slice 
     return returning && !HF_MUTANT(RETURN_PASSED) ? hold : NULL;
 }
 
-static bool begin_behind_return(hf_op *op, hf_time now) {
-    hf_hold *hold = find_returning(op->client, op->spec.lock_kind, op->spec.names->key);
-    if (!hold) return false;
-    block(op, hold);
-    hf_renewer_clean_up_first(op->client, hold, now);
-    return true;
-}
-
 static bool is_idle(const hf_kept *kept) {
     return kept->lent.hold && kept->lent.hold->idle;
 }
@@ -321,19 +313,47 @@ static bool is_lent(const hf_kept *kept) {
     return kept->lent.hold && !kept->lent.hold->idle;
 }
 
+/* Returns the idle lock of this kind to the server. Returns the hold that is on its way back; NULL:
+ * there is none. */
+static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
+    if (!client->kept) return NULL;
+    hf_kept *kept = find(client, kind, key);
+    if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
+    hf_hold *idle = kept->lent.hold;
+    if (!idle->in_flight) give_back(client, idle, now);
+    return idle;
+}
+
+hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_time now) {
+    hf_hold *hold = NULL;
+    for (const hf_kind *const *kind = hf_kinds; *kind && !hold; kind++) {
+        if ((*kind)->kept && *kind != but) hold = clear(client, *kind, key, now);
+    }
+    return hold;
+}
+
+/* The operation waits for the hold's command, if there is a hold. */
+static bool begin_behind(hf_op *op, hf_hold *hold, hf_time now) {
+    if (!hold) return false;
+    block(op, hold);
+    if (hold->state == HF_HOLD_CLEANING_UP) hf_renewer_clean_up_first(op->client, hold, now);
+    return true;
+}
+
 bool hf_kept_begin(hf_op *op, hf_time now) {
     const hf_op_spec *spec = &op->spec;
     hf_client *client = op->client;
     hf_slice key = spec->names->key;
     if (spec->keep == 0 && !client->kept) return false; /* it has never kept any */
     if (hf_holds_find(&client->holds, spec->lock_kind, key, spec->caller)) return false;
+    if (begin_behind(op, hf_kept_clear(client, spec->lock_kind, key, now), now)) return true;
     hf_kept *kept = find(client, spec->lock_kind, key);
     if (kept && is_lent(kept)) hf_client_refresh(client, kept->lent.hold, now);
     if (kept && is_idle(kept)) {
         begin_idle(kept, op, now);
         return true;
     }
-    if (begin_behind_return(op, now)) return true;
+    if (begin_behind(op, find_returning(client, spec->lock_kind, key), now)) return true;
     if (spec->keep == 0 || !may_keep(op)) return false;
     if (!kept) kept = add(op, now);
     if (!kept) return false;
@@ -419,20 +439,11 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     return true;
 }
 
-hf_hold *hf_kept_clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
-    hf_kept *kept = find(client, kind, key);
-    if (!client->kept) return NULL;
-    if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
-    hf_hold *idle = kept->lent.hold;
-    if (!idle->in_flight) give_back(client, idle, now);
-    return idle;
-}
-
 void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     hf_kept *kept = HF_MUTANT(FORCED_LENT) ? NULL : find(client, kind, key);
     if (kept) kept->forced = true;
     if (kept && is_idle(kept)) kept->lent.hold->keep_until = now;
-    hf_kept_clear(client, kind, key, now);
+    clear(client, kind, key, now);
 }
 
 /* Lends the idle lock, or lets the first one ask. */
