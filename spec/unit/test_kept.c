@@ -994,4 +994,47 @@ TEST(without_memory_for_the_next_caller_it_is_returned) {
     CHECK_EQ_INT(without, 1);
 }
 
+/* "b" waits here for what "a" has, and asks for it by another call, which does not keep it. */
+static void wait_and_ask(hf_op **waits, hf_op **asks) {
+    hold_and_end();
+    *waits = acquire("b", AT(1));
+    hf_op_spec spec = spec_as("b");
+    spec.keep = spec.wait = 0;
+    *asks = begin_spec(&rig, &spec, AT(2));
+    CHECK_EQ_INT((*waits)->state, HF_ACQUIRE_QUEUED);
+    CHECK_EQ_INT((*asks)->state, HF_ACQUIRE_ASKING);
+}
+
+TEST(who_waits_behind_another_call_of_its_caller_waits_here_again) {
+    hf_op *waits, *asks;
+    wait_and_ask(&waits, &asks);
+    begin_as("a", HF_OP_RELEASE, 0, AT(3));
+    rig_tick(&rig, AT(3));
+    CHECK_EQ_INT(waits->state, HF_ACQUIRE_BLOCKED);
+    acquire("c", AT(4));
+    hear_calls(&rig, busy(20000, 0, 0), AT(5));
+    CHECK_OUTCOME(asks, "busy");
+    CHECK_EQ_INT(waits->state, HF_ACQUIRE_QUEUED);
+    rig_end(&rig, AT(6));
+}
+
+TEST(who_waits_behind_another_call_of_its_caller_has_nothing_of_what_is_gone) {
+    hf_op *waits, *asks;
+    wait_and_ask(&waits, &asks);
+    hear_calls(&rig, "*4\r\n:1\r\n:200\r\n:0\r\n:0\r\n", AT(3)); /* it was taken by force */
+    CHECK_OUTCOME(asks, "ok");
+    hf_op *check = begin_as("b", HF_OP_CHECK, 0, AT(4));
+    hf_hold *of_a =
+        hf_holds_find(&rig.client.holds, &hf_kind_lock, hf_slice_of("k"), hf_slice_of("a"));
+    hf_client_lose(&rig.client, of_a, HF_LOST_TAKEN);
+    rig_tick(&rig, AT(4));
+    CHECK_EQ_INT(rig.client.kept_count, 0);
+    CHECK_EQ_INT(waits->state, HF_ACQUIRE_BLOCKED);
+    hear_calls(&rig, ":-2\r\n", AT(5));
+    CHECK_OUTCOME(check, "lost");
+    CHECK_EQ_INT(waits->state, HF_ACQUIRE_ASKING);
+    CHECK(!waits->hold->lent);
+    rig_end(&rig, AT(6));
+}
+
 CHECK_MAIN

@@ -701,7 +701,9 @@ static void start_or_block(hf_op *op, hf_time now) {
 }
 
 void hf_acquire_ask(hf_op *op, hf_time now) {
-    if (hf_acquire_choose_hold(op, now)) start_or_block(op, now);
+    bool chosen = hf_acquire_choose_hold(op, now);
+    op->acquire.kept = NULL; /* the hold may be its caller's own, which is not kept */
+    if (chosen) start_or_block(op, now);
     else finish(op, now);
 }
 

@@ -373,7 +373,6 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     hf_slice text = {owner, hf_wire_keeping_owner(owner, client->uuid, number)};
     hf_hold *hold =
         hf_client_add_hold(client, kept->kind, op->spec.names->key, op->spec.caller, text);
-    op->acquire.kept = NULL;
     kept->lent.wished = kept->forced = false;
     kept->last_served = 0;
     if (!hold) {
