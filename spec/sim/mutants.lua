@@ -295,6 +295,7 @@ local IN_CORE = {
   { "MINORITY_KEPT", "what a lost ballot got is not given back" },
   { "YES_UNCOUNTED", "…what was not counted yet is not" },
   { "LATE_YES_KEPT", "a yes that nobody wants any more is kept" },
+  { "BUSY_ANYHOW", "a wait that ends in a pause is busy, whatever the servers said" },
   { "FIRST_END", "a hold of a quorum ends with its last part" },
   { "LAST_ENTRY_KEPT", "a quorum's hold without entries stays" },
   { "KEEPS_ON", "a kept lock is never returned while it is used" },

@@ -212,9 +212,22 @@ end
 
 local AWAY = { no_quorum = true, unreachable = true, denied = true, server = true }
 
+-- Somebody may have it: what says yes, says busy or has not been heard would be a majority. Without
+-- the words for that the caller is behind another call of its own.
+local function check_busy(self, task, key, message)
+  local yes, count, others = message:match("(%d+) of (%d+) taken(.*)")
+  if not yes then return end
+  local unheard = others:match("^, (%d+) not heard yet") or 0
+  local _, busy = others:gsub(" busy[,;]", "")
+  if 2 * (yes + unheard + busy) <= tonumber(count) then
+    self.world:fail("busy", "%s: %s is told %s", key, task.name, message)
+  end
+end
+
 -- How an acquire ended. With a minority of faults nobody is told that servers are away, unless it
 -- took a while to find out.
-function Watcher:answered(task, key, code, asked_at, paused_us)
+function Watcher:answered(task, key, code, asked_at, paused_us, message)
+  if code == "busy" then check_busy(self, task, key, message) end
   if not AWAY[code] or not self.fast or self.kind == "majority" then return end
   if task.process.paused_us ~= paused_us or task.process.paused_until > asked_at - AWAKE then
     return

@@ -349,8 +349,8 @@ local function acquire(self, handle, wait, patience)
   self.process.released[hold_name(handle)] = nil
   if wait > 0 and not entered and not patience then key.wanting[self.slot] = asked_at end
   key.prints[self.plan.print or ""] = true
-  local ok, _, code, record = perform(self, handle, "acquire", wait, patience)
-  self.watcher:answered(self, handle.key, code, asked_at, paused_us)
+  local ok, message, code, record = perform(self, handle, "acquire", wait, patience)
+  self.watcher:answered(self, handle.key, code, asked_at, paused_us, message)
   if handle.layout == "guard" then
     self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
   end

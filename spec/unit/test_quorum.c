@@ -216,6 +216,20 @@ TEST(a_wait_for_silent_servers_that_were_there_ends_on_time) {
     finish(AT(1250));
 }
 
+TEST(a_wait_that_ends_while_the_servers_are_away_says_so) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
+    answers(0, COUNT, busy(20000, 0, 0), AT(1));
+    for (int i = 0; i < COUNT; i++) {
+        rig.down[i] = "refused";
+        hf_session_closed(link_at(i, CALLS), "closed", AT(2));
+    }
+    pass(AT(2), AT(1000));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_SAYS(op->failure.text, "s1 refused");
+    finish(AT(1001));
+}
+
 TEST(behind_another_command_a_wait_ends_on_time) {
     start();
     hold_by(COUNT, AT(0));
@@ -589,6 +603,20 @@ TEST(an_acquire_that_waits_waits_for_the_guard) {
     answers(0, COUNT, yes(7), AT(1));
     CHECK_OUTCOME(op, "under way");
     finish(AT(3));
+}
+
+TEST(a_wait_that_is_shorter_than_the_guard_is_no_quorum) {
+    start_with(GUARD);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
+    log_in_all("r1", "", AT(0));
+    answers(0, COUNT, yes(7), AT(1));
+    hf_time retry_at = op->round->retry_at;
+    op->wait.until = retry_at; /* it ends in the pause */
+    pass(AT(1), retry_at);
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_SAYS(op->failure.text, "s1 restarted a short time ago");
+    CHECK_SAYS(op->failure.text, "; wait for longer than the guard");
+    finish(retry_at);
 }
 
 /* What the renewer says of the parts is answered: renewals with yes. */

@@ -45,6 +45,8 @@ static const struct {
     const char *said, *advice;
 } OWN_ADVICE[] = {
     {HF_BUSY, "this owner holds it already", "release it first, waiting does not help"},
+    {HF_NO_QUORUM, "restarted a short time ago",
+     "wait for longer than the guard, and check that enough of the servers run"},
     {HF_SERVER, "DB index is out of range", "check the number of the database"},
 };
 

@@ -43,6 +43,7 @@
     X(MINORITY_KEPT)      /* what a lost round got is not rolled back */                           \
     X(YES_UNCOUNTED)      /* …what was not counted yet is not */                                 \
     X(LATE_YES_KEPT)      /* a yes that nobody wants any more is kept */                           \
+    X(BUSY_ANYHOW)        /* a wait that ends in a pause is busy, whatever the servers said */     \
     X(FIRST_END)          /* a hold of a quorum ends with its last part */                         \
     X(TOKEN_LOWEST)       /* the lowest token of a quorum is the hold's */                         \
     X(NOT_FOLLOWING)      /* an acquire behind a release of its caller is busy by that */          \
