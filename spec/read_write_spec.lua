@@ -140,6 +140,30 @@ describe("a read/write lock", function()
     assert(coroutine.resume(thread))
   end)
 
+  it("tells a wait for another coroutine, behind a writer that waits for that", function()
+    local thread = coroutine.create(function()
+      assert(a:read():acquire(0))
+      coroutine.yield()
+      assert(a:read():release())
+    end)
+    assert(coroutine.resume(thread))
+    local writer = world.program { args = { world.server:url() }, code = [[
+      local client = require("holdfast").new { url = arg[1] }
+      print(client:with_write_lock("k", { wait = 30 }, function() return "wrote" end))
+      client:close()
+    ]] }
+    assert.is_true(process.wait_until(function() return world.cli("ZCARD", QUEUE) == 1 end, 10))
+    local start = process.now()
+    assert_fails("deadlock", a:read():acquire(20))
+    assert.is_true(process.now() - start < 10)
+    assert.equal(1, world.cli("ZCARD", QUEUE))
+    assert_fails("busy", b:read():acquire(0.1)) -- of another client
+    assert(coroutine.resume(thread))
+    assert.equal("exit", (writer:wait(10)))
+    assert.matches("wrote", writer:output())
+    assert(a:read():acquire(10)):release()
+  end)
+
   it("has tokens that grow with each writer, and readers that carry the last one", function()
     assert(a:write():acquire(0))
     local first = a:write():token()

@@ -202,11 +202,13 @@ TEST(each_half_is_renewed_with_the_keys_of_its_leases) {
 TEST(a_caller_that_blocks_does_not_wait_for_another_coroutine) {
     static const struct {
         const hf_kind *held, *asked;
+        int ahead, foreign;
         bool waits;
-    } cases[] = {{&hf_kind_read, &hf_kind_write, true},
-                 {&hf_kind_write, &hf_kind_read, true},
-                 {&hf_kind_write, &hf_kind_write, true},
-                 {&hf_kind_read, &hf_kind_read, false}};
+    } cases[] = {
+        {&hf_kind_read, &hf_kind_write, 0, 0, true},  {&hf_kind_write, &hf_kind_read, 0, 0, true},
+        {&hf_kind_write, &hf_kind_write, 0, 0, true}, {&hf_kind_read, &hf_kind_read, 0, 0, false},
+        {&hf_kind_read, &hf_kind_read, 1, 0, true},   /* a writer is ahead */
+        {&hf_kind_read, &hf_kind_read, 1, 1, false}}; /* a turn of Redisson's waiters */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rig rig;
         rw_begin(&rig);
@@ -216,8 +218,13 @@ TEST(a_caller_that_blocks_does_not_wait_for_another_coroutine) {
         spec.wait = HF_SECOND;
         spec.blocking = true;
         hf_op *op = begin_spec(&rig, &spec, AT(1));
-        hear_calls(&rig, busy(20000, 0, 0), AT(2));
+        hear_calls(&rig, busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
         CHECK_STR(outcome(op), cases[i].waits ? "deadlock" : "under way");
+        spec.blocking = false; /* of a loop: the other one can go on */
+        spec.caller = hf_slice_of("third");
+        op = begin_spec(&rig, &spec, AT(2));
+        hear_calls(&rig, busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
+        CHECK_OUTCOME(op, "under way");
         rig_end(&rig, AT(3));
     }
 }

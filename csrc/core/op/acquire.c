@@ -357,11 +357,20 @@ bool hf_acquire_waits_for_itself(const hf_op *op) {
            has_lasting(op, kind->writes);
 }
 
+/* Whether the waiters ahead of a reader wait for another reader of this client. Those ahead that
+ * wait for a foreign holder do not. */
+static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
+    const hf_kind *kind = op->spec.lock_kind;
+    bool behind = kind->joint && answer->ahead > 0 && !answer->foreign;
+    return behind && op->spec.blocking && has_lasting(op, kind);
+}
+
 /* Why the acquire does not wait on; HF_OK: it does. */
-static hf_code end_of_wait(const hf_op *op, hf_time now) {
+static hf_code end_of_wait(const hf_op *op, const hf_wire_answer *answer, hf_time now) {
     bool over = now >= op->wait.until && !HF_MUTANT(NO_END_OF_WAIT);
     if (op->wait.interrupted) return HF_INTERRUPTED;
-    if (op->deadlock.circle || (!over && hf_acquire_waits_for_itself(op))) return HF_DEADLOCK;
+    bool for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
+    if (op->deadlock.circle || (!over && for_itself)) return HF_DEADLOCK;
     return over ? HF_BUSY : HF_OK;
 }
 
@@ -412,7 +421,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     }
     note_place(op, answer->place);
     hf_presence_note_wait(op, now);
-    hf_code end = end_of_wait(op, now);
+    hf_code end = end_of_wait(op, answer, now);
     if (end != HF_OK) {
         cancel(op, end, now);
     } else if (!op->acquire.queued || !is_subscribed(op)) {
