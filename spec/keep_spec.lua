@@ -297,7 +297,9 @@ describe("a kept lock", function()
       ["read lock"] = function(client) return client:with_read_lock("k", NOW, type, 1) end,
       ["write lock"] = function(client) return client:with_write_lock("k", NOW, type, 1) end,
       guard = function(client) return client:idempotent("k", { expire = 0.01 }, type, 1) end,
-      multi_lock = function(client) return assert(client:multi_lock { "l", "k" }:acquire(0)):release() end,
+      multi_lock = function(client)
+        return assert(client:multi_lock { "l", "k" }:acquire(0)):release()
+      end,
       semaphore = function(client)
         return assert(client:semaphore("k", { permits = 1 }):try_acquire()):release()
           and world.cli("DEL", "k")

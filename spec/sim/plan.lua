@@ -306,7 +306,8 @@ end
 -- Idle ones become short while no replica hears of it, with less than a grant's lease left.
 local function unlink_kept(plan)
   if plan.system ~= "sync" then return end
-  local prng, grant_us = Prng.new((plan.seed * 59 + 71) % 2147483647), math.floor(plan.grant_lease * S)
+  local prng = Prng.new((plan.seed * 59 + 71) % 2147483647)
+  local grant_us = math.floor(plan.grant_lease * S)
   for _, part in ipairs(tasks_of(plan)) do
     if part.keep and prng:chance(50) then
       part.lease, part.keep = plan.grant_lease * prng:range(110, 150) / 100, 5
