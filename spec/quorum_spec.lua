@@ -610,6 +610,22 @@ describe("a quorum", function()
     assert.is_true(stats.connections >= 5)
   end)
 
+  it("does not take a lock for a run of a guard, nor a run for a lock", function()
+    local first, second = quorum(), quorum()
+    local function run_twice() error "it ran" end
+    assert(first:with_lock("k", function()
+      assert.equal("conflict", select(3, second:idempotent("k", run_twice)))
+      assert.equal("conflict", select(3, first:idempotent("k", { wait = 20 }, run_twice)))
+      return true
+    end))
+    assert(first:idempotent("k", { delete_key = true }, function()
+      assert.equal("duplicate", select(3, second:idempotent("k", run_twice)))
+      assert.equal("conflict", select(3, second:lock("k"):acquire(0)))
+      assert.equal("conflict", select(3, first:lock("k"):acquire(20)))
+      return true
+    end))
+  end)
+
   it("tells of a key that holds something else", function()
     for _, server in ipairs(servers) do server:cli("SET", "k", "x", "PX", 60000) end
     local lock = quorum():lock("k")

@@ -1366,6 +1366,15 @@ describe("under ngx_lua", function()
       assert.truthy(free_within("idempotent:g", 10))
     end)
 
+    it("answers 503 where a lock has the key, and the error log says so", function()
+      start { server = FINISH .. COUNT .. guarded("/pay", 'key = "k"', RUN) }
+      server:cli("HSET", "idempotent:k", "somebody", 1)
+      server:cli("PEXPIRE", "idempotent:k", 60000)
+      assert.equal(503, front:get("/pay").status)
+      assert.truthy(table.concat(front:errors(), "\n"):find("a lock has the key", 1, true))
+      server:cli("DEL", "idempotent:k")
+    end)
+
     it("answers 503 without a server", function()
       start { url = "unix:///nowhere/redis.sock", server = FINISH .. guarded("/pay", "", RUN) }
       assert.equal(503, front:get("/pay").status)

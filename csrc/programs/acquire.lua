@@ -3,6 +3,7 @@
 --#include "layout.lua"
 --#include "ours.lua"
 --#include "following.lua"
+local PRINT = nil
 --#include "ranges.lua"
 --#include "fresh.lua"
 --#include "holding.lua"

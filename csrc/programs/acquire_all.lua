@@ -17,6 +17,7 @@
 --
 -- { 1, token 1, token 2, … }  acquired; token 0: unchanged, or no fencing
 -- { 0, i, ttl ms }            lock i is busy
+-- { -6, i, kind }             another kind has the key of lock i: "guard", "read_write"
 -- { -1, i } { -2, i }         the owner's hold of lock i is gone: the key is gone, another owner
 --                             has it
 local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]
@@ -27,8 +28,8 @@ local function look_at(i)
   return tonumber(ARGV[2 * i + 4])
 end
 
+-- The key is gone. → whether its queue leaves the lock to the caller
 local function is_free()
-  if redis.call('EXISTS', LOCK) == 1 then return false end
   if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))
   if foreign_ms() > 0 then return false end
@@ -36,12 +37,21 @@ local function is_free()
   return hand_over() == false and redis.call('ZCARD', QUEUE) == 0
 end
 
-for i = 1, #KEYS / 4 do
-  local from = look_at(i)
-  if not holds_of(LOCK, OWNER) then
-    if from > 0 then return { redis.call('EXISTS', LOCK) == 0 and -1 or -2, i } end
-    if not is_free() then return { 0, i, redis.call('PTTL', LOCK) } end
+-- → why lock i is not to be had; nil: it is
+local function refusal(i, from)
+  if from > 0 then
+    if holds_of(LOCK, OWNER) then return nil end
+    return { redis.call('EXISTS', LOCK) == 0 and -1 or -2, i }
   end
+  local _, count, kind = holder_of(LOCK, OWNER)
+  if kind and kind ~= 'lock' then return { -6, i, kind } end
+  if count or not kind and is_free() then return nil end
+  return { 0, i, redis.call('PTTL', LOCK) }
+end
+
+for i = 1, #KEYS / 4 do
+  local refused = refusal(i, look_at(i))
+  if refused then return refused end
 end
 local reply = { 1 }
 for i = 1, #KEYS / 4 do -- what can fail comes before the first hold

@@ -6,7 +6,7 @@
 -- ARGV[5] lease     ms; a re-entry never shortens the one that runs
 -- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
 -- ARGV[7] waiter    its member of the queue, "": do not wait
--- ARGV[8] print     of a guard: the request's fingerprint, "": any
+-- ARGV[8] print     of a guard: the request's fingerprint, "": any; PRINT, nil: it is a lock
 -- ARGV[9] floor     of a quorum: the token is at least this, and the reply tells the server's clock
 --
 -- { 1, token, others, clock µs, last }
@@ -23,8 +23,9 @@
 --                                it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
 -- { -4 }                         the first waiter is of a format that this program does not know
+-- { -6, kind }                   another kind has the key: "lock", "guard", "read_write"
 local FROM, SHARED, WAITER, FLOOR = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[7], tonumber(ARGV[9])
-local PRINT = ARGV[8] or ''
+local WANTED = PRINT and 'guard' or 'lock'
 
 -- A re-entry keeps its token; another process that joins a shared owner has yet to learn it, or to
 -- draw one if the counter was lost.
@@ -41,10 +42,9 @@ end
 
 local function take(others)
   local token, last = token_of_hold()
-  set_holds(LOCK, OWNER, FROM + 1 + others, LEASE)
+  set_holds(LOCK, OWNER, FROM + 1 + others, LEASE, PRINT)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   if FROM == 0 and keeps(OWNER) and redis.call('ZCARD', QUEUE) > 0 then tell_wish(OWNER) end
-  if PRINT ~= '' then redis.call('HSET', LOCK, 'print', PRINT) end
   return { 1, token, others, FLOOR and server_us() or last and 0, last }
 end
 
@@ -63,8 +63,8 @@ end
 
 local lock_ms = redis.call('PTTL', LOCK)
 if lock_ms ~= -2 then
-  local holder, count = holder_of(LOCK, OWNER)
-  if count then
+  local holder, count, kind = holder_of(LOCK, OWNER)
+  if count and kind == WANTED then
     if not SHARED then return take(0) end
     -- its grant is counted already
     if granted() then return take(count - 1 - FROM) end
@@ -73,6 +73,7 @@ if lock_ms ~= -2 then
   end
   if FROM > 0 then return { -2 } end
   if lock_ms == -1 and KIND == 'hash' then return { -3 } end
+  if kind ~= WANTED then return { -6, kind } end
   local foreign = holder and not holder:find(OURS)
   local java = foreign and KIND == 'hash' and holder:find(JAVAS)
   if java and not FLOOR then keep_counter() end
@@ -86,11 +87,15 @@ if granted() then return take(0) end
 --#include "runs.lua"
 -- Nobody holds it: it is the caller's unless others come first.
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
-local left = foreign_ms()
+local left = PRINT and 0 or foreign_ms() -- nobody else runs what a guard guards
 if left > 0 then return busy(left, true) end
 if OWNER:find(OURS) then note_ours() end
 local given = hand_over(WAITER)
-if given then return busy(tonumber(GRANT_MS), false, first_owner(LOCK)) end
+if given then
+  local holder, _, kind = holder_of(LOCK)
+  if kind ~= WANTED then return { -6, kind } end
+  return busy(tonumber(GRANT_MS), false, holder)
+end
 if given == nil then return busy(1, false) end
 if is_newer(first() or '') then return { -4 } end
 return take(0)

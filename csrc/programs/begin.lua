@@ -2,6 +2,7 @@
 --#include "clock.lua"
 --#include "ranges.lua"
 --#include "hash.lua"
+local PRINT = ARGV[8]
 --#include "fresh.lua"
 --#include "hash_holding.lua"
 --#include "releases.lua"
@@ -9,15 +10,15 @@
 --#include "placing.lua"
 -- Begins a run that must happen once. While it runs the key is a lock with one more field, "print";
 -- complete.lua then leaves "done", "print" and "by", the owner, there for a while. A grant writes
--- no print: whoever has one asks for the lock all the same.
+-- an empty print: whoever has another one asks for the lock all the same.
 --
 -- Arguments and replies are those of acquiring.lua, and
 --
 -- { 3, result }      it was done
 -- { 4 }              the key belongs to a request with another fingerprint
 local known = redis.call('HMGET', LOCK, 'print', 'done')
-if (known[1] or '') ~= '' and ARGV[8] ~= '' and known[1] ~= ARGV[8] then return { 4 } end
-if known[2] then
+if (known[1] or '') ~= '' and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end
+if known[1] and known[2] then
   if ARGV[7] ~= '' then redis.call('ZREM', QUEUE, ARGV[7]) end
   return { 3, known[2] }
 end

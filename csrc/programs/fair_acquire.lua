@@ -3,6 +3,7 @@
 --#include "ranges.lua"
 --#include "hash.lua"
 --#include "hash_holding.lua"
+local PRINT = nil
 --#include "fresh.lua"
 --#include "fair_queue.lua"
 -- Takes a fair lock, enters it again, or stands in Redisson's list. Safe to send twice.
@@ -18,6 +19,7 @@
 --                            to 100
 -- { -1 } { -2 }              from > 0 but the hold is gone: the key is gone, another owner has it
 -- { -3 }                     a hash without TTL, which no lock leaves behind
+-- { -6, kind }               another kind has the key: "guard", "read_write"
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
 -- Waiters before one that looks every grant lease; one behind more looks later. So many of the list
 -- are looked at.
@@ -85,9 +87,11 @@ end
 
 local lock_ms, now = redis.call('PTTL', LOCK), now_ms()
 if lock_ms ~= -2 then
-  if holds_of(LOCK, OWNER) then return take(now) end
-  if FROM > 0 then return { -2 } end
+  if FROM > 0 then return holds_of(LOCK, OWNER) and take(now) or { -2 } end
+  local _, count, kind = holder_of(LOCK, OWNER)
+  if kind == 'lock' and count then return take(now) end
   if lock_ms == -1 then return { -3 } end
+  if kind ~= 'lock' then return { -6, kind } end
   return busy(lock_ms, lock_ms, now)
 end
 if FROM > 0 then return { -1 } end

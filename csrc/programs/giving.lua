@@ -2,7 +2,7 @@
 -- The free lock goes to `member`: see granting.lua.
 local counted, token, last = pcall(next_token, ttl_ms, nil, now_us, keeps(owner) and range_end)
 token = counted and digits(token) .. (last and '-' .. digits(last) or '') or '0'
-create_hold(LOCK, owner, GRANT_MS)
+create_hold(LOCK, owner, GRANT_MS, kind == 'g' and '' or nil)
 redis.call('ZADD', QUEUE, '0', member)
 redis.pcall('PUBLISH', 'holdfast_grant:' .. client,
   '1 grant ' .. kind .. ' ' .. number .. ' ' .. place .. ' ' .. token .. ' ' .. GRANT_MS .. ' '

@@ -1,7 +1,7 @@
 --#fragment
 -- How a reentrant lock stands on the server, as Redisson has it: a hash, owner -> hold count,
--- always with a TTL. A guard's has one more field while it runs, "print", and a record has "done",
--- "print" and "by".
+-- always with a TTL. It never has a second field. A guard always has one while it runs, "print",
+-- and a record has "done", "print" and "by".
 local KIND, KINDS = 'hash', 'lg'
 local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it
 
@@ -9,9 +9,10 @@ local function holds_of(lock, owner)
   return tonumber(redis.call('HGET', lock, owner))
 end
 
--- The holder, where nothing stands beside it.
+-- The holder of a lock. nil: the key is none, or not a lock's.
 local function first_owner(lock)
-  return redis.call('HKEYS', lock)[1]
+  local fields = redis.call('HKEYS', lock)
+  return not fields[2] and fields[1] or nil
 end
 
 -- Whatever its count is. The key ends with its only field. → whether there was such a hold
@@ -19,8 +20,17 @@ local function remove_hold(lock, owner)
   return redis.call('HDEL', lock, owner) == 1
 end
 
+-- print: a guard's fingerprint, "": any; nil: it is a lock
+local function write_hold(lock, owner, holds, print)
+  if print then
+    redis.call('HSET', lock, owner, holds, 'print', print)
+  else
+    redis.call('HSET', lock, owner, holds)
+  end
+end
+
 -- The first hold, while there is no key.
-local function create_hold(lock, owner, ms)
-  redis.call('HSET', lock, owner, '1')
+local function create_hold(lock, owner, ms, print)
+  write_hold(lock, owner, '1', print)
   redis.call('PEXPIRE', lock, ms)
 end

@@ -3,19 +3,22 @@
 
 -- Sets the count; never shortens a TTL. It always writes, so that a WAIT behind it waits for what
 -- it wrote.
-local function set_holds(lock, owner, holds, ms)
-  redis.call('HSET', lock, owner, holds)
+local function set_holds(lock, owner, holds, ms, print)
+  write_hold(lock, owner, holds, print)
   if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
 end
 
--- → the holder, nil: there is none; and the count of `owner`, if that is it. A read/write lock has
--- its mode beside its owners, whose holds are not to be entered here.
+-- Fields that stand beside owners, and whose they are: alone, such a field is an owner itself.
+local BESIDE = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }
+
+-- → the holder, nil: there is none; the count of `owner`, if that is it; what has the key: "lock",
+-- "guard", "read_write", nil: it is gone
 local function holder_of(lock, owner)
-  local fields, holder, mode = redis.call('HKEYS', lock), nil, false
+  local fields = redis.call('HKEYS', lock)
+  local holder, kind = nil, fields[1] and 'lock'
   for _, field in ipairs(fields) do
-    local beside = field == 'print' or field == 'done' or field == 'by' or field == 'mode'
-    mode = mode or #fields > 1 and field == 'mode'
-    if #fields == 1 or not beside then holder = field end
+    local beside = fields[2] and BESIDE[field]
+    if beside then kind = beside else holder = field end
   end
-  return holder, holder and holder == owner and not mode and holds_of(lock, owner) or nil
+  return holder, holder and holder == owner and holds_of(lock, owner) or nil, kind
 end

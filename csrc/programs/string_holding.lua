@@ -8,5 +8,5 @@ end
 
 local function holder_of(lock, owner)
   local holder = redis.call('GET', lock)
-  return holder, holder and holder == owner and 1 or nil
+  return holder, holder and holder == owner and 1 or nil, 'lock'
 end

@@ -15,7 +15,7 @@ local unpack = rawget(_G, "unpack") or table.unpack
 
 local OPTIONS = { lease = 30000, grant_lease = 2000, token_ttl = 7 * 86400000, io_timeout = 5000 }
 local REFUSED = { [-3] = "the key is a hash without a TTL: no lock",
-  [-4] = "clients of a newer format wait first" }
+  [-4] = "clients of a newer format wait first", [-6] = "a lock of another kind has the key" }
 
 -- A clock that nobody sets: Linux tells its uptime in steps of 10 ms. Elsewhere LuaSocket has the
 -- wall clock only.

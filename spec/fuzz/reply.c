@@ -69,6 +69,7 @@ static const char *const REPLIES[] = {
     "*1\r\n:-4\r\n",
     ":3\r\n",
     "*2\r\n:-5\r\n:2\r\n",
+    "*2\r\n:-6\r\n$5\r\nguard\r\n",
     "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\n1 grant r 1 5 77 2000 a\r\n",
     "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\n1 grant w 1 5 77 2000 a\r\n",
     "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$23\r\n1 grant p 1 5 77 2000 a\r\n",

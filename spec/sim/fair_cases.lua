@@ -72,6 +72,22 @@ case("a free lock is taken, and again when that is sent twice", function(c)
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
+case("a guard or a read/write lock has the key", function(c)
+  local function is_refused(kind, ...)
+    c.cmd("HSET", LOCK, ...)
+    c.same({ -3 }, acquire(c, OWNER), "without a TTL it is nobody's")
+    c.cmd("PEXPIRE", LOCK, LEASE)
+    c.same({ -6, kind }, acquire(c, OWNER))
+    c.same({ -6, kind }, waits(c, OTHER))
+    c.same({ 0, LEASE }, { c.cmd("EXISTS", LIST), c.cmd("PTTL", LOCK) })
+    c.cmd("DEL", LOCK)
+  end
+  is_refused("guard", OTHER, 1, "print", "")
+  is_refused("guard", OWNER, 1, "print", "P")
+  is_refused("guard", "done", "x", "print", "", "by", OTHER)
+  is_refused("read_write", "mode", "read", OWNER, 1)
+end)
+
 case("a re-entry shortens nothing, and of what is gone it is told how", function(c)
   holds(c, OWNER)
   for _ = 1, 2 do c.same({ 1, 0, 0 }, acquire(c, OWNER, { from = 1, lease = 100 })) end

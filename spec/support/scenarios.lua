@@ -64,8 +64,8 @@ function step.begin(who, print, wait)
     print } }
 end
 
-function step.complete(who, print, result)
-  return { "complete", ALL, { owner(who), GRANT, LEASE, print, result } }
+function step.complete(who, print, result, keep)
+  return { "complete", ALL, { owner(who), GRANT, keep or LEASE, print, result } }
 end
 
 local function both()
@@ -138,9 +138,15 @@ scenarios.list = {
     step.begin("b", "one", true), step.begin("c", "two"), step.complete("a", "one", "RT"),
   } },
   { "a guard's run fails, and the next one begins", {
-    step.begin("a", "one"), step.begin("b", "one", true), step.release("a"),
+    step.begin("a", "one"), step.begin("b", "one", true), step.complete("a", "one", "", 0),
     step.begin("b", "one", true),
     step.complete("b", "one", "D"),
+  } },
+  { "a guard and a lock are no waiters of each other", {
+    step.acquire("a"), step.begin("a", "", true), step.begin("b", "one"), step.release("a"),
+    step.begin("a", ""), step.begin("b", "", true), step.acquire("c", 0, true),
+    step.acquire_both("c"), step.complete("a", "", "", 0), step.acquire("b"), step.acquire("c"),
+    step.complete("b", "", "D"), step.acquire("c", 0, true),
   } },
   { "several locks are taken at once", {
     step.acquire("a"), step.acquire_both("b"), step.release("a"), step.acquire_both("b"),

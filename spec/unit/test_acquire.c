@@ -1942,7 +1942,7 @@ TEST(a_run_that_was_done_before) {
     rig_end(&rig, AT(2));
 }
 
-/* A grant writes no print: who comes meanwhile with another request is to be told so. */
+/* A grant writes an empty print: who comes meanwhile with another request is to be told so. */
 TEST(a_run_that_was_granted_gets_its_print) {
     rig_begin(&rig);
     hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
@@ -1973,6 +1973,16 @@ TEST(a_fingerprint_of_one_letter_is_one) {
     hear_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
     CHECK_OUTCOME(op, "under way");
     rig_end(&rig, AT(11));
+}
+
+TEST(a_run_whose_key_a_lock_has) {
+    rig_begin(&rig);
+    hf_op *op = begin_guard(0, AT(0));
+    hear_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
+    CHECK_OUTCOME(op, "conflict");
+    CHECK_OR(strstr(op->failure.text, "a lock has the key"), "%s", op->failure.text);
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    rig_end(&rig, AT(2));
 }
 
 TEST(a_run_of_another_request) {
@@ -2101,6 +2111,7 @@ TEST(each_end_is_the_end_of_all_that_waits) {
         {"*1\r\n:-3\r\n", "conflict"},
         {"*1\r\n:-4\r\n", "conflict"},
         {"*2\r\n:-5\r\n:3\r\n", "conflict"},
+        {"*2\r\n:-6\r\n$5\r\nguard\r\n", "conflict"},
         {"*1\r\n:4\r\n", "mismatch"},
         {"*1\r\n:77\r\n", "server"},
         {"*2\r\n:3\r\n$3\r\nold\r\n", "duplicate"},
@@ -2392,8 +2403,8 @@ TEST(an_answer_that_refuses_ends_it) {
     } cases[] = {
         {"*1\r\n:4\r\n", "mismatch"},        {"*2\r\n:3\r\n$1\r\nr\r\n", "duplicate"},
         {"*1\r\n:-3\r\n", "conflict"},       {"*1\r\n:-4\r\n", "conflict"},
-        {"*2\r\n:-5\r\n:3\r\n", "conflict"}, {"-ERR no\r\n", "server"},
-        {"*1\r\n:77\r\n", "server"},
+        {"*2\r\n:-5\r\n:3\r\n", "conflict"}, {"*2\r\n:-6\r\n$5\r\nguard\r\n", "conflict"},
+        {"-ERR no\r\n", "server"},           {"*1\r\n:77\r\n", "server"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int waiting = 0; waiting < 2; waiting++) {

@@ -97,6 +97,17 @@ TEST(one_is_busy) {
     }
 }
 
+TEST(one_is_of_another_kind) {
+    start();
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
+    hear_calls(&rig, "*3\r\n:-6\r\n:2\r\n$5\r\nguard\r\n", AT(1));
+    CHECK_OUTCOME(op, "conflict");
+    CHECK_OR(strstr(op->failure.text, "\"b\"") && strstr(op->failure.text, "a guard"), "%s",
+             op->failure.text);
+    CHECK_EQ_INT(rig.client.holds.count, 0);
+    finish(AT(2));
+}
+
 TEST(an_answer_too_late_is_not_acquired) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));

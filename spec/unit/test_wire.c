@@ -44,7 +44,13 @@ TEST(the_reply_of_an_acquire) {
         {"*1\r\n:-4\r\n", {HF_VERDICT_NEWER, .ahead = -1}},
         {"*2\r\n:-5\r\n:6\r\n", {HF_VERDICT_TOO_MANY, .count = 6, .ahead = -1}},
         {"*1\r\n:5\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
-        {"*1\r\n:-6\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {"*2\r\n:-6\r\n$4\r\nlock\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "a lock"}},
+        {"*2\r\n:-6\r\n$5\r\nguard\r\n",
+         {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "a guard (idempotent)"}},
+        {"*2\r\n:-6\r\n$10\r\nread_write\r\n",
+         {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "a read/write lock"}},
+        {"*1\r\n:-6\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "another kind of lock"}},
+        {"*1\r\n:-7\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"*0\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {":1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"$-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
@@ -62,6 +68,7 @@ TEST(the_reply_of_an_acquire) {
         CHECK_EQ_INT(got.foreign, want.foreign);
         CHECK(hf_slice_equal(got.place, want.place));
         CHECK(hf_slice_equal(got.record, want.record));
+        CHECK_STR(got.has ? got.has : "", want.has ? want.has : "");
         hf_reply_free(reply);
     }
 }
@@ -71,18 +78,23 @@ TEST(the_reply_of_an_acquire_of_several) {
         const char *bytes;
         hf_verdict verdict;
         long long i;
+        const char *has;
     } cases[] = {
-        {"*3\r\n:1\r\n:11\r\n:12\r\n", HF_VERDICT_YES, 11},
-        {"*2\r\n:0\r\n:2\r\n", HF_VERDICT_BUSY, 2},
-        {"*1\r\n:0\r\n", HF_VERDICT_BUSY, 0},
-        {"*2\r\n:-2\r\n:1\r\n", HF_VERDICT_TAKEN, 1},
-        {"*0\r\n", HF_VERDICT_NONSENSE, 0},
+        {"*3\r\n:1\r\n:11\r\n:12\r\n", HF_VERDICT_YES, 11, NULL},
+        {"*2\r\n:0\r\n:2\r\n", HF_VERDICT_BUSY, 2, NULL},
+        {"*1\r\n:0\r\n", HF_VERDICT_BUSY, 0, NULL},
+        {"*2\r\n:-2\r\n:1\r\n", HF_VERDICT_TAKEN, 1, NULL},
+        {"*3\r\n:-6\r\n:1\r\n$5\r\nguard\r\n", HF_VERDICT_OTHER_KIND, 1, "a guard (idempotent)"},
+        {"*2\r\n:-6\r\n:1\r\n", HF_VERDICT_OTHER_KIND, 1, "another kind of lock"},
+        {"*0\r\n", HF_VERDICT_NONSENSE, 0, NULL},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         long long i = -1;
         hf_reply *reply = reply_of(cases[n].bytes);
-        CHECK_EQ_INT(hf_wire_read_acquire_all(reply, &i), cases[n].verdict);
+        const char *has = NULL;
+        CHECK_EQ_INT(hf_wire_read_acquire_all(reply, &i, &has), cases[n].verdict);
         CHECK_EQ_INT(i, cases[n].i);
+        if (cases[n].has) CHECK_STR(has, cases[n].has);
         hf_reply_free(reply);
     }
     hf_reply *reply = reply_of("*3\r\n:1\r\n:11\r\n:12\r\n");

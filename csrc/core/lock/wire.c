@@ -358,8 +358,18 @@ static hf_verdict acquire_verdict(long long status) {
     case -3: return HF_VERDICT_ENDLESS;
     case -4: return HF_VERDICT_NEWER;
     case -5: return HF_VERDICT_TOO_MANY;
+    case -6: return HF_VERDICT_OTHER_KIND;
     default: return HF_VERDICT_NONSENSE;
     }
+}
+
+/* What has the key, as element `i` of the reply of an acquire names it. */
+static const char *other_kind_at(const hf_reply *reply, size_t i) {
+    hf_slice kind = hf_reply_string_at(reply, i);
+    if (hf_slice_equal(kind, hf_slice_of("lock"))) return "a lock";
+    if (hf_slice_equal(kind, hf_slice_of("guard"))) return "a guard (idempotent)";
+    if (hf_slice_equal(kind, hf_slice_of("read_write"))) return "a read/write lock";
+    return "another kind of lock";
 }
 
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply) {
@@ -381,13 +391,15 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply) {
         answer.place = hf_reply_string_at(reply, 4);
         break;
     case HF_VERDICT_DONE_BEFORE: answer.record = hf_reply_string_at(reply, 1); break;
+    case HF_VERDICT_OTHER_KIND: answer.has = other_kind_at(reply, 1); break;
     default: break;
     }
     return answer;
 }
 
-hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i) {
+hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **has) {
     *i = hf_reply_integer_at(reply, 1, 0);
+    *has = other_kind_at(reply, 2);
     return acquire_verdict(hf_reply_integer_at(reply, 0, 99));
 }
 

@@ -123,6 +123,7 @@ typedef enum hf_verdict {
     HF_VERDICT_ENDLESS,     /* the key has no TTL, so it is no lock */
     HF_VERDICT_NEWER,       /* the first waiter has a newer format */
     HF_VERDICT_TOO_MANY,    /* the request is larger than the semaphore's total */
+    HF_VERDICT_OTHER_KIND,  /* a lock of another kind has the key */
     HF_VERDICT_NONSENSE
 } hf_verdict;
 
@@ -137,12 +138,14 @@ typedef struct hf_wire_answer {
     bool foreign;         /* BUSY: the holder does not hand over */
     hf_slice place;       /* BUSY: this waiter's; empty: none. Points into the reply */
     hf_slice record;      /* DONE_BEFORE. Points into the reply */
+    const char *has;      /* OTHER_KIND: what has the key, for people */
 } hf_wire_answer;
 
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply);
 
-/* Sets `*i` to the lock that the reply is about, counted from 1, unless it is a yes; 0: none. */
-hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i);
+/* Sets `*i` to the lock that the reply is about, counted from 1, unless it is a yes; 0: none. Sets
+ * `*has` as in hf_wire_answer. */
+hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **has);
 
 /* Returns the token of lock i, counted from 0; the reply is a yes. */
 uint64_t hf_wire_token_at(const hf_reply *reply, size_t i);

@@ -533,6 +533,12 @@ static void on_too_many(hf_op *op, long long all, hf_time now) {
     finish(op, now);
 }
 
+static void on_other_kind(hf_op *op, const char *has, hf_time now) {
+    roll_back(op, now);
+    hf_op_fail_for_other_kind(op, has);
+    finish(op, now);
+}
+
 static void on_mismatch(hf_op *op, hf_time now) {
     roll_back(op, now);
     hf_op_fail(op, HF_MISMATCH, "the key belongs to a request with another fingerprint");
@@ -593,6 +599,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     case HF_VERDICT_ENDLESS: on_endless(op, now); break;
     case HF_VERDICT_NEWER: on_newer_format(op, now); break;
     case HF_VERDICT_TOO_MANY: on_too_many(op, answer.count, now); break;
+    case HF_VERDICT_OTHER_KIND: on_other_kind(op, answer.has, now); break;
     default: on_nonsense(op, now);
     }
 }

@@ -227,7 +227,8 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     long long i = 0;
     op->state = HF_ACQUIRE_DONE;
-    hf_verdict verdict = reply ? hf_wire_read_acquire_all(reply, &i) : HF_VERDICT_NONSENSE;
+    const char *has = NULL;
+    hf_verdict verdict = reply ? hf_wire_read_acquire_all(reply, &i, &has) : HF_VERDICT_NONSENSE;
     if (!reply) {
         for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
         hf_op_fail_as(op, request);
@@ -240,6 +241,10 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
         for_each(op, free_hold, now);
         name_key(op, i);
         hf_op_fail(op, HF_BUSY, "%s", op->spec.lock_kind->taken);
+    } else if (verdict == HF_VERDICT_OTHER_KIND) {
+        for_each(op, free_hold, now);
+        name_key(op, i);
+        hf_op_fail_for_other_kind(op, has);
     } else if (verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN) {
         on_gone(op, i, verdict, now);
     } else {

@@ -72,6 +72,10 @@ void hf_op_fail_for_memory(hf_op *op) {
     hf_op_fail(op, HF_NO_MEMORY, "out of memory");
 }
 
+void hf_op_fail_for_other_kind(hf_op *op, const char *has) {
+    hf_op_fail(op, HF_CONFLICT, "%s has the key, and each kind needs a key of its own", has);
+}
+
 void hf_op_fail_unconfirmed(hf_op *op) {
     const hf_request *request = &op->request;
     const hf_sync *sync = &op->client->config.sync;

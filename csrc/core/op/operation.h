@@ -15,6 +15,9 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)
 void hf_op_fail_as(hf_op *op, const hf_request *request);
 void hf_op_fail_for_memory(hf_op *op);
 
+/* Fails an acquire because a lock of another kind has the key; `has` as in hf_wire_answer. */
+void hf_op_fail_for_other_kind(hf_op *op, const char *has);
+
 /* Fails an operation whose request was run but confirmed by too few replicas. */
 void hf_op_fail_unconfirmed(hf_op *op);
 

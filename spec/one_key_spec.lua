@@ -1,0 +1,189 @@
+-- Each kind of lock on a key that another kind has: what docs/api.md tells of it.
+
+local process = require "spec.support.process"
+local world = require("spec.support.world").new()
+
+before_each(world.open)
+after_each(world.close)
+
+-- ---- each kind: hold(client) → release; try(client) → nil, message, code, or something else ----
+
+local KEY = "k"
+local kinds, order = {}, {}
+
+local function add(name, hold, try)
+  kinds[name], order[#order + 1] = { hold = hold, try = try }, name
+end
+
+local function add_lock(name, make)
+  add(name, function(client)
+    local lock = assert(make(client):acquire(0))
+    return function() assert(lock:release()) end
+  end, function(client) return make(client):acquire(0) end)
+end
+
+add_lock("lock", function(client) return client:lock(KEY) end)
+add_lock("fair lock", function(client) return client:fair_lock(KEY) end)
+add_lock("mutex", function(client) return client:mutex(KEY) end)
+add_lock("read lock", function(client) return client:read_write_lock(KEY):read() end)
+add_lock("write lock", function(client) return client:read_write_lock(KEY):write() end)
+add_lock("locks at once", function(client) return client:multi_lock { "other", KEY } end)
+
+local function run_twice() error "it ran" end
+
+add("guard", function(client)
+  local run = coroutine.wrap(function()
+    assert(client:idempotent(KEY, { delete_key = true }, coroutine.yield))
+  end)
+  run()
+  return run
+end, function(client) return client:idempotent(KEY, run_twice) end)
+
+add("record", function(client)
+  assert(client:idempotent(KEY, { expire = 60 }, function() return true end))
+  return function() world.cli("DEL", KEY) end
+end, function(client) return client:idempotent(KEY, run_twice) end)
+
+add("semaphore", function(client)
+  local permit = assert(client:semaphore(KEY, { permits = 1 }):acquire(1, 0))
+  return function()
+    assert(permit:release())
+    world.cli("DEL", KEY)
+  end
+end, function(client) return client:semaphore(KEY, { permits = 1 }):acquire(1, 0) end)
+
+add("plain semaphore", function(client)
+  local plain = client:plain_semaphore(KEY)
+  assert(plain:set(1))
+  assert(plain:acquire(1, 0))
+  return function() assert(plain:delete()) end
+end, function(client) return client:plain_semaphore(KEY):acquire(1, 0) end)
+
+add("latch", function(client)
+  local latch = client:latch(KEY)
+  assert(latch:set(1))
+  return function() assert(latch:count_down()) end
+end, function(client) return client:latch(KEY):wait(0) end)
+
+-- ---- what one gets where the other has the key ----
+
+-- What the kinds are on the server: the rows and columns of the table in docs/api.md.
+local LAYOUT = {
+  ["lock"] = "lock", ["fair lock"] = "lock", ["locks at once"] = "lock", ["mutex"] = "mutex",
+  ["read lock"] = "read/write lock", ["write lock"] = "read/write lock",
+  ["guard"] = "guard", ["record"] = "guard",
+  ["semaphore"] = "number", ["plain semaphore"] = "number", ["latch"] = "number",
+}
+
+local SAME = {
+  ["lock"] = "busy", ["mutex"] = "busy", ["read/write lock"] = "busy", ["guard"] = "duplicate",
+}
+
+local function expected(holder, asker)
+  local has, asks = LAYOUT[holder], LAYOUT[asker]
+  if has == asks then return SAME[has] end
+  return has == "number" and asks == "mutex" and "busy" or "conflict"
+end
+
+-- Readers share their lock; nothing on the server tells the numbers from each other.
+local function is_shared(holder, asker)
+  return holder == "read lock" and asker == "read lock"
+    or LAYOUT[holder] == "number" and LAYOUT[asker] == "number"
+end
+
+local function is_told(holder, asker)
+  local release = kinds[holder].hold(world.client())
+  local before = world.cli("DUMP", KEY)
+  local result, message, code = kinds[asker].try(world.client())
+  local case = ("%s: a %s: %s"):format(holder, asker, message)
+  assert.same({ code = expected(holder, asker) }, { result = result, code = code }, case)
+  assert.equal(before, world.cli("DUMP", KEY), case)
+  release()
+end
+
+for _, holder in ipairs(order) do
+  it(("on the key of a %s each kind is told what it gets"):format(holder), function()
+    for _, asker in ipairs(order) do
+      if not is_shared(holder, asker) then is_told(holder, asker) end
+    end
+  end)
+end
+
+-- ---- a caller beside itself, waits, and who says it ----
+
+local function fails(code, message, ...)
+  local result, got_message, got = ...
+  assert.same({ code = code }, { result = result, code = got }, got_message)
+  assert.matches(message, got_message, 1, true)
+end
+
+describe("a guard and a lock of one caller, on one key,", function()
+  it("are a conflict at once: the guard within the lock", function()
+    local client = world.client()
+    for _, with in ipairs { "with_lock", "with_fair_lock", "with_read_lock", "with_write_lock" } do
+      assert(client[with](client, KEY, function()
+        fails("conflict", "lock has the key", client:idempotent(KEY, run_twice))
+        fails("conflict", "lock has the key", client:idempotent(KEY, { wait = 20 }, run_twice))
+        return true
+      end))
+    end
+  end)
+
+  it("are a conflict at once: the lock within the guard, and beside its record", function()
+    local client = world.client()
+    local function is_guards()
+      for _, with in ipairs { "with_lock", "with_fair_lock" } do
+        fails("conflict", "a guard (idempotent) has the key",
+          client[with](client, KEY, { wait = 20 }, run_twice))
+      end
+      fails("conflict", "lock of another kind",
+        client:with_write_lock(KEY, { wait = 20 }, run_twice))
+      fails("conflict", "a guard (idempotent) has the key",
+        client:multi_lock({ "other", KEY }):acquire(20))
+    end
+    assert(client:idempotent(KEY, { expire = 60, fingerprint = "a" }, function()
+      is_guards()
+      return true
+    end))
+    is_guards()
+    world.cli("DEL", KEY)
+  end)
+end)
+
+it("a lock of Redisson on its key is a guard's conflict, whether it waits or not", function()
+  world.cli("HSET", KEY, "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33", 1)
+  world.cli("PEXPIRE", KEY, 60000)
+  local client = world.client()
+  for _, wait in ipairs { 0, 20 } do
+    fails("conflict", "a lock has the key", client:idempotent(KEY, { wait = wait }, run_twice))
+  end
+  world.cli("DEL", KEY)
+end)
+
+it("a guard that was granted its key is a guard for others", function()
+  local client = world.client()
+  local child = process.lua {
+    code = [[
+      local client = require("holdfast").new(arg[1])
+      print(client:idempotent("k", { wait = 20, delete_key = true }, function()
+        io.write("runs\n")
+        io.flush()
+        while client:lock("go"):is_locked() do end
+        return "ran"
+      end))
+      client:close()
+    ]],
+    args = { world.server:url() },
+  }
+  local go = assert(client:lock("go"):acquire(0))
+  client:idempotent(KEY, { delete_key = true }, function()
+    assert.truthy(process.wait_until(function()
+      return world.cli("ZCARD", "holdfast_queue:{k}") == 1
+    end, 20))
+  end)
+  assert.truthy(child:wait_output("runs", 20))
+  fails("conflict", "a guard (idempotent) has the key", client:lock(KEY):acquire(0))
+  fails("duplicate", "", client:idempotent(KEY, run_twice))
+  assert(go:release())
+  assert.same({ "exit", 0 }, { child:wait(20) })
+end)
