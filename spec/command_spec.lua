@@ -402,6 +402,18 @@ describe("holdfast", function()
       assert.equal(79, once("jobs:a"))
     end)
 
+    it("is a lock while it runs, with a fingerprint and without one", function()
+      for _, fingerprint in ipairs { false, "a" } do
+        client:idempotent("k", { fingerprint = fingerprint or nil, delete_key = true }, function()
+          local code, output = run("ls")
+          assert.equal(0, code)
+          assert.matches("\nk +%S", output)
+          code, output = run("show", "k")
+          assert.equal(0, code, output)
+        end)
+      end
+    end)
+
     it("is not let run again while it runs", function()
       local records = require "holdfast.command.records"
       local child = hold_by_command("--idempotent", "60", "k", "--", "sh", "-c",

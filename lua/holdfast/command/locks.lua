@@ -103,8 +103,15 @@ local function is_fair(client, key)
     and command_beside(client, key, "EXISTS", list_name(key)) == 1
 end
 
-local function lock_at(client, key, node)
+-- How many fields the hash has, without the fingerprint that a running guard has beside its owner.
+local function fields_of(client, key, node)
   local fields = driver.command(client, { "HLEN", key }, node)
+  if fields ~= 2 then return fields end
+  return type(driver.command(client, { "HGET", key, "print" }, node)) == "string" and 1 or 2
+end
+
+local function lock_at(client, key, node)
+  local fields = fields_of(client, key, node)
   local is_lock = fields == 1
   if not is_lock and not (type(fields) == "number" and fields > 1 and is_read_write(client, key))
   then
@@ -327,7 +334,7 @@ function locks.inspect(client, key)
   if not entry then entry, message, code = locks.read(client, key, kind) end
   if not entry then return nil, message, code end
   local is_hash = entry.owner and not entry.mutex
-  local why = is_hash and flaw(entry, kind ~= "read_write" and command(client, "HLEN", key) or nil)
+  local why = is_hash and flaw(entry, kind ~= "read_write" and fields_of(client, key) or nil)
   if why then return no_lock(key, "hash", why) end
   return entry, not COUNTS[kind] and handle(client, key, kind) or nil
 end
