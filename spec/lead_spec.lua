@@ -114,6 +114,18 @@ describe("client:lead", function()
     assert.equal(0, world.cli("EXISTS", "chief"))
   end)
 
+  it("ends when an earlier term resigns", function()
+    local client, first, count = world.client(), nil, 0
+    assert.equal(2, client:lead("chief", function(term)
+      count, first = count + 1, first or term
+      if count == 1 then return end
+      assert.is_true(first:resign())
+      assert.is_false(term:is_leader())
+      assert.equal(0, world.cli("EXISTS", "chief"))
+      return count
+    end))
+  end)
+
   it("is known in other coroutines, which may resign", function()
     local client = world.client()
     local ended = client:lead("chief", function(term)
@@ -399,6 +411,53 @@ for _, loop in ipairs(loops) do
         assert.is_true(wait_until(function() return began == true end))
         one:close()
       end)
+    end)
+
+    it("resign also between two terms", function()
+      local one, other, first, result = client(), client(), nil, nil
+      local function waiters() return world.cli("ZCARD", "holdfast_queue:{chief}") end
+      run(function()
+        loop.spawn(function()
+          result = { one:lead("chief", { lease = LEASE }, function(term)
+            first = first or term
+            wait_until(function() return not term:is_leader() end)
+            return term:lost()
+          end) }
+        end)
+        assert.is_true(wait_until(function() return first ~= nil end))
+        world.cli("DEL", "chief")
+        local held = assert(other:lock("chief"):acquire(0))
+        assert.is_true(wait_until(function() return waiters() == 1 end))
+        assert.is_true(first:resign())
+        assert.is_true(wait_until(function() return result ~= nil end))
+        assert.is_true(wait_until(function() return waiters() == 0 end))
+        assert(held:release())
+        one:close()
+        other:close()
+      end)
+      assert.same({ "lost", { "taken", n = 1 } }, { result[3], result[4] })
+    end)
+
+    it("resign also while no server can be asked for the next term", function()
+      local server, first, result = world.another(), nil, nil
+      local one = client { url = server:url(), command_timeout = 0.2 }
+      run(function()
+        loop.spawn(function()
+          result = { one:lead("chief", { lease = LEASE }, function(term)
+            first = term
+            wait_until(function() return not term:is_leader() end)
+            return term:lost()
+          end) }
+        end)
+        assert.is_true(wait_until(function() return first ~= nil end))
+        server:kill("KILL")
+        assert.is_true(wait_until(function() return not first:is_leader() end))
+        loop.sleep(0.3)
+        assert.is_true(first:resign())
+        assert.is_true(wait_until(function() return result ~= nil end))
+        one:close()
+      end)
+      assert.same({ "lost", { "unreachable", n = 1 } }, { result[3], result[4] })
     end)
 
     it("of one loop are one leader, whoever of its coroutines resigns", function()

@@ -116,6 +116,13 @@ function driver.abandon(lock)
   if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
 end
 
+-- Ends a wait for this lock that gives way: it is "interrupted". A blocking client has none while
+-- others run.
+function driver.interrupt(lock)
+  local of = data(lock)
+  if of.loop then pump.interrupt(pump.of(of.client, of.loop), of.gives_way) end
+end
+
 -- For a client that an event loop serves: does it in the background.
 local function do_later(lock, kind, count)
   local of = data(lock)

@@ -86,20 +86,22 @@ function Term:key()
   return raw.key(self.lock)
 end
 
--- Ends the term now, and client:lead when fn has returned. In another coroutine than fn's it does
--- not wait for the server.
+-- Ends the term now, and client:lead when fn has returned; after this term, the one that goes on, or
+-- the wait for the next one. In another coroutine than fn's it does not wait for the server.
 ---@return true? resigned
 ---@return string? message
 ---@return string? code
 function Term:resign()
   check_self(self, Term, "term:resign", 2)
-  self.resigned = true
-  if self.over then return true end
-  self.over = true
-  local more = raw.holds(self.lock) - 1 -- fn may have entered the lock itself
-  for _ = 1, more do raw.release(self.lock) end
-  if more >= 0 then return loss.tell_after(raw.release(self.lock)) end
-  driver.abandon(self.lock)
+  local term = self.leading.term
+  self.leading.resigned = true
+  if term.over then return true end
+  term.over = true
+  local more = raw.holds(term.lock) - 1 -- fn may have entered the lock itself
+  for _ = 1, more do raw.release(term.lock) end
+  if more >= 0 then return loss.tell_after(raw.release(term.lock)) end
+  driver.abandon(term.lock)
+  driver.interrupt(term.lock)
   return true
 end
 
@@ -116,8 +118,10 @@ local LEAST_PAUSE, MOST_PAUSE = 0.1, 1 -- seconds
 
 local ENDS = "the worker ends"
 
-local function new_term(client, key, given, defaults)
-  local term = setmetatable({ over = false, resigned = false }, Term)
+-- `leading`: what the terms of one client:lead share: { term, resigned }, the last term.
+local function new_term(leading, client, key, given, defaults)
+  local term = setmetatable({ over = false, leading = leading }, Term)
+  leading.term = term
   local on_lost = given.on_lost
   term.lock = locks.new(client, key, {
     lease = given.lease, watchdog = true, wait = math.huge, interruptible = given.interruptible,
@@ -128,20 +132,25 @@ local function new_term(client, key, given, defaults)
       on_lost(term, reason)
     end,
   }, defaults)
-  raw.data(term.lock).gives_way = true
+  raw.data(term.lock).gives_way = term
   return term
 end
 
--- Waits until the term's lock is held. → true | nil, message, code
+local function ends(term)
+  return term.over or driver.ends()
+end
+
+-- Waits until the term's lock is held, or the leader has resigned. → true | nil, message, code
 local function await(term)
   local acquired, paused, message, code
   local pause = LEAST_PAUSE
   repeat
     loss.tell()
-    if driver.ends() then return nil, ENDS, "interrupted" end
+    if ends(term) then return nil, ENDS, "interrupted" end
     acquired, message, code = templates.acquire(term.lock)
-    if acquired then return true end
-    if driver.ends() then return nil, ENDS, "interrupted" end
+    if acquired and not term.over then return true end
+    if acquired then raw.release(term.lock) end
+    if ends(term) then return nil, ENDS, "interrupted" end
     if not PASSING[code] then return nil, message, code end
     paused, message, code = raw.pause(term.lock, pause)
     pause = math.min(2 * pause, MOST_PAUSE)
@@ -161,16 +170,17 @@ end
 
 -- `given` and `fn` are checked.
 function lead.run(client, key, given, defaults, fn, ...)
-  local results
+  local leading, results = { resigned = false }, nil
   given = options.copy(given)
   repeat
-    local term = new_term(client, key, given, defaults)
+    local term = new_term(leading, client, key, given, defaults)
     if given.abort_on_loss then driver.check_hooks(term.lock) end
     local begun, message, code = await(term)
+    if leading.resigned and not begun then break end
     if not begun then return nil, message, code end
     results = pack(hold(term, given, fn, ...))
     term.reason, term.over = term.reason or raw.lost(term.lock), true
-  until given.once or term.resigned or driver.ends()
+  until given.once or leading.resigned or driver.ends()
   return compat.unpack(results, 1, results.n)
 end
 

@@ -441,10 +441,10 @@ local IN_SYSTEM = {
     "term.number = raw.token(term.lock)", "lead.first = lead.first or raw.token(term.lock) term.number = lead.first",
     lead = true },
   { "leader", "lead_once", "a leader that has lost its term leads no more",
-    "until given.once or term.resigned or", "until given.once or term.reason or term.resigned or",
+    "until given.once or leading.resigned or", "until given.once or term.reason or leading.resigned or",
     lead = true },
   { "leader", "lead_unresigned", "a leader that has resigned leads again",
-    "until given.once or term.resigned or", "until given.once or", lead = true },
+    "until given.once or leading.resigned or", "until given.once or", lead = true },
   { "leader", "lead_impatient", "an outage ends a leader's wait", "{ unreachable = true, no_quorum", "{ no_quorum",
     lead = true },
 }

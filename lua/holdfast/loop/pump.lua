@@ -264,8 +264,8 @@ end
 
 local REPLACED = "this request's ngx.ctx was replaced while it waited; put fields into it instead"
 
--- Of calls that have ended: { op, ready, owner, done, late, abandoned, gives_way }; `gives_way`: a
--- worker of nginx that ends abandons the wait.
+-- Of calls that have ended: { op, ready, owner, done, late, abandoned, gives_way }; `gives_way`: the
+-- term that is waited for: its leader's resignation ends the wait, as does the end of nginx's worker.
 local spare, MOST_SPARE = {}, 1000
 
 local function new_waiter()
@@ -466,6 +466,17 @@ function pump.close(client, loop, patience)
   local till, ended = now() + patience, loop.signal()
   self.ended, self.close_by = ended, till
   while self.task and not is_late(self) and now() < till do ended:wait(self.loop.comes_within) end
+end
+
+-- Ends the wait that gives way for this term. The task has begun already: it leaves the queue.
+function pump.interrupt(self, term)
+  for number, waiter in pairs(self.waiting) do
+    if waiter.gives_way == term then
+      pump.abandon(self, number, waiter)
+      turn(self)
+      return waiter.ready:fire()
+    end
+  end
 end
 
 -- Abandons the calls that wait and that is_meant(waiter) selects; `touched` gets their clients.
