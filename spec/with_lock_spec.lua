@@ -465,6 +465,41 @@ describe("a release in with_lock that finds something else", function()
     assert.matches("nil\n$", child:output())
   end)
 
+  it("gives lost and the results when the function acquired again after a loss", function()
+    local client = world.client { lease = LEASE }
+    local function lose(lock)
+      world.cli("DEL", "k")
+      assert.equal("lost", select(3, lock:check()))
+      assert.equal("deleted", lock:lost())
+    end
+    local function again(lock)
+      lose(lock)
+      assert(lock:acquire())
+      assert.is_true(lock:is_held())
+      return "done"
+    end
+    local after = { again, function(lock)
+      lose(lock)
+      assert.equal("lost", select(3, lock:release()))
+      assert(lock:acquire())
+      return "done"
+    end, function(lock)
+      again(lock)
+      assert(lock:release())
+      return "done"
+    end, function(lock)
+      again(lock)
+      return again(lock)
+    end }
+    for _, fn in ipairs(after) do
+      local result = pack(client:with_lock("k", fn))
+      assert.is_nil(result[1])
+      assert.matches("deleted", result[2])
+      assert.same({ "lost", { "done", n = 1 } }, { result[3], result[4] })
+      assert.is_true(world.is_free("k"))
+    end
+  end)
+
   it("is no failure when the function released the lock itself", function()
     local client = world.client()
     assert.equal("done", client:with_lock("k", function(lock)

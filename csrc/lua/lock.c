@@ -14,6 +14,7 @@ static void note_loss(hf_lua_lock *lock, taken *entry) {
     hf_lost_reason reason = hf_view_of(entry->hold).reason;
     if (reason == HF_LOST_NOT || entry->notified) return;
     lock->untold[reason]++;
+    if (lock->first_loss == HF_LOST_NOT) lock->first_loss = reason;
     entry->notified = true;
 }
 
@@ -422,6 +423,23 @@ static int l_lost(lua_State *L) {
     return 1;
 }
 
+static void note_losses(hf_lua_lock *lock) {
+    for (size_t i = 0; i < lock->taken_count; i++) note_loss(lock, &lock->taken[i]);
+}
+
+/* first_loss(lock) -> the reason of the first loss of a hold that was acquired through this handle,
+ * by whichever owner, also when it was acquired again since; nil: none was lost */
+static int l_first_loss(lua_State *L) {
+    hf_lua_lock *lock = hf_lock_check(L);
+    if (!lock->driver) return 0;
+    hf_lock_enter(lock);
+    note_losses(lock);
+    hf_lost_reason reason = lock->first_loss;
+    hf_driver_leave(lock->driver);
+    lua_pushstring(L, hf_lost_reason_name(reason)); /* NULL is nil */
+    return 1;
+}
+
 static hf_lost_reason take_untold(hf_lua_lock *lock) {
     for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
         if (lock->untold[reason] == 0) continue;
@@ -437,7 +455,7 @@ static int l_pending_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
-    for (size_t i = 0; i < lock->taken_count; i++) note_loss(lock, &lock->taken[i]);
+    note_losses(lock);
     hf_lost_reason reason = take_untold(lock);
     hf_driver_leave(lock->driver);
     lua_pushstring(L, hf_lost_reason_name(reason));
@@ -578,6 +596,7 @@ void hf_open_lock(lua_State *L) {
                                          {"remaining", l_remaining},
                                          {"token", l_token},
                                          {"lost", l_lost},
+                                         {"first_loss", l_first_loss},
                                          {"standing", l_standing},
                                          {"pending_loss", l_pending_loss},
                                          {"has_news", l_has_news},

@@ -40,6 +40,7 @@ typedef struct hf_lua_lock {
     int64_t balance;           /* acquires less releases of their holds through this handle */
     double waited;             /* seconds of the last acquire that got the lock; -1: none did */
     hf_lost_reason last_loss;  /* of the last released hold; an acquire clears it */
+    hf_lost_reason first_loss; /* of the first hold that was lost, whatever came after it */
     uint32_t untold[HF_LOST_REASONS]; /* losses that on_lost was not called for yet, by reason */
     taken *taken;
     size_t taken_count, taken_capacity;

@@ -39,9 +39,10 @@ local function doubt(lock, reason, message, code)
   if released_elsewhere and raw.balance(lock) > 0 then return message, code end
 end
 
--- fn's error comes before that of an on_lost.
+-- fn's error comes before that of an on_lost. A lock that fn has acquired again was lost all the
+-- same.
 local function finish(lock, ran, ...)
-  local reason = raw.lost(lock)
+  local reason = raw.lost(lock) or raw.first_loss(lock)
   local _, message, code = raw.release(lock)
   local told, failure = loss.try_tell()
   local aborted = not ran and abort.is_for((...), lock)
@@ -74,7 +75,7 @@ function with_lock.acquire(lock)
   return check_open(lock, raw.acquire(lock))
 end
 
--- Runs fn(lock, ...) under a lock that was just acquired.
+-- Runs fn(lock, ...) under a lock that was just acquired, for the first time.
 function with_lock.run_held(lock, opts, fn, ...)
   if opts.abort_on_loss then return finish(lock, abort.call(lock, fn, lock, ...)) end
   return finish(lock, with_lock.call(lock, fn, lock, ...))
