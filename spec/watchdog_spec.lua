@@ -480,3 +480,59 @@ describe("a loss", function()
     assert(lock:release())
   end)
 end)
+
+-- The clock of the client goes on while the host is suspended; what a system call sleeps for does
+-- not.
+describe("after a suspension", function()
+  local SUSPENDED = [[
+    local process = require "spec.support.process"
+    local client = require("holdfast").new(arg[1], { lease = 30, grant_lease = 20 })
+    local function suspend(seconds)
+      local path = os.getenv("HOLDFAST_CLOCK")
+      local file = assert(io.open(path .. ".new", "w"))
+      file:write(seconds)
+      file:close()
+      assert(os.rename(path .. ".new", path))
+    end
+  ]]
+
+  -- → whether the code has printed "true"; it is run with suspend(seconds)
+  local function run(code)
+    local clock, others = process.directory() .. "/clock", os.getenv("LD_PRELOAD")
+    local child = world.program { code = SUSPENDED .. code, args = { world.server:url() }, env = {
+      HOLDFAST_CLOCK = clock,
+      LD_PRELOAD = (others and others .. " " or "") .. process.build .. "/support/clock.so",
+    } }
+    assert.same({ "exit", 0 }, { child:wait(60) })
+    assert.equal("true\n", child:output())
+  end
+
+  it("a lock that is due is renewed soon", function()
+    run [[
+      local lock = assert(client:lock("k"):acquire())
+      process.sleep(1) -- the watchdog sleeps for long
+      suspend(15)
+      process.sleep(3)
+      print(client:stats().renewals > 0 and lock:is_held())
+      client:close()
+    ]]
+  end)
+
+  it("a wait whose time is over ends soon", function()
+    assert(world.client():lock("k"):acquire())
+    run [[
+      local lock = client:lock("k", { interruptible = true })
+      local sys = require "spec.support.sys"
+      local pid = sys.fork()
+      if pid == 0 then
+        process.sleep(1)
+        suspend(100)
+        sys.exit(0)
+      end
+      local began = process.now()
+      local _, _, code = lock:acquire(20)
+      print(code == "busy" and process.now() - began < 4)
+      client:close()
+    ]]
+  end)
+end)

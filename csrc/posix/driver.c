@@ -455,17 +455,27 @@ static void poll_links(hf_driver *driver, unsigned roles) {
     if (poll(polled.fds, polled.count, 0) > 0) on_all_polled(driver, roles, &polled);
 }
 
+#define NAP HF_SECOND
+
+/* For how long to sleep. The system does not count the time of a suspension as sleep, so a sleep is
+ * at most so late after one. */
+static hf_time span_of_sleep(hf_time until) {
+    hf_time now = hf_now();
+    if (until == HF_NEVER) return until;
+    return until > now ? hf_time_min(until - now, NAP) : 0;
+}
+
 /* Sleeps until one of the links or the extra descriptor, which only the watchdog has, has
- * something, or `until`. Releases the mutex meanwhile; reads only what `mine` still allows after
- * that. False after a signal. */
+ * something, or `until`, or for a part of that. Releases the mutex meanwhile; reads only what
+ * `mine` still allows after that. False after a signal. */
 static bool sleep_on_links(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra,
                            hf_time until, const sigset_t *signals) {
     hf_polled polled;
     until = hf_time_min(until, choose_polled(driver, mine(driver), &polled));
     polled.fds[polled.count] = (struct pollfd){.fd = extra, .events = POLLIN};
-    hf_time now = hf_now();
+    hf_time span = span_of_sleep(until);
     pthread_mutex_unlock(&driver->mutex);
-    int ready = hf_poll(polled.fds, polled.count + 1, until > now ? until - now : 0, signals);
+    int ready = hf_poll(polled.fds, polled.count + 1, span, signals);
     bool signalled = ready < 0 && errno == EINTR;
     lock_again(driver, extra >= 0);
     if (ready > 0) on_all_polled(driver, mine(driver), &polled);

@@ -1,5 +1,6 @@
 /* Preloaded into a server: its wall clock is ahead by as many seconds as the file named in
- * HOLDFAST_CLOCK says. */
+ * HOLDFAST_CLOCK says. Preloaded into a client: so is the clock that goes on while the host is
+ * suspended, but no time that a system call sleeps for. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,16 @@ PUBLIC int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     now->tv_sec += ahead();
     return result;
 }
+
+#ifdef CLOCK_BOOTTIME
+PUBLIC int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, now);
+    if (clock == CLOCK_BOOTTIME) now->tv_sec += ahead();
+    return result;
+}
+#endif
 
 PUBLIC time_t time(time_t *seconds) {
     struct timeval now;
