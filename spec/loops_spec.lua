@@ -708,6 +708,20 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a call in a generator raises at its line, and leaves nothing behind", function()
+      local function rows()
+        client:with_lock("a", function() coroutine.yield("row") end)
+      end
+      run(function()
+        local next_row = coroutine.wrap(rows)
+        local fine, message = pcall(next_row)
+        if fine then fine, message = pcall(next_row) end
+        assert.is_false(fine)
+        assert.matches("^spec/loops_spec.lua:%d+: holdfast: ", message)
+        assert.is_true(wait_until(function() return is_free("a") end))
+      end)
+    end)
+
     it("an error frees the lock for the next", function()
       local entered
       run(function()
@@ -1110,6 +1124,18 @@ for _, loop in ipairs(loops) do
           end, 20))
           assert.is_true(held:release())
         end)
+      end)
+
+      it("a generator made with auxlib.wrap may wait", function()
+        local rows = {}
+        run(function()
+          for row in require("cqueues.auxlib").wrap(function()
+            client:with_lock("a", function()
+              for i = 1, 3 do coroutine.yield(i) end
+            end)
+          end) do rows[#rows + 1] = row end
+        end)
+        assert.same({ 1, 2, 3 }, rows)
       end)
 
       it("a nested coroutine that is closed releases, a multi-lock all of its members",

@@ -2,6 +2,7 @@
 
 local copas = require "copas"
 local isyieldable = require("holdfast.compat").isyieldable
+local pump = require "holdfast.loop.pump"
 
 local loop = { name = "copas" }
 
@@ -45,6 +46,9 @@ local nowhere = { insert = function() end, push = function() end }
 local function suspend(self)
   self.thread = coroutine.running()
   if copas.wakeup then copas.sleep(-1) else coroutine.yield(self, nowhere) end
+  if not self.thread then return end
+  self.thread = nil
+  pump.raise_resumed()
 end
 
 local Signal = {}

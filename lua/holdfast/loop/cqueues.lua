@@ -3,6 +3,7 @@
 local condition = require "cqueues.condition"
 local cqueues = require "cqueues"
 local isyieldable = require("holdfast.compat").isyieldable
+local pump = require "holdfast.loop.pump"
 
 local loop = { name = "cqueues" }
 
@@ -35,8 +36,14 @@ end
 local Signal = {}
 Signal.__index = Signal
 
+-- A coroutine inside of the controller's one may wait if what resumes it passes its yields on, as
+-- auxlib does. Else the poll returns something else than what it was for.
 function Signal:wait(seconds)
-  if not self.fired then self.condition:wait(seconds) end
+  if self.fired then return true end
+  local due = cqueues.poll(self.condition, seconds)
+  if due ~= self.condition and due ~= seconds then
+    pump.raise_resumed("; make that coroutine with cqueues.auxlib.wrap")
+  end
   return self.fired
 end
 

@@ -1,6 +1,7 @@
 -- The loop of luv: libuv's default loop, as run by uv.run(), in luvit too.
 
 local compat = require "holdfast.compat"
+local pump = require "holdfast.loop.pump"
 
 local here, is_main = coroutine.running()
 if here and not is_main and not package.loaded.luv then
@@ -41,10 +42,14 @@ function loop.spawn(fn)
   resume(coroutine.create(fn))
 end
 
--- Suspends the calling coroutine until wake.
+-- Suspends the calling coroutine until wake. A `for` that it generates for gets something, not its
+-- end, and resumes it.
 local function suspend(self)
   self.thread = coroutine.running()
-  coroutine.yield()
+  coroutine.yield(self)
+  if not self.thread then return end
+  self.thread = nil
+  pump.raise_resumed()
 end
 
 local function wake(self)

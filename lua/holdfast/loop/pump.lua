@@ -325,12 +325,13 @@ local function wait(self, client, waiter, number)
   return nil, no_task(self, message), "unreachable"
 end
 
--- Returns the level, as for error, of the first function that is not holdfast's.
+-- Returns the level, as for error, of the first function of Lua that is not holdfast's.
 local function level_of_caller()
   local here = debug.getinfo(1, "S").source:match("^(.*)loop[/\\]pump%.lua$")
   for level = 2, 20 do
     local info = debug.getinfo(level, "S")
-    if not info or info.source:sub(1, #here) ~= here then return level - 1 end
+    local is_ours = info and (info.what == "C" or info.source:sub(1, #here) == here)
+    if not is_ours then return level - 1 end
   end
   return 1
 end
@@ -338,6 +339,15 @@ end
 -- Raises an error at the line of the first caller that is not holdfast.
 function pump.raise(message)
   error(message, level_of_caller())
+end
+
+local RESUMED = "holdfast: something else than the event loop has resumed a coroutine that waits for"
+  .. " the server, such as a for loop whose generator it is"
+
+-- Raises an error at the line of the caller, whose coroutine was resumed before its wait was over.
+-- `advice`: what to do, behind the text; nil: none.
+function pump.raise_resumed(advice)
+  pump.raise(RESUMED .. (advice or ""))
 end
 
 local function check(loop, kind)
