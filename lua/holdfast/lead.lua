@@ -86,8 +86,8 @@ function Term:key()
   return raw.key(self.lock)
 end
 
--- Ends the term now, and client:lead when fn has returned; after this term, the one that goes on, or
--- the wait for the next one. In another coroutine than fn's it does not wait for the server.
+-- Ends the term now, and client:lead when fn has returned; after this term, the one that goes on,
+-- or the wait for the next one. In another coroutine than fn's it does not wait for the server.
 ---@return true? resigned
 ---@return string? message
 ---@return string? code

@@ -264,8 +264,9 @@ end
 
 local REPLACED = "this request's ngx.ctx was replaced while it waited; put fields into it instead"
 
--- Of calls that have ended: { op, ready, owner, done, late, abandoned, gives_way }; `gives_way`: the
--- term that is waited for: its leader's resignation ends the wait, as does the end of nginx's worker.
+-- Of calls that have ended: { op, ready, owner, done, late, abandoned, gives_way }; `gives_way`:
+-- the term that is waited for; its leader's resignation ends the wait, and so does the end of
+-- nginx's worker.
 local spare, MOST_SPARE = {}, 1000
 
 local function new_waiter()
