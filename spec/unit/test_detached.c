@@ -46,6 +46,17 @@ TEST(a_detached_release_ends_itself) {
     rig_end(&rig, AT(3));
 }
 
+TEST(its_hold_has_ended_when_it_was_asked_for) {
+    hold_own();
+    const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
+    send_release(AT(5));
+    hear_calls(&rig, ":1\r\n", AT(20));
+    rig_tick(&rig, AT(20));
+    CHECK_EQ_U64(class->releases, 1);
+    CHECK_EQ_U64(class->held.sum, 5 * HF_MS);
+    rig_end(&rig, AT(30));
+}
+
 TEST(only_what_is_detached_and_done_ends_itself) {
     hold_own();
     send_release(AT(1));

@@ -179,9 +179,12 @@ void hf_observe_loss(hf_client *client, hf_hold *hold) {
     end_as(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason), hold->valid_until);
 }
 
+/* The caller of a detached release has gone on without the lock: the hold ended when it was asked
+ * for. */
 static void on_released(hf_op *op, hf_hold *hold, hf_time now) {
     bool held = hold->in_table && hold->state == HF_HOLD_HELD;
-    if (!held && hold->state != HF_HOLD_LOST) hf_observe_end(op->client, hold, now);
+    hf_time ended_at = op->detached ? op->begun_at : now;
+    if (!held && hold->state != HF_HOLD_LOST) hf_observe_end(op->client, hold, ended_at);
 }
 
 static void on_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
