@@ -47,6 +47,8 @@ static const struct {
     {HF_BUSY, "this owner holds it already", "release it first, waiting does not help"},
     {HF_NO_QUORUM, "restarted a short time ago",
      "wait for longer than the guard, and check that enough of the servers run"},
+    {HF_BUSY, "another process holds it under this owner's name",
+     "release it there, or use another owner; waiting does not help"},
     {HF_SERVER, "DB index is out of range", "check the number of the database"},
 };
 
