@@ -5,7 +5,7 @@
 
 local Heap = require "spec.sim.heap"
 
-local MAX_EVENTS = 60000
+local MAX_EVENTS = 200000
 local MAX_TIME = 1200 * 1000000 -- the dead in a fair lock's list may stand there for 15 minutes
 
 local EACH = 6 -- what is to happen each time happens so often

@@ -229,6 +229,30 @@ TEST(a_caller_that_blocks_does_not_wait_for_another_coroutine) {
     }
 }
 
+/* The release of the write lock was given up while it waited for a renewal. */
+TEST(a_reader_follows_its_own_write_lock_that_is_cleaned_up) {
+    struct rig rig;
+    rw_begin(&rig);
+    take(&rig, &hf_kind_write, "me", AT(0));
+    rig_tick(&rig, AT(10000));
+    CHECK_SAID(&rig, HF_LINK_RENEWER, "EVALSHA rw_renew 2 k k " READER "1:write 30000");
+    hf_op *release = begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001));
+    hf_op_abandon(release, AT(10002));
+    hf_op *op = acquire(&rig, &hf_kind_read, "me", 0, AT(10002));
+    hear_calls(&rig, busy(20000, 0, 0), AT(10003));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
+    said(link_of(&rig, HF_LINK_CALLS));
+    hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n", AT(10004));
+    hear_calls(&rig, busy(20000, 0, 0), AT(10004));
+    CHECK_EQ_INT(op->state, HF_ACQUIRE_FOLLOWING);
+    CHECK(strstr(said(link_of(&rig, HF_LINK_CALLS)), "EVALSHA rw_leave ") != NULL);
+    hear_calls(&rig, ":1\r\n", AT(10005));
+    CHECK_SAID(&rig, HF_LINK_CALLS, ASK(READER "2", "0", ""));
+    hear_calls(&rig, ACQUIRED, AT(10006));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(10007));
+}
+
 TEST(info_tells_how_many_read) {
     struct rig rig;
     rw_begin(&rig);

@@ -375,7 +375,7 @@ static hf_code end_of_wait(const hf_op *op, const hf_wire_answer *answer, hf_tim
 }
 
 static void follow(hf_op *op, hf_hold *hold) {
-    assert(hf_hold_is_released(hold));
+    assert(hf_hold_is_released(hold) || hold->state == HF_HOLD_CLEANING_UP);
     hf_hold_ref(hold);
     if (op->acquire.behind) hf_hold_unref(op->acquire.behind);
     op->acquire.behind = hold;
@@ -400,13 +400,26 @@ static hf_hold *released_before(const hf_op *op) {
     return NULL;
 }
 
+/* The caller's hold of the other half of a read/write lock that the background is to clean up, and
+ * has not failed to; NULL: there is none. */
+static hf_hold *half_to_clean_up(const hf_op *op) {
+    const hf_kind *kind = op->spec.lock_kind, *other = kind->reads ? kind->reads : kind->writes;
+    if (!other) return NULL;
+    hf_hold *hold =
+        hf_holds_find(&op->client->holds, other, op->spec.names->key, op->spec.caller);
+    return hold && hold->state == HF_HOLD_CLEANING_UP && hold->failures == 0 ? hold : NULL;
+}
+
 /* Whether the caller's own release is still to be carried out: it was sent before this acquire, but
- * had to be sent again. */
-static bool must_follow(hf_op *op) {
+ * had to be sent again, or was given up. */
+static bool must_follow(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted || HF_MUTANT(NOT_FOLLOWING)) return false;
     if (op->acquire.behind && op->acquire.behind->in_flight) return true;
     hf_hold *before = released_before(op);
+    if (!before) before = half_to_clean_up(op);
     if (before) follow(op, before);
+    if (before && before->state == HF_HOLD_CLEANING_UP)
+        hf_renewer_clean_up_first(op->client, before, now);
     return before != NULL;
 }
 
@@ -414,7 +427,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     long long ttl_ms = answer->ttl_ms, ahead = answer->ahead;
     op->acquire.busy_until =
         ttl_ms > 0 ? hf_time_add(op->request.sent_at, hf_time_of_ms((uint64_t)ttl_ms)) : 0;
-    if (must_follow(op)) {
+    if (must_follow(op, now)) {
         op->state = HF_ACQUIRE_FOLLOWING;
         hf_op_block(op, op->acquire.behind);
         return;
