@@ -5017,7 +5017,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "0b53d8128579444c066d4696b1c188d48df12a41",
+    {"permit_acquire", "c2f5b0fbaec9864b73a9f98607beaa3c16cc3ce4",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5418,8 +5418,9 @@ static const hf_program hf_program_table[] = {
      "if first_left then tell_to_listen() end\n"
      "return reply\n"
      "end\n"
+     "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     15226, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     15288, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -13045,7 +13046,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      15710, NULL},
-    {"sharded_permit_acquire", "f2aa50f78dfab0eea7208b2d5ac1db86ffab7b22",
+    {"sharded_permit_acquire", "c6b4f4f35c011e7a9a0188b4e6d8d799f0d07135",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13466,8 +13467,9 @@ static const hf_program hf_program_table[] = {
      "if first_left then tell_to_listen() end\n"
      "return reply\n"
      "end\n"
+     "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     16226, NULL},
+     16288, NULL},
     {"sharded_permit_leave", "e7daf506a1258954e6c8f39dc607f8c2611de148",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -88,4 +88,6 @@ if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) the
   if first_left then tell_to_listen() end
   return reply
 end
+-- What came back, such as what was set aside for this waiter, may serve others.
+if back > 0 and free > kept then announce(RELEASES, free) end
 return busy(free >= #IDS and left_ms or 0, kept > 0)

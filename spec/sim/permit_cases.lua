@@ -880,6 +880,19 @@ for name, redisson in pairs {
   end)
 end
 
+case("what was set aside for too long is told to Redisson when its waiter asks again", function(c)
+  local ears = java(c)
+  c.cmd("SET", KEY, 0)
+  c.cmd("ZADD", LEASES, NOW + 100, wire.ids_of(A .. ":1*2")[1])
+  taken(c, C .. ":9")
+  queued(c, T0, member(A, 1, 2))
+  c.pass(101)
+  c.same({ 0, 0 }, { acquire(c, A .. ":1*2", { member = member(A, 1, 2) })[1], c.cmd("ZSCORE",
+    LEASES, wire.ids_of(A .. ":1*2")[1]) and 1 or 0 })
+  stands(c, 1, 1, 1)
+  c.same({ "1" }, ears.heard())
+end)
+
 case("of permits that are added Redisson has its turn first", function(c)
   java(c)
   local ears = grants_of(c, B)

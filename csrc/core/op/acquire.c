@@ -405,8 +405,7 @@ static hf_hold *released_before(const hf_op *op) {
 static hf_hold *half_to_clean_up(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind, *other = kind->reads ? kind->reads : kind->writes;
     if (!other) return NULL;
-    hf_hold *hold =
-        hf_holds_find(&op->client->holds, other, op->spec.names->key, op->spec.caller);
+    hf_hold *hold = hf_holds_find(&op->client->holds, other, op->spec.names->key, op->spec.caller);
     return hold && hold->state == HF_HOLD_CLEANING_UP && hold->failures == 0 ? hold : NULL;
 }
 
