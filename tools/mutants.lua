@@ -55,7 +55,8 @@ local SPECS_OF_FILE = {
 local QUORUM = { "test_quorum_calls", "test_quorum" }
 local UNITS_OF_FILE = {
   ["acquire.c"] = { "test_acquire", "test_detached", "test_read_write", "test_permits" },
-  ["alone.c"] = { "test_batch", "test_client" }, ["holding.c"] = { "test_acquire" },
+  ["alone.c"] = { "test_each_kind", "test_batch", "test_client" },
+  ["holding.c"] = { "test_acquire" },
   ["events.c"] = { "test_acquire", "test_client" }, ["holds.c"] = { "test_holds", "test_quorum" },
   ["calls.c"] = { "test_calls", "test_detached" },
   ["poll.c"] = { "test_latch", "test_plain_semaphore" },
@@ -65,7 +66,7 @@ local UNITS_OF_FILE = {
     "test_client", "test_calls", "test_detached", "test_deadlock", "test_acquire",
   },
   ["registry.c"] = { "test_client" },
-  ["renewer.c"] = { "test_renewer", "test_acquire", "test_kept" },
+  ["renewer.c"] = { "test_renewer", "test_acquire", "test_kept", "test_each_kind" },
   ["round.c"] = QUORUM, ["round_acquire.c"] = QUORUM, ["round_calls.c"] = QUORUM,
   ["quorum.c"] = QUORUM, ["votes.c"] = QUORUM,
   ["shards.c"] = { "test_ring", "test_renewer" },

@@ -741,6 +741,13 @@ poller("a shared owner's hold was none of theirs", { 0, 0, 0, 30 }, { "1f 0 1 0 
   SHARED)
 poller("…nor its later ones", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
 
+case("the free lock goes to the first waiter before a shared owner", function(c)
+  local ears = grants_of(c, B)
+  queued(c, T0, member(B, 7))
+  c.same(0, acquire(c, { owner = SHARED, shared = true, member = member(C, 1, "l", SHARED) })[1])
+  c.same({ grant_text("l", 7, text(T0), text(T0)) }, ears.heard())
+end)
+
 -- seconds: how long the queue has not been empty
 local function old(name, seconds, granted, place)
   case("of a lock whose queue has been there for " .. name, function(c)

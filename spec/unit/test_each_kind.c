@@ -1,0 +1,144 @@
+/* What each kind that has a lease owes its holder: renewals by the owner's word alone where that is
+ * asked for, replicas that confirm, and a lock that is given back whatever happens. */
+
+#include "drive.h"
+
+static struct rig rig;
+static hf_client_config config;
+
+/* → whether it has a lease: what is renewed */
+static bool has_lease(const hf_kind *kind) {
+    return hf_kind_program(kind, HF_VERB_RENEW) != NULL;
+}
+
+static void begin_kind(const hf_kind *kind) {
+    rig_begin_with(&rig, &config);
+    hf_names_free(&rig.names);
+    while (!hf_names_make_on(&rig.names, hf_slice_of("k"), kind)) continue;
+}
+
+static hf_op *begin_op(hf_op_kind what, const hf_kind *kind, hf_time now) {
+    hf_op_spec spec = spec_of(&rig, what);
+    spec.lock_kind = kind;
+    spec.owner = (hf_slice){"", 0};
+    if (kind->counted) spec.permits = 1;
+    return begin_spec(&rig, &spec, now);
+}
+
+static hf_hold *take(const hf_kind *kind, const char *reply) {
+    hf_op *op = begin_op(HF_OP_ACQUIRE, kind, AT(0));
+    said(link_of(&rig, HF_LINK_CALLS));
+    hear_calls(&rig, reply, AT(0));
+    hf_op_end(op, AT(0));
+    return hf_holds_find(&rig.client.holds, kind, hf_slice_of("k"), hf_slice_of("me"));
+}
+
+/* → whether the link says this program of the kind, and all of `more` behind it */
+static bool says(hf_link link, const hf_kind *kind, hf_verb verb, const char *more) {
+    const char *text = said(link_of(&rig, link));
+    const char *at = strstr(text, hf_kind_program(kind, verb)->name);
+    return at && strstr(at, more);
+}
+
+/* → whether a link says what gives it back */
+static bool gives_back(const hf_kind *kind) {
+    bool given = false;
+    for (int link = 0; link < HF_LINKS; link++) {
+        const char *text = said(link_of(&rig, (hf_link)link));
+        given |= strstr(text, hf_kind_program(kind, HF_VERB_LEAVE)->name) != NULL;
+        given |= strstr(text, "release_all") != NULL;
+    }
+    return given;
+}
+
+#define EACH_LEASED(kind)                                                                          \
+    for (const hf_kind *const *each = hf_kinds, *kind; (kind = *each); each++)                     \
+        if (has_lease(kind))
+
+TEST(it_is_renewed_only_with_its_owners_word) {
+    EACH_LEASED(kind) {
+        config = rig_config();
+        config.needs_approval = true;
+        begin_kind(kind);
+        hf_hold *hold = take(kind, ACQUIRED);
+        rig_sleep(&rig, AT(0), AT(12000));
+        CHECK_OR(said(link_of(&rig, HF_LINK_RENEWER))[0] == '\0', "%s is renewed", kind->name);
+        hf_client_approve(&rig.client, hold, AT(12000));
+        rig_tick(&rig, AT(12000));
+        CHECK_OR(says(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "k"), "%s is not renewed", kind->name);
+        rig_end(&rig, AT(12001));
+    }
+}
+
+TEST(with_sync_it_counts_and_is_renewed_when_a_replica_has_it) {
+    EACH_LEASED(kind) {
+        config = rig_config();
+        config.sync = (hf_sync){1, 100 * HF_MS};
+        begin_kind(kind);
+        begin_op(HF_OP_ACQUIRE, kind, AT(0));
+        CHECK_OR(says(HF_LINK_CALLS, kind, HF_VERB_ACQUIRE, "\nWAIT 1 100"), "%s is not confirmed",
+                 kind->name);
+        rig_end(&rig, AT(1));
+        begin_kind(kind);
+        take(kind, ACQUIRED ":1\r\n");
+        rig_sleep(&rig, AT(0), AT(10000));
+        CHECK_OR(says(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "\nWAIT 1 100"),
+                 "a renewal of %s is not confirmed", kind->name);
+        rig_end(&rig, AT(10001));
+    }
+}
+
+TEST(a_renewal_that_does_not_find_it_is_a_loss) {
+    EACH_LEASED(kind) {
+        config = rig_config();
+        begin_kind(kind);
+        hf_hold *hold = take(kind, ACQUIRED);
+        hf_hold_ref(hold);
+        rig_sleep(&rig, AT(0), AT(10000));
+        hear(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:-1\r\n", AT(10001));
+        CHECK_OR(hold->state == HF_HOLD_LOST, "%s is %d", kind->name, hold->state);
+        CHECK_EQ_INT(hold->reason, HF_LOST_DELETED);
+        hf_hold_unref(hold);
+        rig_end(&rig, AT(10002));
+    }
+}
+
+TEST(the_end_of_the_client_gives_it_back) {
+    EACH_LEASED(kind) {
+        config = rig_config();
+        begin_kind(kind);
+        take(kind, ACQUIRED);
+        hf_client_close(&rig.client, AT(1));
+        rig_sleep(&rig, AT(1), AT(10));
+        CHECK_OR(gives_back(kind), "%s stays", kind->name);
+        rig_end(&rig, AT(11));
+    }
+}
+
+/* The connection fails `failures` times before the server has given an answer. */
+static void check_given_back(const hf_kind *kind, int failures) {
+    begin_kind(kind);
+    hf_hold *hold = take(kind, config.sync.replicas > 0 ? ACQUIRED ":1\r\n" : ACQUIRED);
+    hf_client_abandon(&rig.client, hold, 1, AT(1));
+    hf_time now = AT(1);
+    for (int i = 0; i < failures; i++) {
+        rig_tick(&rig, now);
+        CHECK_OR(gives_back(kind), "%s: no try %d", kind->name, i);
+        hf_time till = now + 6 * HF_SECOND; /* no answer in the time of a command */
+        rig_sleep(&rig, now, till);
+        now = till;
+    }
+    CHECK_OR(gives_back(kind), "%s: no last try", kind->name);
+    rig_end(&rig, now);
+}
+
+TEST(what_has_no_answer_is_given_back_again) {
+    EACH_LEASED(kind) {
+        config = rig_config();
+        check_given_back(kind, 3);
+        config.sync = (hf_sync){1, 100 * HF_MS};
+        check_given_back(kind, 3);
+    }
+}
+
+CHECK_MAIN
