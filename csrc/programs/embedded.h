@@ -8635,7 +8635,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
      "}\n",
      2665, NULL},
-    {"rw_leave", "28e4ce2e84b0810a155a5e156bafb84011c60400",
+    {"rw_leave", "659c6ac15270cfd87fcb43eccb826836cdf5dd5d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9072,7 +9072,7 @@ static const hf_program hf_program_table[] = {
      "local mode = redis.call('HGET', LOCK, 'mode')\n"
      "if mode and mode ~= 'write' and not has_readers() then\n"
      "redis.call('DEL', LOCK)\n"
-     "mode = nil\n"
+     "return pass_on('0') == 3 and 3 or 0\n"
      "end\n"
      "if mode == 'write' or not mode and redis.call('EXISTS', LOCK) == 1 then\n"
      "if mode then tell_first_of_foreign() end\n"
@@ -9097,7 +9097,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     15728, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
+     15753, &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE]},
     {"rw_release", "da3e514f8910e552e0f8b64c8215f9bafdeefbe2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -16405,7 +16405,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
      15608, NULL},
-    {"sharded_rw_leave", "0bdedb6d865f94e4752f8871df43f50994aa9703",
+    {"sharded_rw_leave", "0fd6ec7c2d5a61bfb57dd51e984c1d4b29b1de42",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -16849,7 +16849,7 @@ static const hf_program hf_program_table[] = {
      "local mode = redis.call('HGET', LOCK, 'mode')\n"
      "if mode and mode ~= 'write' and not has_readers() then\n"
      "redis.call('DEL', LOCK)\n"
-     "mode = nil\n"
+     "return pass_on('0') == 3 and 3 or 0\n"
      "end\n"
      "if mode == 'write' or not mode and redis.call('EXISTS', LOCK) == 1 then\n"
      "if mode then tell_first_of_foreign() end\n"
@@ -16874,7 +16874,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local result = let_go(count, TO)\n"
      "return result == 2 and 1 or result\n",
-     16093, NULL},
+     16118, NULL},
     {"sharded_rw_release", "6e4b8b006e8b3be33dc922d21eb6b40c886eab6f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -22,7 +22,7 @@ local function serve_next()
   local mode = redis.call('HGET', LOCK, 'mode')
   if mode and mode ~= 'write' and not has_readers() then
     redis.call('DEL', LOCK)
-    mode = nil
+    return pass_on('0') == 3 and 3 or 0
   end
   if mode == 'write' or not mode and redis.call('EXISTS', LOCK) == 1 then
     if mode then tell_first_of_foreign() end

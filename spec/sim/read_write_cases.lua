@@ -490,6 +490,17 @@ case("a wait that ends lets the next one in, or does nothing where it cannot", f
   c.same({ "mode", "write", B .. ":3:write", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
+case("a wait that ends behind dead readers leaves the lock to Redisson first", function(c)
+  local me, next_one, java = member("w", A, 2), hears(c, B), c.listen(CHANNEL)
+  reads(c, C .. ":1", 100)
+  c.cmd("PEXPIRE", LOCK, LEASE)
+  c.pass(200)
+  queued(c, T0, me, T0 + 1, member("w", B, 3))
+  c.same(0, leave(c, WRITER, 0, me))
+  c.same(0, c.cmd("EXISTS", LOCK))
+  c.same({ true, true }, { (next_one.heard()[1] or ""):find("^1 turn 3 ") ~= nil, #java.heard() == 1 })
+end)
+
 case("the first waiter hears of a holder of Redisson's that it is to listen to", function(c)
   local me, next_one = member("w", A, 2), hears(c, B)
   for _, hold in ipairs { reads, writes } do
