@@ -90,11 +90,11 @@ local begin, finish = {}, {}
 
 -- A stopped process may be killed, and a new one gets its place.
 function begin.stop_worker(world, fault)
-  fault.process = world.workers[fault.worker].process
-  fault.process:kill("STOP")
+  fault.stopped = world.workers[fault.worker]
+  fault.stopped.process:kill("STOP")
 end
 
-function finish.stop_worker(_, fault) fault.process:kill("CONT") end
+function finish.stop_worker(_, fault) fault.stopped.process:kill("CONT") end
 
 function begin.kill_worker(world, fault) world:kill_worker(fault.worker) end
 function finish.kill_worker(world, fault) world:start_worker(fault.worker) end

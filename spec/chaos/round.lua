@@ -283,12 +283,10 @@ end
 local function pauses_of(self)
   local pauses = {}
   for _, fault in ipairs(self.faults) do
-    if fault.how == "stop_worker" then
-      for _, path in ipairs(self.paths) do
-        local name = path:match("%w+$")
-        pauses[name] = pauses[name] or {}
-        table.insert(pauses[name], { from = fault.start, to = fault.stop })
-      end
+    if fault.stopped then
+      local name = fault.stopped.name
+      pauses[name] = pauses[name] or {}
+      table.insert(pauses[name], { from = fault.start, to = fault.stop })
     end
   end
   return pauses

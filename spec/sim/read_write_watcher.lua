@@ -83,8 +83,9 @@ end
 
 -- ---- claims ----
 
+-- Taken before data was lost, and not confirmed since.
 local function is_excused(key, claim)
-  return key.loss_at >= 0 and claim.asked_at <= key.loss_at
+  return claim.till <= key.loss_at + claim.lease_us and claim.asked_at <= key.loss_at
 end
 
 local function check_pair(self, key, a, b)
@@ -418,7 +419,7 @@ local function look_at(self, key, name, client, args, reply)
   check_pause(self, key, holders)
   note_missed(self, key)
   for owner in pairs(holders) do
-    if not before[owner] then new = owner end
+    if not before[owner] and (not new or owner < new) then new = owner end
   end
   if new and not next(before) then check_gap(self, key) end
   if not next(holders) and next(before) then
