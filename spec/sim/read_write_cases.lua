@@ -374,6 +374,15 @@ case("what is too much for one script is left to the next", function(c)
   c.same(3, c.run("rw_force", FOUR, A, GRANT))
 end)
 
+case("…where a wait ends behind dead readers, too", function(c)
+  reads(c, C .. ":1", 100)
+  c.cmd("PEXPIRE", LOCK, LEASE)
+  c.pass(200)
+  c.cmd("EVAL", "for i = 1, 1500 do redis.call('ZADD', KEYS[1], i, '1r' .. ARGV[1] .. ':' .. i .. ':0') end", 1, QUEUE, B)
+  c.same(3, leave(c, A .. ":9"))
+  c.same(500, c.cmd("ZCARD", QUEUE))
+end)
+
 case("a release does not need its queue to be one", function(c)
   for _, owner in ipairs { READER, WRITER } do
     if owner == READER then reads(c, READER) else writes(c, WRITER) end
