@@ -9,7 +9,7 @@
 
 /* ---- what this handle has taken ---- */
 
-/* If the hold was lost, counts that among the losses that are to be told. */
+/* Counts a lost hold among the losses that on_lost has yet to tell, once. */
 static void note_loss(hf_lua_lock *lock, taken *entry) {
     hf_lost_reason reason = hf_view_of(entry->hold).reason;
     if (reason == HF_LOST_NOT || entry->notified) return;

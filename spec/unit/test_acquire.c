@@ -1942,7 +1942,8 @@ TEST(a_run_that_was_done_before) {
     rig_end(&rig, AT(2));
 }
 
-/* A grant writes an empty print: who comes meanwhile with another request is to be told so. */
+/* A grant writes an empty print. The owner writes its own, so that a request with another
+ * fingerprint gets a mismatch. */
 TEST(a_run_that_was_granted_gets_its_print) {
     rig_begin(&rig);
     hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
