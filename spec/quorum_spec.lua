@@ -618,6 +618,7 @@ describe("a quorum", function()
       assert.equal("conflict", select(3, first:idempotent("k", { wait = 20 }, run_twice)))
       return true
     end))
+    assert.truthy(wait_standing("k", 0))
     assert(first:idempotent("k", { delete_key = true }, function()
       assert.equal("duplicate", select(3, second:idempotent("k", run_twice)))
       assert.equal("conflict", select(3, second:lock("k"):acquire(0)))

@@ -891,6 +891,23 @@ TEST(a_record_is_left) {
     rig_end(&rig, AT(3));
 }
 
+/* As when the client is closed: the server may not know the program yet. */
+TEST(a_sent_record_is_seen_through) {
+    rig_begin(&rig);
+    hold_guard(AT(0));
+    hf_op *op = begin_complete(AT(1));
+    said(link_of(&rig, CALLS));
+    hf_client_close(&rig.client, AT(2));
+    CHECK_OUTCOME(op, "closed");
+    CHECK(!hf_client_is_quiet(&rig.client));
+    hear_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
+    CHECK(strncmp(said(link_of(&rig, CALLS)), "EVAL complete", 13) == 0);
+    CHECK(!hf_client_is_quiet(&rig.client));
+    hear_calls(&rig, ":1\r\n", AT(4));
+    CHECK(hf_client_is_quiet(&rig.client));
+    rig_end(&rig, AT(5));
+}
+
 TEST(a_record_that_was_not_written_leaves_the_key_taken) {
     rig_begin(&rig);
     hold_guard(AT(0));

@@ -619,6 +619,22 @@ TEST(one_server_that_knows_the_record_decides) {
     finish(AT(2001));
 }
 
+/* On a minority a lock may stand for a moment after its release. */
+TEST(a_lock_of_another_kind_on_a_few_servers_decides_nothing) {
+    static const char other_kind[] = "*1\r\n:-6\r\n";
+    static const char *const outcomes[] = {"ok", "busy", "busy", "conflict"};
+    for (int others = 0; others < 4; others++) {
+        start();
+        hf_op *op = begin_guard(AT(0));
+        answers(0, others, other_kind, AT(1));
+        CHECK_OUTCOME(op, others < MAJORITY ? "under way" : "conflict");
+        if (others < MAJORITY) answers(others, 5, others ? busy(20000, 0, 0) : yes(7), AT(1));
+        CHECK_OUTCOME(op, outcomes[others]);
+        hf_op_end(op, AT(1));
+        finish(AT(2));
+    }
+}
+
 TEST(one_server_that_knows_another_request_decides) {
     start();
     hf_op *op = begin_guard(AT(0));

@@ -388,18 +388,23 @@ static void unblock(hf_op *op, hf_time now) {
     op->class->begin(op, now);
 }
 
-/* An abandoned release goes on in the background. That of a shared owner must not be sent twice, so
- * the command that was sent goes on by itself: the server may still ask for the program's text. */
+/* What was sent goes on by itself: the server may still ask for the program's text. */
+static void let_go_on(hf_op *op) {
+    if (op->blocked || !hf_renewer_see_through(op->client, &op->request))
+        hf_session_drop(&op->request);
+}
+
+/* An abandoned release goes on in the background; that of a shared owner must not be sent twice. */
 static void abandon_release(hf_op *op, hf_time now) {
-    bool sent = op->hold->shared && !op->blocked;
-    if (!sent || !hf_renewer_see_through(op->client, &op->request)) hf_session_drop(&op->request);
+    if (op->hold->shared) let_go_on(op);
+    else hf_session_drop(&op->request);
     if (op->blocked) hf_renewer_abandon(op->client, op->hold, 1, now);
     else clean_up(op, now);
 }
 
-/* A record that is abandoned leaves the key taken until its lease ends. */
+/* A record that is abandoned before it was sent leaves the key taken until its lease ends. */
 static void abandon_complete(hf_op *op, hf_time now) {
-    hf_session_drop(&op->request);
+    let_go_on(op);
     if (!op->blocked) drop_from_table(op, now);
     else if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
 }

@@ -42,8 +42,7 @@ static bool ends_at_once(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
-        bool final =
-            vote->code == HF_DUPLICATE || vote->code == HF_MISMATCH || vote->code == HF_CONFLICT;
+        bool final = vote->code == HF_DUPLICATE || vote->code == HF_MISMATCH;
         if (!vote->counted || vote->yes || !final) continue;
         op->result.record = vote->op->result.record;
         op->result.record_size = vote->op->result.record_size;
