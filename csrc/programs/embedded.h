@@ -5017,7 +5017,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "c2f5b0fbaec9864b73a9f98607beaa3c16cc3ce4",
+    {"permit_acquire", "a0b593c4e43838f9c2ec8d5bec1cd6ae50a01304",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5376,8 +5376,7 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen()\n"
-     "if not is_foreign() then return end\n"
+     "local function tell_to_look()\n"
      "local all = all_permits()\n"
      "local member = first_alive(function(member, alive)\n"
      "return not is_newer(member) and is_over(member, all, alive)\n"
@@ -5398,7 +5397,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
+     "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local all = #IDS > 1 and all_permits() or 0\n"
@@ -5408,6 +5407,10 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "settle_missed_grants(OWNER:sub(1, 36))\n"
      "local kept, left_ms = reserved()\n"
+     "local function tell_next()\n"
+     "local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)\n"
+     "if ends_first or is_foreign() then tell_to_look() end\n"
+     "end\n"
      "local first_left, more = serve(WAITER, kept)\n"
      "if more then return busy(1, false) end\n"
      "if first_left and is_newer(first_left) then return { -4 } end\n"
@@ -5415,12 +5418,12 @@ static const hf_program hf_program_table[] = {
      "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
      "local reply = take()\n"
      "serve(nil, kept) -- what is left of what came back\n"
-     "if first_left then tell_to_listen() end\n"
+     "if first_left then tell_next() end\n"
      "return reply\n"
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     15288, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     15438, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5521,7 +5524,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1198, NULL},
-    {"permit_leave", "ab77f01e378f5a503db991a335419e04aaf78977",
+    {"permit_leave", "3703f52d4e607b5fd0d91974bc1a566174af8f1b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5810,8 +5813,7 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen()\n"
-     "if not is_foreign() then return end\n"
+     "local function tell_to_look()\n"
      "local all = all_permits()\n"
      "local member = first_alive(function(member, alive)\n"
      "return not is_newer(member) and is_over(member, all, alive)\n"
@@ -5832,7 +5834,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
+     "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -5896,10 +5898,10 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "local passed = pass_on(freed)\n"
-     "if was_first then tell_to_listen() end\n"
+     "if was_first and is_foreign() then tell_to_look() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     13783, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "efb00422a01f75f3da4d0ab27e18749c8c2c3853",
+     13775, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "b070db6446955bef4729e4c3b3fe36b4355b6bc3",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6255,8 +6257,7 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen()\n"
-     "if not is_foreign() then return end\n"
+     "local function tell_to_look()\n"
      "local all = all_permits()\n"
      "local member = first_alive(function(member, alive)\n"
      "return not is_newer(member) and is_over(member, all, alive)\n"
@@ -6277,7 +6278,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
+     "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -6308,7 +6309,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15672, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     15649, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -6366,7 +6367,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1731, NULL},
-    {"permit_set", "22564361964321c8fd85d1521c58f17d577e6e00",
+    {"permit_set", "50f402ba45f0fda0173dddf93dc11955ac3033e8",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6655,8 +6656,7 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen()\n"
-     "if not is_foreign() then return end\n"
+     "local function tell_to_look()\n"
      "local all = all_permits()\n"
      "local member = first_alive(function(member, alive)\n"
      "return not is_newer(member) and is_over(member, all, alive)\n"
@@ -6677,7 +6677,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
+     "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -6711,7 +6711,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     12679, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     12656, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -13046,7 +13046,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      15710, NULL},
-    {"sharded_permit_acquire", "c6b4f4f35c011e7a9a0188b4e6d8d799f0d07135",
+    {"sharded_permit_acquire", "7ddd9aef9814a7e87a3f00a3b3829ad4b0354e35",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13425,8 +13425,7 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen()\n"
-     "if not is_foreign() then return end\n"
+     "local function tell_to_look()\n"
      "local all = all_permits()\n"
      "local member = first_alive(function(member, alive)\n"
      "return not is_newer(member) and is_over(member, all, alive)\n"
@@ -13447,7 +13446,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
+     "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local all = #IDS > 1 and all_permits() or 0\n"
@@ -13457,6 +13456,10 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "settle_missed_grants(OWNER:sub(1, 36))\n"
      "local kept, left_ms = reserved()\n"
+     "local function tell_next()\n"
+     "local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)\n"
+     "if ends_first or is_foreign() then tell_to_look() end\n"
+     "end\n"
      "local first_left, more = serve(WAITER, kept)\n"
      "if more then return busy(1, false) end\n"
      "if first_left and is_newer(first_left) then return { -4 } end\n"
@@ -13464,13 +13467,13 @@ static const hf_program hf_program_table[] = {
      "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
      "local reply = take()\n"
      "serve(nil, kept) -- what is left of what came back\n"
-     "if first_left then tell_to_listen() end\n"
+     "if first_left then tell_next() end\n"
      "return reply\n"
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     16288, NULL},
-    {"sharded_permit_leave", "e7daf506a1258954e6c8f39dc607f8c2611de148",
+     16438, NULL},
+    {"sharded_permit_leave", "7246b10250b5421b4d21b3f0702eb0c3ad1fb888",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13769,8 +13772,7 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen()\n"
-     "if not is_foreign() then return end\n"
+     "local function tell_to_look()\n"
      "local all = all_permits()\n"
      "local member = first_alive(function(member, alive)\n"
      "return not is_newer(member) and is_over(member, all, alive)\n"
@@ -13791,7 +13793,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
+     "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -13855,10 +13857,10 @@ static const hf_program hf_program_table[] = {
      "return 0\n"
      "end\n"
      "local passed = pass_on(freed)\n"
-     "if was_first then tell_to_listen() end\n"
+     "if was_first and is_foreign() then tell_to_look() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     14283, NULL},
-    {"sharded_permit_release", "4976039d747bd46675950aabc3c75eccf9529704",
+     14275, NULL},
+    {"sharded_permit_release", "55bf649795686524b2fd185b6035be1227c35ade",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14234,8 +14236,7 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen()\n"
-     "if not is_foreign() then return end\n"
+     "local function tell_to_look()\n"
      "local all = all_permits()\n"
      "local member = first_alive(function(member, alive)\n"
      "return not is_newer(member) and is_over(member, all, alive)\n"
@@ -14256,7 +14257,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
+     "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -14287,8 +14288,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     16672, NULL},
-    {"sharded_permit_set", "cc500c1c7bce590e95766c46d6a15ded35ecd430",
+     16649, NULL},
+    {"sharded_permit_set", "94384cc583673d7aee6189596de9525855d37348",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14587,8 +14588,7 @@ static const hf_program hf_program_table[] = {
      "local function first_waiting()\n"
      "return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]\n"
      "end\n"
-     "local function tell_to_listen()\n"
-     "if not is_foreign() then return end\n"
+     "local function tell_to_look()\n"
      "local all = all_permits()\n"
      "local member = first_alive(function(member, alive)\n"
      "return not is_newer(member) and is_over(member, all, alive)\n"
@@ -14609,7 +14609,7 @@ static const hf_program hf_program_table[] = {
      "size = BATCH\n"
      "end\n"
      "local first_left = first_waiting()\n"
-     "if first_left ~= before and first_left ~= me then tell_to_listen() end\n"
+     "if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end\n"
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local function kept_for_others()\n"
@@ -14643,7 +14643,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     13179, NULL},
+     13156, NULL},
     {"sharded_release", "7846d37432cb1cf86c95abaad9ae80f4638ca760",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -78,6 +78,12 @@ if all > 0 and #IDS > all then
 end
 settle_missed_grants(OWNER:sub(1, 36))
 local kept, left_ms = reserved()
+-- Whoever comes next has to hear Redisson's release, and to look when the first lease ends.
+local function tell_next()
+  local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)
+  if ends_first or is_foreign() then tell_to_look() end
+end
+
 local first_left, more = serve(WAITER, kept)
 if more then return busy(1, false) end
 if first_left and is_newer(first_left) then return { -4 } end
@@ -85,7 +91,7 @@ local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
   local reply = take()
   serve(nil, kept) -- what is left of what came back
-  if first_left then tell_to_listen() end
+  if first_left then tell_next() end
   return reply
 end
 -- What came back, such as what was set aside for this waiter, may serve others.

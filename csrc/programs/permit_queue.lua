@@ -99,9 +99,8 @@ local function first_waiting()
   return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', 0, 1)[1]
 end
 
--- Tells the first waiter to listen to Redisson, if Redisson has permits.
-local function tell_to_listen()
-  if not is_foreign() then return end
+-- Tells the first waiter to look.
+local function tell_to_look()
   local all = all_permits()
   local member = first_alive(function(member, alive)
     return not is_newer(member) and is_over(member, all, alive)
@@ -128,6 +127,6 @@ local function serve(me, kept)
     size = BATCH
   end
   local first_left = first_waiting()
-  if first_left ~= before and first_left ~= me then tell_to_listen() end
+  if first_left ~= before and first_left ~= me and is_foreign() then tell_to_look() end
   return first_left, first_left ~= nil and goes_on()
 end

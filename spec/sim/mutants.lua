@@ -353,7 +353,7 @@ local IN_SCHEDULES = {
     "if FREE > 0 then announce(RELEASES, FREE) end\nend\nlocal first_end",
     "end\nlocal first_end"),
   of_program("permits_unseen", "the next waiter is not told to listen to Redisson, which has permits",
-    "if not is_foreign() then return end", "if true then return end"),
+    "local function tell_to_look()\n", "local function tell_to_look()\nif true then return end\n"),
   of_program("permit_one_settled", "of grants that ran out together one is noticed",
     "evict(of)\nevicted[of] = true", "return evict(of)"),
   of_program("complete_any_hold", "a run ends whatever hold its client has by then",

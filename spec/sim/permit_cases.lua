@@ -597,6 +597,20 @@ case("who takes a permit by itself tells the next one to listen to Redisson", fu
   c.same({ "1 recheck 1" }, heard.heard())
 end)
 
+case("who takes a permit by itself tells the next one if that permit ends first", function(c)
+  for _, other_ms in ipairs { LEASE - 1, LEASE + 1 } do
+    c.cmd("SET", KEY, 1)
+    taken(c, C .. ":1", other_ms)
+    local heard = grants_of(c, B)
+    queued(c, T0 + 1, member(A, 1))
+    queued(c, T0 + 2, member(B, 1))
+    grants_of(c, A)
+    c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1])
+    c.same(other_ms > LEASE and { "1 recheck 1" } or {}, heard.heard())
+    c.cmd("FLUSHALL")
+  end
+end)
+
 case("who ends its wait as the first tells the next one to listen to Redisson", function(c)
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", LEASES, NOW + LEASE, JAVA)
