@@ -45,6 +45,7 @@ function Watcher:add_key(name, layout)
     waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1,
       lost_token = -1, free_since = 0,
     store = { take = 0 }, take_of = {}, ranges = {}, tenures = {}, taken = {},
+    turns = {}, turns_with_shared = {},
     records = {}, prints = {}, done_for_sure = 0,
   }
   self.names[#self.names + 1] = name
@@ -561,22 +562,30 @@ local function check_token(self, key, args)
 end
 
 -- Redisson's waiters have the lock in turns with ours: theirs begins when they get it or when it is
--- left to them, and ours may then have it for as long.
+-- left to them, and ours may then have it for as long. The programs count a shared owner as one of
+-- ours when it takes the lock, and as one of theirs when somebody looks: both are right.
 local MOST_IN_RETURN, ROUNDED = 2000000, 2000
+
+local function note_turn(turns, is_theirs, is_taken, now)
+  if is_theirs then
+    turns.theirs_since = turns.theirs_since or now
+  elseif is_taken and turns.theirs_since then
+    turns.their_run = math.min(now - turns.theirs_since, MOST_IN_RETURN)
+    turns.ours_since, turns.theirs_since = now, nil
+  end
+end
 
 local function note_sides(self, key, before)
   local holder, now = key.holder, self.world.now
   local left = before and not holder and self.server.redis.channels[key.releases]
-  if left or holder and not wire.is_ours(holder) and self.shared[holder] == nil then
-    key.theirs_since = key.theirs_since or now
-  elseif holder and key.theirs_since then
-    key.their_run = math.min(now - key.theirs_since, MOST_IN_RETURN)
-    key.ours_since, key.theirs_since = now, nil
-  end
+  local is_theirs = left or holder and not wire.is_ours(holder)
+  local is_shared = holder and self.shared[holder] ~= nil
+  note_turn(key.turns, is_theirs and not is_shared, holder, now)
+  note_turn(key.turns_with_shared, is_theirs, holder, now)
 end
 
-local function is_in_return(self, key)
-  return key.their_run and self.world.now - key.ours_since <= key.their_run + ROUNDED
+local function is_in_return(self, turns)
+  return turns.their_run and self.world.now - turns.ours_since <= turns.their_run + ROUNDED
 end
 
 -- A grant needs somebody who hears it, and is no way to keep a lock from Redisson's waiters.
@@ -592,7 +601,8 @@ local function check_grant(self, key, before)
     end)
   end
   if before and key.layout == "lock" and self.server.redis.channels[key.releases]
-      and not is_in_return(self, key) then
+      and not is_in_return(self, key.turns)
+      and not is_in_return(self, key.turns_with_shared) then
     self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name,
       key.granted_to)
   end
@@ -690,6 +700,7 @@ function Watcher:after(name, client, args, reply)
     local before = key.holder
     key.holder, key.expires, key.passed = holder, entry and entry.expires, holder
       and holder ~= before
+    note_sides(self, key, before)
     if holder and holder ~= before then
       pass(self, key, before)
       key.granted_to = not wire.names(args, holder) and wire.is_ours(holder) and holder or nil
@@ -700,7 +711,6 @@ function Watcher:after(name, client, args, reply)
     if before and before ~= holder then check_backed(self, key, before, name) end
     check_token(self, key, args)
     check_idle(self, key)
-    note_sides(self, key, before)
     if before and not holder then key.free_since, key.expired = self.world.now, false end
     local was_done = key.done_until
     key.done_until = done and entry.expires or nil
