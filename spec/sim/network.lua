@@ -75,13 +75,14 @@ function up_arrives(connection)
   if connection.up_stalled_until > now then
     return hold_back(connection, connection.up_stalled_until)
   end
-  if blocked > now then
-    if not connection.given_up then return hold_back(connection, blocked) end
+  if connection.given_up and (blocked > now or connection.up_was_blocked) then
     if take_first(connection.up_way).run == finish then
-      connection.world:at(blocked + connection.process.half_open, finish, connection)
+      connection.world:at(max(blocked, now) + connection.process.half_open, finish, connection)
     end
     return
   end
+  connection.up_was_blocked = blocked > now
+  if blocked > now then return hold_back(connection, blocked) end
   local server = connection.server
   if server.paused_until > now then return hold_back(connection, server.paused_until) end
   local item = take_first(connection.up_way)
