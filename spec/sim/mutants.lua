@@ -333,7 +333,6 @@ local IN_SCHEDULES = {
     name = "RELEASES_UNCOUNTED",
     about = "what is abandoned in a quorum forgets the releases under way",
   },
-  { name = "STRAY_KEPT", about = "a grant for a lost hold is kept" },
   { name = "LOST_ENTRY_KEPT", about = "a lost hold stays when its last release has failed" },
   { name = "RETURN_PASSED", about = "an acquire does not wait for the return of what was kept" },
   { name = "FORCED_LENT", about = "what was taken by force is lent to the next caller" },

@@ -103,6 +103,22 @@ TEST(a_renewal_that_does_not_find_it_is_a_loss) {
     }
 }
 
+/* The queue names the wait of a grant that nobody has confirmed. */
+TEST(what_was_granted_leaves_no_mark_in_the_queue_when_it_ends) {
+    EACH_LEASED(kind) {
+        config = rig_config();
+        config.needs_approval = true;
+        begin_kind(kind);
+        hf_hold *hold = take(kind, ACQUIRED);
+        hold->granted = true;
+        hold->wait = hold->number;
+        rig_sleep(&rig, AT(0), AT(31000));
+        CHECK_EQ_INT(hold->state, HF_HOLD_LOST);
+        CHECK_OR(gives_back(kind), "%s leaves its mark", kind->name);
+        rig_end(&rig, AT(31001));
+    }
+}
+
 TEST(the_end_of_the_client_gives_it_back) {
     EACH_LEASED(kind) {
         config = rig_config();

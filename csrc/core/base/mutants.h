@@ -32,7 +32,6 @@
     X(NO_WORD)            /* a hold is renewed without its owner's approval */                     \
     X(WORD_STAYS)         /* one word of the owner is good for ever */                             \
     X(DEAF_TO_WORD)       /* the owner's approval is not heard */                                  \
-    X(STRAY_KEPT)         /* a grant for a lost hold is kept */                                    \
     X(DEAF_TO_ANSWER)     /* what a given-up acquire of a shared owner took is not known */        \
     X(ALL_NO_UNDO)        /* what an acquire of several may have left is left */                   \
     X(ALL_FROM_REPLY)     /* the leases of several count from the reply */                         \

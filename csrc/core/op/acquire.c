@@ -492,7 +492,7 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
         ask(op, now);
         return;
     }
-    if (hold->state == HF_HOLD_HELD) hf_client_lose(op->client, hold, reason);
+    if (hold->state == HF_HOLD_HELD) hf_renewer_lose(op->client, hold, reason, now);
     forget(op, now);
     hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)", hf_lost_reason_name(reason));
     finish(op, now);

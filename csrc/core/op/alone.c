@@ -70,12 +70,12 @@ static void tick_renewer(hf_client *client, hf_time now) {
 
 static void refresh(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now))
-        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+        hf_renewer_lose_at_end(client, hold, now);
 }
 
 static void notice(hf_client *client, hf_time now) {
     for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));)
-        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+        hf_renewer_lose_at_end(client, hold, now);
 }
 
 /* Like hf_renewer_clean_up, for all of them at once: the heap is sorted afterwards. */

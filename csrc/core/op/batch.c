@@ -70,7 +70,7 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.batch[i]->key, op->spec.caller);
     if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
-        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+        hf_renewer_lose_at_end(client, hold, now);
     }
     if (hold && hold->state == HF_HOLD_LOST && acquires(op)) {
         hf_renewer_clean_up_lost(client, hold, now);
@@ -216,7 +216,7 @@ static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     bool known = i >= 1 && (size_t)i <= op->spec.batch_count;
     hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
     if (hold && hold->state == HF_HOLD_HELD)
-        hf_client_lose(op->client, hold, hf_lost_reason_of(verdict));
+        hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
     for_each(op, free_hold, now);
     name_key(op, i);
     hf_op_fail(op, HF_LOST, "this owner's hold is gone (%s)",
@@ -266,7 +266,8 @@ static bool let_go(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
     bool freed_before = op->request.sends > 1 && hold->count <= 1;
     if (hold->state == HF_HOLD_LOST || (gone && !freed_before)) {
-        if (hf_hold_can_be_lost(hold)) hf_client_lose(op->client, hold, hf_lost_reason_of(verdict));
+        if (hf_hold_can_be_lost(hold))
+            hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
         hf_renewer_clean_up_lost(op->client, hold, now);
         hf_client_unblock(op->client, hold, now);
         return false;

@@ -43,9 +43,9 @@ static void note_nonsense(hf_request *request) {
 }
 
 /* Takes note of a hold that the server does not know any more. */
-static void lose(hf_op *op, hf_verdict verdict) {
+static void lose(hf_op *op, hf_verdict verdict, hf_time now) {
     if (hf_hold_can_be_lost(op->hold))
-        hf_client_lose(op->client, op->hold, hf_lost_reason_of(verdict));
+        hf_renewer_lose(op->client, op->hold, hf_lost_reason_of(verdict), now);
     fail_lost(op, hf_lost_reason_of(verdict));
 }
 
@@ -89,7 +89,7 @@ static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdic
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else {
-        lose(op, verdict);
+        lose(op, verdict, now);
     }
     drop_from_table(op, now);
 }
@@ -204,7 +204,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
         op->client->stats.releases++;
         hf_op_succeed(op);
     } else if (is_gone(verdict)) {
-        lose(op, verdict);
+        lose(op, verdict, now);
     } else {
         note_nonsense(request);
         hf_op_fail_as(op, request);
@@ -258,7 +258,7 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
         hf_renewer_on_renewed(op->client, hold, request->sent_at, now);
     }
     if (hold->state == HF_HOLD_HELD && now >= hold->valid_until)
-        hf_client_lose(op->client, hold, HF_LOST_EXPIRED);
+        hf_renewer_lose(op->client, hold, HF_LOST_EXPIRED, now);
     if (hold->state == HF_HOLD_HELD) hf_op_succeed(op);
     else fail_lost(op, hold->reason);
 }
@@ -267,7 +267,7 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
     hf_op *op = request->context;
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
     if (is_gone(verdict)) {
-        lose(op, verdict);
+        lose(op, verdict, now);
     } else if (verdict != HF_VERDICT_YES) {
         if (reply) note_nonsense(request);
         hf_op_fail_as(op, request);
@@ -433,7 +433,7 @@ static void on_forced(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_renewer_pass_on(client, op->spec.lock_kind, op->spec.names->key, now);
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold && hold->state == HF_HOLD_HELD) hf_client_lose(client, hold, HF_LOST_DELETED);
+    if (hold && hold->state == HF_HOLD_HELD) hf_renewer_lose(client, hold, HF_LOST_DELETED, now);
     /* other callers may have taken it since: the server knows */
     hf_holds_wake_all(&client->holds, op->spec.lock_kind, op->spec.names->key, now);
 }

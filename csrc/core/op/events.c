@@ -215,7 +215,7 @@ static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) 
     uint64_t wait = grant->number;
     hf_client *client = node->client;
     const hf_hold *known = hf_holds_find_wait(&client->holds, wait);
-    bool lost = known && known->state == HF_HOLD_LOST && !HF_MUTANT(STRAY_KEPT);
+    bool lost = known && known->state == HF_HOLD_LOST;
     if ((known && !lost) || key.size == 0 || hf_client_node(client, key) != node) return;
     const hf_hold *heard = hf_holds_find(&client->holds, grant->kind, key, HF_NO_TEXT);
     if (heard && heard->wait == wait) return;

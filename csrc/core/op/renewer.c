@@ -181,7 +181,7 @@ static void settle_renewal(hf_client *client, hf_hold *hold, hf_verdict verdict,
         hf_renewer_on_renewed(client, hold, sent_at, now);
     else if (counts && hold->idle && hold->state == HF_HOLD_HELD) end_idle(client, hold, gone, now);
     else if (counts && gone && hold->state == HF_HOLD_HELD)
-        hf_client_lose(client, hold, hf_lost_reason_of(verdict));
+        hf_renewer_lose(client, hold, hf_lost_reason_of(verdict), now);
     else if (counts && !gone) on_not_renewed(client, hold, now);
     hf_client_unblock(client, hold, now);
 }
@@ -523,6 +523,16 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_hold_unref(hold);
 }
 
+void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
+    bool marked = hold->granted && hold->wait > 0;
+    hf_client_lose(client, hold, reason);
+    if (marked) clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
+}
+
+void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_renewer_lose(client, hold, hf_lost_reason_at_end(hold), now);
+}
+
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
     bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
     hf_renewer_resume(client, hold, now);
@@ -743,7 +753,7 @@ static void attend(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->idle && hold->state == HF_HOLD_HELD) {
         attend_idle(client, hold, now);
     } else if (hold->state == HF_HOLD_HELD && now >= hold->valid_until) {
-        hf_client_lose(client, hold, hf_lost_reason_at_end(hold));
+        hf_renewer_lose_at_end(client, hold, now);
     } else if (hold->state == HF_HOLD_CLEANING_UP && now >= hold->valid_until && !hold->in_flight) {
         abandon_cleaning_up(client, hold, now);
     } else if (hold->in_flight ||

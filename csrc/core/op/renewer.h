@@ -38,6 +38,13 @@ bool hf_renewer_see_through(hf_client *client, hf_request *request);
 /* Returns whether the lost hold may still be on the server. */
 bool hf_renewer_may_stand(const hf_hold *hold);
 
+/* The hold is lost. The queue's mark of a grant that was not confirmed goes at once: the server
+ * would take the wait that is over for one that missed its grant, and serve it again. */
+void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
+
+/* As hf_renewer_lose: the lease is over. */
+void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now);
+
 /* Takes the lost hold out of the table. A hold that expired here may still be on the server: the
  * renewer cleans it up, with a hold of its own for the same caller. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now);
