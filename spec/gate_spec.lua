@@ -92,6 +92,19 @@ describe("the gate", function()
     assert.equal(2, runs_of("a"))
   end)
 
+  it("does not run again what has seen two owners at once", function()
+    write("a.sh", [[
+echo run >>"$0.runs"
+echo "not ok - two owners at once, line 7: in a while b is in"
+[ "$(wc -l <"$0.runs")" -gt 1 ]
+]])
+    local text, code = run()
+    assert.equal(1, code)
+    assert.matches("two owners at once, line 7", text)
+    assert.not_matches("shaky", text)
+    assert.equal(1, runs_of("a"))
+  end)
+
   it("accepts three shaky files, and not a fourth", function()
     for _, name in ipairs { "a", "b", "c" } do program(name, 1) end
     local text, code = run()

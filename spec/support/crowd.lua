@@ -84,7 +84,8 @@ function Crowd:history()
   local history = { names = {}, tokens = {}, turns = 0 }
   local inside
   local function overlap(i, line)
-    history.overlap = history.overlap or ("%d: %s while %s is in"):format(i, line, inside)
+    history.overlap = history.overlap
+      or ("two owners at once, line %d: %s while %s is in"):format(i, line, inside)
   end
   for i, line in ipairs(self.store:cli("LRANGE", "crowd:history", 0, -1)) do
     local what, name, token = line:match("^(%S+) (%S+) ?(%S*)$")
