@@ -208,6 +208,20 @@ describe("client:lead", function()
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
     assert.equal("waits\ntrue\n", child:output())
   end)
+
+  it("waits for a server that is a replica to become a master", function()
+    world.cli("REPLICAOF", "127.0.0.1", 1)
+    local monitor = world.server:monitor()
+    local child = world.program { code = [[
+      print(require("holdfast").new(arg[1]):lead("chief", { once = true }, function(term) return term:is_leader() end))
+    ]], args = { world.server:url() } }
+    eventually(function() return monitor:count("EVALSHA") >= 3 end)
+    assert.is_nil(child:status())
+    world.cli("REPLICAOF", "NO", "ONE")
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    assert.equal("true\n", child:output())
+    monitor:close()
+  end)
 end)
 
 -- Writes "in" and "out" of each term to a file, with its name, its token and the time.

@@ -319,6 +319,21 @@ describe("a server that refuses", function()
     process.wait_until(function() return world.server:leaks().clients == 0 end)
   end)
 
+  it("a master that became a replica is left where its name leads to another one", function()
+    local new, name = world.another(), world.server.path .. ".name"
+    local function lead_to(server) assert(os.execute(("ln -sfn %s %s"):format(server.path, name))) end
+    lead_to(world.server)
+    local lock = client { url = "unix://" .. name }:lock("k")
+    assert(lock:acquire(0))
+    assert(lock:release())
+    world.cli("REPLICAOF", "127.0.0.1", 1)
+    lead_to(new)
+    assert(lock:acquire(0))
+    assert.equal(1, new:cli("EXISTS", "k"))
+    assert(lock:release())
+    world.cli("REPLICAOF", "NO", "ONE")
+  end)
+
   it("a master that becomes a replica is denied, for the holder too", function()
     local lock = client():lock("k", { lease = 6, watchdog = true })
     assert(lock:acquire())

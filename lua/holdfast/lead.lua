@@ -116,6 +116,11 @@ end
 local PASSING = { unreachable = true, no_quorum = true, server = true, lost = true, busy = true }
 local LEAST_PAUSE, MOST_PAUSE = 0.1, 1 -- seconds
 
+-- After a failover the server's name may lead to the new master soon.
+local function may_pass(message, code)
+  return PASSING[code] or code == "denied" and message:find("READONLY", 1, true) ~= nil
+end
+
 local ENDS = "the worker ends"
 
 -- `leading`: what the terms of one client:lead share: { term, resigned }, the last term.
@@ -151,7 +156,7 @@ local function await(term)
     if acquired and not term.over then return true end
     if acquired then raw.release(term.lock) end
     if ends(term) then return nil, ENDS, "interrupted" end
-    if not PASSING[code] then return nil, message, code end
+    if not may_pass(message, code) then return nil, message, code end
     paused, message, code = raw.pause(term.lock, pause)
     pause = math.min(2 * pause, MOST_PAUSE)
   until not paused

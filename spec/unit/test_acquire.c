@@ -11,6 +11,7 @@ static struct rig rig;
 #define CALLS HF_LINK_CALLS
 #define EVENTS HF_LINK_EVENTS
 #define RENEWER HF_LINK_RENEWER
+#define READONLY "-READONLY You can't write against a read only replica.\r\n"
 
 #define CHECK_STATE(op, want) CHECK_EQ_INT((op)->state, HF_ACQUIRE_##want)
 
@@ -160,7 +161,7 @@ TEST(an_error_leaves_nothing) {
         const char *reply, *code;
     } cases[] = {
         {"-NOPERM this user has no permissions\r\n", "denied"},
-        {"-READONLY You can't write against a read only replica.\r\n", "denied"},
+        {"-NOAUTH Authentication required.\r\n", "denied"},
         {"-OOM command not allowed when used memory > 'maxmemory'.\r\n", "server"},
         {"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", "conflict"},
     };
@@ -175,6 +176,25 @@ TEST(an_error_leaves_nothing) {
     }
 }
 
+/* After a failover the server's name may lead to the new master. */
+TEST(what_a_replica_refuses_goes_over_a_new_connection_once) {
+    for (int moved = 0; moved < 2; moved++) {
+        rig_begin(&rig);
+        hf_op *op = begin_acquire(&rig, 0, AT(0));
+        said(link_of(&rig, CALLS));
+        uint64_t opens = link_of(&rig, CALLS)->opens;
+        hear_calls(&rig, READONLY, AT(1));
+        CHECK_OUTCOME(op, "under way");
+        rig_sleep(&rig, AT(1), AT(100));
+        CHECK_EQ_U64(link_of(&rig, CALLS)->opens, opens + 1);
+        CHECK(strstr(said(link_of(&rig, CALLS)), "acquire"));
+        hear_calls(&rig, moved ? ACQUIRED : READONLY, AT(101));
+        CHECK_OUTCOME(op, moved ? "ok" : "denied");
+        if (!moved) CHECK_NOTHING_LEFT(AT(101));
+        rig_end(&rig, AT(102));
+    }
+}
+
 /* The first copy may have been carried out; that the second was refused says nothing about it. */
 TEST(an_error_after_a_lost_reply_is_undone) {
     rig_begin(&rig);
@@ -182,7 +202,7 @@ TEST(an_error_after_a_lost_reply_is_undone) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
     said(link_of(&rig, CALLS));
-    hear_calls(&rig, "-READONLY You can't write against a read only replica.\r\n", AT(201));
+    hear_calls(&rig, "-NOPERM no\r\n", AT(201));
     CHECK_OUTCOME(op, "denied");
     CHECK_LEFT_IN_ORDER("", AT(201));
     rig_end(&rig, AT(300));

@@ -128,7 +128,7 @@ TEST(an_unknown_outcome_is_undone) {
     op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
     rig_tick(&rig, AT(50));
-    hear_calls(&rig, "-READONLY no\r\n", AT(51)); /* says nothing about the first copy */
+    hear_calls(&rig, "-NOPERM no\r\n", AT(51)); /* says nothing about the first copy */
     CHECK_OUTCOME(op, "denied");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
     finish(AT(4000));

@@ -49,6 +49,7 @@ static bool encode(hf_request *request, size_t lead, const hf_slice *leads, size
     request->bytes = bytes;
     request->size = (size_t)(end - bytes);
     request->replicas = 0;
+    request->sent_back = false;
     return true;
 }
 

@@ -60,9 +60,10 @@ struct hf_request {
     uint32_t replicas;         /* that are to confirm it: its bytes end with a WAIT; 0: none */
     uint32_t confirmed;        /* how many have, when it is done */
     hf_reply *reply;           /* the command's, while that of its WAIT is awaited */
-    bool asking;               /* goes behind an ASKING */
-    hf_routing routing;        /* unused with a single server */
-    hf_failure failure;        /* code and bare reason; the operation adds key and server */
+    bool sent_back;     /* a replica refused it: it has gone, or goes, over a new connection */
+    bool asking;        /* goes behind an ASKING */
+    hf_routing routing; /* unused with a single server */
+    hf_failure failure; /* code and bare reason; the operation adds key and server */
 };
 
 /* Encodes a plain command. Returns false when out of memory. */

@@ -629,9 +629,11 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
     return true;
 }
 
-/* The server is no master any more. The command takes its place among those awaited again, and goes
- * to the new master with them, in their order. */
+/* The server is no master any more: one that is followed has moved, and the name of another one may
+ * lead elsewhere by now. The command takes its place among those awaited again, and goes over the
+ * next connection with them, in their order. */
 static void send_back(hf_session *session, hf_request *request, const char *error) {
+    request->sent_back = true;
     session->first_reply--;
     assert(request->reply_index == session->first_reply);
     for (uint64_t i = 0; i < replies_of(request); i++)
@@ -643,7 +645,8 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
                            hf_time now) {
     assert(request->sends > 0);
     request->sends--; /* nothing was carried out */
-    if (session->follows_master && hf_error_is_readonly(reply->string)) {
+    bool may_send_back = session->follows_master || !request->sent_back;
+    if (may_send_back && hf_error_is_readonly(reply->string)) {
         send_back(session, request, reply->string);
         return;
     }
