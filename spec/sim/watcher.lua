@@ -228,7 +228,8 @@ function Watcher:write(claim)
   local key = self.keys[claim.key]
   local store = key.store
   if not claim.token or claim.token < (store.token or 0) then return false end
-  if claim.take and claim.take < store.take then
+  local is_older = claim.take and claim.take < store.take
+  if is_older and not (key.fell and claim.token - store.token <= MOST_AHEAD) then
     self.world:fail("fence", "%s: a write of an older hold was accepted", key.name)
   end
   store.token, store.take = claim.token, max(store.take, claim.take or 0)
@@ -544,6 +545,7 @@ local function check_token(self, key, args)
   local from = before < token and not key.counter_lost and before or 0
   if key.counter_lost then key.reserved = nil end
   key.token, key.counter_lost = token, nil
+  key.fell = key.fell or token <= before
   if token <= before and not (key.ahead and before - token <= MOST_AHEAD) then
     self.world:fail("token", "%s: %s got token %.0f after %.0f", key.name, tostring(key.holder),
       token, before)
