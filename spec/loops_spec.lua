@@ -1070,6 +1070,59 @@ for _, loop in ipairs(loops) do
       for _, each in ipairs(others) do each:stop() end
     end)
 
+    -- → the other two servers, their client
+    local function quorum_of_three()
+      local others = redis.several(2, { tcp = true })
+      local urls = { server:tcp_url(), others[1]:tcp_url(), others[2]:tcp_url() }
+      return others, new { servers = urls, mode = "quorum" }
+    end
+
+    it("a quorum is left on servers that do not know the program yet, before the close is done",
+      function()
+        local others, quorum = quorum_of_three()
+        run(function()
+          assert(quorum:lock("a"):acquire(5))
+          quorum:close()
+        end)
+        for _, each in ipairs { server, others[1], others[2] } do
+          assert.is_true(process.wait_until(function() return each:cli("EXISTS", "a") == 0 end, 5))
+        end
+        for _, each in ipairs(others) do each:stop() end
+      end)
+
+    it("what a quorum took on a slow server is undone while nothing else is under way", function()
+      local others, quorum = quorum_of_three()
+      run(function()
+        assert(quorum:with_lock("a", { wait = 5 }, function() return true end))
+        for _, each in ipairs(others) do
+          each:cli("HSET", "a", "somebody", 1)
+          each:cli("PEXPIRE", "a", 60000)
+        end
+        server:kill("STOP")
+        assert.equal("busy", (select(3, quorum:lock("a"):acquire(0))))
+        loop.sleep(0.2)
+        server:kill("CONT")
+        assert.is_true(wait_until(function() return is_free("a") end, 5))
+        quorum:close()
+      end)
+      for _, each in ipairs(others) do each:stop() end
+    end)
+
+    it("a release that nobody waits for is carried out before the close is done", function()
+      local lock = new { command_timeout = 3 }:lock("a", { owner = "me", async_release = true })
+      run(function()
+        assert(lock:acquire(0))
+        server:kill("STOP")
+        assert(lock:release())
+        loop.spawn(function()
+          loop.sleep(0.2)
+          server:kill("CONT")
+        end)
+        clients[2]:close()
+      end)
+      assert.is_true(process.wait_until(function() return is_free("a") end, 5))
+    end)
+
     it("a server that comes back is used again", function()
       run(function()
         assert(client:with_lock("a", function() end))
@@ -1113,6 +1166,21 @@ for _, loop in ipairs(loops) do
         end, 20))
         inner:close()
       end
+
+      -- They look once a second whether the task works.
+      it("waits of many seconds end when their time is over", function()
+        local holder, codes = holdfast.new { url = server:url(), lease = 60 }, {}
+        local a, b = assert(holder:lock("a"):acquire(0)), assert(holder:lock("b"):acquire(0))
+        for i = 1, 3 do
+          loop.spawn(function()
+            codes[i] = select(3, client:lock(i == 3 and "b" or "a"):acquire(8))
+          end)
+        end
+        run()
+        assert(a:release() and b:release())
+        holder:close()
+        assert.same({ "busy", "busy", "busy" }, codes)
+      end)
 
       it("a waiter whose controller is closed leaves the queue", function()
         run(function()

@@ -240,6 +240,7 @@ static int l_rest(lua_State *L) {
 static int l_wake(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_driver_enter(driver);
+    driver->rests_until = 0;
     if (driver->ready) hf_ready_by(driver->ready, 0, hf_now());
     hf_driver_leave(driver);
     return 0;

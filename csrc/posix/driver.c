@@ -59,6 +59,7 @@ static bool make_client(hf_driver *driver, const unsigned char *given) {
 static void begin_here(hf_driver *driver) {
     driver->wake[0] = driver->wake[1] = -1;
     driver->pid = hf_process();
+    driver->rests_until = HF_NEVER;
     introduce(driver);
 }
 
@@ -779,6 +780,7 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
 /* An operation that has ended is due until it has been told. */
 static hf_time loop_deadline(const hf_driver *driver) {
     hf_time until = hf_client_has_done(driver->client) ? 0 : hf_client_deadline(driver->client);
+    until = hf_time_min(until, driver->rests_until);
     for (size_t link = 0; link < driver->connection_count; link++) {
         const hf_connection *connection = &driver->connections[link];
         if (connection->dialing) until = hf_time_min(until, connection->dial.next_at);
@@ -810,7 +812,10 @@ static void rest(hf_driver *driver, hf_time until) {
 }
 
 void hf_driver_serve(hf_driver *driver, bool reads) {
-    if (reads) poll_links(driver, ALL_ROLES);
+    if (reads) {
+        driver->rests_until = HF_NEVER;
+        poll_links(driver, ALL_ROLES);
+    }
     serve_calls(driver, hf_now());
     serve_renewer(driver, hf_now());
     if (driver->ready && !reads) rest(driver, HF_NEVER);
@@ -819,6 +824,7 @@ void hf_driver_serve(hf_driver *driver, bool reads) {
 int hf_driver_rest(hf_driver *driver, hf_time until) {
     if (!driver->ready) driver->ready = hf_ready_new();
     if (!driver->ready) return -1;
+    driver->rests_until = until;
     rest(driver, until);
     return hf_ready_fd(driver->ready);
 }

@@ -54,6 +54,7 @@ typedef struct hf_driver {
     hf_file wake_file;    /* both ends */
     hf_time sleeps_until; /* of the watchdog; 0: awake */
     unsigned sleeps_on;   /* links that it reads meanwhile */
+    hf_time rests_until;  /* when the task of an event loop is to serve at the latest */
     hf_time looks_at;     /* when it reads what calls leave behind each time; 0: not planned */
     hf_time stop_by;      /* when a stopping watchdog no longer waits for a quiet client */
     atomic_bool watchdog_waits; /* for the mutex: callers let it go first */
