@@ -99,7 +99,6 @@ hf_load hf_client_load(const hf_client *client) {
     for (const hf_op *op = client->ops; op; op = op->next) load.operations++;
     for (size_t i = 0; i < client->holds.count; i++) {
         const hf_hold *hold = client->holds.heap[i];
-        load.to_do += hold->state == HF_HOLD_CLEANING_UP;
         load.held += hold->state != HF_HOLD_CLEANING_UP && hold->state != HF_HOLD_LOST;
         load.renewed += hold->renewed && hold->state == HF_HOLD_HELD;
     }

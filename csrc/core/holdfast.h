@@ -279,7 +279,7 @@ typedef struct hf_load {
     size_t holds;
     size_t held;    /* holds that are somebody's, or may become so */
     size_t renewed; /* holds that are held and that the client renews */
-    size_t to_do;   /* 0: nothing is still to be undone on the server or published */
+    bool to_do;     /* something is still to be undone on the server or published */
 } hf_load;
 
 hf_load hf_client_load(const hf_client *client);

@@ -784,7 +784,7 @@ TEST(the_load_counts_holds_by_their_states) {
     hf_load load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 1);
     CHECK_EQ_INT(load.renewed, 1);
-    CHECK_EQ_INT(load.to_do, 0);
+    CHECK(!load.to_do);
     begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_EQ_INT(hold->state, HF_HOLD_RELEASING);
     load = hf_client_load(&rig.client);
@@ -805,7 +805,7 @@ TEST(the_load_counts_holds_by_their_states) {
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 0);
-    CHECK_EQ_INT(load.to_do, 1);
+    CHECK(load.to_do);
     rig_end(&rig, AT(2));
 }
 
