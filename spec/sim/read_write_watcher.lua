@@ -349,19 +349,22 @@ local function only_ours_read(holders)
   return next(holders) ~= nil
 end
 
--- Readers of ours that stand back for a writer of Redisson do not do so again at once.
+-- Readers of ours that stand back for a writer of Redisson do not do so again at once. What was
+-- noted before they came in is the turn of another one.
 local function check_pause(self, key, holders)
   local queue, now = queue_of(self, key), self.server.redis:now_ms()
+  local first = queue and queue.members[1]
+  local till = first and wire.is_record(first) and -queue.scores[1] or key.noted_till or 0
+  local is_new = till > (key.noted_till or 0)
+  key.noted_till = till
   if not only_ours_read(holders) or not self.server.redis.channels[key.releases] then
     key.paused_till = nil
-    return
+  elseif is_new then
+    if key.paused_till and now < key.paused_till + PAUSE_MS then
+      self.world:fail("turn", "%s: readers stand back twice for one writer of Redisson", key.name)
+    end
+    key.paused_till = till
   end
-  local first = queue and queue.members[1]
-  local till = first and wire.is_record(first) and -queue.scores[1] or key.paused_till
-  if key.paused_till and till > key.paused_till and now < key.paused_till + PAUSE_MS then
-    self.world:fail("turn", "%s: readers stand back twice for one writer of Redisson", key.name)
-  end
-  key.paused_till = till
 end
 
 -- A program may not leave an owner less time than it believes in.

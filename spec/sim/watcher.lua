@@ -543,7 +543,7 @@ local function check_token(self, key, args)
   local kept = holder and wire.keeps(holder)
   local before = max(not key.counter_lost and key.reserved or 0, key.last_token)
   local from = before < token and not key.counter_lost and before or 0
-  key.fell = key.fell or token <= max(key.reserved or 0, key.last_token)
+  key.fell = key.fell or key.counter_lost and key.ahead -- also a range begins below the last one
   if key.counter_lost then key.reserved = nil end
   key.token, key.counter_lost = token, nil
   if token <= before and not (key.ahead and before - token <= MOST_AHEAD) then
