@@ -3,6 +3,7 @@
 -- without it a seed's plan is the same as ever.
 
 local Prng = require "spec.sim.prng"
+local attend = require "spec.sim.attend"
 
 local S = 1000000
 local MOST_KEYS = 3
@@ -33,22 +34,6 @@ local function add_refusals(prng, plan)
         key = plan.keys[1].name,
     }
   end
-end
-
--- Clients as in OpenResty: a hold is renewed after its owner's word alone, and owners may go
--- without a word.
-local function attend(prng, plan)
-  local needs_approval = {}
-  each(plan, "process", function(process)
-    needs_approval[process.index] = prng:chance(70)
-    process.needs_approval = needs_approval[process.index]
-    process.renewer_link = process.renewer_link and not process.needs_approval
-  end)
-  each(plan, "task", function(task)
-    if not needs_approval[task.process] or task.owner or not prng:chance(30) then return end
-    task.finish, task.force = "vanish", nil
-    task.noticed = prng:range(0, prng:pick { 50000, 2 * S, 15 * S })
-  end)
 end
 
 local function lock_keys(plan)
@@ -124,7 +109,7 @@ end
 -- plan: of plan.lua; changed in place
 return function(plan)
   local prng = Prng.new((plan.seed * 5 + 77) % 2147483647)
-  if prng:chance(25) then attend(prng, plan) end
+  if prng:chance(25) then attend.all(prng, plan) end
   if prng:chance(40) then take_several(prng, plan) end
   if prng:chance(50) then add_prints(prng, plan) end
   if not plan.calm and not has(plan, "foreign") and prng:chance(30) then

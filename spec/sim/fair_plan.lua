@@ -2,6 +2,7 @@
 -- in it.
 
 local Prng = require "spec.sim.prng"
+local attend = require "spec.sim.attend"
 
 local S = 1000000
 local huge = math.huge
@@ -59,6 +60,7 @@ return function(seed, make)
   for i = 1, prng:pick { 0, 1, 2, 3 } do
     plan.parts[#plan.parts + 1] = java_of(prng, plan, 8 + i)
   end
+  attend.some(plan)
   if calm then return plan end
   for _ = 1, prng:pick { 1, 2, 3, 4 } do
     plan.parts[#plan.parts + 1] = make.mishap(prng, plan, 3 * S)

@@ -3,6 +3,7 @@
 -- renewal or a reconnect.
 
 local Prng = require "spec.sim.prng"
+local attend = require "spec.sim.attend"
 local share = require "spec.sim.sharing"
 
 local S = 1000000
@@ -92,6 +93,7 @@ function pool_plan.of(seed, make)
   end
   late(prng, plan)
   share(Prng.new((plan.seed * 41 + 19) % 2147483647), plan, java_of)
+  attend.some(plan)
   if calm then return plan end
   for _ = 1, prng:pick { 1, 2, 3, 4 } do
     plan.parts[#plan.parts + 1] = prng:chance(50) and aimed(prng, plan)

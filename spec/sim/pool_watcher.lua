@@ -154,14 +154,9 @@ end
 -- ---- programs ----
 
 local function check_renewal(self, client, args)
-  local process = client.process
   wire.each_renewal(args, function(_, owner)
     for _, name in ipairs(self.names) do
-      local released = process.released[owner .. " " .. name]
-      if released and client.sent_at > released then
-        self.world:fail("renewal", "%s renews permits of %s after their release", process.name,
-          name)
-      end
+      rules.check_renewal(self.world, client, name, owner)
     end
   end)
 end

@@ -2,6 +2,7 @@
 -- mishaps as elsewhere.
 
 local Prng = require "spec.sim.prng"
+local attend = require "spec.sim.attend"
 local share = require "spec.sim.sharing"
 
 local S = 1000000
@@ -78,6 +79,7 @@ function read_write_plan.of(seed, make)
     end
   end
   share(Prng.new((plan.seed * 37 + 11) % 2147483647), plan, java_of)
+  attend.some(plan)
   return plan
 end
 

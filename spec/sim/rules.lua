@@ -52,6 +52,19 @@ function rules.count_command(world, process)
   end
 end
 
+-- A client renews a hold: not after its release, and for an owner that has gone no longer than that
+-- may take to show.
+function rules.check_renewal(world, client, key, owner)
+  local process, hold = client.process, owner .. " " .. key
+  local released, vanished = process.released[hold], process.vanished[hold]
+  if released and client.sent_at > released then
+    world:fail("renewal", "%s renews %s after its release", process.name, key)
+  end
+  if vanished and client.sent_at > vanished + 2e6 * process.plan.command_timeout then
+    world:fail("renewal", "%s renews %s without its owner's word", process.name, key)
+  end
+end
+
 -- How long an operation may take, in simulated time; nil: for ever.
 function rules.bound(process, kind, wait)
   local timeout = process.plan.command_timeout

@@ -438,17 +438,9 @@ function Watcher:before(name, client, args)
 end
 
 function Watcher:check_renewal(client, args, keys_each)
-  local process = client.process
-  if not process then return end
+  if not client.process then return end
   wire.each_renewal(args, function(key, owner)
-    local hold = owner .. " " .. key
-    local released, vanished = process.released[hold], process.vanished[hold]
-    if released and client.sent_at > released then
-      self.world:fail("renewal", "%s renews %s after its release", process.name, key)
-    end
-    if vanished and client.sent_at > vanished + 2e6 * process.plan.command_timeout then
-      self.world:fail("renewal", "%s renews %s without its owner's word", process.name, key)
-    end
+    rules.check_renewal(self.world, client, key, owner)
   end, keys_each)
 end
 
