@@ -249,6 +249,15 @@ local function check_own_channels(self)
   end
 end
 
+function Fair:left_by(uuid)
+  for _, name in ipairs(self.names) do
+    for _, owner in ipairs(waiters_of(self, self.keys[name])) do
+      if wire.client_of_owner(owner) == uuid then return owner, name end
+    end
+  end
+  return Watcher.left_by(self, uuid)
+end
+
 function Fair:finish(later)
   for _, name in ipairs(self.names) do check_list_left(self, self.keys[name]) end
   check_own_channels(self)

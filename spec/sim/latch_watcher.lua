@@ -146,7 +146,9 @@ function Watcher.calls() end
 function Watcher:called(task, kind, result, code, asked_at, number)
   if kind == "await" then return check_wait(self, task, result, code, asked_at) end
   if result == nil then
-    if self.calm then self.world:fail("told", "%s: %s of %s fails", self.name, kind, task.name) end
+    if self.calm and code ~= "closed" then
+      self.world:fail("told", "%s: %s of %s fails", self.name, kind, task.name)
+    end
     return
   end
   local note = wire.note_of(self.name, task.process.uuid, number)

@@ -306,6 +306,8 @@ local IN_CORE = {
   { "STRAYS_FORGOTTEN", "a dropped handle releases what others have released for it" },
   { "RELEASE_UNNOTED", "a release that nobody comes for leaves its entry to the handle" },
   { "RECORD_UNTOLD", "a server without the lock counts as one that has the record" },
+  { "CLOSE_KEEPS", "a closed client keeps what it has" },
+  { "CLOSE_WAITS", "…and goes on with its calls" },
 }
 
 local function of_program(name, about, text, replacement)

@@ -108,7 +108,8 @@ function Watcher:calls(task, kind, amount, number)
   local note = wire.note_of(self.name, task.process.uuid, number)
   local returns = kind == "give" and task.plan.calls ~= "give"
   if returns then self.believed = self.believed - amount end
-  self.notes[note] = { kind = kind, amount = amount, task = task, returns = returns }
+  self.notes[note] = { kind = kind, amount = amount, task = task, returns = returns,
+    refused = task.process.closed }
 end
 
 local function check_wait(self, task, call, taken, code, asked_at)
@@ -141,7 +142,8 @@ function Watcher:called(task, kind, result, code, asked_at, number)
   call.returned, call.good = true, result ~= nil
   if kind == "take" then check_wait(self, task, call, result, code, asked_at) end
   if result == nil then
-    if self.calm and kind ~= "take" and code ~= "interrupted" then
+    local expected = kind == "take" or code == "interrupted" or code == "closed"
+    if self.calm and not expected then
       self.world:fail("told", "%s: %s of %s fails", self.name, kind, task.name)
     end
     return
@@ -161,6 +163,7 @@ end
 
 -- What a call has to have changed at the end; nil: either may be.
 local function final_change(call)
+  if call.refused then return 0 end
   if call.kind == "give" then return call.amount end
   if TAKES[call.kind] and not call.good then return 0 end
 end

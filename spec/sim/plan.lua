@@ -6,6 +6,7 @@
 
 local Prng = require "spec.sim.prng"
 local aim = require "spec.sim.aim"
+local add_closing = require "spec.sim.closing"
 local add_extras = require "spec.sim.extras"
 local fair_of = require "spec.sim.fair_plan"
 local pool_plan = require "spec.sim.pool_plan"
@@ -383,6 +384,7 @@ function plans.of(seed)
   keep_locks(plan)
   break_kept(plan)
   several_handles_plan(plan)
+  add_closing(plan)
   return plan
 end
 
@@ -395,6 +397,7 @@ function plans.system(seed, kind)
   unlink_kept(plan)
   break_kept(plan)
   several_handles_plan(plan)
+  add_closing(plan)
   return plan
 end
 

@@ -428,6 +428,19 @@ local function check_left(self, key)
   end
 end
 
+-- → what the client has or waits for on the server, its key | nil
+function Watcher:left_by(uuid)
+  self.server.redis:look_at_clock()
+  for _, name in ipairs(self.names) do
+    local leases, now = zset(self, self.keys[name].leases), self.server.redis:now_ms()
+    local member = rules.place_of(zset(self, self.keys[name].queue), uuid)
+    if member then return member, name end
+    for _, id in ipairs(leases and leases.members or {}) do
+      if wire.is_permit_of(id, uuid) and leases.score_of[id] > now then return "a permit", name end
+    end
+  end
+end
+
 -- All is over; after `later` microseconds no lease runs any more.
 function Watcher:finish(later)
   self.server.redis:look_at_clock()

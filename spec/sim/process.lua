@@ -9,6 +9,7 @@ local core = require "holdfast.core"
 local Prng = require "spec.sim.prng"
 local Sentinels = require "spec.sim.sentinels"
 local Slots = require "spec.sim.slots"
+local rules = require "spec.sim.rules"
 
 local engine = core.engine
 local ceil, max = math.ceil, math.max
@@ -339,14 +340,18 @@ function Process:give_up(key)
   self:at(self.world.now, end_waits, { process = self, key = key })
 end
 
-local function close_client(self)
+local function close_client(closing)
+  local self = closing.process
   self.closed = true
   engine.close(self.client)
+  for _, task in ipairs(self.tasks) do task:on_closed() end
+  look_at_tasks(self)
+  rules.closes(closing.watcher, self)
 end
 
 -- The program closes its client, and goes on.
-function Process:close()
-  self:at(self.world.now, close_client, self)
+function Process:close(watcher)
+  self:at(self.world.now, close_client, { process = self, watcher = watcher })
 end
 
 function Process:drop(link, delay)

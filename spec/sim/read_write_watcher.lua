@@ -478,6 +478,19 @@ end
 
 -- ---- the end ----
 
+function ReadWrite:left_by(uuid)
+  self.server.redis:look_at_clock()
+  for _, name in ipairs(self.names) do
+    local key = self.keys[name]
+    for owner in pairs(holders_of(self, key)) do
+      local own = wire.client_of_owner(owner) == uuid
+      if own and end_of(self, key, owner) then return owner, name end
+    end
+    local member = rules.place_of(queue_of(self, key), uuid)
+    if member then return member, name end
+  end
+end
+
 local function check_left_over(self, key)
   local queue = queue_of(self, key)
   for i, member in ipairs(queue and queue.members or {}) do

@@ -6,6 +6,7 @@ local max = math.max
 
 local MOST_COMMANDS = 150 -- of one process in a second, besides those that its tasks ask for
 local SLACK = 300000      -- of an operation's bound
+local CLOSING_US = 400000 -- where nothing goes wrong
 local LEASES_MS = 125000  -- after which a queue that nobody uses is gone, too
 
 local rules = {}
@@ -15,9 +16,8 @@ local GENTLE = { give_up = true, stall_link = true }
 -- Whether nothing in it makes anybody lose what he has, or the server keep what nobody has.
 function rules.is_gentle(plan)
   for _, part in ipairs(plan.parts) do
-    if part.late or part.what == "mishap" and not (GENTLE[part.kind] and part.link == "events") then
-      return false
-    end
+    local gentle = part.kind == "close" or GENTLE[part.kind] and part.link == "events"
+    if part.late or part.what == "mishap" and not gentle then return false end
   end
   return true
 end
@@ -63,6 +63,27 @@ function rules.check_renewal(world, client, key, owner)
   if vanished and client.sent_at > vanished + 2e6 * process.plan.command_timeout then
     world:fail("renewal", "%s renews %s without its owner's word", process.name, key)
   end
+end
+
+-- → the client's first place in the queue | nil
+function rules.place_of(queue, uuid)
+  for i, member in ipairs(queue and queue.members or {}) do
+    local waits = queue.scores[i] > 0 and not wire.is_record(member)
+    if waits and wire.client_of(member) == uuid then return member end
+  end
+end
+
+local function check_closed(watcher, process)
+  local what, key = watcher:left_by(process.uuid)
+  if not what then return end
+  watcher.world:fail("closed", "%s: %s stands there, though %s was closed %.3f s ago", key, what,
+    process.name, CLOSING_US / 1e6)
+end
+
+-- A client was closed: what it has or waits for is given up at once.
+function rules.closes(watcher, process)
+  if not (watcher.calm and watcher.left_by) then return end
+  watcher.world:at(watcher.world.now + CLOSING_US, check_closed, watcher, process)
 end
 
 -- How long an operation may take, in simulated time; nil: for ever.

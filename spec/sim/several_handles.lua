@@ -52,7 +52,7 @@ end
 
 -- Whether nothing can have taken the hold from the caller.
 local function is_certain(round)
-  return round.certain and round.task.watcher.calm
+  return round.certain and round.task.watcher.calm and not round.task.process.closed
 end
 
 -- What each handle has acquired is not known any more.

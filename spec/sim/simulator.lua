@@ -78,7 +78,7 @@ end
 function mishaps.give_up(_, mishap, process) process:give_up(mishap.key) end
 
 function mishaps.pause(_, mishap, process) process:pause(mishap.duration) end
-function mishaps.close(_, _, process) process:close() end
+function mishaps.close(run, _, process) process:close(run.watcher) end
 function mishaps.crash(_, mishap, process) process:crash(mishap.lag) end
 function mishaps.stall(run, mishap)
   server_of(run, mishap).paused_until = run.world.now + mishap.duration

@@ -142,6 +142,14 @@ local function check_bound(check)
   task.world:fail("hang", "%s: %s of %s is not done in time", task.name, check.kind, check.key)
 end
 
+-- Its client was just closed, which lets go of what the task has.
+function Task:on_closed()
+  for _, claim in ipairs(self.claims) do claim.kept = false end
+  if self.op and not self.over and not operation.is_done(self.op) then
+    self.world:fail("closed", "%s: a call goes on, though its client was closed", self.name)
+  end
+end
+
 local function grow_impatient(tired)
   local task = tired.task
   if task.op ~= tired.op or task.over then return end
@@ -182,8 +190,13 @@ local function perform(self, handle, kind, seconds, patience, record)
   self.process.calls = self.process.calls + 1
   self.waits_for = kind == "acquire" and handle.key
   self.world:signal(kind, self.process, handle.key)
-  local op = raw.begin(handle.lock, kind, seconds, record)
-  return await(self, op, kind, handle.key, seconds, patience)
+  local closed, op = self.process.closed, raw.begin(handle.lock, kind, seconds, record)
+  local result, message, code, left = await(self, op, kind, handle.key, seconds, patience)
+  if closed and code ~= "closed" then
+    self.world:fail("closed", "%s: %s of %s ends with %s, though its client was closed", self.name,
+      kind, handle.key, code or "success")
+  end
+  return result, message, code, left
 end
 
 local function begin_release(self, handle)
@@ -252,6 +265,7 @@ function Task:share_of(owner, key)
       and not self.plan.several then
     return 0
   end
+  if self.process.closed then return 0 end
   if self.op then return nil end
   local share = 0
   for _, handle in ipairs(self.handles) do

@@ -796,6 +796,17 @@ local function check_lock_left(self, key)
   end
 end
 
+-- → what the client has or waits for on the server, its key | nil
+function Watcher:left_by(uuid)
+  self.server.redis:look_at_clock()
+  for _, name in ipairs(self.names) do
+    local holder, queue = holder_in(live(self, name)), queue_of(self, self.keys[name])
+    if holder and wire.client_of_owner(holder) == uuid then return holder, name end
+    local member = rules.place_of(queue, uuid)
+    if member then return member, name end
+  end
+end
+
 -- All is over; after `later` microseconds no lease runs any more.
 function Watcher:finish(later)
   local world = self.world

@@ -115,6 +115,11 @@ function wire.ids_of(owner)
   return ids
 end
 
+-- Whether the permit is one of the client's.
+function wire.is_permit_of(id, uuid)
+  return id:sub(1, 10) == wire.ids_of(uuid .. ":1")[1]:sub(1, 10)
+end
+
 -- ---- members of queues: "1<kind><client>:<number>:<token ttl>[ <owner>]" ----
 
 function wire.client_of(member)

@@ -41,7 +41,7 @@ void hf_client_free(hf_client *client) {
 
 void hf_client_close(hf_client *client, hf_time now) {
     client->closed = true;
-    for (hf_op *op = client->ops; op; op = op->next)
+    for (hf_op *op = client->ops; op && !HF_MUTANT(CLOSE_WAITS); op = op->next)
         hf_op_stop(op, HF_CLOSED, "the client was closed", now);
     hf_presence_close(client, now);
     for (size_t i = 0; i < hf_client_link_count(client); i++)

@@ -1,0 +1,23 @@
+-- A program closes its client, in some schedules, and goes on with it. Its numbers are its own.
+
+local Prng = require "spec.sim.prng"
+
+local S = 1000000
+local CLOSING = 15 -- so many of 100 plans
+local SIGNALS = { "acquire", "release", "grant", "grant", "take", "waits", "waits", "renewed" }
+
+-- plan: of plan.lua; changed in place
+return function(plan)
+  local prng = Prng.new((plan.seed * 67 + 89) % 2147483647)
+  if not prng:chance(CLOSING) then return end
+  local mishap = {
+    what = "mishap", kind = "close", at = prng:range(0, prng:pick { 50000, 500000, 2 * S }),
+    process = prng:range(1, plan.process_count), link = "events", lag = 0, duration = 0,
+    key = plan.keys[1].name,
+  }
+  if prng:chance(60) then
+    mishap.on, mishap.nth = prng:pick(SIGNALS), prng:range(1, 4)
+    mishap.at, mishap.process = prng:range(0, prng:pick { 300, 3000, 30000 }), 0
+  end
+  plan.parts[#plan.parts + 1] = mishap
+end
