@@ -4,12 +4,11 @@
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
+local refusals = require "spec.sim.refusals"
 
-local S = 1000000
 local MOST_KEYS = 3
 local OUTSTAY = 8 -- one seed in so many, where several are taken
 local NAMES = { "a", "b", "c" }
-local REFUSALS = { "oom", "loading", "busy", "readonly", "misconf", "noperm", "nochannel" }
 local PRINTS = { "", "A", "A", "B" }
 
 local function each(plan, what, run)
@@ -22,18 +21,6 @@ local function has(plan, what)
   local found = false
   each(plan, what, function() found = true end)
   return found
-end
-
--- The server answers with errors for a while.
-local function add_refusals(prng, plan)
-  for _ = 1, prng:range(1, 2) do
-    plan.parts[#plan.parts + 1] = {
-      what = "mishap", kind = prng:pick(REFUSALS),
-      at = prng:range(0, prng:pick { 20000, 500000, 5 * S }), process = 1,
-      link = "calls", duration = prng:range(1000, prng:pick { 30000, 800000, 4 * S }), lag = 0,
-        key = plan.keys[1].name,
-    }
-  end
 end
 
 local function lock_keys(plan)
@@ -113,7 +100,7 @@ return function(plan)
   if prng:chance(40) then take_several(prng, plan) end
   if prng:chance(50) then add_prints(prng, plan) end
   if not plan.calm and not has(plan, "foreign") and prng:chance(30) then
-    add_refusals(prng, plan)
+    refusals.add(prng, plan)
   end
   if not plan.calm and #plan.keys > 1 and plan.seed % OUTSTAY == 1 then outstay(prng, plan) end
   if prng:chance(20) then forsake(prng, plan) end

@@ -3,6 +3,7 @@
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
+local refusals = require "spec.sim.refusals"
 
 local S = 1000000
 local huge = math.huge
@@ -61,6 +62,7 @@ return function(seed, make)
     plan.parts[#plan.parts + 1] = java_of(prng, plan, 8 + i)
   end
   attend.some(plan)
+  refusals.add_some(plan)
   if calm then return plan end
   for _ = 1, prng:pick { 1, 2, 3, 4 } do
     plan.parts[#plan.parts + 1] = make.mishap(prng, plan, 3 * S)

@@ -99,8 +99,9 @@ end
 
 function java:listen(on)
   if self.gone or self.listens == on then return end
-  self.listens = on
-  self.listener:feed(resp.command { on and "SUBSCRIBE" or "UNSUBSCRIBE", self.channel })
+  local reply = self.listener:feed(resp.command { on and "SUBSCRIBE" or "UNSUBSCRIBE",
+    self.channel })
+  self.listens = on and reply:sub(1, 1) ~= "-"
 end
 
 -- What is heard while it does not wait ends its next wait at once: Redisson counts messages.
@@ -119,7 +120,7 @@ function java:is_busy(reply)
     self:die()
   elseif not self.listens then
     self:listen(true)
-    self:try(self.turn)
+    if self.listens then self:try(self.turn) else self:later(self.try, java.RETRY, self.turn) end
   elseif self.plan.dies == "waits" then
     self:die()
   else

@@ -308,6 +308,7 @@ local IN_CORE = {
   { "RECORD_UNTOLD", "a server without the lock counts as one that has the record" },
   { "CLOSE_KEEPS", "a closed client keeps what it has" },
   { "CLOSE_WAITS", "…and goes on with its calls" },
+  { "REFUSAL_COUNTS", "a renewal that the server refuses counts" },
 }
 
 local function of_program(name, about, text, replacement)

@@ -3,6 +3,7 @@
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
+local refusals = require "spec.sim.refusals"
 local share = require "spec.sim.sharing"
 
 local S = 1000000
@@ -80,6 +81,7 @@ function read_write_plan.of(seed, make)
   end
   share(Prng.new((plan.seed * 37 + 11) % 2147483647), plan, java_of)
   attend.some(plan)
+  refusals.add_some(plan)
   return plan
 end
 

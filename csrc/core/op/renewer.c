@@ -219,6 +219,7 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     for (size_t i = 0; i < task->count; i++) {
         hf_verdict verdict = reply ? hf_wire_read_at(reply, i) : HF_VERDICT_NONSENSE;
         if (verdict == HF_VERDICT_YES && !confirmed) verdict = HF_VERDICT_NONSENSE;
+        if (HF_MUTANT(REFUSAL_COUNTS) && is_refused(request)) verdict = HF_VERDICT_YES;
         settle_renewal(task->client, task->holds[i], verdict, request->sent_at, now);
     }
     free_task(task);
