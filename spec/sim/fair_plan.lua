@@ -3,6 +3,7 @@
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
+local differ = require "spec.sim.own_grants"
 local refusals = require "spec.sim.refusals"
 
 local S = 1000000
@@ -63,6 +64,7 @@ return function(seed, make)
   end
   attend.some(plan)
   refusals.add_some(plan)
+  differ(plan, GRANT_LEASES)
   if calm then return plan end
   for _ = 1, prng:pick { 1, 2, 3, 4 } do
     plan.parts[#plan.parts + 1] = make.mishap(prng, plan, 3 * S)

@@ -15,7 +15,6 @@ Fair.__index = Fair
 
 function Fair.new(world, servers, plan)
   local self = setmetatable(Watcher.new(world, servers, plan), Fair)
-  self.grant_ms = plan.grant_lease * 1000
   self.java_wait_ms = 0
   for _, part in ipairs(plan.parts) do
     if part.what == "java_fair" then self.java_wait_ms = max(self.java_wait_ms, part.wait * 1000) end
@@ -159,6 +158,11 @@ local function check_head(self, key, name, reply)
   end
 end
 
+-- Of the owner's client.
+local function grant_ms_of(self, owner)
+  return self.uuids[wire.client_of_owner(owner)].plan.grant_lease * 1000
+end
+
 -- What a waiter of ours holds up when it dies: three looks, and what waiters of Java take off.
 local function most_timeout(self, key, owner)
   local ahead, theirs, last = 0, 0, nil
@@ -167,7 +171,7 @@ local function most_timeout(self, key, owner)
     ahead = ahead + 1
     if not wire.is_ours(other) then theirs, last = theirs + 1, other end
   end
-  local look = math.min(self.grant_ms * max(1, ahead / CROWD), MOST_LOOK_MS)
+  local look = math.min(grant_ms_of(self, owner) * max(1, ahead / CROWD), MOST_LOOK_MS)
   local ms = max(LEAST_TIMEOUT_MS, LOOKS * look)
   if not last then return ms end
   local rest = timeout_of(self, key, last) - self.server.redis:now_ms()
@@ -180,7 +184,7 @@ local function check_timeout(self, key, owner)
   local left = till - self.server.redis:now_ms()
   if left > most_timeout(self, key, owner) + 1 then
     self.world:fail("timeout", "%s: %s is not dead for %.3f s", key.name, owner, left / 1000)
-  elseif left <= self.grant_ms then
+  elseif left <= grant_ms_of(self, owner) then
     self.world:fail("timeout", "%s: %s is dead in %.3f s, before it looks again", key.name, owner,
       left / 1000)
   end
@@ -193,7 +197,8 @@ local function check_behind(self, key, owner)
     if behind and wire.is_ours(other) then return end
     theirs = theirs + (behind and 1 or 0)
     local left = behind and timeout_of(self, key, other) - till or 0
-    if left > theirs * self.java_wait_ms + 2 * LEAST_TIMEOUT_MS + LOOKS * self.grant_ms then
+    local most = 2 * LEAST_TIMEOUT_MS + LOOKS * grant_ms_of(self, owner)
+    if left > theirs * self.java_wait_ms + most then
       self.world:fail("timeout", "%s: %s, behind %s, is not dead for %.3f s more", key.name, other,
         owner, left / 1000)
       return

@@ -309,6 +309,7 @@ local IN_CORE = {
   { "CLOSE_KEEPS", "a closed client keeps what it has" },
   { "CLOSE_WAITS", "…and goes on with its calls" },
   { "REFUSAL_COUNTS", "a renewal that the server refuses counts" },
+  { "GRANT_OURS", "a grant is believed for as long as its waiter would give one" },
 }
 
 local function of_program(name, about, text, replacement)

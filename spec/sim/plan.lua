@@ -409,12 +409,13 @@ end
 
 local describe = {}
 
-function describe.process(part)
+function describe.process(part, plan)
   return ("p%d: clock x%s, latency %d..%d us%s"):format(part.index, number(part.rate), part.near,
     part.far,
     part.needs_approval and ", attended" or part.renewer_link and ", a link for the renewer" or "")
     .. (part.late and (", a proxy that is late by up to %d us"):format(part.late) or "")
-    .. (part.busy and ", looks at its holds by the clock alone" or "")
+    .. (part.grant_lease ~= plan.grant_lease and ", grant lease " .. number(part.grant_lease)
+    .. " s" or "") .. (part.busy and ", looks at its holds by the clock alone" or "")
 end
 
 local function describe_steps(steps)
@@ -493,7 +494,7 @@ function describe.mishap(part)
 end
 
 local function add_parts(lines, plan)
-  for _, part in ipairs(plan.parts) do lines[#lines + 1] = describe[part.what](part) end
+  for _, part in ipairs(plan.parts) do lines[#lines + 1] = describe[part.what](part, plan) end
   return lines
 end
 

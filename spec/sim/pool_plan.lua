@@ -4,6 +4,7 @@
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
+local differ = require "spec.sim.own_grants"
 local refusals = require "spec.sim.refusals"
 local share = require "spec.sim.sharing"
 
@@ -96,6 +97,7 @@ function pool_plan.of(seed, make)
   share(Prng.new((plan.seed * 41 + 19) % 2147483647), plan, java_of)
   attend.some(plan)
   refusals.add_some(plan)
+  differ(plan, GRANT_LEASES)
   if calm then return plan end
   for _ = 1, prng:pick { 1, 2, 3, 4 } do
     plan.parts[#plan.parts + 1] = prng:chance(50) and aimed(prng, plan)

@@ -3,6 +3,7 @@
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
+local differ = require "spec.sim.own_grants"
 local refusals = require "spec.sim.refusals"
 local share = require "spec.sim.sharing"
 
@@ -82,6 +83,7 @@ function read_write_plan.of(seed, make)
   share(Prng.new((plan.seed * 37 + 11) % 2147483647), plan, java_of)
   attend.some(plan)
   refusals.add_some(plan)
+  differ(plan, GRANT_LEASES)
   return plan
 end
 

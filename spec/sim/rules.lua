@@ -22,6 +22,15 @@ function rules.is_gentle(plan)
   return true
 end
 
+-- The longest lease of a grant that any process gives, in microseconds.
+function rules.longest_grant(plan)
+  local longest = plan.grant_lease
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then longest = max(longest, part.grant_lease) end
+  end
+  return longest * 1000000
+end
+
 -- Whether a command may arrive after whoever sent it has given it up: it may take a place or a lock
 -- for nobody, and say again what the count was.
 function rules.is_late(plan)

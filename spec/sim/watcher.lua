@@ -23,7 +23,7 @@ function Watcher.new(world, servers, plan)
   local self = setmetatable({
     world = world, server = server, calm = plan.calm, gentle = rules.is_gentle(plan),
     late = rules.is_late(plan),
-    look_us = plan.grant_lease * 1000000,
+    look_us = rules.longest_grant(plan),
     keys = {}, names = {}, uuids = {}, shared = {}, key_of_wait = {}, queue_of = {},
     vanished = {},
   }, Watcher)

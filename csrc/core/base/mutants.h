@@ -81,7 +81,8 @@
     X(SHORT_UNBACKED)     /* …and moves to what no replica has confirmed */                      \
     X(CLOSE_KEEPS)        /* a closed client keeps what it has */                                  \
     X(CLOSE_WAITS)        /* …and goes on with its calls */                                      \
-    X(REFUSAL_COUNTS)     /* a renewal that the server refuses counts */
+    X(REFUSAL_COUNTS)     /* a renewal that the server refuses counts */                           \
+    X(GRANT_OURS)         /* a grant is believed for as long as its waiter would give one */
 
 #define HF_MUTANT_ENTRY(name) HF_MUTANT_##name,
 typedef enum hf_mutant { HF_MUTANT_LIST(HF_MUTANT_ENTRY) HF_MUTANT_COUNT } hf_mutant;

@@ -789,6 +789,7 @@ static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     op->wait.woken = true; /* the answer under way may be older than the grant */
     if (op->state != HF_ACQUIRE_WAITING || HF_MUTANT(DEAF)) return;
     hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
+    if (HF_MUTANT(GRANT_OURS)) lease = op->client->config.grant_lease;
     hf_time end =
         hf_time_min(hf_lease_end(op->acquire.placed_at, lease), hf_lease_end(now, op->spec.lease));
     if (HF_MUTANT(GRANT_UNBOUND)) end = hf_lease_end(now, lease);
