@@ -392,6 +392,8 @@ local IN_SYSTEM = {
   { "sentinel", "MINORITY_MOVES", "one Sentinel is enough to move from a master that serves" },
   { "sentinel", "NEVER_MOVES", "a master that serves is not asked about" },
   { "cluster", "ASKING_UNSAID", "ASK is followed without ASKING" },
+  { "cluster", "CLUSTER_RELEASE_DROPPED", "a release that was redirected is not sent on" },
+  { "cluster", "CLUSTER_UNDO_ONCE", "…nor is what undoes an acquire" },
   { "cluster", "LEASE_UNNAMED", "a renewal does not name where a reader's lease stands" },
   { "clock", "token_clock", "tokens come from the clock alone",
     "math.max((last or 0) + 1, now, floor or 0)",

@@ -82,7 +82,7 @@ function Process.new(world, network, plan, index, seed)
     rate = plan.rate, base = plan.base, near = plan.near, far = plan.far, cuts = plan.cuts,
       half_open = plan.half_open,
     late = plan.late or 0,
-    up_blocked = {}, down_blocked = {}, paused_until = 0, paused_us = 0, dead = false,
+    up_blocked = {}, down_blocked = {}, paused_until = 0, paused_us = 0, lost_at = 0, dead = false,
     connections = {}, up_at = {}, tasks = {}, common = {}, released = {}, vanished = {}, done = {},
     actions = {}, states = {},
     answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0, calls = 0,
@@ -285,6 +285,7 @@ function Process:lost(connection, reason)
   self.up_at[connection.link] = connection.up_stalled_until > self.world.now and 0
     or connection.up_at
   self.connections[connection.link] = nil
+  self.lost_at = self.world.now
   self.world:signal("loses", self)
   self.world:note("%s loses %s: %s", self.name, name_of(self, connection.link), reason)
   self:enter()

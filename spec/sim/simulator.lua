@@ -156,6 +156,7 @@ local function happen(run, mishap)
   run.world:note("-- %s (p%d, %s)", mishap.kind, mishap.process, mishap.link)
   if not process then return end
   if run.world.coverage then run.world.coverage.fault(process, mishap.kind) end
+  if run.watcher.troubled then run.watcher:troubled(mishap, process) end
   local change = mishaps[mishap.kind] or of_systems[mishap.kind]
   change(run, mishap, process)
   if not mishap.till then return end

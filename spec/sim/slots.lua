@@ -241,6 +241,11 @@ function Slots:move(key, gap)
   self.run.world:at(self.run.world.now + self.prng:range(0, gap), move_key, move)
 end
 
+-- Whether the nodes do not agree on who has the key.
+function Slots:is_moving(key)
+  return self.moving[slot_of(key)] ~= nil
+end
+
 -- → the node that has the key, or would
 function Slots:node_of(key)
   for _, node in ipairs(self.nodes) do

@@ -2,6 +2,9 @@
 -- claims do not go together, and what stays on the server. Several servers have locks, mutexes and
 -- guards, read/write locks, and semaphores with leased permits.
 --
+-- holders(at, key, uuid) → what the server has for the client with that uuid, as named by
+-- name_of(owner).
+--
 -- at(name) → the entry of that name | nil, and its server; while a slot moves, names of one lock
 -- are on two servers.
 
@@ -37,6 +40,22 @@ end
 
 function lock.is_taken(at, key) return at(key.name) end
 
+local NO_OWNER = { done = true, print = true, by = true, mode = true }
+
+function lock.name_of(owner) return owner end
+
+function lock.holders(at, key, uuid)
+  local entry, owners = at(key.name), {}
+  local is_lock = entry and (entry.kind == "string" or entry.kind == "hash")
+  local fields = is_lock and (entry.kind == "string" and { entry.value } or entry.value.fields)
+  for _, owner in ipairs(fields or {}) do
+    if not NO_OWNER[owner] and wire.client_of_owner(owner) == uuid then
+      owners[#owners + 1] = owner
+    end
+  end
+  return owners
+end
+
 -- → the name of what is left when no lease runs any more | nil
 function lock.left(server, key) return server.db:find(key.name) and key.name end
 
@@ -66,7 +85,8 @@ function read_write.excludes(a, b)
   return a.slot ~= b.slot and (a.layout == "write" or b.layout == "write")
 end
 
-read_write.is_taken = lock.is_taken
+read_write.is_taken, read_write.name_of, read_write.holders = lock.is_taken, lock.name_of,
+  lock.holders
 
 function read_write.left(server)
   for name in pairs(server.db.entries) do
@@ -97,6 +117,25 @@ function permit.has_until(at, key, claim)
     first = min(first, ends)
   end
   return floor(server:moment(first + 1))
+end
+
+-- All permits of an owner have one stem.
+local function stem_of(id) return id:sub(1, -3) end
+
+function permit.name_of(owner) return stem_of(wire.ids_of(owner)[1]) end
+
+function permit.holders(at, key, uuid)
+  local entry, server = at(key.leases)
+  local leases, stems, seen = leases_in(entry), {}, {}
+  local client = permit.name_of(uuid .. ":0"):sub(1, -5)
+  for _, id in ipairs(leases and leases.members or {}) do
+    local stem = stem_of(id)
+    local runs = leases.score_of[id] > server.redis:now_ms()
+    if runs and stem:sub(1, #client) == client and not seen[stem] then
+      stems[#stems + 1], seen[stem] = stem, true
+    end
+  end
+  return stems
 end
 
 function permit.count(claim) return #wire.ids_of(claim.owner) end

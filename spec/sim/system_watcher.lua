@@ -8,10 +8,12 @@
 --             asked the Sentinels
 --   cluster   exclusion, without an excuse: each key is at one node at a time; and nobody is told
 --             that servers are away
+--   all       what a living client has given up does not stay: given_up.lua
 --
 -- No order of waiters is checked: a failover forgets places, a slot that moves is heard of at
 -- different times. What exclusion is for a kind of lock: system_kinds.lua.
 
+local GivenUp = require "spec.sim.given_up"
 local Quorum = require "spec.sim.quorum_watcher"
 local kinds = require "spec.sim.system_kinds"
 local rules = require "spec.sim.rules"
@@ -60,6 +62,7 @@ end
 function Watcher.new(world, servers, plan)
   local self = setmetatable(Quorum.new(world, servers, plan), Watcher)
   self.system, self.failovers, self.on_old = plan.system, {}, {}
+  self.given_up = GivenUp.new(self)
   -- a slot takes longer to move than somebody wants to wait
   self.faults, self.slow = plan.faults, plan.slow
   self.permits, self.key_of_leases, self.farthest = {}, {}, 0
@@ -90,12 +93,15 @@ end
 
 function Watcher:promoted(_, old, known_at)
   self.old, self.known_at, self.on_old, self.on_new = old, known_at, {}, {}
+  self.given_up:promoted()
 end
 
 function Watcher:healed()
   self.old = nil
   self.failovers[#self.failovers].to = self.world.now
 end
+
+function Watcher:troubled(mishap, process) self.given_up:troubled(mishap, process) end
 
 -- A claim, or a leader's term, that began before the old master was gone.
 function Watcher:excuses(claim)
@@ -175,6 +181,8 @@ function Watcher:claim(claim, till)
     if other == claim or other.till <= now then table.remove(key.claims, i) end
   end
   if till <= now then
+    local process = self.uuids[wire.client_of_owner(claim.owner)]
+    if process then self.given_up:watch(process, key) end
     check_kept(self, key, claim)
     return
   end
@@ -247,6 +255,9 @@ function Watcher:begun(name, task, print, asked_at, code, record)
   if self.system == "cluster" then Quorum.begun(self, name, task, print, asked_at, code, record) end
 end
 
+-- A run whose record may not have been left keeps its key.
+function Watcher:not_completed(owner) self.given_up.unfinished[owner] = true end
+
 -- ---- operations ----
 
 local AWAY = { unreachable = true, server = true, conflict = true, no_quorum = true, denied = true }
@@ -254,6 +265,7 @@ local AWAY = { unreachable = true, server = true, conflict = true, no_quorum = t
 -- Slots that move are nobody's trouble.
 function Watcher:answered(task, key, code)
   local wait = task.plan.wait
+  if code then self.given_up:watch(task.process, self.keys[key]) end
   local too_many = code == "conflict" and self.keys[key].leases -- there are fewer permits in all
   if too_many then return end
   if self.system ~= "cluster" or self.faults or self.slow or not AWAY[code] or wait > 0
@@ -331,7 +343,11 @@ function Watcher:after(name, client, args, reply, server)
   if wire.ACQUIRES[what] then self.world:signal(takes and "take" or "waits", process, args[4]) end
   if what:find("renew", 1, true) then self.world:signal("renewed", process, args[4]) end
   if what:find("extend", 1, true) then self.world:signal("extended", process, args[4]) end
-  if what:find("release", 1, true) or what:find("leave", 1, true) then
+  local frees = what:find("release", 1, true) or what:find("leave", 1, true)
+  if frees or what:find("complete", 1, true) then
+    self.given_up:let_go(self.keys[args[4]].kind.name_of(wire.owner_in(args)), server)
+  end
+  if frees then
     self.world:signal("freed", process, args[4])
   end
 end

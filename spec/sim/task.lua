@@ -569,7 +569,8 @@ local function complete(self, handle)
   local plan, watcher = self.plan, self.watcher
   local asked_at, record = self.world.now, watcher:record(handle.key, self, plan.print or "")
   local ok = perform(self, handle, "complete", plan.keep, nil, record)
-  if ok then watcher:completed(handle.key, asked_at, asked_at + plan.keep * 990000) end
+  if ok then watcher:completed(handle.key, asked_at, asked_at + plan.keep * 990000)
+  elseif watcher.not_completed then watcher:not_completed(handle.owner) end
 end
 
 local function guard_round(self, handle)

@@ -82,7 +82,11 @@
     X(CLOSE_KEEPS)        /* a closed client keeps what it has */                                  \
     X(CLOSE_WAITS)        /* …and goes on with its calls */                                      \
     X(REFUSAL_COUNTS)     /* a renewal that the server refuses counts */                           \
-    X(GRANT_OURS)         /* a grant is believed for as long as its waiter would give one */
+    X(GRANT_OURS)         /* a grant is believed for as long as its waiter would give one */       \
+    /* a release that was redirected is not sent on */                                             \
+    X(CLUSTER_RELEASE_DROPPED)                                                                     \
+    /* …nor is what undoes an acquire */                                                         \
+    X(CLUSTER_UNDO_ONCE)
 
 #define HF_MUTANT_ENTRY(name) HF_MUTANT_##name,
 typedef enum hf_mutant { HF_MUTANT_LIST(HF_MUTANT_ENTRY) HF_MUTANT_COUNT } hf_mutant;

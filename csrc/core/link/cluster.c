@@ -218,7 +218,23 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
 
 /* ---- refusals ---- */
 
+static bool calls(const hf_request *request, const char *verb) {
+    return request->program && strstr(request->program->name, verb);
+}
+
+/* Of mutants alone: a command that lets go is not sent on. */
+static bool ends_here(const hf_request *request) {
+    return (HF_MUTANT(CLUSTER_RELEASE_DROPPED) && calls(request, "release")) ||
+           (HF_MUTANT(CLUSTER_UNDO_ONCE) && calls(request, "leave"));
+}
+
 static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect *to, hf_time now) {
+    if (ends_here(request)) {
+        request->no_retry = true;
+        request->sends++; /* as if it had been carried out */
+        hf_request_fail(request, HF_UNREACHABLE, "the slot has moved", now);
+        return;
+    }
     bool moved = to->kind == HF_REDIRECT_MOVED;
     uint16_t place = to->to.port > 0 ? place_of(cluster, &to->to) : HF_SLOT_NOBODY;
     if (moved) want_map(cluster, request->routing.link, now);
