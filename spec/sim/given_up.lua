@@ -90,22 +90,11 @@ local function wanted_in(process, key)
   return names, acquires
 end
 
--- → how many places in the queue are the process's
-local function places_of(self, at, process, key)
-  local entry, count = at(key.queue or wire.queue_of(key.name)), 0
-  if self.has_failed_over or not entry or entry.kind ~= "zset" then return 0 end
-  for _, member in ipairs(entry.value.members) do
-    local waits = not wire.is_record(member) and entry.value.score_of[member] > 0
-    if waits and wire.client_of(member) == process.uuid then count = count + 1 end
-  end
-  return count
-end
-
 -- → what of the process is there and is not wanted, more than acquires may have got: the oldest
 local function left_of(self, process, key)
   local at, list, since = at_master(self), {}, self.looks[process][key.name].since
   local wanted, acquires = wanted_in(process, key)
-  local places, seen = places_of(self, at, process, key), {}
+  local places, seen = self.has_failed_over and 0 or key.kind.places(at, key, process.uuid), {}
   for _, name in ipairs(key.kind.holders(at, key, process.uuid)) do
     local idle = wanted[name] or self.excused[name] or self.unfinished[name] or wire.keeps(name)
     if not idle then

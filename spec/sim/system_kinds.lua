@@ -1,9 +1,9 @@
 -- What system_watcher.lua needs to know of a kind of lock: until when a server has a claim, which
 -- claims do not go together, and what stays on the server. Several servers have locks, mutexes and
--- guards, read/write locks, and semaphores with leased permits.
+-- guards, fair locks, read/write locks, and semaphores with leased permits.
 --
 -- holders(at, key, uuid) → what the server has for the client with that uuid, as named by
--- name_of(owner).
+-- name_of(owner); places(at, key, uuid) → how many places in the queue.
 --
 -- at(name) → the entry of that name | nil, and its server; while a slot moves, names of one lock
 -- are on two servers.
@@ -56,8 +56,43 @@ function lock.holders(at, key, uuid)
   return owners
 end
 
+-- Those of the queue that is a sorted set.
+function lock.places(at, key, uuid)
+  local entry, count = at(key.queue or wire.queue_of(key.name)), 0
+  for _, member in ipairs(entry and entry.kind == "zset" and entry.value.members or {}) do
+    local waits = not wire.is_record(member) and entry.value.score_of[member] > 0
+    if waits and wire.client_of(member) == uuid then count = count + 1 end
+  end
+  return count
+end
+
 -- → the name of what is left when no lease runs any more | nil
 function lock.left(server, key) return server.db:find(key.name) and key.name end
+
+-- ---- fair locks ----
+
+local fair = setmetatable({}, { __index = lock })
+
+function fair.add_key(key)
+  key.list, key.timeouts = wire.list_of(key.name), wire.timeouts_of(key.name)
+end
+
+function fair.places(at, key, uuid)
+  local entry, count = at(key.list), 0
+  for _, owner in ipairs(entry and entry.kind == "list" and entry.value.items or {}) do
+    if wire.client_of_owner(owner) == uuid then count = count + 1 end
+  end
+  return count
+end
+
+-- The list has no TTL, as Redisson has it: the next waiter removes who is dead by then.
+function fair.left(server, key)
+  local timeouts, now = rules.live(server, key.timeouts), server.redis:now_ms()
+  for _, owner in ipairs(timeouts and timeouts.value.members or {}) do
+    if timeouts.value.score_of[owner] > now then return "a place of " .. key.name end
+  end
+  return lock.left(server, key)
+end
 
 -- ---- read/write locks ----
 
@@ -85,8 +120,8 @@ function read_write.excludes(a, b)
   return a.slot ~= b.slot and (a.layout == "write" or b.layout == "write")
 end
 
-read_write.is_taken, read_write.name_of, read_write.holders = lock.is_taken, lock.name_of,
-  lock.holders
+read_write.is_taken, read_write.name_of = lock.is_taken, lock.name_of
+read_write.holders, read_write.places = lock.holders, lock.places
 
 function read_write.left(server)
   for name in pairs(server.db.entries) do
@@ -152,7 +187,9 @@ function permit.left(server, key)
   end
 end
 
-kinds.lock, kinds.mutex, kinds.guard = lock, lock, lock
+permit.places = lock.places
+
+kinds.lock, kinds.mutex, kinds.guard, kinds.fair = lock, lock, lock, fair
 kinds.read, kinds.write, kinds.permit = read_write, read_write, permit
 
 return kinds

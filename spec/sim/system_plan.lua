@@ -13,7 +13,8 @@
 --              at the end there are enough, without a message
 --   leader     tasks that lead, each for some terms, until they resign
 --
--- With more than one server some seeds are about permits, about read/write locks, or about leaders.
+-- With more than one server some seeds are about permits, about read/write locks, about fair locks,
+-- or about leaders.
 
 local Prng = require "spec.sim.prng"
 local pool_plan = require "spec.sim.pool_plan"
@@ -308,8 +309,11 @@ local ALONE = { latch = "latch", plain_semaphore = "plain_semaphore", leader = "
 local SEVERAL = { sentinel = true, sync = true, cluster = true }
 
 -- What the seeds of several servers are about that leave this over; the others are about locks.
-local KINDS_IN = 8
-local ABOUT = { [1] = "permit", [3] = "read", [5] = "permit", [7] = "lead" }
+local KINDS_IN = 32
+local ABOUT = { [2] = "fair", [18] = "fair" }
+for at = 1, KINDS_IN, 8 do
+  ABOUT[at], ABOUT[at + 2], ABOUT[at + 4], ABOUT[at + 6] = "permit", "read", "permit", "lead"
+end
 
 -- Seeds that have several servers only.
 local keys_about = {}
@@ -327,6 +331,10 @@ function keys_about.lead()
   return { { name = "a", layout = "lock" } }
 end
 
+function keys_about.fair(prng)
+  return { { name = prng:pick { "a", "a", "x{a}" }, layout = "fair" } }
+end
+
 local shape_for = {}
 
 function shape_for.permit(prng, plan)
@@ -340,6 +348,14 @@ end
 function shape_for.read(prng, plan)
   plan.read_write = true
   each_task(plan, function(task) read_write_plan.shape(prng, task) end)
+end
+
+function shape_for.fair(prng, plan)
+  plan.fair = true
+  each_task(plan, function(task)
+    task.owner, task.rounds = nil, prng:range(1, 4)
+    task.entries = prng:chance(20) and prng:range(1, 2) or 0
+  end)
 end
 
 function shape_for.lead(prng, plan)
