@@ -25,8 +25,8 @@ end
 
 -- ---- the server ----
 
-local function free_of(self)
-  local entry = self.server.db.entries[self.name]
+local function free_of(self, server)
+  local entry = (server or self:home()).db.entries[self.name]
   return entry and tonumber(entry.value) or 0
 end
 
@@ -42,9 +42,9 @@ local function note_free(self, said)
   end
 end
 
-function Watcher:before(number, client)
-  Latch.before(self, number, client)
-  self.was = free_of(self)
+function Watcher:before(name, client, args, server)
+  Latch.before(self, name, client, args, server)
+  self.was = free_of(self, server)
 end
 
 -- What each kind of call may change.
@@ -58,6 +58,7 @@ local function check_change(self, note, change)
     return
   end
   call.free_since = self.free.since[call.amount]
+  if not self:is_certain(call.at) then return end
   if call.back or call.change and not (TAKES[call.kind] and change == -call.change) then
     self.world:fail("twice", "%s: %s changes the number once more, by %d", self.name, note, change)
   elseif call.change then
@@ -71,10 +72,10 @@ local function check_change(self, note, change)
 end
 
 -- args: EVALSHA, its text, 3, semaphore, note, channel, …
-function Watcher:after(name, client, args)
-  local free, note = free_of(self), args[5]
-  self.world:note("  server runs %s for %s: %d free", tostring(name), client.process
-    and client.process.name or "admin", free)
+function Watcher:after(name, client, args, _, server)
+  local free, note = free_of(self, server), args[5]
+  self.world:note("  server %d runs %s for %s: %d free", server.index, tostring(name),
+    client.process and client.process.name or "admin", free)
   if name and note and free ~= self.was then check_change(self, note, free - self.was) end
   note_free(self, true)
 end
@@ -97,7 +98,7 @@ end
 -- Somebody has so many permits more.
 function Watcher:believe(count)
   self.believed = self.believed + count
-  if self.believed > self.all then
+  if self.believed > self.all and self:is_certain(0) then
     self.world:fail("exclusion", "%s: %d permits are believed in, there are %d", self.name,
       self.believed, self.all)
   end
@@ -109,7 +110,7 @@ function Watcher:calls(task, kind, amount, number)
   local returns = kind == "give" and task.plan.calls ~= "give"
   if returns then self.believed = self.believed - amount end
   self.notes[note] = { kind = kind, amount = amount, task = task, returns = returns,
-    refused = task.process.closed }
+    refused = task.process.closed, at = self.world.now }
 end
 
 local function check_wait(self, task, call, taken, code, asked_at)
@@ -121,7 +122,7 @@ local function check_wait(self, task, call, taken, code, asked_at)
   end
   since = call.free_since or since
   if not (self.calm and taken and since and since.from > asked_at) then return end
-  local gap = 20 * self.slow + (since.said and 0 or task.process.plan.grant_lease * 1.01e6)
+  local gap = self.late_us + (since.said and 0 or task.process.plan.grant_lease * 1.01e6)
   if now - since.from > gap then
     self.world:fail("late", "%s: %s goes on %.6f s after there were enough", self.name, task.name,
       (now - since.from) / 1e6)
@@ -140,6 +141,7 @@ function Watcher:called(task, kind, result, code, asked_at, number)
   local note = wire.note_of(self.name, task.process.uuid, number)
   local call = self.notes[note]
   call.returned, call.good = true, result ~= nil
+  if not self:is_certain(asked_at) then return end
   if kind == "take" then check_wait(self, task, call, result, code, asked_at) end
   if result == nil then
     local expected = kind == "take" or code == "interrupted" or code == "closed"
@@ -172,7 +174,8 @@ function Watcher:finish()
   Latch.finish(self)
   for note, call in pairs(self.notes) do
     local change, want = call.back and 0 or call.change or 0, final_change(call)
-    if want and want ~= change and not call.task.process.dead then
+    local judged = self:is_certain(call.at) and not call.task.process.dead
+    if judged and want and want ~= change then
       self.world:fail("leak", "%s: %s of %s (%s) has changed it by %d at the end", self.name,
         call.kind, call.task.name, note, change)
     end

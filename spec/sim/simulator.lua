@@ -14,6 +14,7 @@ local Sentinels = require "spec.sim.sentinels"
 local Server = require "spec.sim.server"
 local Slots = require "spec.sim.slots"
 local SystemWatcher = require "spec.sim.system_watcher"
+local system_counts = require "spec.sim.system_counts"
 local Task = require "spec.sim.task"
 local Watcher = require "spec.sim.watcher"
 local World = require "spec.sim.world"
@@ -21,6 +22,8 @@ local wire = require "spec.sim.wire"
 
 local LeaderWatcher = leader_watcher.onto(Watcher)
 local SystemLeaderWatcher = leader_watcher.onto(SystemWatcher)
+local SystemLatchWatcher = system_counts.onto(LatchWatcher)
+local SystemPlainWatcher = system_counts.onto(PlainWatcher)
 
 local LONGEST_LEASE = 31000000
 
@@ -135,11 +138,11 @@ end
 function of_systems.unlink(run, mishap) run.topology:unlink(mishap.duration) end
 -- Nobody says so.
 function of_systems.open_latch(run, mishap)
-  run.watcher:around(function() server_of(run, mishap):command("DEL", mishap.key) end)
+  run.watcher:around(function() run.watcher:home():command("DEL", mishap.key) end)
 end
 -- As silently.
 function of_systems.fill_semaphore(run, mishap)
-  run.watcher:around(function() server_of(run, mishap):command("INCRBY", mishap.key, "1000") end)
+  run.watcher:around(function() run.watcher:home():command("INCRBY", mishap.key, "1000") end)
 end
 function of_systems.move_slot(run, mishap) run.topology:move(mishap.key, mishap.duration) end
 
@@ -209,7 +212,10 @@ end
 local TOPOLOGIES = { sentinel = Sentinels, sync = Sentinels, cluster = Slots }
 
 local function watcher_of(plan)
-  if TOPOLOGIES[plan.system] then return plan.leader and SystemLeaderWatcher or SystemWatcher end
+  if TOPOLOGIES[plan.system] then
+    return plan.leader and SystemLeaderWatcher or plan.latch and SystemLatchWatcher
+      or plan.plain and SystemPlainWatcher or SystemWatcher
+  end
   return plan.quorum and QuorumWatcher or plan.read_write and ReadWriteWatcher
     or plan.pool and PoolWatcher or plan.fair and FairWatcher
     or plan.leader and LeaderWatcher or plan.latch and LatchWatcher or plan.plain and PlainWatcher

@@ -14,7 +14,7 @@
 --   leader     tasks that lead, each for some terms, until they resign
 --
 -- With more than one server some seeds are about permits, about read/write locks, about fair locks,
--- or about leaders.
+-- about latches, about plain semaphores, or about leaders.
 
 local Prng = require "spec.sim.prng"
 local pool_plan = require "spec.sim.pool_plan"
@@ -172,6 +172,10 @@ function add.threads(prng, plan)
   if plan.faults then others(prng, plan, 4) end
 end
 
+local SERVERS = { sentinel = 5, sync = 5, cluster = 3, clock = 1, threads = 1, latch = 1,
+  plain_semaphore = 1, leader = 1 }
+-- The servers that have the keys, at first or later.
+local KEYS_AT = { sentinel = { 1, 1, 2 }, sync = { 1, 1, 2 }, cluster = { 3, 3, 1, 2 } }
 local LAST = 30 * S -- when nobody sets a latch any more, and everybody gets permits
 
 local function key_of(prng, layout)
@@ -203,7 +207,14 @@ local function java_latch(prng, plan, slot)
   })
 end
 
-function add.latch(prng, plan)
+-- More than once where there are several servers: a failover may bring back what was before.
+local function at_last(plan, kind)
+  mishap(plan, { kind = kind, at = LAST })
+  if SERVERS[plan.system] == 1 then return end
+  for i = 1, 3 do mishap(plan, { kind = kind, at = LAST + i * 10 * S }) end
+end
+
+local function shape_latch(prng, plan)
   local first = true
   plan.latch = true
   each_task(plan, function(task)
@@ -215,8 +226,12 @@ function add.latch(prng, plan)
     task.patience = task.calls == "await" and task.patience or nil
     first = false
   end)
+end
+
+function add.latch(prng, plan)
+  shape_latch(prng, plan)
   share(Prng.new((plan.seed * 43 + 29) % 2147483647), plan, java_latch)
-  mishap(plan, { kind = "open_latch", at = LAST })
+  at_last(plan, "open_latch")
   if plan.faults then others(prng, plan, 4) end
 end
 
@@ -230,9 +245,9 @@ end
 
 -- What is sent comes late, behind what is sent again; or is run, and no reply comes until its
 -- caller has given up.
-local function doubts(prng, plan)
+local function doubts(prng, plan, server)
   local about = { on = prng:pick { "acquire", "release" }, nth = prng:range(1, 4), process = 0,
-    link = "calls" }
+    link = "calls", server = server }
   local function add_one(kind, at, duration)
     about.kind, about.at, about.duration = kind, at, duration
     mishap(plan, about)
@@ -252,7 +267,7 @@ local function java_semaphore(prng, plan, slot)
   return java_of("java_semaphore", prng, plan, slot, { permits = permits })
 end
 
-function add.plain_semaphore(prng, plan)
+local function shape_permits(prng, plan)
   local first = true
   plan.plain = true
   each_task(plan, function(task)
@@ -266,8 +281,12 @@ function add.plain_semaphore(prng, plan)
     task.patience = prng:chance(30) and task.patience or nil
     first = false
   end)
+end
+
+function add.plain_semaphore(prng, plan)
+  shape_permits(prng, plan)
   share(Prng.new((plan.seed * 47 + 31) % 2147483647), plan, java_semaphore)
-  mishap(plan, { kind = "fill_semaphore", at = LAST })
+  at_last(plan, "fill_semaphore")
   if not plan.faults then return end
   others(prng, plan, 4)
   for _ = 1, prng:range(0, 3) do doubts(prng, plan) end
@@ -303,14 +322,12 @@ function add.leader(prng, plan)
 end
 
 local TIMEOUTS = { cluster = { 0.4, 0.4, 1 } }
-local SERVERS = { sentinel = 5, sync = 5, cluster = 3, clock = 1, threads = 1, latch = 1,
-  plain_semaphore = 1, leader = 1 }
 local ALONE = { latch = "latch", plain_semaphore = "plain_semaphore", leader = "lock" } -- all there is
 local SEVERAL = { sentinel = true, sync = true, cluster = true }
 
 -- What the seeds of several servers are about that leave this over; the others are about locks.
 local KINDS_IN = 32
-local ABOUT = { [2] = "fair", [18] = "fair" }
+local ABOUT = { [2] = "fair", [18] = "fair", [10] = "latch", [26] = "plain_semaphore" }
 for at = 1, KINDS_IN, 8 do
   ABOUT[at], ABOUT[at + 2], ABOUT[at + 4], ABOUT[at + 6] = "permit", "read", "permit", "lead"
 end
@@ -331,8 +348,8 @@ function keys_about.lead()
   return { { name = "a", layout = "lock" } }
 end
 
-function keys_about.fair(prng)
-  return { { name = prng:pick { "a", "a", "x{a}" }, layout = "fair" } }
+for _, layout in ipairs { "fair", "latch", "plain_semaphore" } do
+  keys_about[layout] = function(prng) return key_of(prng, layout) end
 end
 
 local shape_for = {}
@@ -356,6 +373,20 @@ function shape_for.fair(prng, plan)
     task.owner, task.rounds = nil, prng:range(1, 4)
     task.entries = prng:chance(20) and prng:range(1, 2) or 0
   end)
+end
+
+function shape_for.latch(prng, plan)
+  shape_latch(prng, plan)
+  at_last(plan, "open_latch")
+end
+
+function shape_for.plain_semaphore(prng, plan)
+  shape_permits(prng, plan)
+  at_last(plan, "fill_semaphore")
+  if not plan.faults then return end
+  for _ = 1, prng:range(0, 3) do
+    doubts(prng, plan, prng:pick(KEYS_AT[plan.system]))
+  end
 end
 
 function shape_for.lead(prng, plan)
