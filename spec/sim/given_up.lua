@@ -5,6 +5,7 @@
 -- place in the queue when no acquire stands for it. What a failover brings back is excused: the
 -- replica had not heard of its release.
 
+local Server = require "spec.sim.server"
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"
 
@@ -17,6 +18,7 @@ local AGAIN = 1500000  -- behind trouble: what has failed is tried again after a
 local QUIET = 1500000  -- without trouble until then, all is well
 
 local OF_ALL = { stall = true, fail_over = true, unlink = true }
+for kind in pairs(Server.refusals) do OF_ALL[kind] = true end
 
 local GivenUp = {}
 GivenUp.__index = GivenUp

@@ -5,6 +5,7 @@
 --              back at most once
 --   told       …and what it returns is what it did
 --   leak       at the end what has failed has taken nothing, and every release has been carried out
+--              but those that a server has refused, as their callers were told
 --   missed     a wait that times out has looked at its end
 --   late       where nothing goes wrong, a message ends a wait at once
 --   asleep     …and no thread of Java sleeps on that had to be told
@@ -137,10 +138,13 @@ local function change_of(call, result)
   return call.amount
 end
 
-function Watcher:called(task, kind, result, code, asked_at, number)
+local REFUSED = { server = true, denied = true }
+
+function Watcher:called(task, kind, result, code, asked_at, number, message)
   local note = wire.note_of(self.name, task.process.uuid, number)
   local call = self.notes[note]
   call.returned, call.good = true, result ~= nil
+  call.refused = not result and REFUSED[code] and not message:find("goes on in the background", 1, true)
   if not self:is_certain(asked_at) then return end
   if kind == "take" then check_wait(self, task, call, result, code, asked_at) end
   if result == nil then

@@ -28,6 +28,9 @@ local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 } }
 local LEASES = { 0.5, 1, 3 }
 local WAITS = { 0, 0.05, 0.3, 1, 3, 3, math.huge, math.huge }
 local OF_LINKS = { "drop", "lose_reply", "kill", "cut", "cut_up", "cut_down", "stall_link" }
+-- What is denied ends a leader: docs/lead.md. A node of a cluster that is read-only denies.
+local REFUSALS = { "oom", "loading", "busy", "misconf" }
+local DENIALS = { "noperm", "nochannel", "readonly" }
 local OF_PROCESSES = { "pause", "pause", "crash" }
 local SIGNALS = { "grant", "take", "take", "release", "acquire", "waits", "renewed", "freed" }
 
@@ -407,6 +410,28 @@ local function clocks_of(prng, plan, about)
   end
 end
 
+local REFUSING = 40 -- in so many of 100 schedules with faults, servers refuse commands
+
+-- For a while a server that has the keys answers with an error, and a connection to it may fail.
+local function refuse(plan)
+  local prng, servers = Prng.new((plan.seed * 61 + 73) % 2147483647), KEYS_AT[plan.system]
+  if not servers or not plan.faults or not prng:chance(REFUSING) then return end
+  for _ = 1, prng:pick { 1, 1, 2, 3 } do
+    local denies = prng:chance(30) and not plan.leader
+    mishap(plan, at_some(prng, 2 * S, {
+      kind = prng:pick(denies and DENIALS or REFUSALS), server = prng:pick(servers),
+      duration = prng:range(1000, prng:pick { 30000, 500000, 2 * S }),
+    }))
+  end
+  for _ = 1, prng:range(0, 2) do
+    mishap(plan, at_some(prng, 2 * S, {
+      kind = prng:pick(OF_LINKS), process = prng:range(1, plan.process_count),
+      server = prng:pick(servers), link = prng:pick { "calls", "calls", "renewer", "events" },
+      duration = prng:range(1000, prng:pick { 30000, 500000 }), lag = prng:pick { 0, 20000, S },
+    }))
+  end
+end
+
 -- make: the functions of plan.lua that make the parts of a plan; kind: one of KINDS | nil
 return function(seed, make, kind)
   local prng = Prng.new((seed * 13 + 7) % 2147483647)
@@ -435,5 +460,6 @@ return function(seed, make, kind)
     end
   end
   add[kind](prng, plan)
+  refuse(plan)
   return plan
 end

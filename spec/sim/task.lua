@@ -744,9 +744,9 @@ local function call_noted(self, handle, kind, amount)
   self.world:signal(waits and "acquire" or "release", self.process, handle.key)
   local op, number = raw.begin(handle.lock, kind, seconds)
   self.watcher:calls(self, kind, amount, number)
-  local result, _, code = await(self, op, kind, handle.key, seconds, plan.patience)
+  local result, message, code = await(self, op, kind, handle.key, seconds, plan.patience)
   if self.dead then return nil end
-  self.watcher:called(self, kind, result, code, asked_at, number)
+  self.watcher:called(self, kind, result, code, asked_at, number, message)
   return result
 end
 
