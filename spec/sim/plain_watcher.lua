@@ -144,7 +144,8 @@ function Watcher:called(task, kind, result, code, asked_at, number, message)
   local note = wire.note_of(self.name, task.process.uuid, number)
   local call = self.notes[note]
   call.returned, call.good = true, result ~= nil
-  call.refused = not result and REFUSED[code] and not message:find("goes on in the background", 1, true)
+  call.refused = call.refused
+    or not result and REFUSED[code] and not message:find("goes on in the background", 1, true)
   if not self:is_certain(asked_at) then return end
   if kind == "take" then check_wait(self, task, call, result, code, asked_at) end
   if result == nil then
