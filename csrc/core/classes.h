@@ -34,6 +34,7 @@ struct hf_op_class {
     bool leaves_record;        /* releases: it ends the hold with all its entries, and leaves a
                                   record of the run */
     const char *one_server;    /* why a quorum refuses it; NULL: it does not */
+    bool stays;                /* what the server has carried out is not undone */
     bool lingers;              /* what it may have left on the server is settled behind its end */
     const hf_wait_class *wait; /* NULL: it never stands in a queue */
     const hf_poll_class *poll; /* NULL: it does not wait by polling */

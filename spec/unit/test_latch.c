@@ -107,6 +107,25 @@ TEST(a_change_without_a_reply_may_have_been_done) {
     fail_after(false, "unreachable");
 }
 
+TEST(a_change_may_have_been_done_when_its_client_is_closed) {
+    static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
+                                       HF_OP_COUNT};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        latch_begin();
+        hf_op_spec spec = spec_of(&rig, kinds[i]);
+        spec.lock_kind = &hf_kind_latch;
+        hf_op *unsent = hf_client_begin(&rig.client, &spec, AT(0));
+        hf_op_abandon(unsent, AT(0));
+        hf_op *sent = begin_latch(kinds[i], 0, AT(0));
+        hf_client_close(&rig.client, AT(1));
+        CHECK_STR(hf_code_name(sent->failure.code), "closed");
+        CHECK(!strstr(unsent->failure.text, "it may have been done"));
+        CHECK_EQ_INT(strstr(sent->failure.text, "it may have been done") != NULL,
+                     kinds[i] != HF_OP_COUNT);
+        rig_end(&rig, AT(2));
+    }
+}
+
 static void check_count(const char *reply, const char *want, long long count) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT, 0, AT(0));

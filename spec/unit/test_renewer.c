@@ -767,6 +767,18 @@ TEST(leaving_is_retried_and_given_up_when_the_lease_has_ended) {
     rig_end(&rig, AT(40000));
 }
 
+TEST(a_closed_client_leaves_again_soon) {
+    rig_begin(&rig);
+    add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_client_close(&rig.client, AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    hear_renewer("-OOM command not allowed\r\n", AT(11));
+    rig_sleep(&rig, AT(11), AT(100));
+    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(101));
+}
+
 TEST(leaving_a_server_that_is_gone_ends) {
     rig_begin(&rig);
     rig.refusing = true;

@@ -20,7 +20,7 @@ static void on_changed(hf_request *request, const hf_reply *reply, hf_time now) 
     } else {
         bool doubtful = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
         hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
-                   doubtful ? "; it may have been done all the same" : "");
+                   doubtful ? HF_MAY_BE_DONE : "");
     }
 }
 
@@ -91,17 +91,18 @@ static const hf_poll_class poll_class = {encode_count, is_open, fail_in_time, NU
 
 /* ---- the classes ---- */
 
-#define CALL_CLASS(name, words, starts)                                                            \
+#define CALL_CLASS(name, words, starts, ...)                                                       \
     const hf_op_class hf_##name##_class = {.verb = (words),                                        \
                                            .begin = (starts),                                      \
                                            .deadline = hf_op_blocked_deadline,                     \
                                            .tick = hf_op_tick_blocked,                             \
-                                           .abandon = hf_poll_abandon_call}
+                                           .abandon = hf_poll_abandon_call,                        \
+                                           __VA_ARGS__}
 
-CALL_CLASS(set_count, "set the count of", begin_set);
-CALL_CLASS(count_down, "count down", begin_count_down);
-CALL_CLASS(count, "read the count of", begin_count);
-CALL_CLASS(delete, "delete", begin_delete);
+CALL_CLASS(set_count, "set the count of", begin_set, .stays = true);
+CALL_CLASS(count_down, "count down", begin_count_down, .stays = true);
+CALL_CLASS(count, "read the count of", begin_count, .stays = false);
+CALL_CLASS(delete, "delete", begin_delete, .stays = true);
 
 const hf_op_class hf_await_class = {
     .verb = "wait for",

@@ -141,8 +141,9 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
 
 void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
+    bool doubtful = op->class->stays && op->request.sends > 0;
     op->class->abandon(op, now);
-    hf_op_fail(op, code, "%s", reason);
+    hf_op_fail(op, code, "%s%s", reason, doubtful ? HF_MAY_BE_DONE : "");
 }
 
 void hf_op_abandon(hf_op *op, hf_time now) {

@@ -6,6 +6,9 @@
 #include "link/nodes.h"
 #include "op/holding.h"
 
+/* Behind the failure of what the server may have carried out, and nobody undoes. */
+#define HF_MAY_BE_DONE "; it may have been done all the same"
+
 /* End the operation: with HF_OK, or with a failure about its key and server. */
 void hf_op_succeed(hf_op *op);
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)

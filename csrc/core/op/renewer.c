@@ -10,6 +10,7 @@
 #define MOST_SPLITS 3 /* a server that has refused so many batches takes one key at a time */
 #define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
 #define CLEAN_UP_FOR (30 * HF_SECOND)
+#define CLOSED_RETRY (50 * HF_MS)
 #define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
 
 #define ALIKE 4 /* in a batch none has more than so many times the time of another */
@@ -545,6 +546,12 @@ static bool is_cleaning_up(const hf_hold *hold) {
     return hold->in_table && hold->state == HF_HOLD_CLEANING_UP;
 }
 
+/* Nobody waits long for a client that is closed. */
+static hf_time clean_up_again_at(const hf_client *client, const hf_hold *hold, hf_time now) {
+    hf_time at = hf_lease_retry_at(now, hold->valid_until);
+    return client->closed ? hf_time_min(at, now + CLOSED_RETRY) : at;
+}
+
 static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
@@ -565,7 +572,7 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
     if (settled && is_cleaning_up(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_unblock(client, hold, now);
     if (is_cleaning_up(hold) && !hold->in_flight)
-        hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+        hf_holds_wake_at(&client->holds, hold, clean_up_again_at(client, hold, now));
     free_task(task);
 }
 
@@ -591,7 +598,7 @@ static void send_clean_up(hf_client *client, hf_hold *hold, bool waits_for_conne
     assert(hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight);
     hf_task *task = new_task(client);
     if (!task) {
-        hf_holds_wake_at(&client->holds, hold, hf_lease_retry_at(now, hold->valid_until));
+        hf_holds_wake_at(&client->holds, hold, clean_up_again_at(client, hold, now));
         return;
     }
     claim(task, hold);
