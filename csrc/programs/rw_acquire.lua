@@ -117,7 +117,11 @@ found = settle_drain(found, WAITER)
 local left = found and (WRITES and 0 or yield_ms()) or not found and turn_ms() or 0
 if left > 0 then return busy(found and left or math.min(left, LOOK_MS), true) end
 local mine, newer, more = serve(found, WAITER, WRITES)
-if mine then return take() end
+if mine then
+  local reply = take()
+  tell_first('recheck') -- who is behind it knows neither this lease nor who of Redisson reads
+  return reply
+end
 if newer then return { -4 } end
 found = redis.call('HGET', LOCK, 'mode')
 return busy(more and 1 or redis.call('PTTL', LOCK), false)

@@ -67,6 +67,17 @@ case("a re-entry of what is gone is told how", function(c)
   c.same({ -2 }, acquire(c, READER, { from = 1 }))
 end)
 
+case("who comes in by itself tells the next waiter to look", function(c)
+  for _, kind in ipairs { "r", "w" } do
+    local ears, own = hears(c, B), member(kind, A, 2)
+    hears(c, A)
+    queued(c, T0 + 1, own, T0 + 2, member("w", B, 3))
+    c.same(1, acquire(c, A .. (kind == "r" and ":2" or ":2:write"), { member = own })[1])
+    c.same({ "1 recheck 3" }, ears.heard())
+    c.cmd("FLUSHALL")
+  end
+end)
+
 case("a re-entry that is sent twice counts once, each hold with a lease of its own", function(c)
   reads(c, READER)
   for _ = 1, 2 do c.same({ 1, 0, 0 }, acquire(c, READER, { from = 1, lease = 100 })) end

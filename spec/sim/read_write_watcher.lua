@@ -30,7 +30,7 @@ end
 function ReadWrite:add_key(name, layout)
   Watcher.add_key(self, name, layout)
   local key = self.keys[name]
-  key.claims, key.holders, key.queue = {}, {}, wire.queue_of(name)
+  key.claims, key.holders, key.read_by, key.queue = {}, {}, {}, wire.queue_of(name)
   key.releases, key.asleep = wire.read_write_releases_of(name), {}
   key.freed_at, key.readable_since = math.huge, math.huge
 end
@@ -355,8 +355,10 @@ local function check_pause(self, key, holders)
   local queue, now = queue_of(self, key), self.server.redis:now_ms()
   local first = queue and queue.members[1]
   local till = first and wire.is_record(first) and -queue.scores[1] or key.noted_till or 0
-  local is_new = till > (key.noted_till or 0)
-  key.noted_till = till
+  local is_new, goes_on = till > (key.noted_till or 0), false
+  for owner in pairs(holders) do goes_on = goes_on or key.read_by[owner] end
+  key.noted_till, key.read_by = till, holders
+  if not goes_on then key.paused_till = nil end -- all leases had ended
   if not only_ours_read(holders) or not self.server.redis.channels[key.releases] then
     key.paused_till = nil
   elseif is_new then

@@ -106,6 +106,7 @@ local function hears(self, client)
   return self.server.redis.channels[wire.channel_of(client)] ~= nil
 end
 
+local MOST_IN_RETURN, ROUNDED = 2000000, 2000 -- of the turns of ours behind Redisson's
 local MOST_AHEAD = 300000 -- by which its tokens may be ahead of the server's clock
 local KEEP_SLACK = 20000
 
@@ -248,6 +249,7 @@ function Watcher:lose(name)
   note_loss(self, key)
   key.counter_lost = true
   key.holder, key.done_until, key.done_for_sure = nil, nil, 0
+  if key.turns.theirs_since then key.turns_unknown_till = self.world.now + MOST_IN_RETURN end
   key.free_since = max(key.free_since, self.world.now)
 end
 
@@ -557,9 +559,8 @@ end
 
 -- Redisson's waiters have the lock in turns with ours: theirs begins when they get it or when it is
 -- left to them, and ours may then have it for as long. The programs count a shared owner as one of
--- ours when it takes the lock, and as one of theirs when somebody looks: both are right.
-local MOST_IN_RETURN, ROUNDED = 2000000, 2000
-
+-- ours when it takes the lock, and as one of theirs when somebody looks: both are right. A hold of
+-- theirs that was deleted may not have been seen.
 local function note_turn(turns, is_theirs, is_taken, now)
   if is_theirs then
     turns.theirs_since = turns.theirs_since or now
@@ -594,7 +595,8 @@ local function check_grant(self, key, before)
       key.unheard_by = not hears(self, client) and owner or nil
     end)
   end
-  if before and key.layout == "lock" and self.server.redis.channels[key.releases]
+  local is_known = self.world.now > (key.turns_unknown_till or 0)
+  if before and is_known and key.layout == "lock" and self.server.redis.channels[key.releases]
       and not is_in_return(self, key.turns)
       and not is_in_return(self, key.turns_with_shared) then
     self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name,
