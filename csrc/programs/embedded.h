@@ -2982,7 +2982,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      953, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
-    {"leave", "7ac285ccfb465ff803e3d6dce2ad178c2eb6d1ff",
+    {"leave", "cba150eca6e587730d23577a3ecf3b9a45071dc8",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3350,7 +3350,7 @@ static const hf_program hf_program_table[] = {
      "local function serve_next()\n"
      "local holder = holder_of(LOCK)\n"
      "if holder then\n"
-     "if not holder:find(OURS) then tell_first('recheck') end\n"
+     "if not holder:find(OURS) or keeps(holder) then tell_first('recheck') end\n"
      "return 0\n"
      "end\n"
      "if redis.call('EXISTS', LOCK) == 1 then\n"
@@ -3383,7 +3383,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     15210, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
+     15227, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
     {"mutex_acquire", "fbd1297dd4ebf153db089517b9c8002b50423171",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -4201,7 +4201,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1126, NULL},
-    {"mutex_leave", "5307f0dc0a80143688c1f33bf6f381c2197bc52c",
+    {"mutex_leave", "347f236b04fbe1b5a665927393e72a59c5d44621",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -4552,7 +4552,7 @@ static const hf_program hf_program_table[] = {
      "local function serve_next()\n"
      "local holder = holder_of(LOCK)\n"
      "if holder then\n"
-     "if not holder:find(OURS) then tell_first('recheck') end\n"
+     "if not holder:find(OURS) or keeps(holder) then tell_first('recheck') end\n"
      "return 0\n"
      "end\n"
      "if redis.call('EXISTS', LOCK) == 1 then\n"
@@ -4585,7 +4585,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     14391, NULL},
+     14408, NULL},
     {"mutex_release", "0f314e94859ab7ff55da64b2dfec809c598df112",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -12638,7 +12638,7 @@ static const hf_program hf_program_table[] = {
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
      1453, NULL},
-    {"sharded_leave", "406c9db3177f588d2ae4c7adeadb1d25645fb381",
+    {"sharded_leave", "b69637fe572f1c8c9671daa49f8f43bbe0ffac0e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13016,7 +13016,7 @@ static const hf_program hf_program_table[] = {
      "local function serve_next()\n"
      "local holder = holder_of(LOCK)\n"
      "if holder then\n"
-     "if not holder:find(OURS) then tell_first('recheck') end\n"
+     "if not holder:find(OURS) or keeps(holder) then tell_first('recheck') end\n"
      "return 0\n"
      "end\n"
      "if redis.call('EXISTS', LOCK) == 1 then\n"
@@ -13049,7 +13049,7 @@ static const hf_program hf_program_table[] = {
      "return 1\n"
      "end\n"
      "return pass_on()\n",
-     15710, NULL},
+     15727, NULL},
     {"sharded_permit_acquire", "7ddd9aef9814a7e87a3f00a3b3829ad4b0354e35",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

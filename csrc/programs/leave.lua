@@ -29,11 +29,12 @@ local function tell_first(...)
 end
 
 -- What the first waiter does that a later one does not: to listen to a holder that will not hand
--- over, and to look after a turn of such holders. A free lock goes to it. A record is for all.
+-- over, to tell one that keeps the lock of its wish, and to look after a turn of such holders. A
+-- free lock goes to it. A record is for all.
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then
-    if not holder:find(OURS) then tell_first('recheck') end
+    if not holder:find(OURS) or keeps(holder) then tell_first('recheck') end
     return 0
   end
   if redis.call('EXISTS', LOCK) == 1 then

@@ -202,6 +202,15 @@ case("an owner that is granted what it keeps hears of those who wait", function(
   c.same("1 wish 01", own.heard()[2])
 end)
 
+case("a first waiter that leaves lets the next one say its wish", function(c)
+  local ears = grants_of(c, B)
+  held(c, A .. ":01")
+  queued(c, T0, member(C, 1))
+  queued(c, T0 + 1, member(B, 7))
+  c.same(0, leave(c, member(C, 1), 0, nil, C .. ":1"))
+  c.same({ "1 recheck 7" }, ears.heard())
+end)
+
 case("…also where a newcomer finds the lock free and hands it over", function(c)
   for _, name in ipairs { "", "mutex_" } do
     local own = grants_of(c, A)
