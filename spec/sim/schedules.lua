@@ -545,6 +545,15 @@ local longest_lease = plan({ { name = "a", layout = "read" } }, {
 local READ = { { name = "a", layout = "read" } }
 local CALM_READ = { calm = true, read_write = true }
 
+-- A reader outlives its lease, behind another one that had a longer lease and is gone.
+local dead_reader = plan(READ, {
+  process(1), process(2), process(3),
+  task { process = 1, slot = 8, layout = "read", start = 1000, wait = 0, lease = 1,
+    renewed = false, naps = { 5 * S } },
+  task { process = 2, slot = 7, layout = "read", start = 74000, wait = 0 },
+  task { process = 3, slot = 6, layout = "write", start = 858000, wait = huge },
+}, CALM_READ)
+
 local function java_reads(start, nap, rounds)
   return {
     what = "java_read_write", slot = 9, key = "a", layout = "read", lease = 10, rounds = rounds,
@@ -700,6 +709,7 @@ return {
   { "java_before_second", java_before_second, "java_unseen" },
   { "java_is_early", java_is_early, "permits_untold" },
   { "java_goes_last", java_goes_last, "permits_unseen" },
+  { "dead_reader", dead_reader, "dead_readers" },
   { "taken_by_force", taken_by_force, "FORCED_LENT" },
   { "taken_while_idle", taken_while_idle, "FORCED_LENT" },
   { "stopped_together", stopped_together, "permit_one_settled" },
