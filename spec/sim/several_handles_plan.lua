@@ -44,11 +44,18 @@ local function steps_of(prng)
   return steps
 end
 
+-- A server that forgets everything has no vote for as long as the longest lease.
+local function longest_lease(plan)
+  local guard = plan.restart_guard or 0
+  return guard > 0 and guard or 10
+end
+
 local function give_several(prng, plan)
+  local longest = longest_lease(plan)
   for _, part in ipairs(plan.parts) do
     if is_plain(part, ENTERED) and part.finish ~= "vanish" and prng:chance(60) then
       part.steps, part.finish, part.patience, part.entries = steps_of(prng), "release", nil, 0
-      if prng:chance(60) then part.renewed, part.lease, part.extend = true, 10, nil end
+      if prng:chance(60) then part.renewed, part.lease, part.extend = true, longest, nil end
     end
   end
 end
