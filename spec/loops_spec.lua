@@ -501,6 +501,22 @@ for _, loop in ipairs(loops) do
       assert.is_true(short:stats().renewals >= 2)
     end)
 
+    it("the loop ends soon after the last release", function()
+      local late = {}
+      for i = 1, 3 do
+        local released_at
+        run(function()
+          assert(client:with_lock("a", function()
+            loop.sleep(0.6)
+            return true
+          end))
+          released_at = process.now()
+        end)
+        late[i] = process.now() - released_at
+      end
+      assert.is_true(median(late) < 0.4, median(late))
+    end)
+
     it("a loss is told", function()
       local told
       run(function()
@@ -1166,6 +1182,28 @@ for _, loop in ipairs(loops) do
         end, 20))
         inner:close()
       end
+
+      it("waits that end while the loop was blocked have heard the server", function()
+        local holder = holdfast.new { url = server:url() }
+        local held, codes, left = assert(holder:lock("a"):acquire(0)), {}, 16
+        run(function() assert(client:ping()) end)
+        for i = 1, left do
+          loop.spawn(function()
+            codes[i] = select(3, client:lock("a"):acquire(0.5 + i / 10))
+            left = left - 1
+          end)
+        end
+        loop.spawn(function()
+          while left > 0 do
+            process.sleep(0.3)
+            loop.sleep(0)
+          end
+        end)
+        run()
+        assert(held:release())
+        holder:close()
+        for i = 1, 16 do assert.equal("busy", codes[i]) end
+      end)
 
       -- They look once a second whether the task works.
       it("waits of many seconds end when their time is over", function()

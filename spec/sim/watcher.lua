@@ -679,8 +679,10 @@ end
 function Watcher:after(name, client, args, reply)
   local forced = (name == "force" or name == "mutex_force") and type(reply) == "number"
   if forced then
-    local forced_key = self.keys[args[4]]
-    if forced_key.holder then forced_key.taken[forced_key.holder] = true end
+    local forced_key, process = self.keys[args[4]], client.process
+    local holder = forced_key.holder
+    local is_own = holder and process and wire.client_of_owner(holder) == process.uuid
+    if is_own then forced_key.taken[holder] = true end
     self:lose(args[4])
   end
   self.world:note("  %s runs %s for %s", "server", name, client.process and client.process.name
@@ -802,8 +804,10 @@ end
 function Watcher:left_by(uuid)
   self.server.redis:look_at_clock()
   for _, name in ipairs(self.names) do
-    local holder, queue = holder_in(live(self, name)), queue_of(self, self.keys[name])
-    if holder and wire.client_of_owner(holder) == uuid then return holder, name end
+    local key = self.keys[name]
+    local holder, queue = holder_in(live(self, name)), queue_of(self, key)
+    local is_guard = key.layout == "guard" -- a run without a record keeps its key
+    if holder and not is_guard and wire.client_of_owner(holder) == uuid then return holder, name end
     local member = rules.place_of(queue, uuid)
     if member then return member, name end
   end
