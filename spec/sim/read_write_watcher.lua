@@ -30,7 +30,8 @@ end
 function ReadWrite:add_key(name, layout)
   Watcher.add_key(self, name, layout)
   local key = self.keys[name]
-  key.claims, key.holders, key.read_by, key.queue = {}, {}, {}, wire.queue_of(name)
+  key.claims, key.holders, key.read_by, key.lost = {}, {}, {}, {}
+  key.queue = wire.queue_of(name)
   key.releases, key.asleep = wire.read_write_releases_of(name), {}
   key.freed_at, key.readable_since = math.huge, math.huge
 end
@@ -68,8 +69,10 @@ local function holders_of(self, key)
   return holders
 end
 
+-- A grant that nobody has confirmed yet may be given again after a loss.
 function ReadWrite:count(name, owner)
-  return holders_of(self, self.keys[name])[owner]
+  local key = self.keys[name]
+  return not key.lost[owner] and holders_of(self, key)[owner] or nil
 end
 
 local function queue_of(self, key)
@@ -147,7 +150,9 @@ end
 
 function ReadWrite:lose(name)
   Watcher.lose(self, name)
-  self.keys[name].holders = {}
+  local key = self.keys[name]
+  for owner in pairs(key.holders) do key.lost[owner] = true end
+  key.holders = {}
 end
 
 -- ---- programs ----
