@@ -812,9 +812,10 @@ static void rest(hf_driver *driver, hf_time until) {
 }
 
 void hf_driver_serve(hf_driver *driver, bool reads) {
-    bool due = hf_client_deadline(driver->client) <= hf_now(); /* what has come counts first */
+    bool reads_first = reads; /* replies that have come count before deadlines that are over */
     if (reads) driver->rests_until = HF_NEVER;
-    if (reads || due) poll_links(driver, ALL_ROLES);
+    else reads_first = hf_client_deadline(driver->client) <= hf_now();
+    if (reads_first) poll_links(driver, ALL_ROLES);
     serve_calls(driver, hf_now());
     serve_renewer(driver, hf_now());
     if (driver->ready && !reads) rest(driver, HF_NEVER);

@@ -7533,7 +7533,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1055, NULL},
-    {"rw_acquire", "92426fff1145952e490a207054154cf19c38e031",
+    {"rw_acquire", "2ed495245b209a9118786d3e0c1d1116b49e75ee",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -8039,13 +8039,13 @@ static const hf_program hf_program_table[] = {
      "local mine, newer, more = serve(found, WAITER, WRITES)\n"
      "if mine then\n"
      "local reply = take()\n"
-     "tell_first('recheck') -- who is behind it knows neither this lease nor who of Redisson reads\n"
+     "tell_first('recheck')\n"
      "return reply\n"
      "end\n"
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     17848, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
+     17777, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE]},
     {"rw_extend", "37f9d32d2ef335d5114017cb7706a8d2f6179bd3",
      "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
@@ -15442,7 +15442,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      13749, NULL},
-    {"sharded_rw_acquire", "fe4b779d2cafc177ded58db92a49985c5eab63f3",
+    {"sharded_rw_acquire", "24f743d95eedadebe9f6a48cd9517092538a7599",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -15955,13 +15955,13 @@ static const hf_program hf_program_table[] = {
      "local mine, newer, more = serve(found, WAITER, WRITES)\n"
      "if mine then\n"
      "local reply = take()\n"
-     "tell_first('recheck') -- who is behind it knows neither this lease nor who of Redisson reads\n"
+     "tell_first('recheck')\n"
      "return reply\n"
      "end\n"
      "if newer then return { -4 } end\n"
      "found = redis.call('HGET', LOCK, 'mode')\n"
      "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-     18213, NULL},
+     18142, NULL},
     {"sharded_rw_force", "2d695bc40e8d367adfc4d190dc93ca8262d1516e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

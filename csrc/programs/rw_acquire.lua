@@ -119,7 +119,8 @@ if left > 0 then return busy(found and left or math.min(left, LOOK_MS), true) en
 local mine, newer, more = serve(found, WAITER, WRITES)
 if mine then
   local reply = take()
-  tell_first('recheck') -- who is behind it knows neither this lease nor who of Redisson reads
+  -- The next waiter knows neither this lease nor Redisson's readers.
+  tell_first('recheck')
   return reply
 end
 if newer then return { -4 } end

@@ -67,7 +67,7 @@ case("a re-entry of what is gone is told how", function(c)
   c.same({ -2 }, acquire(c, READER, { from = 1 }))
 end)
 
-case("who comes in by itself tells the next waiter to look", function(c)
+case("a waiter that takes the lock by itself tells the next one to look", function(c)
   for _, kind in ipairs { "r", "w" } do
     local ears, own = hears(c, B), member(kind, A, 2)
     hears(c, A)

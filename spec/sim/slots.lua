@@ -241,7 +241,7 @@ function Slots:move(key, gap)
   self.run.world:at(self.run.world.now + self.prng:range(0, gap), move_key, move)
 end
 
--- Whether the nodes do not agree on who has the key.
+-- Whether the slot of the key is moving, so that two nodes may have the key.
 function Slots:is_moving(key)
   return self.moving[slot_of(key)] ~= nil
 end
