@@ -292,8 +292,10 @@ describe("for operators under ngx_lua", function()
     front:get("/stuck")
     assert.equal("content", told("phase"))
     assert.truthy(process.wait_until(function()
+      process.sleep(0.2) -- not so often that a request comes before each look of the client's task
       return front:get("/work").body == "told"
     end, PATIENCE))
+    assert.truthy(process.wait_until(function() return not is_waited_for() end, PATIENCE))
     log:release()
     other:close()
   end)

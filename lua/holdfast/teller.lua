@@ -56,8 +56,9 @@ end
 
 local function has_request(turn)
   if now() < turn.looked_at + LOOK then return true end
+  if turn.mark == nil or not driver.lives(turn.mark) then return false end
   turn.looked_at = now()
-  return turn.mark ~= nil and driver.lives(turn.mark)
+  return true
 end
 
 -- Whether the coroutine that has this turn can still end it. In nginx only the request tells.
