@@ -138,12 +138,13 @@ typedef struct hf_op_wait {
 typedef struct hf_op_acquire {
     char *waiter; /* our member of the queue */
     size_t waiter_size;
-    char place[HF_PLACE_SIZE];            /* in the queue, from the last reply; empty: none */
-    hf_time placed_at;                    /* when the command of that reply was sent */
-    hf_time busy_until;                   /* the end of the holder's lease, from it; 0: not known */
-    hf_time foreign_since, foreign_until; /* a foreign hold: when it was first seen, and its end */
-    bool turn_of_pollers;                 /* whoever holds it then tells nobody of the release */
-    hf_time listen_at;                    /* when to listen to Redisson's releases */
+    char place[HF_PLACE_SIZE]; /* in the queue, from the last reply; empty: none */
+    hf_time placed_at;         /* when the command of that reply was sent */
+    hf_time busy_until;        /* the end of the holder's lease, from it; 0: not known */
+    hf_time silent_since,
+        silent_until;     /* a hold that tells nothing: when it was first seen, its end */
+    bool turn_of_pollers; /* whoever holds it then tells nobody of the release */
+    hf_time listen_at;    /* when to listen to Redisson's releases */
     hf_hold *behind;  /* the caller's previous hold, with a detached release; referenced; or NULL */
     hf_kept *kept;    /* QUEUED, or about to ask for a lock to be kept; else NULL */
     hf_op *next_kept; /* QUEUED: the one behind it */

@@ -16,8 +16,9 @@
 --                                its range
 -- { 0, ttl ms, ahead, foreign, place }
 --                                busy, a TTL of -1: without end; `ahead` waiters come first;
---                                foreign 1: the holder will not hand over; the waiter stands at
---                                `place`, "": in no queue
+--                                foreign 1: the holder will not hand over; 2: it keeps the lock,
+--                                and its client does not hear that others want it; the waiter
+--                                stands at `place`, "": in no queue
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has
 --                                it
@@ -35,9 +36,10 @@ local function token_of_hold()
   return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)
 end
 
--- Tells the client of this owner, which keeps the lock, that others want it.
+-- Tells the client of this owner, which keeps the lock, that others want it. → whether it hears it
 local function tell_wish(owner)
-  redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))
+  return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))
+    ~= 0
 end
 
 local function take(others)
@@ -57,8 +59,9 @@ local function busy(ttl_ms, foreign, holder)
   if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
   local place = enqueue()
   local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
-  if ahead == 0 and holder and not foreign and keeps(holder) then tell_wish(holder) end
-  return { 0, ttl_ms, ahead, foreign and 1 or 0, place }
+  local wishes = ahead == 0 and holder and not foreign and keeps(holder)
+  local deaf = wishes and not tell_wish(holder)
+  return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place }
 end
 
 local lock_ms = redis.call('PTTL', LOCK)

@@ -82,7 +82,7 @@ enum hf_program_id {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "6e1ce621afdc57c8c3685799d273868ff0d00372",
+    {"acquire", "dcd013adabcb0346abbb38c0d216b4750f0ca9ad",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -245,7 +245,8 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function tell_wish(owner)\n"
-     "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "~= 0\n"
      "end\n"
      "local function take(others)\n"
      "local token, last = token_of_hold()\n"
@@ -282,8 +283,9 @@ static const hf_program hf_program_table[] = {
      "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
      "local place = enqueue()\n"
      "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
-     "if ahead == 0 and holder and not foreign and keeps(holder) then tell_wish(holder) end\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place }\n"
+     "local wishes = ahead == 0 and holder and not foreign and keeps(holder)\n"
+     "local deaf = wishes and not tell_wish(holder)\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place }\n"
      "end\n"
      "local lock_ms = redis.call('PTTL', LOCK)\n"
      "if lock_ms ~= -2 then\n"
@@ -516,7 +518,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     17318, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
+     17375, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE]},
     {"acquire_all", "37f9f1ae5c0e6a6c18811d172bf5b05f7132569e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -889,7 +891,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      14226, &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL]},
-    {"begin", "726bd8b21f814516ebf6085253b967e6853104e6",
+    {"begin", "7e15d08de8fb1a35474e339a3ee036ab0abba659",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1047,7 +1049,8 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function tell_wish(owner)\n"
-     "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "~= 0\n"
      "end\n"
      "local function take(others)\n"
      "local token, last = token_of_hold()\n"
@@ -1084,8 +1087,9 @@ static const hf_program hf_program_table[] = {
      "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
      "local place = enqueue()\n"
      "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
-     "if ahead == 0 and holder and not foreign and keeps(holder) then tell_wish(holder) end\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place }\n"
+     "local wishes = ahead == 0 and holder and not foreign and keeps(holder)\n"
+     "local deaf = wishes and not tell_wish(holder)\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place }\n"
      "end\n"
      "local lock_ms = redis.call('PTTL', LOCK)\n"
      "if lock_ms ~= -2 then\n"
@@ -1318,7 +1322,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     17042, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
+     17099, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN]},
     {"complete", "94b4f467d3933ec7d1a100478b95af9896edda48",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -3384,7 +3388,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      15227, &hf_program_table[HF_PROGRAM_SHARDED_LEAVE]},
-    {"mutex_acquire", "fbd1297dd4ebf153db089517b9c8002b50423171",
+    {"mutex_acquire", "301b5c1081659ad58500d9a8917c8b4a7af91a36",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -3530,7 +3534,8 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function tell_wish(owner)\n"
-     "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "~= 0\n"
      "end\n"
      "local function take(others)\n"
      "local token, last = token_of_hold()\n"
@@ -3567,8 +3572,9 @@ static const hf_program hf_program_table[] = {
      "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
      "local place = enqueue()\n"
      "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
-     "if ahead == 0 and holder and not foreign and keeps(holder) then tell_wish(holder) end\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place }\n"
+     "local wishes = ahead == 0 and holder and not foreign and keeps(holder)\n"
+     "local deaf = wishes and not tell_wish(holder)\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place }\n"
      "end\n"
      "local lock_ms = redis.call('PTTL', LOCK)\n"
      "if lock_ms ~= -2 then\n"
@@ -3801,7 +3807,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     16499, NULL},
+     16556, NULL},
     {"mutex_extend", "82dfb76ff7ac8514b83bdfa87745ba79f415965a",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
@@ -9769,7 +9775,7 @@ static const hf_program hf_program_table[] = {
      "give(ARGV[2])\n"
      "return note(1)\n",
      1053, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
-    {"sharded_acquire", "2dc56071ab0e7eeb4cce29a8cee6d6f806b7d8ec",
+    {"sharded_acquire", "ac85038ddd44c6d7ff12d4f616018cfb11512994",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -9942,7 +9948,8 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function tell_wish(owner)\n"
-     "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "~= 0\n"
      "end\n"
      "local function take(others)\n"
      "local token, last = token_of_hold()\n"
@@ -9979,8 +9986,9 @@ static const hf_program hf_program_table[] = {
      "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
      "local place = enqueue()\n"
      "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
-     "if ahead == 0 and holder and not foreign and keeps(holder) then tell_wish(holder) end\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place }\n"
+     "local wishes = ahead == 0 and holder and not foreign and keeps(holder)\n"
+     "local deaf = wishes and not tell_wish(holder)\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place }\n"
      "end\n"
      "local lock_ms = redis.call('PTTL', LOCK)\n"
      "if lock_ms ~= -2 then\n"
@@ -10213,7 +10221,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     17818, NULL},
+     17875, NULL},
     {"sharded_acquire_all", "a4548635ff01f379538a9ab47bff3649404edcd6",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -10596,7 +10604,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return reply\n",
      14726, NULL},
-    {"sharded_begin", "9eab26c4c2571f8b518753b2282645eb9d4b4a8e",
+    {"sharded_begin", "275065cd6b69d172c324b397c59826f3eba7a2ec",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -10764,7 +10772,8 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)\n"
      "end\n"
      "local function tell_wish(owner)\n"
-     "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))\n"
+     "~= 0\n"
      "end\n"
      "local function take(others)\n"
      "local token, last = token_of_hold()\n"
@@ -10801,8 +10810,9 @@ static const hf_program hf_program_table[] = {
      "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
      "local place = enqueue()\n"
      "local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)\n"
-     "if ahead == 0 and holder and not foreign and keeps(holder) then tell_wish(holder) end\n"
-     "return { 0, ttl_ms, ahead, foreign and 1 or 0, place }\n"
+     "local wishes = ahead == 0 and holder and not foreign and keeps(holder)\n"
+     "local deaf = wishes and not tell_wish(holder)\n"
+     "return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place }\n"
      "end\n"
      "local lock_ms = redis.call('PTTL', LOCK)\n"
      "if lock_ms ~= -2 then\n"
@@ -11035,7 +11045,7 @@ static const hf_program hf_program_table[] = {
      "if given == nil then return busy(1, false) end\n"
      "if is_newer(first() or '') then return { -4 } end\n"
      "return take(0)\n",
-     17542, NULL},
+     17599, NULL},
     {"sharded_complete", "6c4c01332eca1ef2ba141b66fbb9126a47063dd2",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -202,6 +202,17 @@ case("an owner that is granted what it keeps hears of those who wait", function(
   c.same("1 wish 01", own.heard()[2])
 end)
 
+case("whoever wants what a client keeps is told whether that hears it", function(c)
+  local function foreign(waiter)
+    return acquire(c, { owner = OTHER, member = waiter })[4]
+  end
+  held(c, A .. ":01")
+  c.same({ 2, 0 }, { foreign(member(B, 1)), foreign(member(C, 1)) }, "the first waiter asks")
+  local own = grants_of(c, A)
+  c.same(0, foreign(member(B, 1)))
+  c.same({ "1 wish 01" }, own.heard())
+end)
+
 case("a first waiter that leaves lets the next one say its wish", function(c)
   local ears = grants_of(c, B)
   held(c, A .. ":01")

@@ -644,6 +644,18 @@ local taken_while_idle = plan({ { name = "a", layout = "lock" } }, {
   mishap { kind = "stall_link", at = 671200, process = 1, link = "renewer", duration = 100000 },
 })
 
+-- A client keeps a lock before it listens, and another one, which listens, wants it before that.
+local kept_deaf = plan({ { name = "a", layout = "mutex" }, { name = "b", layout = "mutex" } }, {
+  process(1), process(2), process(3),
+  task { layout = "mutex", key = "b", process = 3, slot = 8, start = 0, wait = 0, naps = { S } },
+  task { layout = "mutex", key = "b", process = 2, slot = 7, start = 10000, wait = huge },
+  task {
+    layout = "mutex", process = 1, slot = 6, start = 499000, wait = 0, naps = { 1000 }, keep = 5,
+  },
+  task { layout = "mutex", process = 2, slot = 5, start = 505000, wait = huge },
+  mishap { kind = "stall_link", at = 500000, process = 1, link = "events", duration = 100000 },
+}, { calm = true })
+
 -- Two processes stop, and are granted permits together. A third one waits behind them.
 local stopped_together = permits(2, {
   process(1), process(2), process(3),
@@ -690,6 +702,7 @@ return {
   { "marked_grant", marked_grant },
   { "vanished", vanished },
   { "returned_late", returned_late },
+  { "kept_deaf", kept_deaf, "wish_unheard" },
   { "strays", strays, "STRAYS_FORGOTTEN" },
   { "dropped_meanwhile", dropped_meanwhile, "RELEASES_UNCOUNTED" },
   { "yes_over_a_gap", yes_over_a_gap, "GAP_UNSEEN" },

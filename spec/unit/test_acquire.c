@@ -195,6 +195,29 @@ TEST(what_a_replica_refuses_goes_over_a_new_connection_once) {
     }
 }
 
+TEST(a_replica_that_has_just_refused_is_believed) {
+    rig_begin(&rig);
+    hf_op *first = begin_acquire(&rig, 0, AT(0));
+    hear_calls(&rig, READONLY, AT(1));
+    rig_sleep(&rig, AT(1), AT(50));
+    hear_calls(&rig, READONLY, AT(50));
+    CHECK_OUTCOME(first, "denied");
+    uint64_t opens = link_of(&rig, CALLS)->opens;
+    hf_op *second = begin_acquire(&rig, 0, AT(51));
+    hear_calls(&rig, READONLY, AT(52));
+    CHECK_OUTCOME(second, "denied");
+    hf_op *third = begin_acquire(&rig, 0, AT(101));
+    hear_calls(&rig, READONLY, AT(102));
+    CHECK_OUTCOME(third, "under way");
+    rig_sleep(&rig, AT(102), AT(200));
+    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, opens + 1);
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, READONLY, AT(201));
+    CHECK_OUTCOME(third, "denied");
+    CHECK_NOTHING_LEFT(AT(201));
+    rig_end(&rig, AT(202));
+}
+
 /* The first copy may have been carried out; that the second was refused says nothing about it. */
 TEST(an_error_after_a_lost_reply_is_undone) {
     rig_begin(&rig);

@@ -9,6 +9,7 @@
 #define RETRY_MOST HF_SECOND
 #define RETRY_MOST_FOLLOWING (250 * HF_MS) /* a failover may end any moment */
 #define PASSING_RETRY (20 * HF_MS)
+#define STAYS_REPLICA (100 * HF_MS) /* after a refusal another connection is not tried again */
 #define LEAST_MAJOR 5 /* before it a program must not write after it has read the time */
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
@@ -632,8 +633,9 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
 /* The server is no master any more: one that is followed has moved, and the name of another one may
  * lead elsewhere by now. The command takes its place among those awaited again, and goes over the
  * next connection with them, in their order. */
-static void send_back(hf_session *session, hf_request *request, const char *error) {
+static void send_back(hf_session *session, hf_request *request, const char *error, hf_time now) {
     request->sent_back = true;
+    session->believed_until = now + STAYS_REPLICA;
     session->first_reply--;
     assert(request->reply_index == session->first_reply);
     for (uint64_t i = 0; i < replies_of(request); i++)
@@ -645,9 +647,9 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
                            hf_time now) {
     assert(request->sends > 0);
     request->sends--; /* nothing was carried out */
-    bool may_send_back = session->follows_master || !request->sent_back;
-    if (may_send_back && hf_error_is_readonly(reply->string)) {
-        send_back(session, request, reply->string);
+    bool once = !request->sent_back && now >= session->believed_until;
+    if ((session->follows_master || once) && hf_error_is_readonly(reply->string)) {
+        send_back(session, request, reply->string, now);
         return;
     }
     bool unknown =

@@ -53,6 +53,7 @@ struct hf_session {
     size_t login_auth, login_select, login_role, login_info,
         login_known; /* indexes of these replies; SIZE_MAX: not sent */
     hf_time opened_at, retry_at, received_at;
+    hf_time believed_until;          /* a replica that refuses a command */
     char run_id[HF_RUN_ID_SIZE + 1]; /* of the server process; "": unknown */
     hf_time known_since;             /* since when this client knows the process */
     bool vouched;                    /* HF_KNOWN_KEY on the server names this run */

@@ -136,6 +136,7 @@ typedef struct hf_wire_answer {
     long long ttl_ms;     /* BUSY: of the holder's lease; negative: it has no end */
     long long ahead;      /* BUSY: waiters before this one */
     bool foreign;         /* BUSY: the holder does not hand over */
+    bool deaf;            /* BUSY: its client, which keeps the lock, does not hear our wish */
     hf_slice place;       /* BUSY: this waiter's; empty: none. Points into the reply */
     hf_slice record;      /* DONE_BEFORE. Points into the reply */
     const char *has;      /* OTHER_KIND: what has the key, for people */

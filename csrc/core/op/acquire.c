@@ -33,8 +33,8 @@
 #define LEAST_RECHECK (HF_MS)         /* between two rechecks */
 #define MOST_RECHECK (30 * HF_SECOND) /* a third of what a queue lives without a recheck */
 #define CROWD 100 /* waiters ahead that recheck every grant lease; those behind less often */
-#define FIRST_FOREIGN_RECHECK                                                                      \
-    (30 * HF_MS) /* between two at a holder that does not hand over, at first */
+#define FIRST_SILENT_RECHECK (30 * HF_MS) /* between two at a holder that tells nothing, at first  \
+                                           */
 #define MOST_FOREIGN_RECHECK (200 * HF_MS)
 #define LISTENERS_TURN (50 * HF_MS) /* a shorter one is for clients that poll */
 #define SAME_HOLD (5 * HF_MS)       /* two replies about one hold name ends that differ by less */
@@ -317,6 +317,13 @@ static hf_time next_recheck(hf_op *op, long long ttl_ms, long long ahead, hf_tim
     return hf_time_add(now, hf_time_min(at_expiry, often));
 }
 
+/* First in line behind a holder that tells nothing: often at first. */
+static void look_often(hf_op *op, hf_time most, hf_time now) {
+    hf_time often = hf_time_max(FIRST_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
+    hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(often, most));
+    op->wait.recheck_at = hf_time_min(op->wait.recheck_at, now + random);
+}
+
 /* First in line behind a holder that does not hand over: Redisson announces its release, the owner
  * of a mutex and Redisson's SpinLock do not. A sharded channel is heard only once that is
  * confirmed: the server may refuse it, or the slot has moved. */
@@ -324,12 +331,8 @@ static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->announced;
     if (announced) hf_client_listen_foreign(op, now);
     if (!announced || op->acquire.turn_of_pollers ||
-        (hf_client_is_sharded(op->client) && op->wait.listening != HF_LISTENING_CONFIRMED)) {
-        hf_time most = hf_time_max(FIRST_FOREIGN_RECHECK, (now - op->acquire.foreign_since) / 4);
-        hf_time random =
-            HF_MS + hf_jitter(&op->client->random, hf_time_min(most, MOST_FOREIGN_RECHECK));
-        op->wait.recheck_at = hf_time_min(op->wait.recheck_at, now + random);
-    }
+        (hf_client_is_sharded(op->client) && op->wait.listening != HF_LISTENING_CONFIRMED))
+        look_often(op, MOST_FOREIGN_RECHECK, now);
 }
 
 /* The server gives each place once. A grant that names this one was made after the command that
@@ -451,13 +454,15 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         if (op->spec.lock_kind->listed && !HF_MUTANT(DEAF_TO_JAVA))
             hf_client_listen_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
+        bool silent = foreign || answer->deaf;
         /* A new hold: recheck often at first. */
-        if (foreign && op->acquire.busy_until > hf_time_add(op->acquire.foreign_until, SAME_HOLD)) {
-            op->acquire.foreign_since = now;
-            op->acquire.foreign_until = op->acquire.busy_until;
+        if (silent && op->acquire.busy_until > hf_time_add(op->acquire.silent_until, SAME_HOLD)) {
+            op->acquire.silent_since = now;
+            op->acquire.silent_until = op->acquire.busy_until;
         }
         op->acquire.turn_of_pollers = foreign && op->acquire.turn_of_pollers;
         if (foreign) watch_foreign(op, now);
+        else if (silent) look_often(op, HF_NEVER, now);
         if (op->wait.woken) on_recheck(op, 0, now);
     }
 }
@@ -738,7 +743,7 @@ void hf_acquire_ask(hf_op *op, hf_time now) {
 static void begin(hf_op *op, hf_time now) {
     op->wait.until = hf_time_add(now, op->spec.wait);
     op->wait.recheck_at = op->acquire.listen_at = HF_NEVER;
-    op->acquire.foreign_since = now;
+    op->acquire.silent_since = now;
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 

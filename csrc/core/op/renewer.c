@@ -10,7 +10,8 @@
 #define MOST_SPLITS 3 /* a server that has refused so many batches takes one key at a time */
 #define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
 #define CLEAN_UP_FOR (30 * HF_SECOND)
-#define CLOSED_RETRY (50 * HF_MS)
+#define CLOSED_RETRY (50 * HF_MS) /* of a client that is closed, then twice that, then four times  \
+                                   */
 #define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
 
 #define ALIKE 4 /* in a batch none has more than so many times the time of another */
@@ -549,7 +550,9 @@ static bool is_cleaning_up(const hf_hold *hold) {
 /* Nobody waits long for a client that is closed. */
 static hf_time clean_up_again_at(const hf_client *client, const hf_hold *hold, hf_time now) {
     hf_time at = hf_lease_retry_at(now, hold->valid_until);
-    return client->closed ? hf_time_min(at, now + CLOSED_RETRY) : at;
+    if (!client->closed) return at;
+    uint32_t tried = hold->failures < 3 ? hold->failures : 3;
+    return hf_time_min(at, now + (CLOSED_RETRY << tried) / 2);
 }
 
 static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time now) {
