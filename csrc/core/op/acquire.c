@@ -33,8 +33,7 @@
 #define LEAST_RECHECK (HF_MS)         /* between two rechecks */
 #define MOST_RECHECK (30 * HF_SECOND) /* a third of what a queue lives without a recheck */
 #define CROWD 100 /* waiters ahead that recheck every grant lease; those behind less often */
-#define FIRST_SILENT_RECHECK (30 * HF_MS) /* between two at a holder that tells nothing, at first  \
-                                           */
+#define FIRST_SILENT_RECHECK (30 * HF_MS) /* at a holder that tells nothing */
 #define MOST_FOREIGN_RECHECK (200 * HF_MS)
 #define LISTENERS_TURN (50 * HF_MS) /* a shorter one is for clients that poll */
 #define SAME_HOLD (5 * HF_MS)       /* two replies about one hold name ends that differ by less */

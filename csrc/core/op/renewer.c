@@ -10,8 +10,7 @@
 #define MOST_SPLITS 3 /* a server that has refused so many batches takes one key at a time */
 #define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
 #define CLEAN_UP_FOR (30 * HF_SECOND)
-#define CLOSED_RETRY (50 * HF_MS) /* of a client that is closed, then twice that, then four times  \
-                                   */
+#define CLOSED_RETRY (50 * HF_MS)    /* then twice as long, then four times */
 #define LEAST_PATIENCE (250 * HF_MS) /* a round trip may take this long on a healthy server */
 
 #define ALIKE 4 /* in a batch none has more than so many times the time of another */
