@@ -1068,6 +1068,29 @@ describe("under ngx_lua", function()
     end)
   end)
 
+  it("reads the replies that have come while a request computed before it looks at the time", function()
+    start { server = FINISH .. handler("/", ([[
+      local now = require "holdfast.core".now
+      local lock, threads = CLIENT:lock("a"), {}
+      assert(lock:acquire())
+      local server = ngx.socket.tcp()
+      assert(server:connect("unix:%s"))
+      assert(server:send("CLIENT PAUSE 50\r\n") and server:receive())
+      for i = 1, 5 do
+        threads[i] = ngx.thread.spawn(function()
+          return select(3, CLIENT:lock("a", { owner = "w" .. i }):acquire(0.1))
+        end)
+      end
+      ngx.sleep(0.02)
+      local till = now() + 0.2
+      while now() < till do end
+      lock:release()
+      for _, thread in ipairs(threads) do SAY(ngx.thread.wait(thread)) end
+    ]]):format(server.path)) }
+    for _ = 1, 3 do assert.equal(("true|busy\n"):rep(5):sub(1, -2), say "/") end
+    assert.same({}, front:errors())
+  end)
+
   it("renews the lock of a living request, through all its phases", function()
     start { lease = 3, server = FINISH .. [[
       location /long {

@@ -142,6 +142,7 @@ function Watcher.write() return true end
 function Watcher:lose(name)
   local key = self.keys[name]
   key.loss_at, key.uncounted, key.waiters, key.member_of = self.world.now, true, {}, {}
+  key.passed = 0 -- a turn of Redisson's finds nothing
 end
 
 function Watcher:forget()

@@ -25,7 +25,7 @@ function Watcher.new(world, servers, plan)
     late = rules.is_late(plan),
     look_us = rules.longest_grant(plan),
     keys = {}, names = {}, uuids = {}, shared = {}, key_of_wait = {}, queue_of = {},
-    vanished = {},
+    vanished = {}, ended = {},
   }, Watcher)
   for _, part in ipairs(plan.parts) do
     if part.owner then self.shared[part.owner] = true end
@@ -676,6 +676,16 @@ local function tell_pass(self, key, client)
   if process then self.world:signal(key.granted_to and "grant" or "take", process, key.name) end
 end
 
+-- A wait has ended. A copy of its acquire that comes behind that stands until it is served.
+local function note_ended(self, args)
+  for _, name in ipairs(self.names) do
+    local queue = queue_of(self, self.keys[name])
+    for _, word in ipairs(args) do
+      if not (queue and queue.score_of[word]) then self.ended[word] = true end
+    end
+  end
+end
+
 function Watcher:after(name, client, args, reply)
   local forced = (name == "force" or name == "mutex_force") and type(reply) == "number"
   if forced then
@@ -716,6 +726,7 @@ function Watcher:after(name, client, args, reply)
     update_waiters(self, key, name, args)
     if key.passed and key.granted_to then check_told(self, key) end
   end
+  if name:find("leave$") then note_ended(self, args) end
   if name == "acquire_all" then check_several(self, args, reply) end
   tell_program(self, name, client, args, reply)
 end
@@ -782,7 +793,8 @@ local function check_queue_left(self, key)
   local queue = queue_of(self, key)
   for _, member in ipairs(queue and queue.members or {}) do
     local process = self.uuids[wire.client_of(member)]
-    if process and not process.dead and queue.score_of[member] > 0 then
+    local waits = queue.score_of[member] > 0 and not self.ended[member]
+    if process and not process.dead and waits then
       self.world:fail("orphan", "%s: %s still stands in the queue", key.name, member)
     end
   end

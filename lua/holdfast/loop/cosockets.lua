@@ -15,6 +15,8 @@ local HUNG_UP = "the server closed the connection"
 local ROLES = 3 -- links that the core has for each server
 local FOREVER = SILENCE / 1000
 local LOOK = 1 -- seconds between two checks whether the worker is ending
+local LATE = 0.02 -- seconds behind a deadline: the worker has done something else
+local BREATH = 0.01 -- seconds in which the threads read and write what has waited for that
 
 local cosockets = {}
 
@@ -67,8 +69,11 @@ local function put(self, number, action)
   end
 end
 
--- Call it after anything that may have changed the core.
-local function turn(self)
+local function is_late(self)
+  return self.clock ~= nil and now() > self.deadline + LATE
+end
+
+local function turn_now(self)
   local actions = self.actions
   local links, deadline, asked = engine.turn(self.client, self.done, actions)
   self.deadline, self.asked = deadline, asked
@@ -76,6 +81,12 @@ local function turn(self)
   if not self.clock then return end -- its timer has not begun
   for number = 1, links do put(self, number, actions[number]) end
   if asked ~= self.answered or deadline < self.sleeps_until then wake(self) end
+end
+
+-- Call it after anything that may have changed the core. When it is late the task comes first, so
+-- that no deadline ends what a reply has arrived for.
+local function turn(self)
+  if is_late(self) then wake(self) else turn_now(self) end
 end
 
 cosockets.turn = turn
@@ -267,7 +278,8 @@ function cosockets.begin(self)
 end
 
 function cosockets.tend(self)
-  turn(self)
+  if is_late(self) then ngx.sleep(BREATH) end
+  turn_now(self)
   repeat
     self.wants_link = false
     for number = 1, #self.actions do look_at_link(self, number) end
