@@ -177,6 +177,14 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
+    it("is entered again by a run inside it that names its server in another way", function()
+      local words = command.words("run", "-n", "--url", server:url() .. "?db=0", "k", "--", "echo",
+        "inside")
+      local code, output = run { "run", "k", "--", (table.unpack or unpack)(words) }
+      assert.same({ 0, "inside\n" }, { code, output })
+      assert.is_true(is_free())
+    end)
+
     it("is held until the last of the runs inside it has ended", function()
       local inner = command.words("run", "k", "--", "sh", "-c",
         "echo ready >" .. directory .. "/ready; while [ ! -e " .. directory
@@ -449,6 +457,8 @@ describe("holdfast run", function()
       ["a key named twice"] = { "run", "k", "l", "k", "--", "touch", "FILE" },
       ["an empty key among several"] = { "run", "k", "", "--", "touch", "FILE" },
       ["a line break in one of several keys"] = { "run", "k", "l\nm", "--", "touch", "FILE" },
+      ["keys that no job could be told"] = { "run", ("k"):rep(70000), ("l"):rep(70000), "--",
+        "touch", "FILE" },
       ["--idempotent for several keys"] = { "run", "--idempotent", "60", "k", "l", "--", "touch",
         "FILE" },
       ["-q and -v"] = { "run", "-q", "-v", "k", "--", "touch", "FILE" },

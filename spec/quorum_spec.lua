@@ -558,6 +558,19 @@ describe("a quorum", function()
     for _, server in ipairs(servers) do server:cli("DEL", "k") end
   end)
 
+  it("is closed soon while two of five servers hang", function()
+    local client = quorum { command_timeout = 20 }
+    local lock = client:lock("k")
+    assert(lock:acquire() and lock:release() and lock:acquire())
+    servers[2]:kill("STOP") servers[5]:kill("STOP")
+    local from = process.now()
+    client:close()
+    assert.is_true(process.now() - from < 10)
+    servers[2]:kill("CONT") servers[5]:kill("CONT")
+    for _, i in ipairs { 1, 3, 4 } do assert.equal(0, servers[i]:cli("EXISTS", "k")) end
+    for _, i in ipairs { 2, 5 } do servers[i]:cli("DEL", "k") end
+  end)
+
   it("ends an interruptible wait by a signal", function()
     local holder = quorum():lock("k")
     assert(holder:acquire())

@@ -39,9 +39,9 @@ static void on_published(hf_request *request, const hf_reply *reply, hf_time now
 }
 
 static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) {
-    hf_client *client = request->context;
-    assert(client->presence.goodbyes > 0);
-    client->presence.goodbyes--;
+    hf_client *member = request->context;
+    assert(member->presence.goodbyes > 0);
+    member->presence.goodbyes--;
     forget_request(request, reply, now);
 }
 
@@ -52,10 +52,10 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
     hf_slice key = args[program ? 0 : 1];
     hf_request *request = calloc(1, sizeof *request);
     if (!request) return;
-    request->context = client;
+    request->context = client->closed ? member : client;
     request->done = client->closed ? on_goodbye : done;
     request->deadline = now + (client->closed ? GOODBYE : TIMEOUT);
-    client->presence.goodbyes += client->closed;
+    member->presence.goodbyes += client->closed;
     bool encoded = program ? hf_request_call(request, program, 1, count, args)
                            : hf_request_command(request, count, args);
     if (encoded) hf_client_submit(member, key, member->config.renewer, request, now);

@@ -8,6 +8,7 @@
 #include "quorum/internal.h"
 
 #define FIRST_REPAIR (50 * HF_MS)
+#define LAST_GRACE (250 * HF_MS) /* of a closed client, for servers that have not answered */
 #define MOST_REPAIRS 100 /* under way at a server: one that hangs keeps each for a time-out */
 #define TOKEN_MARGIN (2 * HF_MS) /* by which a proposed token is ahead of the clocks */
 
@@ -77,6 +78,7 @@ static void end(hf_client *client, hf_time now) {
     hf_quorum *quorum = client->quorum;
     while (client->holds.count > 0) hf_holds_remove(&client->holds, client->holds.heap[0]);
     while (quorum->late_replies) end_late_reply(&quorum->late_replies, now);
+    quorum->closed_at = now;
     for (size_t i = 0; i < quorum->count; i++) hf_client_close(quorum->members[i], now);
 }
 
@@ -94,12 +96,31 @@ static void free_all(hf_client *client) {
     client->quorum = NULL;
 }
 
+/* ---- the end of a client ---- */
+
+static size_t quiet_members(const hf_quorum *quorum) {
+    size_t quiet = 0;
+    for (size_t i = 0; i < quorum->count; i++) quiet += hf_client_is_quiet(quorum->members[i]);
+    return quiet;
+}
+
 static bool is_quiet(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
-    for (size_t i = 0; i < quorum->count; i++) {
-        if (!hf_client_is_quiet(quorum->members[i])) return false;
-    }
-    return quorum->late_replies == NULL;
+    if (quorum->late_replies) return false;
+    return quorum->leaves_rest || quiet_members(quorum) == quorum->count;
+}
+
+/* When a closed client does not wait any longer for servers that hang: the others decide. */
+static hf_time leaves_rest_at(const hf_quorum *quorum) {
+    if (quorum->quiet_at == 0 || quorum->leaves_rest) return HF_NEVER;
+    hf_time took = quorum->quiet_at - quorum->closed_at;
+    return quorum->quiet_at + hf_time_max(LAST_GRACE, 10 * took);
+}
+
+static void leave_rest(hf_quorum *quorum, hf_time now) {
+    bool most = quorum->closed_at > 0 && quiet_members(quorum) >= quorum->majority;
+    if (most && quorum->quiet_at == 0) quorum->quiet_at = now;
+    if (now >= leaves_rest_at(quorum)) quorum->leaves_rest = true;
 }
 
 /* ---- member holds ---- */
@@ -471,7 +492,7 @@ static hf_time renewer_deadline(const hf_client *client) {
     hf_time soonest = first ? first->wake_at : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++)
         soonest = hf_time_min(soonest, hf_client_renewer_deadline(quorum->members[i]));
-    return soonest;
+    return hf_time_min(soonest, leaves_rest_at(quorum));
 }
 
 static void tick_calls(hf_client *client, hf_time now) {
@@ -494,6 +515,7 @@ static void tick_renewer(hf_client *client, hf_time now) {
     settle_late_replies(client, now);
     notice(client, now);
     refresh_due(client, now);
+    leave_rest(client->quorum, now);
 }
 
 /* ---- the decider ---- */

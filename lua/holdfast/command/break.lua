@@ -43,6 +43,23 @@ local function asks_to_break(client, entry)
     output.printable(entry.key), output.printable(holder))
 end
 
+-- Meanwhile the lock may have gone to somebody whom nobody has been asked about.
+local function is_same(client, entry)
+  if entry.permits or entry.kind == "latch" then return true end
+  local now = locks.inspect(client, entry.key)
+  if not now or not now.held then return true end
+  return now.owner == entry.owner and now.token == entry.token
+end
+
+local CHANGED = 'the lock "%s" has changed hands since the question; nothing was broken'
+
+-- → whether it is to be broken | nil, the exit code
+local function asked(client, entry, out)
+  if not asks_to_break(client, entry) then return nil, exits.BUSY end
+  if is_same(client, entry) then return true end
+  return nil, out:fail(exits.BUSY, "changed", CHANGED:format(output.printable(entry.key)))
+end
+
 local function force(client, entry, lock, out)
   local key, was_locked, message, code = entry.key
   if entry.permits then
@@ -79,7 +96,10 @@ function break_lock.main(args)
     local entry, lock, code = locks.inspect_ours(client, key, given.mutex)
     if not entry then return verb.failed(out, lock, code) end
     if not entry.held then return forget(client, key, given, out) end
-    if not given.yes and not asks_to_break(client, entry) then return exits.BUSY end
+    if not given.yes then
+      local agreed, exit = asked(client, entry, out)
+      if not agreed then return exit end
+    end
     return force(client, entry, lock, out)
   end)
 end

@@ -106,7 +106,10 @@ end
 local function is_asked_to_end(result, passed)
   local by = result.how == "signal" and result.number
   for name in pairs(passed) do
-    if STOPS_THE_JOB[name] or by and exits.of_signal(name) == 128 + by then return true end
+    local ends = not signals.passing[name]
+    if ends and (STOPS_THE_JOB[name] or by and exits.of_signal(name) == 128 + by) then
+      return true
+    end
   end
   return false
 end

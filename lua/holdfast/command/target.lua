@@ -47,6 +47,7 @@ end
 
 local LEASE, GRACE = 30, 5
 local MOST_KEYS = 1024 -- of a multi lock
+local MOST_BYTES = 131000 -- of all KEYs; Linux gives no job a longer variable
 
 local function one_by_one(name, words)
   local biz_type, biz_id = name:match("^([^:]+):(.+)$")
@@ -84,6 +85,9 @@ local function several(keys)
       return nil, "one of several KEYs holds no line break"
     end
     seen[key] = true
+  end
+  if #table.concat(keys, "\n") > MOST_BYTES then
+    return nil, ("the KEYs have more than %d bytes"):format(MOST_BYTES)
   end
   return { keys = keys }
 end
@@ -162,11 +166,11 @@ local function lines(text)
   return list
 end
 
--- What the environment says of locks on these servers: key → { owner, token }. A process that
--- outlives the job has it too.
+-- What the environment says of locks: key → { owner, token }. A process that outlives the job has
+-- it too, and one that uses another server: a server may have several names.
 function target.told(chosen)
   local there = library_servers.environment()
-  if there.url ~= chosen.url or there.servers ~= servers_text(chosen) then return {} end
+  if (there.servers ~= nil) ~= (chosen.servers ~= nil) then return {} end
   local key, owner = os.getenv("HOLDFAST_KEY") or "", os.getenv("HOLDFAST_OWNER") or ""
   if key == "" or owner == "" then return {} end
   local owners, tokens = lines(owner), lines(os.getenv("HOLDFAST_TOKEN") or "")
