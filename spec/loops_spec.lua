@@ -1007,6 +1007,141 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a multi-lock whose wait ends by an error has none of its locks", function()
+      if loop.name ~= "luv" then return end -- the others resume it again
+      run(function()
+        local held, waiting, failure = assert(client:lock("b"):acquire()), nil, nil
+        local both = client:multi_lock { "a", "b" }
+        loop.spawn(function()
+          waiting = coroutine.running()
+          failure = select(2, pcall(both.acquire, both, 60))
+        end)
+        assert.is_true(wait_until(function() return waiters("b") == 1 and not is_free("a") end))
+        coroutine.resume(waiting)
+        assert.is_true(wait_until(function() return is_free("a") and waiters("b") == 0 end))
+        assert.matches("something else than the event loop", failure)
+        assert.is_true(held:release())
+      end)
+    end)
+
+    it("a multi-lock is given back as a whole where one of its releases raises an error", function()
+      if loop.name ~= "luv" then return end -- the others resume it again
+      run(function()
+        local releasing, failure
+        local both = holdfast.multi_lock { new():lock("a"), new():lock("b") }
+        loop.spawn(function()
+          releasing = coroutine.running()
+          assert(both:acquire(20))
+          server:cli("CLIENT", "PAUSE", 300)
+          failure = select(2, pcall(both.release, both))
+        end)
+        assert.is_true(wait_until(function() return releasing and not both:is_held() end))
+        coroutine.resume(releasing)
+        assert.is_true(wait_until(function() return failure and is_free("a") and is_free("b") end))
+        assert.matches("something else than the event loop", failure)
+      end)
+    end)
+
+    it("a coroutine that is closed while a listener waits has nothing of what it was given", function()
+      local close = coroutine.close -- Lua 5.4
+      if not close or loop.name == "cqueues" then return end
+      local waiting
+      local opts = { on_event = function(event)
+        if event.event ~= "acquired" then return end
+        waiting = coroutine.running()
+        coroutine.yield(loop.driver)
+      end }
+      run(function()
+        local pool = client:plain_semaphore("pool", opts)
+        assert(pool:set(1))
+        local lock, both = client:lock("a", opts), client:multi_lock({ "b", "c" }, opts)
+        local calls = {
+          function() lock:acquire() end,
+          function() both:acquire() end,
+          function() client:with_lock("d", opts, print) end,
+          function() pool:with_permit(print) end,
+        }
+        for i, call in ipairs(calls) do
+          waiting = nil
+          loop.spawn(call)
+          assert.is_true(wait_until(function() return waiting ~= nil end), i)
+          assert.is_true(close(waiting))
+        end
+        assert.is_true(wait_until(function()
+          return is_free("a") and is_free("b") and is_free("c") and is_free("d")
+            and pool:available() == 1
+        end))
+        assert.is_false(lock:is_held() or both:is_held())
+      end)
+    end)
+
+    it("a lock that is lost before its caller goes on is told, and is no term of a leader", function()
+      if loop.name ~= "cqueues" then return end -- others go on at once
+      local losses, terms, ended, coming = 0, 0, false, false
+      run(function()
+        local own = new { lease = 0.1 }
+        local probe = own:lock("probe")
+        local function begin(call)
+          ended, coming = false, true
+          loop.spawn(function()
+            call()
+            ended = true
+          end)
+          local before = own:stats().acquires
+          for _ = 1, 20 do -- one of them comes between the reply and its caller
+            loop.spawn(function()
+              while not ended do
+                if coming and own:stats().acquires > before then
+                  coming = false
+                  local till = process.now() + 0.15
+                  while process.now() < till do end
+                  return probe:is_held()
+                end
+                loop.sleep(0)
+              end
+            end)
+          end
+          assert.is_true(wait_until(function() return ended end))
+        end
+        local lock = own:lock("a", { on_lost = function() losses = losses + 1 end })
+        begin(function()
+          lock:acquire()
+          loop.sleep(0.2)
+          lock:release()
+        end)
+        assert.equal(own:stats().losses, losses)
+        begin(function()
+          own:lead("b", { once = true }, function(term)
+            terms = terms + 1
+            assert.is_true(term:is_leader() and term:token() ~= nil)
+          end)
+        end)
+        assert.equal(1, terms)
+      end)
+    end)
+
+    it("a leader may resign before its first term begins", function()
+      local results
+      run(function()
+        local probe = client:lock("probe")
+        loop.spawn(function()
+          results = { client:lead("a", {
+            lease = 1,
+            on_event = function(event) if event.event == "acquired" then loop.sleep(1) end end,
+            on_lost = function(term) term:resign() end,
+          }, function() return "led" end) }
+        end)
+        assert.is_true(wait_until(function() return not is_free("a") end))
+        server:cli("DEL", "a")
+        assert.is_true(wait_until(function()
+          probe:is_held()
+          return results ~= nil
+        end))
+      end)
+      assert.equal("interrupted", results[3])
+      assert.matches("resigned before its term", results[2])
+    end)
+
     it("a coroutine that is closed leaves neither its place in the queue nor its lock", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end

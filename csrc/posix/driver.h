@@ -59,6 +59,7 @@ typedef struct hf_driver {
     hf_time stop_by;      /* when a stopping watchdog no longer waits for a quiet client */
     atomic_bool watchdog_waits; /* for the mutex: callers let it go first */
     uint64_t wakes;             /* of the watchdog, for statistics */
+    uint64_t late_losses;       /* of holds that were lost before their callers came for them */
     uint32_t generation;
     pid_t pid;
     uint32_t refs; /* of handles, and the client's own */

@@ -147,6 +147,10 @@ function driver.leave(lock)
   do_later(lock, "release")
 end
 
+function driver.leave_all(locks)
+  for i = #locks, 1, -1 do driver.leave(locks[i]) end
+end
+
 function driver.ping(client, loop)
   if loop then return pump.ping(client, loop) end
   return core.client.ping(client)

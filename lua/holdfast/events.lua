@@ -67,8 +67,17 @@ local function tell_after(...)
   return ...
 end
 
+-- Calls that give the caller something, and what gives it back in the background when the caller's
+-- coroutine is closed while a listener waits.
+local TAKING = { acquire = driver.leave, acquire_all = driver.leave_all, take = driver.give_later }
 local CALLS = { "acquire", "release", "complete", "force_release", "extend", "check", "acquire_all",
   "release_all", "take", "await" }
+
+local function tell_taken(give_back, what, taken, ...)
+  if not taken then return tell_after(taken, ...) end
+  compat.closing(give_back, what, events.tell)
+  return taken, ...
+end
 
 -- From the first listener on, each call tells what it did when it returns.
 local function install()
@@ -76,8 +85,10 @@ local function install()
   installed, events.heeded = true, true
   leaving.install()
   for _, name in ipairs(CALLS) do
-    local plain = driver.lock[name]
-    driver.lock[name] = function(...) return tell_after(plain(...)) end
+    local plain, give_back = driver.lock[name], TAKING[name]
+    driver.lock[name] = give_back and function(what, ...)
+      return tell_taken(give_back, what, plain(what, ...))
+    end or function(...) return tell_after(plain(...)) end
   end
   driver.tell_apart(told)
 end

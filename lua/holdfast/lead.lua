@@ -121,7 +121,7 @@ local function may_pass(message, code)
   return PASSING[code] or code == "denied" and message:find("READONLY", 1, true) ~= nil
 end
 
-local ENDS = "the worker ends"
+local ENDS, RESIGNED = "the worker ends", "the leader has resigned before its term began"
 
 -- `leading`: what the terms of one client:lead share: { term, resigned }, the last term.
 local function new_term(leading, client, key, given, defaults)
@@ -141,8 +141,15 @@ local function new_term(leading, client, key, given, defaults)
   return term
 end
 
-local function ends(term)
-  return term.over or driver.ends()
+-- → why there is no further term, nil: there is one
+local function end_of(term)
+  return term.over and RESIGNED or driver.ends() and ENDS or nil
+end
+
+-- The lock was lost, or its leader has resigned, before its caller went on. → message, code
+local function give_back(lock)
+  local _, message, code = raw.release(lock)
+  return message, code or "lost"
 end
 
 -- Waits until the term's lock is held, or the leader has resigned. → true | nil, message, code
@@ -151,11 +158,11 @@ local function await(term)
   local pause = LEAST_PAUSE
   repeat
     loss.tell()
-    if ends(term) then return nil, ENDS, "interrupted" end
+    if end_of(term) then return nil, end_of(term), "interrupted" end
     acquired, message, code = templates.acquire(term.lock)
-    if acquired and not term.over then return true end
-    if acquired then raw.release(term.lock) end
-    if ends(term) then return nil, ENDS, "interrupted" end
+    if acquired and not term.over and raw.is_held(term.lock) then return true end
+    if acquired then message, code = give_back(term.lock) end
+    if end_of(term) then return nil, end_of(term), "interrupted" end
     if not may_pass(message, code) then return nil, message, code end
     paused, message, code = raw.pause(term.lock, pause)
     pause = math.min(2 * pause, MOST_PAUSE)
@@ -165,7 +172,7 @@ end
 
 -- fn(term, ...) under the term's lock. → as client:with_lock
 local function hold(term, given, fn, ...)
-  term.number = raw.token(term.lock)
+  term.number, term.reason = raw.token(term.lock), nil -- it may have been lost before it began
   return templates.run_held(term.lock, given, function(_, ...) return fn(term, ...) end, ...)
 end
 
@@ -181,8 +188,8 @@ function lead.run(client, key, given, defaults, fn, ...)
     local term = new_term(leading, client, key, given, defaults)
     if given.abort_on_loss then driver.check_hooks(term.lock) end
     local begun, message, code = await(term)
-    if leading.resigned and not begun then break end
-    if not begun then return nil, message, code end
+    if not begun and not (leading.resigned and results) then return nil, message, code end
+    if not begun then break end
     results = pack(hold(term, given, fn, ...))
     term.reason, term.over = term.reason or raw.lost(term.lock), true
   until given.once or leading.resigned or driver.ends()

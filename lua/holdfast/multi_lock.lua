@@ -90,10 +90,17 @@ function multi_lock.new(members, wait, what, level)
   }, MultiLock)
 end
 
-local function give_back(members, last)
-  for i = last, 1, -1 do
-    raw.release(members[i])
+-- Calls act(lock) for the locks that were taken, each once, the last one first, also where one
+-- raises an error. → whether none did, the first error
+local function give_back(taken, act)
+  local fine, failure = true, nil
+  for i = #taken, 1, -1 do
+    local lock = taken[i]
+    taken[i] = nil
+    local done, err = pcall(act, lock)
+    if fine and not done then fine, failure = false, err end
   end
+  return fine, failure
 end
 
 -- A lease that was given for a fixed time counts from when all are held. One that was entered
@@ -113,7 +120,7 @@ local function take_in_order(members, wait, taken)
   for i, lock in ipairs(members) do
     local acquired, message, code = raw.acquire(lock, math.max(0, by - core.now()))
     if not acquired then
-      give_back(members, i - 1)
+      give_back(taken, raw.release)
       return nil, message, code
     end
     taken[i] = lock
@@ -121,20 +128,28 @@ local function take_in_order(members, wait, taken)
   for i = 1, #members > 1 and #members or 0 do
     local held, message, code = start_lease(members[i])
     if not held then
-      give_back(members, #members)
+      give_back(taken, raw.release)
       return nil, message, code
     end
   end
   return true
 end
 
-local function close_each(members)
-  for i = #members, 1, -1 do driver.leave(members[i]) end
+-- In the background if the caller cannot wait.
+local function close_each(taken)
+  give_back(taken, driver.leave)
+end
+
+local function settled(taken, ran, ...)
+  if ran then return ... end
+  close_each(taken)
+  error((...), 0)
 end
 
 local function acquire_in_order(members, wait)
   local taken = {}
-  return compat.closing(close_each, taken, take_in_order, members, wait, taken)
+  return settled(taken, compat.closing(close_each, taken, pcall, take_in_order, members, wait,
+    taken))
 end
 
 local function acquire(self, wait)
@@ -183,9 +198,21 @@ local function each(members, act, ...)
   return true
 end
 
+-- Releases each, also where one raises an error, which comes behind that.
+local function release_each(members)
+  local first_message, first_code
+  local fine, failure = give_back({ compat.unpack(members) }, function(lock)
+    local done, message, code = raw.release(lock)
+    if not done and not first_code then first_message, first_code = message, code end
+  end)
+  if not fine then error(failure, 0) end
+  if first_code then return nil, first_message, first_code end
+  return true
+end
+
 local function release(self)
   if self.together then return raw.release_all(self.members) end
-  return each(self.members, raw.release)
+  return release_each(self.members)
 end
 
 -- Releases one hold of each.
@@ -282,7 +309,8 @@ function MultiLock:__tostring()
 end
 
 function MultiLock:__close()
-  if driver.can_wait(self.members[1]) then release(self) else close_each(self.members) end
+  if driver.can_wait(self.members[1]) then return release(self) end
+  close_each { compat.unpack(self.members) }
 end
 
 return multi_lock

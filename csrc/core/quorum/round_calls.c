@@ -208,7 +208,7 @@ static void read_info(hf_op *op, hf_time now) {
     }
 }
 
-/* It was locked if a majority had it. */
+/* It was locked if any server had it: what a minority has is broken, too. */
 static void read_forced(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     size_t locked = 0;
