@@ -1704,7 +1704,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      1484, NULL},
-    {"fair_acquire", "5158c3d637f2911a4c13e447ad3ebb9b03a90cd7",
+    {"fair_acquire", "773abf0548a11dc66305fcc4ff4c14573141652d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -1859,7 +1859,8 @@ static const hf_program hf_program_table[] = {
      "for at = place, place + MOST_LOWERED - 1 do\n"
      "local owner = redis.call('LINDEX', QUEUE, at)\n"
      "if not owner or is_ours(owner) then return end\n"
-     "if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end\n"
+     "local till = timeout_of(owner)\n"
+     "if till then set_timeout(owner, math.max(till + new - old, new)) end\n"
      "end\n"
      "end\n"
      "local function place_of(owner)\n"
@@ -1946,8 +1947,8 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     9545, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
-    {"fair_force", "9ed0d4b691fe75d7d056d4e1fae67cb1c497152a",
+     9565, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE]},
+    {"fair_force", "f959e73c714a5289af3338fb871597d0f261543a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2061,7 +2062,8 @@ static const hf_program hf_program_table[] = {
      "for at = place, place + MOST_LOWERED - 1 do\n"
      "local owner = redis.call('LINDEX', QUEUE, at)\n"
      "if not owner or is_ours(owner) then return end\n"
-     "if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end\n"
+     "local till = timeout_of(owner)\n"
+     "if till then set_timeout(owner, math.max(till + new - old, new)) end\n"
      "end\n"
      "end\n"
      "local function place_of(owner)\n"
@@ -2109,7 +2111,7 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5935, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
+     5955, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
     {"fair_info", "8ef47bcb0848ebc87c921ff0ceb88dd5d405d188",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
@@ -2165,7 +2167,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1733, NULL},
-    {"fair_leave", "7603bb88b5a0f8fa5999af87f9c5d8a94c3d7ce4",
+    {"fair_leave", "1b6b9dea5613072877e7c86b6b2fb108c6c14ffa",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -2279,7 +2281,8 @@ static const hf_program hf_program_table[] = {
      "for at = place, place + MOST_LOWERED - 1 do\n"
      "local owner = redis.call('LINDEX', QUEUE, at)\n"
      "if not owner or is_ours(owner) then return end\n"
-     "if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end\n"
+     "local till = timeout_of(owner)\n"
+     "if till then set_timeout(owner, math.max(till + new - old, new)) end\n"
      "end\n"
      "end\n"
      "local function place_of(owner)\n"
@@ -2327,8 +2330,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     5610, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
-    {"fair_release", "cfe8ad07c52546b16cdf7c415269c2009fb5e7a0",
+     5630, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE]},
+    {"fair_release", "87878dee5d1a89173bde8523ef576ab3ae12b3b7",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -2451,7 +2454,8 @@ static const hf_program hf_program_table[] = {
      "for at = place, place + MOST_LOWERED - 1 do\n"
      "local owner = redis.call('LINDEX', QUEUE, at)\n"
      "if not owner or is_ours(owner) then return end\n"
-     "if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end\n"
+     "local till = timeout_of(owner)\n"
+     "if till then set_timeout(owner, math.max(till + new - old, new)) end\n"
      "end\n"
      "end\n"
      "local function place_of(owner)\n"
@@ -2487,7 +2491,7 @@ static const hf_program hf_program_table[] = {
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     5519, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
+     5539, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE]},
     {"force", "832838e058245867f37c81dfa4a6d439c8097713",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -11395,7 +11399,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('PEXPIRE', LOCK, KEEP)\n"
      "return is_queue() and tell_done() and 3 or 1\n",
      13604, NULL},
-    {"sharded_fair_acquire", "be9a8045790a649c90dfdd1ca5bd23a582f6d55f",
+    {"sharded_fair_acquire", "14d2cd0c06804f4aad040988e5e523dc7738d31b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11560,7 +11564,8 @@ static const hf_program hf_program_table[] = {
      "for at = place, place + MOST_LOWERED - 1 do\n"
      "local owner = redis.call('LINDEX', QUEUE, at)\n"
      "if not owner or is_ours(owner) then return end\n"
-     "if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end\n"
+     "local till = timeout_of(owner)\n"
+     "if till then set_timeout(owner, math.max(till + new - old, new)) end\n"
      "end\n"
      "end\n"
      "local function place_of(owner)\n"
@@ -11647,8 +11652,8 @@ static const hf_program hf_program_table[] = {
      "if not owner then return busy(0, 1, now) end\n"
      "wake(owner, till, now)\n"
      "return busy(0, math.min(tonumber(GRANT_MS), timeout_of(owner) - now), now)\n",
-     10045, NULL},
-    {"sharded_fair_force", "90fc78aaf18abc755ebb5a732fc4896fe0fbfa13",
+     10065, NULL},
+    {"sharded_fair_force", "0e269556a871fdb6c9526db67cfb33571d898625",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11772,7 +11777,8 @@ static const hf_program hf_program_table[] = {
      "for at = place, place + MOST_LOWERED - 1 do\n"
      "local owner = redis.call('LINDEX', QUEUE, at)\n"
      "if not owner or is_ours(owner) then return end\n"
-     "if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end\n"
+     "local till = timeout_of(owner)\n"
+     "if till then set_timeout(owner, math.max(till + new - old, new)) end\n"
      "end\n"
      "end\n"
      "local function place_of(owner)\n"
@@ -11820,8 +11826,8 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     6435, NULL},
-    {"sharded_fair_leave", "8a02a7e148c62a9813d5d98bd7f0ac9bfea7ac5a",
+     6455, NULL},
+    {"sharded_fair_leave", "1388aa8dc2b25155cfa8fe0f9559ac495e2f692d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -11945,7 +11951,8 @@ static const hf_program hf_program_table[] = {
      "for at = place, place + MOST_LOWERED - 1 do\n"
      "local owner = redis.call('LINDEX', QUEUE, at)\n"
      "if not owner or is_ours(owner) then return end\n"
-     "if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end\n"
+     "local till = timeout_of(owner)\n"
+     "if till then set_timeout(owner, math.max(till + new - old, new)) end\n"
      "end\n"
      "end\n"
      "local function place_of(owner)\n"
@@ -11993,8 +12000,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
-     6110, NULL},
-    {"sharded_fair_release", "b261a4bb41046fef5756425e7267f8734fb605dc",
+     6130, NULL},
+    {"sharded_fair_release", "cd4d7f5904e62b58395f5cd1a6b78e129dff1743",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local KIND, KINDS = 'hash', 'lg'\n"
@@ -12127,7 +12134,8 @@ static const hf_program hf_program_table[] = {
      "for at = place, place + MOST_LOWERED - 1 do\n"
      "local owner = redis.call('LINDEX', QUEUE, at)\n"
      "if not owner or is_ours(owner) then return end\n"
-     "if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end\n"
+     "local till = timeout_of(owner)\n"
+     "if till then set_timeout(owner, math.max(till + new - old, new)) end\n"
      "end\n"
      "end\n"
      "local function place_of(owner)\n"
@@ -12163,7 +12171,7 @@ static const hf_program hf_program_table[] = {
      "return more and 3 or 1\n"
      "end\n"
      "return pass_on()\n",
-     6019, NULL},
+     6039, NULL},
     {"sharded_force", "7b4717c27ce4a3401308fc56c4c174539def3bcd",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -71,12 +71,14 @@ local function wake(owner, till, now)
   end
 end
 
--- The timeout of a waiter of ours before this place has fallen from `old` to `new`.
+-- The timeout of a waiter of ours before this place has fallen from `old` to `new`. One that rests
+-- on a waiter that has gone may be less than `old`.
 local function lower_behind(place, old, new)
   for at = place, place + MOST_LOWERED - 1 do
     local owner = redis.call('LINDEX', QUEUE, at)
     if not owner or is_ours(owner) then return end
-    if timeout_of(owner) then redis.call('ZINCRBY', TIMEOUTS, new - old, owner) end
+    local till = timeout_of(owner)
+    if till then set_timeout(owner, math.max(till + new - old, new)) end
   end
 end
 

@@ -172,7 +172,8 @@ end
 
 -- fn(term, ...) under the term's lock. → as client:with_lock
 local function hold(term, given, fn, ...)
-  term.number, term.reason = raw.token(term.lock), nil -- it may have been lost before it began
+  term.reason = nil -- of one that was lost before it began
+  term.number = raw.token(term.lock)
   return templates.run_held(term.lock, given, function(_, ...) return fn(term, ...) end, ...)
 end
 

@@ -161,6 +161,14 @@ case("who gets the lock, or goes, leaves those of Java behind it to who was befo
   c.same(OURS_MS + 7000 + OURS_MS + 9000, timeout(c, JAVA2))
 end)
 
+case("…and none before its own, as one may that rests on a waiter that has gone", function(c)
+  holds(c, JAVA)
+  listed(c, { { OWNER, 2 * JAVA_MS }, { JAVA2, JAVA_MS } })
+  c.same(0, leave(c, OWNER, 0, "waits"))
+  c.same({ JAVA2 }, list(c))
+  c.same(OURS_MS, timeout(c, JAVA2))
+end)
+
 -- `count` waiters of ours, each other's timeout later.
 local function listed_crowd(c, count, ms)
   for i = 1, count do listed(c, { { C .. ":" .. i, (ms or 6000) + i } }) end

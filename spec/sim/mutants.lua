@@ -243,7 +243,7 @@ local IN_PROGRAMS = {
   { "fair_short", "a place of ours does not survive what Java takes off",
     "now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0", "now, 0" },
   { "fair_high", "timeouts of Java that rest on ours stay as they are",
-    "redis.call('ZINCRBY', TIMEOUTS, new - old, owner)", "local _" },
+    "if till then set_timeout(owner, math.max(till + new - old, new)) end", "" },
   { "fair_long", "a place of ours lives for as long as one of Java's",
     "local LEAST_TIMEOUT_MS = 5000", "local LEAST_TIMEOUT_MS = 300000" },
   { "fair_tail", "each look goes to the end of Redisson's list",
