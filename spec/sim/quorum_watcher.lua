@@ -2,8 +2,9 @@
 --
 -- A claim is what one owner believes. It must be backed: at its end a majority of the servers must
 -- still have the lock for that owner, as the servers' own clocks say. What a server forgot in a
--- restart counts until it would have ended, since that is what restart_guard is for. Nobody waits
--- in a queue, and nobody is served in order.
+-- restart counts until it would have ended, since that is what restart_guard is for, also when the
+-- server then takes the lock for others and forgets that too. Nobody waits in a queue, and nobody is
+-- served in order.
 
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"
@@ -44,7 +45,9 @@ function Watcher:add_key(name, layout)
     free_since = 0,
     store = {}, records = {}, prints = {}, done_for_sure = 0, ghosts = {}, released = {},
   }
-  for _, server in ipairs(self.servers) do self.keys[name].released[server.index] = {} end
+  for _, server in ipairs(self.servers) do
+    self.keys[name].released[server.index], self.keys[name].ghosts[server.index] = {}, {}
+  end
   self.names[#self.names + 1] = name
 end
 
@@ -79,8 +82,7 @@ local function backed_until(key, server, owner)
   local entry = live(server, key.name)
   local till = count_in(entry, owner) and entry.expires and floor(server:moment(entry.expires + 1))
     or 0
-  local ghost = key.ghosts[server.index]
-  return max(till, ghost and wire.is_copy(ghost.owner, owner) and ghost.till or 0)
+  return max(till, key.ghosts[server.index][wire.origin_of(owner)] or 0)
 end
 
 -- → the moment that the owner's lock reaches on a majority
@@ -95,11 +97,11 @@ end
 function Watcher:forget(server)
   server.redis:look_at_clock()
   for _, name in ipairs(self.names) do
-    local key = self.keys[name]
-    local entry = live(server, name)
-    local owner = holder_in(entry)
+    local key, entry = self.keys[name], live(server, name)
+    local owner, ghosts = holder_in(entry), key.ghosts[server.index]
     if owner then
-      key.ghosts[server.index] = { owner = owner, till = floor(server:moment(entry.expires + 1)) }
+      owner = wire.origin_of(owner)
+      ghosts[owner] = max(ghosts[owner] or 0, floor(server:moment(entry.expires + 1)))
     end
     key.done_for_sure, key.forgotten_at = 0, self.world.now
   end
