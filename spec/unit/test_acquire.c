@@ -629,6 +629,19 @@ TEST(a_turn_is_waited_for) {
     rig_end(&rig, AT(200));
 }
 
+TEST(a_turn_that_begins_while_it_asks_is_not_in_the_answer) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, "1 recheck 1", AT(10));
+    rig_tick(&rig, AT(10));
+    CHECK_STATE(op, ASKING);
+    hear_message(&rig, "1 turn 1 50", AT(11));
+    hear_calls(&rig, busy(20000, 0, 0), AT(12));
+    CHECK_STATE(op, WAITING);
+    CHECK_EQ_U64(op->wait.recheck_at, AT(12));
+    rig_end(&rig, AT(20));
+}
+
 TEST(in_a_turn_of_clients_that_poll_it_looks_often) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));

@@ -79,6 +79,18 @@ TEST(a_quiet_events_link_is_asked_for_a_sign_of_life) {
     rig_end(&rig, AT(14000));
 }
 
+TEST(an_events_link_that_is_not_open_is_not_asked) {
+    rig_begin(&rig);
+    wait_in_queue(&rig, HF_NEVER, AT(0));
+    hf_session *events = link_of(&rig, EVENTS);
+    hf_session_closed(events, "reset", AT(4900));
+    hf_session_opening(events, AT(4950));
+    hf_client_tick(&rig.client, AT(5003));
+    hf_session_opened(events, AT(5004));
+    CHECK_SAID(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    rig_end(&rig, AT(5005));
+}
+
 TEST(a_subscription_that_is_never_confirmed_is_given_up) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));

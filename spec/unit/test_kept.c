@@ -20,17 +20,21 @@ static struct rig rig;
 #define CONFIRM(number) "EVALSHA extend 2 k holdfast_queue:{k} " OWNER(number) " 30000 2000 "
 #define RANGE "*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n"
 
-static hf_op *begin_as(const char *caller, hf_op_kind kind, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, kind);
+/* An acquire of a kept lock by `caller`. */
+static hf_op_spec spec_as(const char *caller) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
     spec.caller = hf_slice_of(caller);
-    spec.lease = 30 * HF_SECOND;
-    spec.token_ttl_ms = 1000;
-    spec.wait = wait;
-    spec.renewed = true;
     spec.keep = HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, now);
-    return op;
+    spec.wait = HF_NEVER;
+    return spec;
+}
+
+static hf_op *begin_as(const char *caller, hf_op_kind kind, hf_time wait, hf_time now) {
+    hf_op_spec spec = spec_as(caller);
+    spec.kind = kind;
+    spec.wait = wait;
+    return begin_spec(&rig, &spec, now);
 }
 
 static hf_op *acquire(const char *caller, hf_time now) {
@@ -168,6 +172,24 @@ TEST(its_time_ends_at_a_release_or_by_the_clock) {
     hold_and_end();
     release("a", AT(900));
     rig_sleep(&rig, AT(900), AT(1000));
+    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    rig_end(&rig, AT(1001));
+}
+
+TEST(its_time_ends_before_its_next_renewal) {
+    rig_begin(&rig);
+    hf_op_spec spec = spec_as("a");
+    spec.lease = 1200 * HF_MS;
+    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hear_calls(&rig, RANGE, AT(0));
+    hf_op_end(op, AT(0));
+    release("a", AT(1));
+    for (int ms = 400; ms <= 800; ms += 400) {
+        rig_sleep(&rig, AT(ms - 399), AT(ms));
+        CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k " OWNER("01") " 1200");
+        hear(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
+    }
+    rig_sleep(&rig, AT(801), AT(1000));
     CHECK_SAID(&rig, RENEWER, LEAVE("01"));
     rig_end(&rig, AT(1001));
 }
@@ -741,16 +763,6 @@ TEST(what_is_lent_has_been_entered) {
     rig_end(&rig, AT(5));
 }
 
-/* An acquire of a kept lock by `caller`. */
-static hf_op_spec spec_as(const char *caller) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.owner = HF_NO_TEXT;
-    spec.caller = hf_slice_of(caller);
-    spec.keep = HF_SECOND;
-    spec.wait = HF_NEVER;
-    return spec;
-}
-
 TEST(what_is_lent_is_the_next_callers) {
     hold_and_end();
     release("a", AT(1));
@@ -788,6 +800,24 @@ TEST(a_short_one_is_lent_for_as_long_as_it_is_asked_for) {
     CHECK_EQ_U64(op->hold->valid_until, hf_lease_end(AT(2), HF_SECOND));
     CHECK_EQ_U64(op->hold->lease, HF_SECOND);
     rig_end(&rig, AT(3));
+}
+
+/* Until its grant is confirmed the server has it for no longer than that. */
+TEST(what_a_grant_left_is_lent_for_as_short_as_it_is_asked_for) {
+    rig_begin(&rig);
+    hf_op *op = acquire("a", AT(0));
+    hear_all();
+    hear_calls(&rig, busy(29000, 0, 0), AT(0));
+    hear_calls(&rig, busy(29000, 0, 0), AT(0));
+    hear_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(10));
+    release("a", AT(11));
+    hf_op_spec spec = spec_as("b");
+    spec.lease = HF_SECOND;
+    op = begin_spec(&rig, &spec, AT(12));
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, AT(13));
 }
 
 TEST(another_kind_of_the_key_is_asked_for_behind_its_return) {
@@ -875,6 +905,27 @@ TEST(after_a_wish_it_is_kept_again) {
         CHECK_EQ_U64(op->hold->token, 101);
         rig_end(&rig, AT(6));
     }
+}
+
+/* Also those who asked between the wish for the lock that was returned and that for this one. */
+TEST(after_a_wish_others_go_before_the_next_one) {
+    hold_and_end();
+    hear_message(&rig, "1 wish 01", AT(1));
+    rig_tick(&rig, AT(1));
+    hf_op *b = acquire("b", AT(2)), *c = acquire("c", AT(2));
+    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
+    hear_calls(&rig, ":1\r\n", AT(2));
+    hf_op_end(op, AT(2));
+    rig_tick(&rig, AT(2));
+    hear_calls(&rig, RANGE, AT(3));
+    CHECK_OUTCOME(b, "ok");
+    char wish[64];
+    snprintf(wish, sizeof wish, "1 wish 0%llu", (unsigned long long)b->hold->number);
+    hear_message(&rig, wish, AT(4));
+    rig_tick(&rig, AT(4));
+    release("b", AT(5));
+    CHECK_OUTCOME(c, "ok");
+    rig_end(&rig, AT(6));
 }
 
 TEST(a_wish_before_the_reply_counts) {

@@ -161,6 +161,18 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
     finish(AT(254));
 }
 
+TEST(a_step_cuts_no_answer_of_the_next_one_short) {
+    hf_op *op = wait_for_k();
+    answers(0, COUNT, owner_is("you"), AT(2));
+    hush();
+    answers(0, 2, "$-1\r\n", AT(3));
+    for (int i = 2; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(260));
+    answers(2, COUNT, wait_is("500 " ABOVE " l j"), AT(260));
+    all_say(INFO_OF("j", "ffffffff-ffff-4fff-8fff-ffffffffffff"));
+    hf_op_end(op, AT(260));
+    finish(AT(261));
+}
+
 TEST(servers_that_say_nothing_end_the_check_after_a_second) {
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
