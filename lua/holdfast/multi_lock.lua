@@ -90,9 +90,9 @@ function multi_lock.new(members, wait, what, level)
   }, MultiLock)
 end
 
--- Calls act(lock) for the locks that were taken, each once, the last one first, also where one
+-- Empties the list: calls act(lock) for each of its locks once, the last one first, also where one
 -- raises an error. → whether none did, the first error
-local function give_back(taken, act)
+local function drain(taken, act)
   local fine, failure = true, nil
   for i = #taken, 1, -1 do
     local lock = taken[i]
@@ -120,7 +120,7 @@ local function take_in_order(members, wait, taken)
   for i, lock in ipairs(members) do
     local acquired, message, code = raw.acquire(lock, math.max(0, by - core.now()))
     if not acquired then
-      give_back(taken, raw.release)
+      drain(taken, raw.release)
       return nil, message, code
     end
     taken[i] = lock
@@ -128,7 +128,7 @@ local function take_in_order(members, wait, taken)
   for i = 1, #members > 1 and #members or 0 do
     local held, message, code = start_lease(members[i])
     if not held then
-      give_back(taken, raw.release)
+      drain(taken, raw.release)
       return nil, message, code
     end
   end
@@ -137,7 +137,7 @@ end
 
 -- In the background if the caller cannot wait.
 local function close_each(taken)
-  give_back(taken, driver.leave)
+  drain(taken, driver.leave)
 end
 
 local function settled(taken, ran, ...)
@@ -187,22 +187,12 @@ function MultiLock:try_acquire()
   return acquire(self, 0)
 end
 
--- Does it for every member; fails with the first failure.
-local function each(members, act, ...)
+-- Calls act(lock, with) for every member, also where one raises an error, which comes behind that;
+-- fails with the first failure.
+local function each(members, act, with)
   local first_message, first_code
-  for i = #members, 1, -1 do
-    local done, message, code = act(members[i], ...)
-    if not done and not first_code then first_message, first_code = message, code end
-  end
-  if first_code then return nil, first_message, first_code end
-  return true
-end
-
--- Releases each, also where one raises an error, which comes behind that.
-local function release_each(members)
-  local first_message, first_code
-  local fine, failure = give_back({ compat.unpack(members) }, function(lock)
-    local done, message, code = raw.release(lock)
+  local fine, failure = drain({ compat.unpack(members) }, function(lock)
+    local done, message, code = act(lock, with)
     if not done and not first_code then first_message, first_code = message, code end
   end)
   if not fine then error(failure, 0) end
@@ -212,7 +202,7 @@ end
 
 local function release(self)
   if self.together then return raw.release_all(self.members) end
-  return release_each(self.members)
+  return each(self.members, raw.release)
 end
 
 -- Releases one hold of each.
@@ -251,7 +241,10 @@ end
 function MultiLock:is_held()
   check_self(self, MultiLock, "multi_lock:is_held", 2)
   tell()
-  return each(self.members, function(lock) return raw.is_held(lock), "", "not_held" end) == true
+  for _, lock in ipairs(self.members) do
+    if not raw.is_held(lock) then return false end
+  end
+  return true
 end
 
 -- Seconds for which this owner may believe in all of them; no I/O.
