@@ -310,19 +310,39 @@ static int l_is_quiet(lua_State *L) {
     return 1;
 }
 
+/* introduce(client, text): as client.introduce, but with neither host nor pid, which are others
+ * each time */
+static int l_introduce(lua_State *L) {
+    hf_client_introduce(hf_check_external(L)->client, luaL_checkstring(L, 2));
+    return 0;
+}
+
 void hf_open_engine(lua_State *L) {
-    static const luaL_Reg functions[] = {{"set_now", l_set_now},   {"wants", l_wants},
-                                         {"opening", l_opening},   {"handshaking", l_handshaking},
-                                         {"opened", l_opened},     {"closed", l_closed},
-                                         {"output", l_output},     {"feed", l_feed},
-                                         {"tick", l_tick},         {"deadline", l_deadline},
-                                         {"server", l_server},     {"tls", l_tls},
-                                         {"links", l_links},       {"is_quiet", l_is_quiet},
-                                         {"turn", l_turn},         {"load", l_load},
-                                         {"timeouts", l_timeouts}, {"serve", l_serve},
-                                         {"ended", l_ended},       {"rest", l_rest},
-                                         {"wake", l_wake},         {"forget", l_forget},
-                                         {"close", l_close},       {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"set_now", l_set_now},
+                                         {"wants", l_wants},
+                                         {"opening", l_opening},
+                                         {"handshaking", l_handshaking},
+                                         {"opened", l_opened},
+                                         {"closed", l_closed},
+                                         {"output", l_output},
+                                         {"feed", l_feed},
+                                         {"tick", l_tick},
+                                         {"deadline", l_deadline},
+                                         {"server", l_server},
+                                         {"tls", l_tls},
+                                         {"links", l_links},
+                                         {"is_quiet", l_is_quiet},
+                                         {"turn", l_turn},
+                                         {"load", l_load},
+                                         {"timeouts", l_timeouts},
+                                         {"serve", l_serve},
+                                         {"ended", l_ended},
+                                         {"rest", l_rest},
+                                         {"wake", l_wake},
+                                         {"forget", l_forget},
+                                         {"close", l_close},
+                                         {"introduce", l_introduce},
+                                         {NULL, NULL}};
     lua_newtable(L);
     hf_setfuncs(L, functions);
 #ifdef HF_MUTANTS

@@ -6,6 +6,7 @@
 
 local Prng = require "spec.sim.prng"
 local aim = require "spec.sim.aim"
+local circle_plan = require "spec.sim.circle_plan"
 local add_closing = require "spec.sim.closing"
 local add_extras = require "spec.sim.extras"
 local fair_of = require "spec.sim.fair_plan"
@@ -364,6 +365,11 @@ local function mix(plan)
   return plan
 end
 
+function plans.is_circle(seed)
+  return circle_plan.is_of(seed) and not plans.is_pool(seed) and not plans.is_fair(seed)
+    and not plans.is_read_write(seed)
+end
+
 local function chosen(seed)
   if plans.is_pool(seed) then
     return pool_plan.of(seed, { processes = add_processes, mishap = mishap_of })
@@ -380,6 +386,7 @@ end
 
 function plans.of(seed)
   local plan = chosen(seed)
+  if plans.is_circle(seed) then circle_plan.add(plan) end
   send_releases(plan)
   keep_locks(plan)
   break_kept(plan)
@@ -413,6 +420,7 @@ function describe.process(part, plan)
   return ("p%d: clock x%s, latency %d..%d us%s"):format(part.index, number(part.rate), part.near,
     part.far,
     part.needs_approval and ", attended" or part.renewer_link and ", a link for the renewer" or "")
+    .. (part.introduced and ", says who it is" or "")
     .. (part.late and (", a proxy that is late by up to %d us"):format(part.late) or "")
     .. (part.grant_lease ~= plan.grant_lease and ", grant lease " .. number(part.grant_lease)
     .. " s" or "") .. (part.busy and ", looks at its holds by the clock alone" or "")
@@ -440,6 +448,9 @@ function describe.task(part)
     .. (part.async and ", without waiting" or "") .. (part.swaps and ", reads and writes" or "")
     .. (part.twice and ", twice, one is collected at the " .. part.twice or "")
     .. (part.till and ", ends by " .. part.till or "")
+    .. (part.also and ", and takes " .. part.also or "")
+    .. (part.deadlock_check and (", looks for a circle after %s s"):format(number(part.deadlock_check))
+    or "")
     .. (part.checks and ", " .. part.checks .. " checks" or "")
     .. (part.extend and ", extends to " .. number(part.extend) or "")
     .. (part.reads and ", reads " .. part.reads or "") .. (part.upgrades and ", would write" or "")

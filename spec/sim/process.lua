@@ -101,6 +101,7 @@ function Process.new(world, network, plan, index, seed)
   })
   self:enter()
   self.uuid = core.client.uuid(self.client)
+  if plan.introduced then engine.introduce(self.client, self.name) end
   return self
 end
 

@@ -53,7 +53,7 @@ function Task.new(process, plan, slot, watcher)
   if #workers == 0 then make_workers() end
   local self = setmetatable({
     process = process, world = process.world, plan = plan, slot = slot, watcher = watcher,
-    claims = {}, handles = {},
+    claims = {}, handles = {}, waits = {},
     name = process.name .. "/" .. slot, thread = workers[slot],
   }, Task)
   process:at(plan.start, self.go_on, self)
@@ -66,10 +66,16 @@ function Task:go_on(what)
   assert(ok, message)
 end
 
+-- The claim now ends at `till`; 0: it has ended.
+local function set_end(self, claim, till)
+  claim.ended_at = till <= self.world.now and (claim.ended_at or self.world.now) or nil
+  self.watcher:claim(claim, till)
+end
+
 -- Ends a task that is not over: its process is gone, or the schedule ends.
 function Task:die()
   self.dead = true
-  for _, claim in ipairs(self.claims) do self.watcher:claim(claim, 0) end
+  for _, claim in ipairs(self.claims) do set_end(self, claim, 0) end
   for _, handle in ipairs(self.handles) do
     self.watcher.keys[handle.key].wanting[self.slot] = nil
   end
@@ -245,7 +251,7 @@ function Task:look_now()
       local left = raw.remaining(claim.lock)
       local till = left > 0 and floor(self.process:moment(self.process:clock() + left)) or 0
       check_revived(self, claim, till)
-      if till ~= claim.till then self.watcher:claim(claim, till) end
+      if till ~= claim.till then set_end(self, claim, till) end
       if left == 0 then
         claim.over = true
         self.watcher:may_lose(claim.owner)
@@ -308,6 +314,7 @@ local function claim_of(self, handle, asked_at)
   }
   handle.owner = owner
   self.claims[#self.claims + 1] = claim
+  self.world.circles:holds(self, claim)
   self.watcher:granted(claim)
   if self.watcher.majority and not self.watcher.system then
     self.world.last_granted[claim.key] = { owner = owner, at = self.world.now }
@@ -327,7 +334,7 @@ local function unclaim(self, handle)
     local claim = self.claims[i]
     if claim.lock == witness_of(handle) then
       claim.over = true
-      self.watcher:claim(claim, 0)
+      set_end(self, claim, 0)
       table.remove(self.claims, i)
     end
   end
@@ -363,7 +370,9 @@ local function acquire(self, handle, wait, patience)
   self.process.released[hold_name(handle)] = nil
   if wait > 0 and not entered and not patience then key.wanting[self.slot] = asked_at end
   key.prints[self.plan.print or ""] = true
+  if wait > 0 then self.world.circles:waits(self, handle.key) end
   local ok, message, code, record = perform(self, handle, "acquire", wait, patience)
+  if wait > 0 then self.world.circles:ends(self, handle.key, code) end
   self.watcher:answered(self, handle.key, code, asked_at, paused_us, message)
   if handle.layout == "guard" then
     self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
@@ -438,6 +447,7 @@ local function new_lock(self, key, layout, lease)
     owner = plan.owner, token_ttl = layout == "guard" and 0 or plan.token_ttl,
     fingerprint = layout == "guard" and plan.print or nil, permits = plan.permits,
       permits_at_first = plan.permits_at_first,
+    deadlock_check = plan.deadlock_check,
   })
 end
 

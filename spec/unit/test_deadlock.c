@@ -235,6 +235,30 @@ TEST(a_chain_without_end_is_not_followed_for_ever) {
     rig_end(&rig, AT(1001));
 }
 
+/* Who waits for what is in a circle, and is not in it. */
+TEST(a_circle_of_others_ends_the_look) {
+    static const struct {
+        int before, others, steps;
+    } cases[] = {{0, 2, 4}, {1, 2, 4}, {2, 3, 7}, {0, 4, 8}, {3, 4, 8}, {4, 5, 13}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_op *op = wait_for_k(HF_SECOND);
+        said_at(AT(1000));
+        char wait[128];
+        int steps = 0;
+        while (op->deadlock.walk && steps < 64) {
+            int after = steps - cases[i].before;
+            int waiter = after < 0 ? steps : cases[i].before + after % cases[i].others;
+            hear_holder("you", 0);
+            snprintf(wait, sizeof wait, "500 ffffffff-ffff-4fff-8fff-ffffffffffff:%d l j", waiter);
+            hear_wait(wait);
+            steps++;
+        }
+        CHECK_OR(steps == cases[i].steps, "case %zu: %d steps", i, steps);
+        CHECK_OUTCOME(op, "under way");
+        rig_end(&rig, AT(1001));
+    }
+}
+
 TEST(a_server_that_does_not_answer_ends_the_look) {
     hf_op *op = wait_for_k(HF_SECOND);
     said_at(AT(1000));

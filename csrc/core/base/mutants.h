@@ -83,6 +83,10 @@
     X(CLOSE_WAITS)        /* …and goes on with its calls */                                      \
     X(REFUSAL_COUNTS)     /* a renewal that the server refuses counts */                           \
     X(GRANT_OURS)         /* a grant is believed for as long as its waiter would give one */       \
+    X(CIRCLE_UNSEEN)      /* nobody of a circle of waits ends */                                   \
+    X(CIRCLE_ALL)         /* …all of them end */                                                 \
+    X(CIRCLE_ANY)         /* whoever waits for one that waits takes that for a circle */           \
+    X(CIRCLE_FOLLOWED)    /* a circle of others is followed on and on */                           \
     /* a release that was redirected is not sent on */                                             \
     X(CLUSTER_RELEASE_DROPPED)                                                                     \
     /* …nor is what undoes an acquire */                                                         \

@@ -33,6 +33,7 @@ struct hf_walk {
     const hf_kind *kind;
     hf_names names;
     size_t steps;
+    char landmark[HF_WAIT_NAME]; /* the waiter of the last step whose number is a power of two */
     unsigned long long youngest; /* since when the last one of the others waits */
     char youngest_waiter[HF_WAIT_NAME];
     char text[HF_FAILURE_TEXT / 2]; /* the circle so far */
@@ -158,6 +159,7 @@ static void decide(hf_walk *walk, unsigned long long since, hf_time now) {
     assert(op && op->deadlock.walk == walk);
     bool youngest = since > walk->youngest ||
                     (since == walk->youngest && strcmp(walk->own, walk->youngest_waiter) > 0);
+    youngest = (youngest || HF_MUTANT(CIRCLE_ALL)) && !HF_MUTANT(CIRCLE_UNSEEN);
     if (youngest) {
         free(op->deadlock.circle);
         op->deadlock.circle = strdup(walk->text);
@@ -181,6 +183,15 @@ static bool read_wait(hf_walk *walk, const answer *wait) {
     return hf_names_make_on(&walk->names, key, walk->kind);
 }
 
+/* A waiter comes again, and this operation is not among those between: they find that themselves.
+ */
+static bool is_circle_of_others(hf_walk *walk) {
+    if (strcmp(walk->waiter, walk->landmark) == 0) return !HF_MUTANT(CIRCLE_FOLLOWED);
+    bool power_of_two = (walk->steps & (walk->steps - 1)) == 0;
+    if (power_of_two) memcpy(walk->landmark, walk->waiter, sizeof walk->waiter);
+    return false;
+}
+
 static void on_waits(hf_walk *walk, hf_time now) {
     const answer *wait = agreed(walk);
     if (!wait || !read_wait(walk, wait) || ++walk->steps > MOST_STEPS) {
@@ -188,8 +199,12 @@ static void on_waits(hf_walk *walk, hf_time now) {
         return;
     }
     unsigned long long since = since_of(walk, wait);
-    if (strcmp(walk->waiter, walk->own) == 0) {
+    if (strcmp(walk->waiter, walk->own) == 0 || HF_MUTANT(CIRCLE_ANY)) {
         decide(walk, since, now);
+        return;
+    }
+    if (is_circle_of_others(walk)) {
+        end(walk);
         return;
     }
     bool younger = since > walk->youngest ||

@@ -1,0 +1,51 @@
+-- Callers that take two locks, the second one while they have the first, in orders that close
+-- circles; they look whether they wait for themselves, and their clients say who waits. Its numbers
+-- are its own.
+
+local Prng = require "spec.sim.prng"
+
+local CIRCLES = 20 -- one seed in so many,
+local CIRCLES_AT = 5 -- those that leave this over
+local S = 1000000
+local NAMES = { "a", "b", "c" }
+local OTHERWISE = {
+  "several", "together", "steps", "force", "breaks", "patience", "extend", "till", "common",
+  "twice", "forsaken", "print", "owner", "alone", "swaps", "stays", "checks",
+  "keep",
+}
+
+local circle_plan = {}
+
+local function enter_circle(prng, task, number, count, check)
+  for _, name in ipairs(OTHERWISE) do task[name] = nil end
+  task.layout, task.entries = "lock", 0
+  task.key, task.also = NAMES[number % count + 1], NAMES[(number + 1) % count + 1]
+  task.wait, task.deadlock_check = prng:pick { 3, 10, 10 }, prng:chance(85) and check or nil
+  task.start, task.naps = prng:range(0, prng:pick { 3000, S }), { prng:range(0, 100000) }
+  task.renewed = prng:chance(80)
+  if task.finish ~= "vanish" then task.finish = "release" end
+end
+
+function circle_plan.is_of(seed)
+  return seed % CIRCLES == CIRCLES_AT
+end
+
+-- plan: of plan.lua, with plain locks; changed in place
+function circle_plan.add(plan)
+  local prng = Prng.new((plan.seed * 71 + 97) % 2147483647)
+  local count, number, check = prng:pick { 2, 2, 3 }, 0, prng:pick { 0.5, 1 }
+  plan.keys = {}
+  for i = 1, count do plan.keys[i] = { name = NAMES[i], layout = "lock" } end
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then part.introduced = prng:chance(95) end
+    if part.what == "task" then
+      enter_circle(prng, part, number, count, check)
+      number = number + 1
+    elseif part.key then
+      part.key = prng:pick(plan.keys).name
+      part.layout = part.layout and "lock"
+    end
+  end
+end
+
+return circle_plan
