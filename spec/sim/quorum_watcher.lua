@@ -3,8 +3,8 @@
 -- A claim is what one owner believes. It must be backed: at its end a majority of the servers must
 -- still have the lock for that owner, as the servers' own clocks say. What a server forgot in a
 -- restart counts until it would have ended, since that is what restart_guard is for, also when the
--- server then takes the lock for others and forgets that too. Nobody waits in a queue, and nobody is
--- served in order.
+-- server then takes the lock for others and forgets that too. Nobody waits in a queue, and nobody
+-- is served in order.
 
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"
