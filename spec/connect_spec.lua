@@ -280,6 +280,38 @@ describe("after a fork", function()
     assert(lock:release())
   end)
 
+  it("the child has nothing of its parent's, also where it has its process id", function()
+    local said = in_child(function()
+      if not sys.new_pids() then return "it may not" end
+      return in_child(function()
+        local client = world.client()
+        local lock, id = client:lock("k"), sys.getpid()
+        assert(lock:acquire())
+        assert(sys.new_pids())
+        local childs = in_child(function()
+          assert(sys.getpid() == id)
+          assert(lock:is_held() == false)
+          return select(3, lock:release())
+        end)
+        assert(lock:check() and lock:release())
+        return childs
+      end)
+    end)
+    if said == "ok it may not" then return pending("this user may not have such a namespace") end
+    assert.equal("ok ok ok not_held", said)
+  end)
+
+  it("the child has no watchdog that runs", function()
+    local client = world.client()
+    local lock, watchdog = client:lock("k"), client:watchdog()
+    assert(lock:acquire())
+    assert.is_true(watchdog:is_running())
+    assert.equal("ok not running false", in_child(function()
+      return tostring(watchdog):match(": (.*)") .. " " .. tostring(watchdog:is_running())
+    end))
+    assert(lock:release())
+  end)
+
   it("the child's collector and close leave the parent's lock alone", function()
     local client = world.client { lease = 2 }
     local lock = client:lock("k")

@@ -1027,15 +1027,15 @@ for _, loop in ipairs(loops) do
     it("a multi-lock is given back as a whole where one of its releases raises an error", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       run(function()
-        local releasing, failure
+        local releasing, acquired, failure
         local both = holdfast.multi_lock { new():lock("a"), new():lock("b") }
         loop.spawn(function()
           releasing = coroutine.running()
-          assert(both:acquire(20))
+          acquired = assert(both:acquire(20))
           server:cli("CLIENT", "PAUSE", 300)
           failure = select(2, pcall(both.release, both))
         end)
-        assert.is_true(wait_until(function() return releasing and not both:is_held() end))
+        assert.is_true(wait_until(function() return acquired and not both:is_held() end))
         coroutine.resume(releasing)
         assert.is_true(wait_until(function() return failure and is_free("a") and is_free("b") end))
         assert.matches("something else than the event loop", failure)

@@ -180,6 +180,33 @@ describe("over TLS", function()
     assert.matches("false\ttrue", child:output())
   end)
 
+  it("a program ends by os.exit while its watchdog makes a connection", function()
+    local code = [[
+      local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
+      local lock = client:lock("k" .. arg[3])
+      assert(lock:acquire(0))
+      lock = nil
+      collectgarbage() collectgarbage() -- it is released over a connection of its own
+      require("spec.support.sys").sleep(arg[3] / 10000)
+      os.exit(0)
+    ]]
+    for i = 1, 30 do
+      local child = world.program { code = code,
+        args = { world.server:tls_url(), made.ca.cert, tostring(i) } }
+      assert.same({ "exit", 0 }, { child:wait(20) })
+    end
+  end)
+
+  it("what was checked of the settings is what is used", function()
+    local asked = 0
+    local settings = setmetatable({}, { __index = function(_, name)
+      if name ~= "ca_file" then return nil end
+      asked = asked + 1
+      return asked == 1 and made.ca.cert or "/nowhere"
+    end })
+    round_trip(world.client { url = world.server:tls_url(), tls = settings })
+  end)
+
   it("the child of a fork makes connections of its own and leaves the parent's open", function()
     local child = world.program {
       code = [[

@@ -97,21 +97,23 @@ static inline void hf_pushwhole(lua_State *L, uint64_t number) {
 
 /* The main thread, for hf_getmainthread. Lua 5.1 and LuaJIT do not keep it: there it is known if it
  * is the one that loads the module and calls hf_keepmainthread. */
-#define HF_MAIN_THREAD "holdfast.main_thread"
+extern const char hf_main_thread; /* its address is the key in the registry */
 
 static inline void hf_keepmainthread(lua_State *L) {
 #if LUA_VERSION_NUM < 502
-    if (lua_pushthread(L)) lua_setfield(L, LUA_REGISTRYINDEX, HF_MAIN_THREAD);
-    else lua_pop(L, 1);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&hf_main_thread);
+    if (lua_pushthread(L)) lua_rawset(L, LUA_REGISTRYINDEX);
+    else lua_pop(L, 2);
 #else
     (void)L;
 #endif
 }
 
-/* Returns the main thread; NULL: it is not known. */
+/* Returns the main thread; NULL: it is not known. Asks for no memory. */
 static inline lua_State *hf_getmainthread(lua_State *L) {
 #if LUA_VERSION_NUM < 502
-    lua_getfield(L, LUA_REGISTRYINDEX, HF_MAIN_THREAD);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&hf_main_thread);
+    lua_rawget(L, LUA_REGISTRYINDEX);
 #else
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
 #endif

@@ -1,7 +1,6 @@
 /* holdfast.core: the client, lock and watchdog userdata, and the raw functions that lua/holdfast
  * builds its API on. */
 #include <pthread.h>
-#include <unistd.h>
 
 #include "binding.h"
 #include "lock.h"
@@ -11,13 +10,13 @@ static const char NAMED_HERE = 0; /* any address of the module */
 /* ---- how many Lua states use the module ---- */
 
 static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int states; /* of process states_pid */
-static pid_t states_pid;
+static int states; /* of the process with this number */
+static unsigned process;
 
 static void count_state(int change) {
     pthread_mutex_lock(&states_mutex);
-    if (states_pid != getpid()) states = 0;
-    states_pid = getpid();
+    if (process != hf_process()) states = 0;
+    process = hf_process();
     states += change;
     if (states < 0) states = 0; /* the end of one that a parent had opened */
     pthread_mutex_unlock(&states_mutex);

@@ -60,6 +60,8 @@ void hf_new_methods(lua_State *L, const luaL_Reg *methods) {
 
 /* ---- signals ---- */
 
+const char hf_main_thread = 0;
+
 typedef struct watched_hooks {
     lua_State *L, *main;
     lua_Hook before, main_before;

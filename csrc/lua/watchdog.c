@@ -42,8 +42,16 @@ static int l_holds(lua_State *L) {
     return 1;
 }
 
+/* The child of a fork has none of its parent's threads. */
+static bool is_running(hf_driver *driver) {
+    hf_driver_enter(driver);
+    bool running = driver->running;
+    hf_driver_leave(driver);
+    return running;
+}
+
 static int l_is_running(lua_State *L) {
-    lua_pushboolean(L, check_watchdog(L)->running);
+    lua_pushboolean(L, is_running(check_watchdog(L)));
     return 1;
 }
 
@@ -75,9 +83,8 @@ static int l_client(lua_State *L) {
 
 static int l_tostring(lua_State *L) {
     const hf_lua_watchdog *watchdog = luaL_checkudata(L, 1, HF_WATCHDOG_TYPE);
-    const hf_driver *driver = watchdog->driver;
-    lua_pushfstring(L, HF_WATCHDOG_TYPE ": %s",
-                    driver && driver->running ? "running" : "not running");
+    bool running = watchdog->driver && is_running(watchdog->driver);
+    lua_pushfstring(L, HF_WATCHDOG_TYPE ": %s", running ? "running" : "not running");
     return 1;
 }
 

@@ -36,8 +36,8 @@ static void introduce(hf_driver *driver) {
     char host[256], text[HF_WHO_SIZE + 128];
     if (!driver->introduces) return;
     read_host_name(host, sizeof host);
-    snprintf(text, sizeof text, "%s %ld%s%s", host, (long)driver->pid,
-             driver->known_as[0] ? " " : "", driver->known_as);
+    snprintf(text, sizeof text, "%s %ld%s%s", host, (long)getpid(), driver->known_as[0] ? " " : "",
+             driver->known_as);
     hf_client_introduce(driver->client, text);
 }
 
@@ -58,7 +58,7 @@ static bool make_client(hf_driver *driver, const unsigned char *given) {
 /* Of this process. */
 static void begin_here(hf_driver *driver) {
     driver->wake[0] = driver->wake[1] = -1;
-    driver->pid = hf_process();
+    driver->process = hf_process();
     driver->rests_until = HF_NEVER;
     introduce(driver);
 }
@@ -164,7 +164,7 @@ static void begin_anew_after_fork(hf_driver *driver) {
 }
 
 static bool is_forked(const hf_driver *driver) {
-    return driver->pid != hf_process();
+    return driver->process != hf_process();
 }
 
 void hf_driver_ref(hf_driver *driver) {
@@ -600,14 +600,6 @@ static hf_time receive_idle(hf_driver *driver) {
     return now;
 }
 
-static void hold_signals(sigset_t *before) {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
-    sigset_t held;
-    sigfillset(&held);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&held, faults[i]);
-    pthread_sigmask(SIG_BLOCK, &held, before);
-}
-
 /* now: when the operation was begun */
 static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interrupt_check *check,
                      void *context, hf_time now) {
@@ -615,7 +607,7 @@ static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interr
     bool holds = interruptible; /* signals: they come in while it sleeps, as one that came before
                                    would be missed */
     driver->calling = true;
-    if (holds) hold_signals(&before);
+    if (holds) hf_hold_signals(&before);
     while (!hf_op_is_done(op)) {
         bool signalled = false;
         serve_calls(driver, now);
@@ -628,7 +620,7 @@ static void carry_on(hf_driver *driver, hf_op *op, bool interruptible, hf_interr
         if (hf_op_is_done(op)) break;
         if (!holds && !hf_op_awaits_reply(op) &&
             now >= hf_op_begun_at(op) + SLICE) { /* the wait is long enough to pay for it */
-            hold_signals(&before);
+            hf_hold_signals(&before);
             holds = true;
         }
         if (check(context, signalled)) hf_op_interrupt(op, now);

@@ -4,7 +4,7 @@
  * One mutex guards the driver and its client. A thread holds it except while it sleeps in poll. The
  * caller's thread polls the links of the calls and the events while it runs an operation; the
  * watchdog always polls the renewer's link, and the other two while no operation runs. The watchdog
- * starts with the first acquire and blocks all signals.
+ * starts with the first acquire and blocks all signals but those of its own faults.
  *
  * A mutex is not fair: a caller that locks it again and again, as one that calls is_held() in a
  * loop does, would starve the watchdog. So callers yield to a watchdog that waits.
@@ -61,8 +61,8 @@ typedef struct hf_driver {
     uint64_t wakes;             /* of the watchdog, for statistics */
     uint64_t late_losses;       /* of holds that were lost before their callers came for them */
     uint32_t generation;
-    pid_t pid;
-    uint32_t refs; /* of handles, and the client's own */
+    unsigned process; /* hf_process when the client was made */
+    uint32_t refs;    /* of handles, and the client's own */
     bool closed;
     bool external, looped;
     uint64_t handles;   /* numbers given to handles that are callers of their own */

@@ -62,8 +62,8 @@ static void change(const hf_ready *ready, int what, const hf_watch *watch) {
 hf_ready *hf_ready_new(void) {
     hf_ready *ready = calloc(1, sizeof *ready);
     if (!ready) return NULL;
-    ready->epoll = epoll_create1(EPOLL_CLOEXEC);
-    ready->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    ready->epoll = hf_above_standard(epoll_create1(EPOLL_CLOEXEC));
+    ready->timer = hf_above_standard(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
     ready->set = HF_NEVER;
     if (ready->epoll < 0 || ready->timer < 0) {
         int error = errno;

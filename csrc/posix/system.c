@@ -51,10 +51,17 @@ const char *hf_error_text(int error, char *text, size_t size) {
 
 /* ---- threads ---- */
 
+void hf_hold_signals(sigset_t *before) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t held;
+    sigfillset(&held);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&held, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &held, before);
+}
+
 bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    hf_hold_signals(&before);
     int result = pthread_create(thread, NULL, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = result;
@@ -70,6 +77,34 @@ void hf_stay_loaded(const void *address) {
 #else
     (void)address;
 #endif
+}
+
+/* ---- descriptors ---- */
+
+#define FIRST (STDERR_FILENO + 1)
+
+static int close_keeping_errno(int fd) {
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+int hf_above_standard(int fd) {
+    if (fd < 0 || fd >= FIRST) return fd;
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, FIRST);
+    close_keeping_errno(fd);
+    return above;
+}
+
+/* On failure both ends are closed. */
+static bool pipe_above_standard(int ends[2]) {
+    for (int end = 0; end < 2; end++) ends[end] = hf_above_standard(ends[end]);
+    if (ends[0] >= 0 && ends[1] >= 0) return true;
+    for (int end = 0; end < 2; end++) {
+        if (ends[end] >= 0) ends[end] = close_keeping_errno(ends[end]);
+    }
+    return false;
 }
 
 void hf_pipe_wake(int end) {
@@ -106,6 +141,25 @@ hf_time hf_now(void) {
     return read_clock(CLOCK);
 }
 
+/* ---- forks ---- */
+
+static unsigned forks_seen;
+
+static void note_fork(void) {
+    forks_seen++;
+}
+
+static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, note_fork);
+}
+
+/* Where the kernel tells nothing of a fork. */
+static unsigned forks(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    return forks_seen;
+}
+
 #ifdef HF_LINUX
 
 bool hf_random(unsigned char *bytes, size_t size) {
@@ -113,11 +167,11 @@ bool hf_random(unsigned char *bytes, size_t size) {
 }
 
 bool hf_pipe(int ends[2], bool blocking) {
-    return pipe2(ends, O_CLOEXEC | (blocking ? 0 : O_NONBLOCK)) == 0;
+    return pipe2(ends, O_CLOEXEC | (blocking ? 0 : O_NONBLOCK)) == 0 && pipe_above_standard(ends);
 }
 
 int hf_socket(int family) {
-    return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return hf_above_standard(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 ssize_t hf_send(int fd, const void *bytes, size_t size) {
@@ -158,8 +212,12 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
     pthread_cond_timedwait(condition, mutex, &until);
 }
 
-/* Ours while it is not 0: the kernel gives a child a page of zeros. NULL: it does not. */
-static _Atomic pid_t *process;
+/* This process's number while it is not 0: the kernel gives a child a page of zeros. NULL: it does
+ * not. */
+static _Atomic unsigned *process;
+
+/* How many of this process and its ancestors have a number. */
+static _Atomic unsigned generations;
 
 /* An emulator may say yes to every advice, also to one that there is not. */
 __attribute__((constructor)) static void find_process(void) {
@@ -172,13 +230,12 @@ __attribute__((constructor)) static void find_process(void) {
 #endif
 }
 
-pid_t hf_process(void) {
-    if (!process) return getpid();
-    pid_t own = atomic_load_explicit(process, memory_order_relaxed);
+unsigned hf_process(void) {
+    if (!process) return forks();
+    unsigned own = atomic_load_explicit(process, memory_order_relaxed);
     if (own != 0) return own;
-    own = getpid();
-    atomic_store_explicit(process, own, memory_order_relaxed);
-    return own;
+    unsigned next = atomic_fetch_add(&generations, 1) + 1;
+    return atomic_compare_exchange_strong(process, &own, next) ? next : own;
 }
 
 bool hf_end_with_parent(int number) {
@@ -204,27 +261,16 @@ static bool prepare(int fd, bool blocking) {
     return blocking || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
 }
 
-static void close_keeping_errno(int fd) {
-    int error = errno;
-    close(fd);
-    errno = error;
-}
-
 bool hf_pipe(int ends[2], bool blocking) {
-    if (pipe(ends) != 0) return false;
+    if (pipe(ends) != 0 || !pipe_above_standard(ends)) return false;
     if (prepare(ends[0], blocking) && prepare(ends[1], blocking)) return true;
-    for (int end = 0; end < 2; end++) {
-        close_keeping_errno(ends[end]);
-        ends[end] = -1;
-    }
+    for (int end = 0; end < 2; end++) ends[end] = close_keeping_errno(ends[end]);
     return false;
 }
 
 int hf_socket(int family) {
-    int fd = socket(family, SOCK_STREAM, 0);
-    if (fd < 0 || prepare(fd, false)) return fd;
-    close_keeping_errno(fd);
-    return -1;
+    int fd = hf_above_standard(socket(family, SOCK_STREAM, 0));
+    return fd < 0 || prepare(fd, false) ? fd : close_keeping_errno(fd);
 }
 
 static bool is_pending(int number) {
@@ -331,8 +377,8 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
     pthread_mutex_lock(mutex);
 }
 
-pid_t hf_process(void) {
-    return getpid();
+unsigned hf_process(void) {
+    return forks();
 }
 
 bool hf_end_with_parent(int number) {

@@ -36,8 +36,18 @@ bool hf_pipe(int ends[2], bool blocking);
 void hf_pipe_wake(int end);
 void hf_pipe_drain(int end);
 
-/* Starts a thread in which all signals are blocked. On failure returns false and sets errno. */
+/* Blocks all signals in this thread but those of its own faults. before: gets the mask to set again
+ * later. */
+void hf_hold_signals(sigset_t *before);
+
+/* Starts a thread that holds signals so. On failure returns false and sets errno. */
 bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
+
+/* Where a program was started with standard streams closed, the next descriptor is one of them, and
+ * what it writes to stderr would be sent to a server. Returns the descriptor, or a copy of it above
+ * those, which exec closes, in its place; -1, and sets errno: `fd` was -1, or there is none free.
+ */
+int hf_above_standard(int fd);
 
 /* Returns a stream socket that exec closes and that does not block; on failure -1, and sets errno.
  */
@@ -62,9 +72,10 @@ int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *sign
 void hf_cond_init(pthread_cond_t *condition);
 void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span);
 
-/* This process's id, told apart from a parent's after a fork. Costs no system call where the kernel
- * wipes a page of memory at a fork. */
-pid_t hf_process(void);
+/* A number that none of this process's ancestors has. Its id is none: another namespace counts
+ * anew, and an id is used again. A fork that runs no handlers of pthread_atfork is seen only where
+ * the kernel wipes a page of memory at a fork. */
+unsigned hf_process(void);
 
 /* Keeps the shared object that has this address in memory when it is unloaded, for threads that run
  * its code. Without dladdr, which is not in POSIX, this does nothing: link with -z nodelete there.

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "system.h"
 
@@ -30,10 +31,11 @@ struct hf_tls {
     char reason[160];
 };
 
-/* ---- forks ---- */
+/* ---- forks and the end of the process ---- */
 
-/* Read side: inside OpenSSL; write side: forking. */
+/* Read side: inside OpenSSL; write side: forking, and ending. */
 static pthread_rwlock_t inside = PTHREAD_RWLOCK_INITIALIZER;
+static bool ended;
 
 static void before_fork(void) {
     pthread_rwlock_wrlock(&inside);
@@ -47,15 +49,37 @@ static void after_fork_in_child(void) {
     pthread_rwlock_init(&inside, NULL);
 }
 
-static void watch_forks(void) {
-    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+/* Does not wait for ever: exit may have been called by a thread that is inside. */
+static void before_exit(void) {
+    struct timespec moment = {0, 1000000};
+    for (int tries = 0; pthread_rwlock_trywrlock(&inside) != 0; tries++) {
+        if (tries == 1000) return;
+        nanosleep(&moment, NULL);
+    }
+    ended = true;
+    pthread_rwlock_unlock(&inside);
 }
 
-static void enter(void) {
+/* OpenSSL cleans up at exit, while the watchdog's thread still runs: nobody may enter any more. Its
+ * handler is there first, so it runs last. */
+static void watch_process(void) {
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+    OPENSSL_init_ssl(0, NULL);
+    atexit(before_exit);
+}
+
+/* Returns whether the caller is inside of OpenSSL, and has to leave; false: the process ends. */
+static bool enter(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
+    pthread_once(&once, watch_process);
     pthread_rwlock_rdlock(&inside);
-    ERR_clear_error(); /* others in this thread may use OpenSSL too */
+    if (!ended) {
+        ERR_clear_error(); /* others in this thread may use OpenSSL too */
+        return true;
+    }
+    pthread_rwlock_unlock(&inside);
+    errno = EPIPE;
+    return false;
 }
 
 static void leave(void) {
@@ -124,7 +148,7 @@ hf_tls_settings *hf_tls_settings_new(const hf_tls_options *options) {
 }
 
 static void free_context(hf_tls_settings *settings) {
-    enter();
+    if (!enter()) return;
     SSL_CTX_free(settings->context);
     BIO_meth_free(settings->method);
     settings->context = NULL;
@@ -271,7 +295,10 @@ static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int f
 }
 
 hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *reason, size_t size) {
-    enter();
+    if (!enter()) {
+        snprintf(reason, size, "the process ends");
+        return NULL;
+    }
     hf_tls *tls = new_connection(settings, host, fd, reason, size);
     leave();
     return tls;
@@ -345,7 +372,7 @@ static int at_most(size_t size) {
 }
 
 ssize_t hf_tls_recv(hf_tls *tls, char *bytes, size_t size) {
-    enter();
+    if (!enter()) return -1;
     tls->recv_wants_write = false;
     tls->error = 0;
     int result = SSL_read(tls->ssl, bytes, at_most(size));
@@ -358,7 +385,7 @@ ssize_t hf_tls_recv(hf_tls *tls, char *bytes, size_t size) {
 
 /* A server that has closed shows as EPIPE, as on a plain socket. */
 ssize_t hf_tls_send(hf_tls *tls, const char *bytes, size_t size) {
-    enter();
+    if (!enter()) return -1;
     tls->send_wants_read = false;
     tls->error = 0;
     int result = SSL_write(tls->ssl, bytes, at_most(size));
@@ -382,7 +409,10 @@ static void say_handshake_failed(const hf_tls *tls, ssize_t result, char *reason
 
 hf_tls_state hf_tls_handshake(hf_tls *tls, short *events, char *reason, size_t size) {
     bool wants_write = false;
-    enter();
+    if (!enter()) {
+        snprintf(reason, size, "the process ends");
+        return HF_TLS_FAILED;
+    }
     ssize_t result = settle(tls, SSL_do_handshake(tls->ssl), &wants_write, SSL_ERROR_WANT_WRITE);
     bool pending = result < 0 && errno == EAGAIN;
     *events = wants_write ? POLLOUT : POLLIN;
@@ -407,8 +437,7 @@ bool hf_tls_recv_wants_write(const hf_tls *tls) {
 }
 
 void hf_tls_free(hf_tls *tls, bool polite) {
-    if (!tls) return;
-    enter();
+    if (!tls || !enter()) return;
     if (polite && tls->agreed && !tls->failed) SSL_shutdown(tls->ssl);
     SSL_free(tls->ssl);
     leave();

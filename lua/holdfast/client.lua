@@ -122,13 +122,15 @@ local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
 
-local function check_tls(tls, loop, level)
-  options.table(tls, known_tls, "holdfast.new: tls", level + 1)
+-- → the settings as they were checked: what a table answers may change
+local function tls_of(given, loop, level)
+  local tls = options.table(given, known_tls, "holdfast.new: tls", level + 1)
   if (tls.cert == nil) ~= (tls.key == nil) then
     error("holdfast.new: tls: cert and key go together", level + 1)
   end
   local wrong = driver.check_tls(loop, tls)
   if wrong then error("holdfast.new: tls: " .. wrong, level + 1) end
+  return tls
 end
 
 -- → replicas, timeout
@@ -193,7 +195,7 @@ local function new(given, level, more)
   local sync_replicas, sync_timeout = sync_of(given, level + 1)
   local loop, missing = driver.loop(given.driver)
   if missing then error("holdfast.new: driver: " .. missing, level + 1) end
-  if given.tls then check_tls(given.tls, loop, level + 1) end
+  local tls = given.tls and tls_of(given.tls, loop, level + 1)
   local is_sentinel = given.url and given.url:find("^rediss?%+sentinel://")
   if (given.sentinel_user or given.sentinel_password) and not is_sentinel then
     error("holdfast.new: sentinel_user and sentinel_password are for redis+sentinel://", level + 1)
@@ -222,7 +224,7 @@ local function new(given, level, more)
     external = settings.external,
     needs_approval = settings.needs_approval,
     looped = settings.looped,
-    tls = given.tls,
+    tls = tls,
   }
   if not client then error(("holdfast.new: %s: %s"):format(source, wrong), level + 1) end
   defaults[client] = {

@@ -241,6 +241,16 @@ static int sys_fork(lua_State *L) {
     return 1;
 }
 
+/* new_pids(): what this process forks next gets the id 1. → true | nil, message: it may not do that
+ */
+static int sys_new_pids(lua_State *L) {
+#if defined __linux__ && defined CLONE_NEWPID
+    return done(L, unshare(CLONE_NEWPID));
+#else
+    return failed(L, ENOSYS);
+#endif
+}
+
 /* _exit(code): ends a forked child without its finalizers */
 static int sys_exit(lua_State *L) {
     _exit((int)luaL_optinteger(L, 1, 0));
@@ -493,6 +503,7 @@ static const luaL_Reg functions[] = {
     {"close", sys_close},
     {"getpid", sys_getpid},
     {"fork", sys_fork},
+    {"new_pids", sys_new_pids},
     {"exit", sys_exit},
     {"spawn", sys_spawn},
     {"kill", sys_kill},

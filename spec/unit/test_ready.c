@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -26,6 +27,19 @@ static int count_open(void) {
     int open = 0;
     for (int fd = 0; fd < 256; fd++) open += fcntl(fd, F_GETFD) >= 0;
     return open;
+}
+
+TEST(it_is_no_standard_stream) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        for (int fd = 0; fd < 3; fd++) close(fd);
+        const hf_ready *ready = hf_ready_new();
+        int lowest = dup(hf_ready_fd(ready));
+        _exit(ready && hf_ready_fd(ready) > 2 && lowest == 0 ? 0 : 1);
+    }
+    CHECK_EQ_INT(waitpid(child, &status, 0), child);
+    CHECK_EQ_INT(status, 0);
 }
 
 TEST(it_is_readable_while_a_watched_one_is) {

@@ -13,9 +13,11 @@
 #define hf_random posix_random
 #define hf_pipe_wake posix_pipe_wake
 #define hf_pipe_drain posix_pipe_drain
+#define hf_hold_signals posix_hold_signals
 #define hf_thread_start posix_thread_start
 #define hf_pipe posix_pipe
 #define hf_socket posix_socket
+#define hf_above_standard posix_above_standard
 #define hf_send posix_send
 #define hf_recv posix_recv
 #define hf_prepare_wait posix_prepare_wait
@@ -32,9 +34,11 @@
 #undef hf_random
 #undef hf_pipe_wake
 #undef hf_pipe_drain
+#undef hf_hold_signals
 #undef hf_thread_start
 #undef hf_pipe
 #undef hf_socket
+#undef hf_above_standard
 #undef hf_send
 #undef hf_recv
 #undef hf_prepare_wait
@@ -69,7 +73,7 @@ static const struct {
     int (*poll)(struct pollfd *, nfds_t, hf_time, const sigset_t *);
     void (*cond_init)(pthread_cond_t *);
     void (*cond_wait)(pthread_cond_t *, pthread_mutex_t *, hf_time);
-    pid_t (*process)(void);
+    unsigned (*process)(void);
 } SYSTEMS[] = {
     {hf_error_text, hf_now, hf_random, hf_pipe, hf_socket, hf_send, hf_recv, hf_prepare_wait,
      hf_recv_wait, hf_poll, hf_cond_init, hf_cond_wait, hf_process},
@@ -144,6 +148,24 @@ TEST(random_bytes_differ) {
     }
 }
 
+static void *mask_of_thread(void *mask) {
+    pthread_sigmask(SIG_BLOCK, NULL, mask);
+    return NULL;
+}
+
+/* So that the handler of a program that wants to know of its crashes runs. */
+TEST(a_thread_takes_no_signals_but_those_of_its_own_faults) {
+    pthread_t thread;
+    sigset_t mask, before, after;
+    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    CHECK(hf_thread_start(&thread, mask_of_thread, &mask));
+    pthread_join(thread, NULL);
+    pthread_sigmask(SIG_BLOCK, NULL, &after);
+    CHECK(sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGALRM) == 1);
+    CHECK(sigismember(&mask, SIGSEGV) == 0 && sigismember(&mask, SIGBUS) == 0);
+    CHECK_EQ_INT(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM));
+}
+
 TEST(pipes_and_sockets_are_closed_by_exec) {
     EACH (at) {
         int ends[2];
@@ -158,6 +180,25 @@ TEST(pipes_and_sockets_are_closed_by_exec) {
         CHECK(has_flags(fd, false));
         close(fd);
         CHECK_EQ_INT(SYSTEMS[at].socket(-1), -1);
+    }
+}
+
+/* In a child, which has none of the standard streams. Returns what has gone wrong, 0: nothing. */
+static int open_without_standard_streams(size_t at) {
+    int ends[2];
+    for (int fd = 0; fd < 3; fd++) close(fd);
+    if (SYSTEMS[at].socket(AF_INET) < 3) return 1;
+    if (!SYSTEMS[at].pipe(ends, false) || ends[0] < 3 || ends[1] < 3) return 2;
+    return has_flags(ends[0], false) && has_flags(ends[1], false) ? 0 : 3;
+}
+
+TEST(nothing_is_opened_as_a_standard_stream) {
+    EACH (at) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) _exit(open_without_standard_streams(at));
+        CHECK_EQ_INT(waitpid(child, &status, 0), child);
+        CHECK_EQ_INT(WEXITSTATUS(status), 0);
     }
 }
 
@@ -325,21 +366,24 @@ TEST(a_condition_lets_others_have_the_mutex) {
     }
 }
 
-/* In the child of a child too, and again and again. */
+/* Whose id is that of its parent in a namespace of its own; and in the child of a child. */
 TEST(a_forked_process_is_another) {
     EACH (at) {
         int status;
-        CHECK_EQ_INT(SYSTEMS[at].process(), getpid());
+        unsigned own = SYSTEMS[at].process();
         pid_t child = fork();
         if (child == 0) {
-            bool own = SYSTEMS[at].process() == getpid() && SYSTEMS[at].process() == getpid();
+            unsigned childs = SYSTEMS[at].process();
+            bool another = childs != own && SYSTEMS[at].process() == childs;
             pid_t grandchild = fork();
-            if (grandchild == 0) _exit(SYSTEMS[at].process() == getpid() ? 0 : 1);
-            _exit(waitpid(grandchild, &status, 0) == grandchild && status == 0 && own ? 0 : 1);
+            unsigned last = SYSTEMS[at].process();
+            if (grandchild == 0) _exit(last != own && last != childs ? 0 : 1);
+            bool waited = waitpid(grandchild, &status, 0) == grandchild && status == 0;
+            _exit(another && waited && last == childs ? 0 : 1);
         }
         CHECK_EQ_INT(waitpid(child, &status, 0), child);
         CHECK_EQ_INT(status, 0);
-        CHECK_EQ_INT(SYSTEMS[at].process(), getpid());
+        CHECK_EQ_INT(SYSTEMS[at].process(), own);
     }
 }
 
