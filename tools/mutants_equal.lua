@@ -668,4 +668,6 @@ return {
   ["token.lua operator: if usable and not drawn and ttl_left >= least and ttl_left <= "
     .. "most then => if usable and not drawn and ttl_left >= least and ttl_left < most then"]
     = SAME_TTL,
+  ["presence.c constant: if (until > 0 || waiting) { => if (until > 1 || waiting) {"]
+    = "no time is a nanosecond",
 }

@@ -107,6 +107,12 @@ TEST(a_name_lasts_as_long_as_what_is_held_and_is_told_again) {
     rig_end(&rig, AT(100251));
 }
 
+TEST(a_name_that_was_told_wakes_nobody_before_it_is_told_again) {
+    tell();
+    CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
+    rig_end(&rig, AT(252));
+}
+
 TEST(a_name_that_nobody_answered_is_told_again_soon) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");

@@ -213,7 +213,7 @@ hf_time hf_presence_deadline(const hf_client *client) {
 void hf_presence_tick(hf_client *client, hf_time now) {
     hf_presence *presence = &client->presence;
     if (now < hf_presence_deadline(client)) return;
-    hf_time until = held_until(client), next = until > 0 ? presence->publish_at : HF_NEVER;
+    hf_time until = held_until(client), next = HF_NEVER;
     bool waiting = false;
     for (hf_op *op = client->ops; op; op = op->next) {
         if (asks(op)) next = hf_time_min(next, now + PUBLISH_AFTER);
@@ -226,10 +226,9 @@ void hf_presence_tick(hf_client *client, hf_time now) {
         }
         next = hf_time_min(next, op->presence.publish_at);
     }
-    if ((until > 0 || waiting) && now >= presence->publish_at) {
-        publish_client(client, until, now);
+    if (until > 0 || waiting) {
+        if (now >= presence->publish_at) publish_client(client, until, now);
         next = hf_time_min(next, presence->publish_at);
     }
-    if (waiting) next = hf_time_min(next, presence->publish_at);
     presence->check_at = next;
 }
