@@ -493,6 +493,19 @@ TEST(among_equal_votes_another_address_than_the_dead_one_is_tried) {
     }
 }
 
+TEST(a_majority_for_the_present_address_outvotes_another) {
+    start();
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    begin_op(HF_OP_CHECK, 0, AT(10));
+    hf_session_closed(calls_of(0), "gone", AT(10));
+    rig_tick(&rig, AT(10));
+    hear_node(1, ADDRESS(7001), AT(11));
+    hear_node(3, ADDRESS(7002), AT(12));
+    hear_node(2, ADDRESS(7001), AT(13));
+    CHECK_AT(7001);
+    rig_end(&rig, AT(14));
+}
+
 /* The client moves to 7002 by a majority, and loses its links. Then one Sentinel names 7001, and
  * the second says this; NULL: nothing. */
 static void hear_of_the_first_again(const char *second) {

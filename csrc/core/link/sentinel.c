@@ -249,13 +249,11 @@ static bool was_left(const hf_sentinels *sentinels, const hf_address *address, h
 
 /* Among equal votes another address than the present one is tried, but none that a majority has
  * replaced. */
-static int rank(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
-    if (was_left(sentinels, address, now)) return 0;
-    return is_current(sentinels, address) ? 1 : 2;
+static bool is_new(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
+    return !was_left(sentinels, address, now) && !is_current(sentinels, address);
 }
 
-/* The address with the most votes; among equals the one with the highest rank. NULL: there is none.
- */
+/* The address with the most votes; among equals a new one. NULL: there is none. */
 static const hf_address *choose(const hf_sentinels *sentinels, size_t *most, hf_time now) {
     const hf_address *best = NULL;
     *most = 0;
@@ -264,8 +262,8 @@ static const hf_address *choose(const hf_sentinels *sentinels, size_t *most, hf_
         if (sentinel->state != HF_SENTINEL_ANSWERED) continue;
         size_t votes = votes_for(sentinels, &sentinel->answer);
         bool better = !best || votes > *most ||
-                      (votes == *most &&
-                       rank(sentinels, &sentinel->answer, now) > rank(sentinels, best, now));
+                      (votes == *most && is_new(sentinels, &sentinel->answer, now) &&
+                       !is_new(sentinels, best, now));
         if (!better) continue;
         best = &sentinel->answer;
         *most = votes;
