@@ -100,7 +100,7 @@ static void ask_approval(hf_client *client, hf_hold *hold) {
 }
 
 void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
-    if (hold->approval != HF_APPROVAL_PENDING || !hold->in_table || HF_MUTANT(DEAF_TO_WORD)) return;
+    if (hold->approval != HF_APPROVAL_PENDING || HF_MUTANT(DEAF_TO_WORD)) return;
     hold->approval = HF_APPROVAL_GIVEN;
     if (hold->state == HF_HOLD_HELD && !hold->in_flight)
         hf_holds_wake_at(&client->holds, hold, now);
