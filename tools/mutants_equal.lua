@@ -668,6 +668,23 @@ return {
   ["token.lua operator: if usable and not drawn and ttl_left >= least and ttl_left <= "
     .. "most then => if usable and not drawn and ttl_left >= least and ttl_left < most then"]
     = SAME_TTL,
+  ["holds.c constant: size_t capacity = holds->heap_capacity ? holds->heap_capacity * 2 "
+    .. ": 16; => size_t capacity = holds->heap_capacity ? holds->heap_capacity * 2 : 17;"]
+    = "it is only how much room there is",
+  ["session.c operator: while (capacity < used + more) capacity *= 2; => while "
+    .. "(capacity <= used + more) capacity *= 2;"]
+    = "it is only how much room there is",
+  ["acquire.c constant: bool waits = hold->in_flight && (op->client->is_member || "
+    .. "op->spec.wait > 0); => bool waits = hold->in_flight && (op->client->is_member || "
+    .. "op->spec.wait > 1);"]
+    = "nobody waits for a nanosecond",
+  ["acquire.c constant: left = end > now ? end - now : 0; => left = end > now ? end - "
+    .. "now : 1;"]
+    = "both are less than half of any lease",
+  ["deadlock.c operator: if (up_to >= middle && (since == 0 || one->since < since)) "
+    .. "since = one->since; => if (up_to >= middle && (since == 0 || one->since <= since)) "
+    .. "since = one->since;"]
+    = "an equal time is the same",
   ["presence.c constant: if (until > 0 || waiting) { => if (until > 1 || waiting) {"]
     = "no time is a nanosecond",
 }
