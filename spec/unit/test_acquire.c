@@ -690,6 +690,16 @@ TEST(first_behind_a_foreign_holder_it_hears_foreign_releases) {
     rig_end(&rig, AT(20));
 }
 
+TEST(the_end_of_a_subscription_makes_nobody_look) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    rig_tick(&rig, AT(150));
+    CHECK_SAID(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    hear_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
+    CHECK(op->wait.recheck_at > AT(1000));
+    rig_end(&rig, AT(200));
+}
+
 TEST(first_behind_a_holder_of_ours_it_hears_foreign_releases_after_a_while) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
@@ -1854,6 +1864,21 @@ TEST(a_re_entry_of_a_shared_owner_that_is_given_up) {
         CHECK_NOTHING_LEFT(AT(7));
         rig_end(&rig, AT(8));
     }
+}
+
+TEST(of_a_shared_owner_a_late_re_entry_gives_what_was_abandoned_no_more_time) {
+    rig_begin(&rig);
+    hf_op *op = begin_shared(0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    hf_op_end(op, AT(1));
+    hf_time end = hold_of(&rig)->valid_until;
+    op = begin_shared(0, AT(9000));
+    hf_op_end(op, AT(9001));
+    hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(9002));
+    hear_calls(&rig, ACQUIRED, AT(9003));
+    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_U64(hold_of(&rig)->valid_until, end);
+    rig_end(&rig, AT(9004));
 }
 
 TEST(a_re_entry_of_a_shared_owner_whose_answer_never_comes_is_renewed_in_time) {

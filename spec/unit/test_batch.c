@@ -818,6 +818,15 @@ TEST(one_that_has_failed_for_memory_enters_nothing) {
     CHECK(!failed);
 }
 
+TEST(one_that_never_began_is_about_no_hold) {
+    start();
+    hf_client_close(&rig.client, AT(0));
+    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    CHECK_OUTCOME(op, "closed");
+    CHECK_EQ_INT(hf_op_hold_count(op), 0);
+    finish(AT(2));
+}
+
 TEST(what_may_have_been_released_counts_as_uncertain) {
     start();
     hold_all_twice(AT(0));

@@ -1203,6 +1203,19 @@ TEST(force_is_not_sent_twice) {
     rig_end(&rig, AT(60));
 }
 
+TEST(a_force_that_was_sent_before_the_close_may_have_been_done) {
+    for (int sent = 0; sent <= 1; sent++) {
+        rig_begin(&rig);
+        hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
+        hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
+        if (sent) rig_serve(&rig, AT(1));
+        hf_client_close(&rig.client, AT(2));
+        CHECK_OUTCOME(op, "closed");
+        CHECK_EQ_INT(strstr(op->failure.text, "it may have been done") != NULL, sent);
+        rig_end(&rig, AT(3));
+    }
+}
+
 TEST(given_up_they_leave_nothing) {
     static const hf_op_kind kinds[] = {HF_OP_FORCE, HF_OP_INFO, HF_OP_TTL, HF_OP_PING};
     rig_begin(&rig);

@@ -945,4 +945,13 @@ TEST(an_entry_of_what_was_released_through_another_handle_stands_for_nothing) {
     rig_end(&rig, AT(3));
 }
 
+TEST(of_two_entries_one_may_stand_for_nothing) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold_note_stray(hold);
+    hf_client_abandon(&rig.client, hold, 2, AT(1));
+    CHECK_EQ_INT(hold->state, HF_HOLD_CLEANING_UP);
+    rig_end(&rig, AT(2));
+}
+
 CHECK_MAIN

@@ -229,6 +229,19 @@ TEST(unused_its_lease_becomes_short) {
     rig_end(&rig, AT(1401));
 }
 
+TEST(a_short_one_is_returned_when_its_time_ends) {
+    hold_and_end();
+    release("a", AT(1));
+    rig_sleep(&rig, AT(1), AT(668));
+    CHECK_SAID(&rig, RENEWER, SHORTEN("01"));
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(670));
+    rig_sleep(&rig, AT(670), AT(999));
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(999), AT(1000));
+    CHECK_SAID(&rig, RENEWER, LEAVE("01"));
+    rig_end(&rig, AT(1001));
+}
+
 /* No replica has it: what replicas have confirmed bounds what is believed. */
 TEST(a_shortening_that_no_replica_has_makes_nothing_longer) {
     hf_client_config config = rig_config();

@@ -113,6 +113,18 @@ TEST(a_name_that_was_told_wakes_nobody_before_it_is_told_again) {
     rig_end(&rig, AT(252));
 }
 
+TEST(who_has_its_answer_wakes_nobody) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host 7 name");
+    hf_op *op = begin_acquire(&rig, 0, AT(0));
+    hear_calls(&rig, ACQUIRED, AT(1));
+    CHECK_OUTCOME(op, "ok");
+    rig_tick(&rig, AT(250));
+    CHECK_SAID(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
+    rig_end(&rig, AT(251));
+}
+
 TEST(a_name_that_nobody_answered_is_told_again_soon) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");

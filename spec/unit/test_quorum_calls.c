@@ -782,6 +782,20 @@ TEST(it_is_quiet_when_every_member_is) {
     }
 }
 
+TEST(a_closed_one_waits_for_what_hangs_from_when_a_majority_is_quiet) {
+    start();
+    hold_by(5, AT(0));
+    hf_client_close(&rig.client, AT(10));
+    tick(AT(10));
+    for (int i = 0; i < MAJORITY; i++) hear(link_at(i, RENEWER), ":1\r\n", AT(30));
+    tick(AT(30));
+    pass(AT(30), AT(279));
+    CHECK(!hf_client_is_quiet(&rig.client));
+    pass(AT(279), AT(280));
+    CHECK(hf_client_is_quiet(&rig.client));
+    finish(AT(281));
+}
+
 /* ---- why it is lost ---- */
 
 TEST(what_a_server_said_weighs_more_than_a_silence) {
@@ -1352,6 +1366,13 @@ TEST(what_is_abandoned_awaits_no_late_reply) {
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
     CHECK(!rig.client.quorum->late_replies);
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    finish(AT(2));
+}
+
+TEST(an_acquire_that_is_given_up_leaves_no_hold) {
+    start();
+    hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1));
+    CHECK_EQ_INT(rig.client.holds.count, 0);
     finish(AT(2));
 }
 

@@ -160,6 +160,20 @@ TEST(so_is_one_that_says_so_late_and_less_and_less_often) {
     finish(AT(12600));
 }
 
+TEST(of_a_very_long_lease_it_is_asked_again_within_the_hour) {
+    start();
+    hold_by(5, AT(0));
+    hf_hold *hold = hold_of(&rig);
+    hold->lease = 1000000 * HF_SECOND;
+    for (int i = 0; i < 20; i++) {
+        hf_holds_wake_at(&rig.client.holds, hold, HF_NEVER);
+        hf_quorum_note_refusal(&rig.client, hold, AT(1));
+        CHECK(hold->wake_at < AT(3600 * 1000));
+    }
+    CHECK(hold->wake_at > AT(3000 * 1000));
+    finish(AT(2));
+}
+
 TEST(a_hold_that_is_not_renewed_does_not_ask_again) {
     start();
     hold_beside_another(false);
@@ -239,6 +253,19 @@ TEST(many_holds_are_repaired_some_at_a_time) {
     }
     CHECK_EQ_INT(count_lacking(), 0);
     finish(AT(23001));
+    for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
+}
+
+TEST(what_is_not_repaired_yet_is_looked_at_a_millisecond_later_or_more) {
+    static hf_names names[HOLDS];
+    start();
+    hold_many(names);
+    for (size_t k = 0; k < HOLDS; k++) rig.client.holds.heap[k]->lease = 9 * HF_MS / 2;
+    for (size_t k = 0; k < HOLDS; k++) rig.client.holds.heap[k]->wake_at = AT(10);
+    hf_client_tick(&rig.client, AT(10));
+    CHECK_EQ_INT(count_asked(4), 100);
+    CHECK(hf_holds_first(&rig.client.holds)->wake_at >= AT(11));
+    finish(AT(12));
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 

@@ -1229,6 +1229,20 @@ TEST(what_is_cleaned_up_has_not_failed_at_that_yet) {
     rig_end(&rig, AT(2));
 }
 
+TEST(what_is_set_aside_is_tried_again_later) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
+    const hf_hold *aside = hf_holds_first(&rig.client.holds);
+    CHECK_EQ_U64(aside->wake_at, hf_lease_retry_at(AT(0), aside->valid_until));
+    rig_sleep(&rig, AT(0), AT(999));
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_sleep(&rig, AT(999), AT(1000));
+    CHECK_SAID(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    rig_end(&rig, AT(1001));
+}
+
 TEST(a_confirmation_that_is_answered_bounds_nothing) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);

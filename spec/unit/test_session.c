@@ -851,6 +851,20 @@ TEST(what_is_submitted_as_others_end_ends_at_its_own_deadline) {
     finish();
 }
 
+TEST(what_is_submitted_too_late_as_another_ends_ends_with_it) {
+    struct call sent, late;
+    start_open();
+    submit(&sent, "A", 100, AT(0));
+    prepare(&late, NULL, "B");
+    late.request.deadline = AT(50);
+    sent.then = &late;
+    hf_session_abort(&session);
+    hf_session_tick(&session, AT(100));
+    CHECK_EQ_INT(sent.calls, 1);
+    CHECK_EQ_INT(late.calls, 1);
+    finish();
+}
+
 /* ---- passing errors ---- */
 
 TEST(a_passing_error_is_tried_again_until_the_deadline) {
