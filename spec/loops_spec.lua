@@ -1042,6 +1042,29 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a multi-lock is given back as a whole where the coroutine that releases it is closed",
+      function()
+        local close = coroutine.close -- Lua 5.4
+        if not close or loop.name ~= "luv" then return end -- the others resume it again
+        local one, two = new(), new()
+        local both, more = holdfast.multi_lock { one:lock("a"), two:lock("b") }, two:lock("b")
+        run(function()
+          local releasing
+          loop.spawn(function()
+            releasing = coroutine.running()
+            assert(more:acquire(20) and both:acquire(20))
+            server:cli("CLIENT", "PAUSE", 300)
+            both:release()
+          end)
+          assert.is_true(wait_until(function() return releasing and not both:is_held() end))
+          assert.is_true(close(releasing))
+          assert.is_true(wait_until(function() return is_free("a") end))
+          assert(two:ping()) -- behind its releases
+          assert.same({ "1" }, server:cli("HVALS", "b"))
+          two:close() -- nobody releases the other hold
+        end)
+      end)
+
     it("a coroutine that is closed while a listener waits has nothing of what it was given", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end

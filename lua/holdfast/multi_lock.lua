@@ -187,11 +187,11 @@ function MultiLock:try_acquire()
   return acquire(self, 0)
 end
 
--- Calls act(lock, with) for every member, also where one raises an error, which comes behind that;
--- fails with the first failure.
-local function each(members, act, with)
+-- Empties the list: calls act(lock, with) for each, also where one raises an error, which comes
+-- behind that; fails with the first failure.
+local function each(locks, act, with)
   local first_message, first_code
-  local fine, failure = drain({ compat.unpack(members) }, function(lock)
+  local fine, failure = drain(locks, function(lock)
     local done, message, code = act(lock, with)
     if not done and not first_code then first_message, first_code = message, code end
   end)
@@ -200,9 +200,15 @@ local function each(members, act, with)
   return true
 end
 
+local function copy(members)
+  return { compat.unpack(members) }
+end
+
+-- The rest is released also where the coroutine is closed meanwhile.
 local function release(self)
   if self.together then return raw.release_all(self.members) end
-  return each(self.members, raw.release)
+  local held = copy(self.members)
+  return compat.closing(close_each, held, each, held, raw.release)
 end
 
 -- Releases one hold of each.
@@ -223,7 +229,7 @@ function MultiLock:extend(seconds)
   check_self(self, MultiLock, "multi_lock:extend", 2)
   argument(seconds, options.lease, "multi_lock:extend", "seconds", 2)
   tell()
-  return each(self.members, raw.extend, seconds)
+  return each(copy(self.members), raw.extend, seconds)
 end
 
 -- Asks the servers whether all are still held.
@@ -233,7 +239,7 @@ end
 function MultiLock:check()
   check_self(self, MultiLock, "multi_lock:check", 2)
   tell()
-  return each(self.members, raw.check)
+  return each(copy(self.members), raw.check)
 end
 
 -- All held by this owner and locally still valid; no I/O.
