@@ -189,6 +189,21 @@ describe("a deadlock", function()
     is_none()
   end)
 
+  local QUEUES = {
+    lock = { "lock:a", "holdfast_queue:{a}" },
+    ["fair lock"] = { "fair:a", "redisson_lock_queue:{a}" },
+  }
+  for what, each in pairs(QUEUES) do
+    it("is none once a caller has left the queue of a " .. what, function()
+      party("ann", each[1], "mutex:b")
+      party("bob", "mutex:b", each[1])
+      told()
+      for _, child in ipairs(world.children) do child:kill("STOP") end
+      world.cli("DEL", each[2])
+      assert.same({}, assert(client:deadlocks()).cycles)
+    end)
+  end
+
   it("through permits is one where what the others may release is not enough", function()
     party("ann", "permit:pool", "lock:a")
     party("eve", "permit:pool", "nothing")
