@@ -222,6 +222,17 @@ describe("client:lead", function()
     assert.equal("true\n", child:output())
     monitor:close()
   end)
+
+  it("pauses longer after each try that fails", function()
+    world.cli("REPLICAOF", "127.0.0.1", 1)
+    local tries = {}
+    world.client():lead("chief", { once = true, on_event = function(event)
+      if event.event ~= "busy" then return end
+      tries[#tries + 1] = process.now()
+      if #tries == 4 then world.cli("REPLICAOF", "NO", "ONE") end
+    end }, function() end)
+    assert.is_true(tries[4] - tries[1] > 0.6, "the pauses are 0.1, 0.2 and 0.4 s")
+  end)
 end)
 
 -- Writes "in" and "out" of each term to a file, with its name, its token and the time.
