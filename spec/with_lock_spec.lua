@@ -666,11 +666,14 @@ describe("abort_on_loss", function()
   it("ends one that catches errors", function()
     local client = world.client { lease = LEASE }
     local started = process.now()
+    local cleaned = false
     local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
       pcall(lose_and_compute, "k")
+      cleaned = true
       compute_until(nil, 20)
     end))
     assert.equal("lost", result[3])
+    assert.is_true(cleaned)
     assert.is_true(process.now() - started < 10)
   end)
 
@@ -765,13 +768,16 @@ describe("abort_on_loss", function()
     local count = 0
     local function hook() count = count + 1 end
     debug.sethook(hook, "", 100)
-    client:with_lock("k", { abort_on_loss = true }, function() compute_until(nil, 0.02) end)
+    local called = client:with_lock("k", { abort_on_loss = true }, function()
+      count = 0
+      return compute_until(function() return count > 0 end, 5)
+    end)
     local after, mask, every = debug.gethook()
     debug.sethook()
     assert.equal(hook, after)
     assert.equal("", mask)
     assert.equal(100, every)
-    assert.is_true(count > 0)
+    assert.is_true(called)
     client:with_lock("k", { abort_on_loss = true }, function() end)
     assert.is_nil(debug.gethook())
   end)
@@ -948,6 +954,23 @@ describe("abort_on_loss", function()
     end)
     assert.equal("lost", code)
     assert.is_true(process.now() - began < 10)
+  end)
+
+  it("comes at the end of the call in which the hook looks", function()
+    local client, most = world.client(), 0
+    for i = 1, 100 do
+      local calls = 0
+      client:with_lock("k", { abort_on_loss = true }, function(lock)
+        lose(lock)
+        spin(i)
+        for _ = 1, 10000 do
+          calls = calls + 1
+          lock:is_held()
+        end
+      end)
+      most = math.max(most, calls)
+    end
+    assert.is_true(most < 100, most .. " calls") -- one is more than 10 instructions
   end)
 
   it_yields("watches each of several coroutines, whichever ends first", function()
