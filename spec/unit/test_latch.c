@@ -107,6 +107,16 @@ TEST(a_change_without_a_reply_may_have_been_done) {
     fail_after(false, "unreachable");
 }
 
+TEST(a_change_that_is_refused_was_not_done) {
+    latch_begin();
+    hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 0, AT(0));
+    said(link_of(&rig, CALLS));
+    hear_calls(&rig, "-NOPERM no\r\n", AT(1));
+    CHECK_OUTCOME(op, "denied");
+    CHECK(!strstr(op->failure.text, "it may have been done"));
+    rig_end(&rig, AT(2));
+}
+
 TEST(a_change_may_have_been_done_when_its_client_is_closed) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};

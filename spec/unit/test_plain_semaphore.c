@@ -191,6 +191,23 @@ TEST(a_busy_acquire_whose_copy_may_come_late_is_undone) {
     rig_end(&rig, AT(20000));
 }
 
+TEST(a_doubt_about_one_look_stays_with_the_next_ones) {
+    semaphore_begin();
+    hf_op *op = take(2, HF_NEVER, AT(0));
+    said(link_of(&rig, CALLS));
+    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+    rig_sleep(&rig, AT(1), AT(500));
+    hear_calls(&rig, TOO_FEW("1"), AT(501)); /* to the second of two copies */
+    hear_subscribed(&rig, AT(502));
+    hear_calls(&rig, TOO_FEW("1"), AT(503));
+    hear_event(&rig, "subscribe", CHANNEL, "2", AT(504));
+    hear_calls(&rig, TOO_FEW("1"), AT(505));
+    hush();
+    hf_op_end(op, AT(506));
+    check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(506));
+    rig_end(&rig, AT(20000));
+}
+
 TEST(permits_that_nobody_comes_for_are_given_back) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
