@@ -107,14 +107,19 @@ TEST(a_change_without_a_reply_may_have_been_done) {
     fail_after(false, "unreachable");
 }
 
-TEST(a_change_that_is_refused_was_not_done) {
-    latch_begin();
-    hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 0, AT(0));
-    said(link_of(&rig, CALLS));
-    hear_calls(&rig, "-NOPERM no\r\n", AT(1));
-    CHECK_OUTCOME(op, "denied");
-    CHECK(!strstr(op->failure.text, "it may have been done"));
-    rig_end(&rig, AT(2));
+TEST(a_change_that_is_refused_was_not_done_unless_its_first_copy_was) {
+    for (int copies = 1; copies <= 2; copies++) {
+        latch_begin();
+        hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
+        said(link_of(&rig, CALLS));
+        if (copies == 2) hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+        rig_sleep(&rig, AT(1), AT(500));
+        said(link_of(&rig, CALLS));
+        hear_calls(&rig, "-NOPERM no\r\n", AT(501));
+        CHECK_OUTCOME(op, "denied");
+        CHECK_EQ_INT(strstr(op->failure.text, "it may have been done") != NULL, copies == 2);
+        rig_end(&rig, AT(502));
+    }
 }
 
 TEST(a_change_may_have_been_done_when_its_client_is_closed) {

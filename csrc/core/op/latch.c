@@ -18,7 +18,7 @@ static void on_changed(hf_request *request, const hf_reply *reply, hf_time now) 
         op->result.value = reply->integer;
         hf_op_succeed(op);
     } else {
-        bool doubtful = request->sends > 0 && request->failure.code == HF_UNREACHABLE;
+        bool doubtful = request->sends > 0; /* a copy that was refused does not count */
         hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
                    doubtful ? HF_MAY_BE_DONE : "");
     }
