@@ -5027,7 +5027,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "a0b593c4e43838f9c2ec8d5bec1cd6ae50a01304",
+    {"permit_acquire", "e2263cf2e63d800ddfe55d8c14be6898281ea60a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5047,10 +5047,15 @@ static const hf_program hf_program_table[] = {
      "local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)\n"
      "return 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)\n"
      "end\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
-     "local free_text = redis.call('GET', LOCK)\n"
-     "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
-     "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local FREE = whole_number(LOCK)\n"
      "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]\n"
      "local ENDLESS = 922337203685477 -- Redisson's end of a lease without one\n"
      "if not FREE and (PERMITS or '') ~= '' then\n"
@@ -5433,7 +5438,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     15438, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     15525, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5497,7 +5502,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      2221, NULL},
-    {"permit_info", "02701ff386bb61f4654fc276a1937f099ca71998",
+    {"permit_info", "b78756f71ddef562efddc0bc67bb34c7689e3c4f",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -5516,8 +5521,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return -1\n"
      "end\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local now = string.format('%.0f', NOW)\n"
-     "local free, over = redis.call('GET', KEYS[1]), redis.call('ZCOUNT', KEYS[4], '-inf', now)\n"
+     "local free, over = whole_number(KEYS[1]), redis.call('ZCOUNT', KEYS[4], '-inf', now)\n"
      "local next_end = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. now, '+inf', 'WITHSCORES',\n"
      "'LIMIT', 0, 1)[2]\n"
      "if not next_end then next_end = -2\n"
@@ -5533,8 +5545,8 @@ static const hf_program hf_program_table[] = {
      "-1,\n"
      "(free or 0) + over,\n"
      "}\n",
-     1198, NULL},
-    {"permit_leave", "3703f52d4e607b5fd0d91974bc1a566174af8f1b",
+     1467, NULL},
+    {"permit_leave", "b8edf994c1df65460d6c1a8826b7e4df9c1e1789",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5605,10 +5617,15 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
-     "local free_text = redis.call('GET', LOCK)\n"
-     "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
-     "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local FREE = whole_number(LOCK)\n"
      "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
@@ -5910,8 +5927,8 @@ static const hf_program hf_program_table[] = {
      "local passed = pass_on(freed)\n"
      "if was_first and is_foreign() then tell_to_look() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     13775, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "b070db6446955bef4729e4c3b3fe36b4355b6bc3",
+     13862, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "9c1e030a1017ceb253ed0007f10b3118df86068a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5931,10 +5948,15 @@ static const hf_program hf_program_table[] = {
      "local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)\n"
      "return 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)\n"
      "end\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
-     "local free_text = redis.call('GET', LOCK)\n"
-     "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
-     "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local FREE = whole_number(LOCK)\n"
      "local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)\n"
      "local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0\n"
      "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
@@ -6319,7 +6341,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15649, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     15736, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -6377,7 +6399,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1731, NULL},
-    {"permit_set", "50f402ba45f0fda0173dddf93dc11955ac3033e8",
+    {"permit_set", "aa9565dbe3bc24967f81c3bc5063a20a97708a63",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6448,10 +6470,15 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
-     "local free_text = redis.call('GET', LOCK)\n"
-     "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
-     "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local FREE = whole_number(LOCK)\n"
      "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
@@ -6721,7 +6748,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     12656, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     12743, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -13068,7 +13095,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      15727, NULL},
-    {"sharded_permit_acquire", "7ddd9aef9814a7e87a3f00a3b3829ad4b0354e35",
+    {"sharded_permit_acquire", "d99ec4b8c78888e72422abb0df6d4ad43a172e6a",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13088,10 +13115,15 @@ static const hf_program hf_program_table[] = {
      "local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)\n"
      "return 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)\n"
      "end\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
-     "local free_text = redis.call('GET', LOCK)\n"
-     "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
-     "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local FREE = whole_number(LOCK)\n"
      "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]\n"
      "local ENDLESS = 922337203685477 -- Redisson's end of a lease without one\n"
      "if not FREE and (PERMITS or '') ~= '' then\n"
@@ -13494,8 +13526,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     16438, NULL},
-    {"sharded_permit_leave", "7246b10250b5421b4d21b3f0702eb0c3ad1fb888",
+     16525, NULL},
+    {"sharded_permit_leave", "4a91496698f3e57474354e3c9717b28e95a5b022",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13566,10 +13598,15 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
-     "local free_text = redis.call('GET', LOCK)\n"
-     "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
-     "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local FREE = whole_number(LOCK)\n"
      "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
@@ -13881,8 +13918,8 @@ static const hf_program hf_program_table[] = {
      "local passed = pass_on(freed)\n"
      "if was_first and is_foreign() then tell_to_look() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     14275, NULL},
-    {"sharded_permit_release", "55bf649795686524b2fd185b6035be1227c35ade",
+     14362, NULL},
+    {"sharded_permit_release", "fbd1412468d4dac5cd4804305ac5d25f0173e57e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13902,10 +13939,15 @@ static const hf_program hf_program_table[] = {
      "local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)\n"
      "return 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)\n"
      "end\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
-     "local free_text = redis.call('GET', LOCK)\n"
-     "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
-     "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local FREE = whole_number(LOCK)\n"
      "local WAITER, ONE = ARGV[6] or '', OWNER:match('^:(%d+)$', 37)\n"
      "local freed = ONE and redis.call('ZREM', LEASES, first_id(OWNER, ONE)) or 0\n"
      "if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end\n"
@@ -14310,8 +14352,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     16649, NULL},
-    {"sharded_permit_set", "94384cc583673d7aee6189596de9525855d37348",
+     16736, NULL},
+    {"sharded_permit_set", "8aef4d6f0169012982ed26777b50f44351c24dba",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14382,10 +14424,15 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZREM', leases, '')\n"
      "set_end(leases, ids, ms)\n"
      "end\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local LEASES = KEYS[5]\n"
-     "local free_text = redis.call('GET', LOCK)\n"
-     "local FREE = tonumber(free_text) -- nil: nobody has said how many there are\n"
-     "if free_text and not FREE then redis.call('HLEN', LOCK) end -- no number: the key has the wrong type\n"
+     "local FREE = whole_number(LOCK)\n"
      "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
@@ -14665,7 +14712,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     13156, NULL},
+     13243, NULL},
     {"sharded_release", "7846d37432cb1cf86c95abaad9ae80f4638ca760",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

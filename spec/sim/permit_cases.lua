@@ -511,9 +511,29 @@ case("a release to a key that is gone makes none", function(c)
   c.same(0, c.cmd("EXISTS", KEY))
 end)
 
-case("a key with no number is refused", function(c)
-  c.cmd("SET", KEY, "x")
-  c.same("WRONGTYPE", acquire(c, A .. ":1").err:match("^%u+"))
+for _, text in ipairs { "x", "", "2.0", "12.50", "0x10", " 7", "7 ", "007", "-0", "+1", "1e3",
+    "nan", "9223372036854775808", "-9223372036854775809" } do
+  case(("a key that holds '%s' is refused, and nothing is written"):format(text), function(c)
+    c.cmd("SET", KEY, text)
+    taken(c, A .. ":1")
+    taken(c, C .. ":1", 0)
+    for number, reply in ipairs { acquire(c, B .. ":1"), acquire(c, B .. ":1*2", { permits = 2 }),
+        acquire(c, B .. ":1", { member = member(B, 1) }), acquire(c, A .. ":1"),
+        release(c, A .. ":1"), release(c, A .. ":1*2"), leave(c, A .. ":1"), set(c, 3),
+        info(c) } do
+      c.same("WRONGTYPE", reply.err and reply.err:match("^%u+"), "reply " .. number)
+    end
+    stands(c, text, 2, 0)
+  end)
+end
+
+case("a key that holds a whole number is none of these", function(c)
+  for text, free in pairs { ["0"] = 0, ["-1"] = -1, ["70"] = 70, ["1000000000000"] = 1e12 } do
+    c.cmd("SET", KEY, text)
+    c.same(free, info(c)[8])
+    c.same(free > 0 and 1 or 0, acquire(c, B .. ":1")[1])
+    c.cmd("DEL", LEASES)
+  end
 end)
 
 case("Redisson hears how many are free", function(c)
