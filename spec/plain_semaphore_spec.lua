@@ -306,7 +306,8 @@ describe("a plain semaphore", function()
   it("refuses a key with something else, and leaves it alone", function()
     local plain_semaphore = world.client():plain_semaphore(KEY)
     for _, words in ipairs { { "RPUSH", KEY, "x" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
-        { "SET", KEY, "1.5" }, { "SET", KEY, "0x10" }, { "HSET", KEY, "a", "b" } } do
+        { "SET", KEY, "1.5" }, { "SET", KEY, "0x10" }, { "SET", KEY, "007" }, { "SET", KEY, "-0" },
+        { "SET", KEY, "9223372036854775808" }, { "HSET", KEY, "a", "b" } } do
       world.cli("DEL", KEY)
       world.cli((table.unpack or unpack)(words))
       local before = world.cli("DUMP", KEY)

@@ -9650,12 +9650,17 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      2362, NULL},
-    {"semaphore_acquire", "c1d06df6abb9fa61d54ec578e3569a41eb4b0b1e",
+    {"semaphore_acquire", "d4329a98deda23d8fd6e6a3800b7bf0d40512964",
      "local PERMITS = KEYS[1]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function free()\n"
-     "local text = redis.call('GET', PERMITS)\n"
-     "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
+     "return whole_number(PERMITS) or 0\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -9666,15 +9671,21 @@ static const hf_program hf_program_table[] = {
      "if noted then return { noted == '0' and 0 or 1, free() } end\n"
      "local count, left = tonumber(ARGV[2]), free()\n"
      "if left < count then return { 0, left } end\n"
+     "left = redis.call('DECRBY', PERMITS, ARGV[2])\n"
      "note(count)\n"
-     "return { 1, redis.call('DECRBY', PERMITS, ARGV[2]) }\n",
-     578, NULL},
-    {"semaphore_delete", "0b5a246421cdb979d32e7144ec95de79e890eef1",
+     "return { 1, left }\n",
+     758, NULL},
+    {"semaphore_delete", "4e89db2ab9169f843c9448744bf250e57f48335a",
      "local PERMITS = KEYS[1]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function free()\n"
-     "local text = redis.call('GET', PERMITS)\n"
-     "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
+     "return whole_number(PERMITS) or 0\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -9685,13 +9696,18 @@ static const hf_program hf_program_table[] = {
      "if noted then return tonumber(noted) end\n"
      "free()\n"
      "return note(redis.call('DEL', PERMITS))\n",
-     450, NULL},
-    {"semaphore_drain", "22389b82301dcaa156bea01f710aadb1cac62d9f",
+     618, NULL},
+    {"semaphore_drain", "23bc47285916bd7f1f78adbbff3c5edc8b71393d",
      "local PERMITS = KEYS[1]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function free()\n"
-     "local text = redis.call('GET', PERMITS)\n"
-     "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
+     "return whole_number(PERMITS) or 0\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -9703,8 +9719,8 @@ static const hf_program hf_program_table[] = {
      "local count = math.max(free(), 0)\n"
      "if count > 0 then redis.call('DECRBY', PERMITS, string.format('%.0f', count)) end\n"
      "return note(count)\n",
-     538, NULL},
-    {"semaphore_leave", "3b9304b977e99353ac8e890bac9c937bbc286b95",
+     706, NULL},
+    {"semaphore_leave", "c4c8b66858ce07b94afa08475d45301cbf4d5784",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -9716,10 +9732,15 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
      "local PERMITS = KEYS[1]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function free()\n"
-     "local text = redis.call('GET', PERMITS)\n"
-     "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
+     "return whole_number(PERMITS) or 0\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -9738,8 +9759,8 @@ static const hf_program hf_program_table[] = {
      "if taken == 0 then return 0 end\n"
      "if redis.call('EXISTS', PERMITS) == 1 then give(taken) end\n"
      "return 1\n",
-     1059, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE]},
-    {"semaphore_release", "7ed1bcff6d54ba4300e660ddfd504ea5f08898c8",
+     1227, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE]},
+    {"semaphore_release", "478805dc960e790bfed094c105a1b489cb685f34",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -9751,10 +9772,15 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
      "local PERMITS = KEYS[1]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function free()\n"
-     "local text = redis.call('GET', PERMITS)\n"
-     "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
+     "return whole_number(PERMITS) or 0\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -9770,8 +9796,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if noted then return tonumber(noted) end\n"
      "return note(give(ARGV[2]))\n",
-     982, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE]},
-    {"semaphore_set", "115c0eac9fdd2d244fd6509b909fcd897573927c",
+     1150, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE]},
+    {"semaphore_set", "2c708f808d28510d4960b8dc88704c78f81d6542",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -9783,10 +9809,15 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
      "local PERMITS = KEYS[1]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function free()\n"
-     "local text = redis.call('GET', PERMITS)\n"
-     "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
+     "return whole_number(PERMITS) or 0\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -9805,7 +9836,7 @@ static const hf_program hf_program_table[] = {
      "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
      "give(ARGV[2])\n"
      "return note(1)\n",
-     1053, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
+     1221, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET]},
     {"sharded_acquire", "ac85038ddd44c6d7ff12d4f616018cfb11512994",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -17400,7 +17431,7 @@ static const hf_program hf_program_table[] = {
      "if result == 2 then renew_holds(LOCK, OWNER, TO, LEASE) end\n"
      "return result\n",
      15494, NULL},
-    {"sharded_semaphore_leave", "82eb0a9676124758509d44669590637c658b6646",
+    {"sharded_semaphore_leave", "56fc8d98d45b85859c030b76c8142391fa10f050",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -17422,10 +17453,15 @@ static const hf_program hf_program_table[] = {
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
      "local PERMITS = KEYS[1]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function free()\n"
-     "local text = redis.call('GET', PERMITS)\n"
-     "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
+     "return whole_number(PERMITS) or 0\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -17444,8 +17480,8 @@ static const hf_program hf_program_table[] = {
      "if taken == 0 then return 0 end\n"
      "if redis.call('EXISTS', PERMITS) == 1 then give(taken) end\n"
      "return 1\n",
-     1559, NULL},
-    {"sharded_semaphore_release", "bb6c3ff6430f284f60998ac850cccb54d79496ae",
+     1727, NULL},
+    {"sharded_semaphore_release", "ddd6d4ef8acf76893400b0af65b9b23b4b99c798",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -17467,10 +17503,15 @@ static const hf_program hf_program_table[] = {
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
      "local PERMITS = KEYS[1]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function free()\n"
-     "local text = redis.call('GET', PERMITS)\n"
-     "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
+     "return whole_number(PERMITS) or 0\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -17486,8 +17527,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if noted then return tonumber(noted) end\n"
      "return note(give(ARGV[2]))\n",
-     1482, NULL},
-    {"sharded_semaphore_set", "3273eac6b0e5290beb14e57bb7e6052246e0668b",
+     1650, NULL},
+    {"sharded_semaphore_set", "320e7c33428534b3df4083971bec258541da5269",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -17509,10 +17550,15 @@ static const hf_program hf_program_table[] = {
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
      "local PERMITS = KEYS[1]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function free()\n"
-     "local text = redis.call('GET', PERMITS)\n"
-     "if not text then return 0 end\n"
-     "return tonumber(text:match('^-\?%d+$')) or redis.call('HLEN', PERMITS)\n"
+     "return whole_number(PERMITS) or 0\n"
      "end\n"
      "local NOTE = KEYS[2]\n"
      "local function note(reply)\n"
@@ -17531,7 +17577,7 @@ static const hf_program hf_program_table[] = {
      "if redis.call('EXISTS', PERMITS) == 1 then return note(0) end\n"
      "give(ARGV[2])\n"
      "return note(1)\n",
-     1553, NULL},
+     1721, NULL},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610",
      "local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')\n"
      "if wait ~= ARGV[1] then\n"

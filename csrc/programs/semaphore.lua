@@ -6,11 +6,9 @@
 -- ARGV[1] ms for which the note stays
 local PERMITS = KEYS[1]
 
+--#include "whole_number.lua"
 local function free()
-  local text = redis.call('GET', PERMITS)
-  if not text then return 0 end
-  -- no number: the key has the wrong type
-  return tonumber(text:match('^-?%d+$')) or redis.call('HLEN', PERMITS)
+  return whole_number(PERMITS) or 0
 end
 
 --#include "note.lua"

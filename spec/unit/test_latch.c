@@ -163,6 +163,15 @@ TEST(a_count_is_a_whole_number_and_its_absence_is_0) {
     check_count("$0\r\n\r\n", "conflict", 0);
     check_count("$2\r\n7x\r\n", "conflict", 0);
     check_count(":7\r\n", "conflict", 0);
+    check_count("$2\r\n 7\r\n", "conflict", 0);
+    check_count("$2\r\n+7\r\n", "conflict", 0);
+    check_count("$3\r\n007\r\n", "conflict", 0);
+    check_count("$2\r\n-0\r\n", "conflict", 0);
+    check_count("$20\r\n18446744073709551623\r\n", "conflict", 0);
+    check_count("$19\r\n4611686018427387904\r\n", "conflict", 0);
+    check_count("$20\r\n-4611686018427387904\r\n", "conflict", 0);
+    check_count("$19\r\n4611686018427387903\r\n", "ok", 4611686018427387903);
+    check_count("$20\r\n-4611686018427387903\r\n", "ok", -4611686018427387903);
     check_count("-WRONGTYPE Operation\r\n", "conflict", 0);
 }
 

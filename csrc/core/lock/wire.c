@@ -10,6 +10,8 @@
 
 /* ---- one lock ---- */
 
+#define COUNT_END (1LL << 62) /* no count is as far from 0 */
+
 typedef char number_text[24];
 
 static bool has_fifth_key(const hf_kind *kind) {
@@ -214,12 +216,15 @@ bool hf_wire_count(hf_request *request, const hf_names *names) {
 }
 
 bool hf_wire_read_count(const hf_reply *reply, long long *count) {
-    char *end = NULL;
+    number_text text;
     *count = 0;
     if (reply->type == HF_REPLY_NIL) return true;
-    if (reply->type != HF_REPLY_STRING || reply->size == 0) return false;
-    long long value = strtoll(reply->string, &end, 10);
-    if (end != reply->string + reply->size) return false;
+    if (reply->type != HF_REPLY_STRING) return false;
+    long long value = strtoll(reply->string, NULL, 10);
+    int size = snprintf(text, sizeof text, "%lld", value);
+    hf_slice found = {reply->string, reply->size};
+    if (!hf_slice_equal(found, (hf_slice){text, (size_t)size})) return false;
+    if (value <= -COUNT_END || value >= COUNT_END) return false;
     *count = value;
     return true;
 }

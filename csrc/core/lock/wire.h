@@ -79,7 +79,8 @@ bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock);
 
 bool hf_wire_count(hf_request *request, const hf_names *names);
 
-/* Sets `*count` to the number at the key, 0 without it. Returns false if it is no whole number. */
+/* Sets `*count` to the number at the key, 0 without it. Returns false if it is none as the program
+ * fragment whole_number.lua has it. */
 bool hf_wire_read_count(const hf_reply *reply, long long *count);
 
 /* ---- several locks ---- */
