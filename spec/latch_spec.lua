@@ -215,7 +215,8 @@ describe("a latch", function()
   it("refuses a key with something else, and leaves it alone", function()
     local latch = world.client():latch(KEY)
     for _, words in ipairs { { "RPUSH", KEY, "x" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
-        { "HSET", KEY, "a", "b" } } do
+        { "SET", KEY, "-12.50" }, { "SET", KEY, "0.00" }, { "SET", KEY, "nan" }, { "SET", KEY, "1.5" },
+        { "SET", KEY, "007" }, { "SET", KEY, " 7" }, { "HSET", KEY, "a", "b" } } do
       world.cli("DEL", KEY)
       world.cli((table.unpack or unpack)(words))
       local before = world.cli("DUMP", KEY)

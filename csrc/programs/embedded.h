@@ -2891,7 +2891,7 @@ static const hf_program hf_program_table[] = {
      "ahead_of(ARGV[1]),\n"
      "}\n",
      1760, NULL},
-    {"latch_delete", "e4928c91990beacd0e246ba49bc8d56eed75ef98",
+    {"latch_delete", "3a3baceddc369b560be2fd93255ffd5462e732a0",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -2903,10 +2903,15 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
      "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function count()\n"
-     "local text = redis.call('GET', LATCH)\n"
-     "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
+     "return math.max(whole_number(LATCH) or 0, 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -2922,8 +2927,8 @@ static const hf_program hf_program_table[] = {
      "if count() == 0 then return note(0) end\n"
      "open()\n"
      "return note(1)\n",
-     904, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE]},
-    {"latch_down", "3378ee1c68cec781e133044e211257d761fbe4a9",
+     1091, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE]},
+    {"latch_down", "4573a5c7721e119b311df2ecb6ccc1a46840b597",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -2935,10 +2940,15 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
      "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function count()\n"
-     "local text = redis.call('GET', LATCH)\n"
-     "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
+     "return math.max(whole_number(LATCH) or 0, 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -2956,8 +2966,8 @@ static const hf_program hf_program_table[] = {
      "if left > tonumber(ARGV[2]) then return note(redis.call('DECRBY', LATCH, ARGV[2])) end\n"
      "open()\n"
      "return note(0)\n",
-     1010, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN]},
-    {"latch_set", "05a16e3ae7952cfe164da1fcc2ebd6f180159272",
+     1197, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DOWN]},
+    {"latch_set", "0d1abf2f8c640602d7d85757a8247217d83d517a",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
      "end\n"
@@ -2969,10 +2979,15 @@ static const hf_program hf_program_table[] = {
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
      "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function count()\n"
-     "local text = redis.call('GET', LATCH)\n"
-     "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
+     "return math.max(whole_number(LATCH) or 0, 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -2989,7 +3004,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('SET', LATCH, ARGV[2])\n"
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
-     953, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
+     1140, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET]},
     {"leave", "cba150eca6e587730d23577a3ecf3b9a45071dc8",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -12585,7 +12600,7 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
      14031, NULL},
-    {"sharded_latch_delete", "5d1d4b8e7caf4ad6145c212c25368fc2d1638b6f",
+    {"sharded_latch_delete", "300be9955663eb3c627cea522f489a0000592ca7",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -12607,10 +12622,15 @@ static const hf_program hf_program_table[] = {
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
      "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function count()\n"
-     "local text = redis.call('GET', LATCH)\n"
-     "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
+     "return math.max(whole_number(LATCH) or 0, 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -12626,8 +12646,8 @@ static const hf_program hf_program_table[] = {
      "if count() == 0 then return note(0) end\n"
      "open()\n"
      "return note(1)\n",
-     1404, NULL},
-    {"sharded_latch_down", "078022389c088e394313106e7fcf8f3b416600ad",
+     1591, NULL},
+    {"sharded_latch_down", "881f1fd8d0458a66a6a50e51bd1e5f74c19e9cdf",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -12649,10 +12669,15 @@ static const hf_program hf_program_table[] = {
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
      "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function count()\n"
-     "local text = redis.call('GET', LATCH)\n"
-     "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
+     "return math.max(whole_number(LATCH) or 0, 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -12670,8 +12695,8 @@ static const hf_program hf_program_table[] = {
      "if left > tonumber(ARGV[2]) then return note(redis.call('DECRBY', LATCH, ARGV[2])) end\n"
      "open()\n"
      "return note(0)\n",
-     1510, NULL},
-    {"sharded_latch_set", "ca47d4acbee053af779c63f7f1a77852c3978ea7",
+     1697, NULL},
+    {"sharded_latch_set", "2c1f35a552898249ff899ee8a781c22300d023fc",
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
      "local counts = redis.pcall('PUBSUB', 'SHARDNUMSUB', releases, ours)\n"
@@ -12693,10 +12718,15 @@ static const hf_program hf_program_table[] = {
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
      "local LATCH, CHANNEL = KEYS[1], KEYS[3]\n"
+     "local function whole_number(key)\n"
+     "local text = redis.call('GET', key)\n"
+     "if not text then return nil end\n"
+     "local number = (text == '0' or text:find('^%-\?[1-9]%d*$')) and tonumber(text)\n"
+     "if not number or math.abs(number) >= 2 ^ 62 then redis.call('HLEN', key) end\n"
+     "return number\n"
+     "end\n"
      "local function count()\n"
-     "local text = redis.call('GET', LATCH)\n"
-     "if not text then return 0 end\n"
-     "return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)\n"
+     "return math.max(whole_number(LATCH) or 0, 0)\n"
      "end\n"
      "local function open()\n"
      "redis.call('DEL', LATCH)\n"
@@ -12713,7 +12743,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('SET', LATCH, ARGV[2])\n"
      "announce(CHANNEL, '1')\n"
      "return note(1)\n",
-     1453, NULL},
+     1640, NULL},
     {"sharded_leave", "b69637fe572f1c8c9671daa49f8f43bbe0ffac0e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

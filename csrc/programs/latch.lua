@@ -7,11 +7,9 @@
 -- ARGV[1] ms for which the note stays
 local LATCH, CHANNEL = KEYS[1], KEYS[3]
 
+--#include "whole_number.lua"
 local function count()
-  local text = redis.call('GET', LATCH)
-  if not text then return 0 end
-  -- no number: the key has the wrong type
-  return math.max(tonumber(text) or redis.call('HLEN', LATCH), 0)
+  return math.max(whole_number(LATCH) or 0, 0)
 end
 
 local function open()

@@ -105,14 +105,19 @@ case("in a cluster both kinds of channels are told", function(c)
 end)
 
 case("a key with something else is left alone", function(c)
-  for i, words in ipairs { { "HSET", KEY, "a", "b" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" } } do
+  for i, words in ipairs { { "HSET", KEY, "a", "b" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
+      { "SET", KEY, "-12.50" }, { "SET", KEY, "0.00" }, { "SET", KEY, "nan" }, { "SET", KEY, "1.5" },
+      { "SET", KEY, " 7" }, { "SET", KEY, "007" }, { "SET", KEY, "-0" }, { "SET", KEY, "0x10" },
+      { "SET", KEY, "9223372036854775808" } } do
     c.cmd("DEL", KEY)
     c.cmd((table.unpack or unpack)(words))
+    local before = words[1] == "SET" and c.cmd("GET", KEY)
     for j, reply in ipairs { set(c, 10 * i, 1), down(c, 10 * i + 1), delete(c, 10 * i + 2) } do
-      c.same(true, reply.err:find("WRONGTYPE", 1, true) ~= nil, "reply " .. j)
+      c.same("WRONGTYPE", type(reply) == "table" and reply.err:match("^%u+"), "reply " .. j)
     end
     c.same(0, #c.cmd("KEYS", "holdfast_call:*"))
     c.same(1, c.cmd("EXISTS", KEY))
+    if before then c.same(before, c.cmd("GET", KEY)) end
   end
 end)
 
