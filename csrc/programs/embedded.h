@@ -5042,7 +5042,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "e2263cf2e63d800ddfe55d8c14be6898281ea60a",
+    {"permit_acquire", "76e84ab21ab1aa4e624af9b6d6bd5e797279961f",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5165,11 +5165,16 @@ static const hf_program hf_program_table[] = {
      "local function reclaim()\n"
      "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
      "end\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function all_permits()\n"
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
@@ -5453,7 +5458,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     15525, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     15674, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5561,7 +5566,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1467, NULL},
-    {"permit_leave", "b8edf994c1df65460d6c1a8826b7e4df9c1e1789",
+    {"permit_leave", "c361222e40d9baf2393dc9c0306bfe41a26f82e0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5656,11 +5661,16 @@ static const hf_program hf_program_table[] = {
      "local function reclaim()\n"
      "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
      "end\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function all_permits()\n"
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
@@ -5942,8 +5952,8 @@ static const hf_program hf_program_table[] = {
      "local passed = pass_on(freed)\n"
      "if was_first and is_foreign() then tell_to_look() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     13862, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "9c1e030a1017ceb253ed0007f10b3118df86068a",
+     14011, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "f2b11d6cc6023f11650809ca51e714bf0d1c8998",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6005,11 +6015,16 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local member, place = head[1], head[2]\n"
      "local client, number, ttl_ms = member:match('^1p([%x-]+):(%d+):(%d+)$')\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
@@ -6110,11 +6125,16 @@ static const hf_program hf_program_table[] = {
      "local function reclaim()\n"
      "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
      "end\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function all_permits()\n"
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
@@ -6356,7 +6376,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     15736, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     16034, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -6414,7 +6434,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1731, NULL},
-    {"permit_set", "aa9565dbe3bc24967f81c3bc5063a20a97708a63",
+    {"permit_set", "593ef79cbfcfbb860ef9d747dc0b6dba6ede43b0",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6509,11 +6529,16 @@ static const hf_program hf_program_table[] = {
      "local function reclaim()\n"
      "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
      "end\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function all_permits()\n"
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
@@ -6763,7 +6788,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     12743, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     12892, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -13156,7 +13181,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      15727, NULL},
-    {"sharded_permit_acquire", "d99ec4b8c78888e72422abb0df6d4ad43a172e6a",
+    {"sharded_permit_acquire", "7baf8003ccc72c3fc49e293a2b27f0236d14b29e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13289,11 +13314,16 @@ static const hf_program hf_program_table[] = {
      "local function reclaim()\n"
      "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
      "end\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function all_permits()\n"
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
@@ -13587,8 +13617,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     16525, NULL},
-    {"sharded_permit_leave", "4a91496698f3e57474354e3c9717b28e95a5b022",
+     16674, NULL},
+    {"sharded_permit_leave", "d093b442ce6ba1a22ba44e9a92d992ec31917c52",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13683,11 +13713,16 @@ static const hf_program hf_program_table[] = {
      "local function reclaim()\n"
      "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
      "end\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function all_permits()\n"
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
@@ -13979,8 +14014,8 @@ static const hf_program hf_program_table[] = {
      "local passed = pass_on(freed)\n"
      "if was_first and is_foreign() then tell_to_look() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     14362, NULL},
-    {"sharded_permit_release", "fbd1412468d4dac5cd4804305ac5d25f0173e57e",
+     14511, NULL},
+    {"sharded_permit_release", "03fc502211da0249f9be70281473c08de092590c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14042,11 +14077,16 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local member, place = head[1], head[2]\n"
      "local client, number, ttl_ms = member:match('^1p([%x-]+):(%d+):(%d+)$')\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function sharded_waiters(releases)\n"
      "local ours = 'holdfast_listening:' .. releases:match('^[^:]*:(.*)$')\n"
@@ -14167,11 +14207,16 @@ static const hf_program hf_program_table[] = {
      "local function reclaim()\n"
      "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
      "end\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function all_permits()\n"
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
@@ -14413,8 +14458,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     16736, NULL},
-    {"sharded_permit_set", "8aef4d6f0169012982ed26777b50f44351c24dba",
+     17034, NULL},
+    {"sharded_permit_set", "e2d4d8560afbaccc5387da697b90aa8b62d2b85b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14509,11 +14554,16 @@ static const hf_program hf_program_table[] = {
      "local function reclaim()\n"
      "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
      "end\n"
-     "local function is_foreign()\n"
-     "for _, id in ipairs(redis.call('ZRANGE', LEASES, '0', '9')) do\n"
+     "local function has_foreign(ids)\n"
+     "for _, id in ipairs(ids) do\n"
      "if id:sub(1, 2) ~= 'hf' then return true end\n"
      "end\n"
      "return false\n"
+     "end\n"
+     "local function is_foreign()\n"
+     "local ids = redis.call('ZRANGE', LEASES, '0', '9')\n"
+     "return has_foreign(ids)\n"
+     "or #ids == 10 and has_foreign(redis.call('ZRANGE', LEASES, '-10', '-1'))\n"
      "end\n"
      "local function all_permits()\n"
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
@@ -14773,7 +14823,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     13243, NULL},
+     13392, NULL},
     {"sharded_release", "7846d37432cb1cf86c95abaad9ae80f4638ca760",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -595,6 +595,22 @@ case("a request of several is not taken apart by Redisson", function(c)
   })
 end)
 
+for what, ms in pairs { ["no end"] = NEVER - NOW, ["an end among the last"] = LEASE - 2 } do
+  case("what Redisson has with " .. what .. " is told behind many of ours", function(c)
+    c.cmd("SET", KEY, 0)
+    taken(c, A .. ":1")
+    taken(c, A .. ":2*8")
+    taken(c, A .. ":3*12", LEASE - 5)
+    c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + ms), JAVA)
+    grants_of(c, B)
+    local second = grants_of(c, C)
+    c.same(1, acquire(c, B .. ":1", { member = member(B, 1) })[4], "the first one")
+    c.same(0, acquire(c, C .. ":1", { member = member(C, 1) })[4], "the second one")
+    c.same(1, release(c, A .. ":1"))
+    c.same({ "1 recheck 1" }, second.heard())
+  end)
+end
+
 case("the next one is told to listen to Redisson", function(c)
   c.cmd("SET", KEY, 1)
   c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + 5000), JAVA)
