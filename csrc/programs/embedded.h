@@ -5042,7 +5042,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "76e84ab21ab1aa4e624af9b6d6bd5e797279961f",
+    {"permit_acquire", "9f8754e4b25a5aea55d571b26b058946e749619b",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5150,7 +5150,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
+     "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
      "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
@@ -5162,8 +5162,9 @@ static const hf_program hf_program_table[] = {
      "local function put_back(ids)\n"
      "return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)\n"
      "end\n"
-     "local function reclaim()\n"
-     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
+     "local function reclaim(wanted)\n"
+     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
+     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
      "end\n"
      "local function has_foreign(ids)\n"
      "for _, id in ipairs(ids) do\n"
@@ -5180,7 +5181,7 @@ static const hf_program hf_program_table[] = {
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
      "end\n"
      "local IDS = ids_of(OWNER)\n"
-     "local back = first_end and first_end <= NOW and reclaim() or 0\n"
+     "local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0\n"
      "local function take(before)\n"
      "local token = next_token(TOKEN_TTL, nil, US)\n"
      "draw(IDS, math.max(NOW + LEASE, (before or 0) + 1))\n"
@@ -5458,7 +5459,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     15674, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     15777, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -5566,7 +5567,7 @@ static const hf_program hf_program_table[] = {
      "(free or 0) + over,\n"
      "}\n",
      1467, NULL},
-    {"permit_leave", "c361222e40d9baf2393dc9c0306bfe41a26f82e0",
+    {"permit_leave", "c4f35f853e834b37d2a8f4ed72d55acc06ed5899",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5646,7 +5647,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local LEASES = KEYS[5]\n"
      "local FREE = whole_number(LOCK)\n"
-     "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
+     "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
      "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
@@ -5658,8 +5659,9 @@ static const hf_program hf_program_table[] = {
      "local function put_back(ids)\n"
      "return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)\n"
      "end\n"
-     "local function reclaim()\n"
-     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
+     "local function reclaim(wanted)\n"
+     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
+     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
      "end\n"
      "local function has_foreign(ids)\n"
      "for _, id in ipairs(ids) do\n"
@@ -5952,8 +5954,8 @@ static const hf_program hf_program_table[] = {
      "local passed = pass_on(freed)\n"
      "if was_first and is_foreign() then tell_to_look() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     14011, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
-    {"permit_release", "f2b11d6cc6023f11650809ca51e714bf0d1c8998",
+     14096, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE]},
+    {"permit_release", "83107bb1eab13e107d80cc6d18b32d0253af687c",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6110,7 +6112,7 @@ static const hf_program hf_program_table[] = {
      "local function announce(releases, payload)\n"
      "return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0\n"
      "end\n"
-     "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
+     "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
      "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
@@ -6122,8 +6124,9 @@ static const hf_program hf_program_table[] = {
      "local function put_back(ids)\n"
      "return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)\n"
      "end\n"
-     "local function reclaim()\n"
-     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
+     "local function reclaim(wanted)\n"
+     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
+     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
      "end\n"
      "local function has_foreign(ids)\n"
      "for _, id in ipairs(ids) do\n"
@@ -6376,7 +6379,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     16034, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
+     16119, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE]},
     {"permit_renew", "62f0da57ab64d1bccffc5e763c2ebe8547054706",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -6434,7 +6437,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      1731, NULL},
-    {"permit_set", "593ef79cbfcfbb860ef9d747dc0b6dba6ede43b0",
+    {"permit_set", "5ec6b85c32e1eaa03decd8d88cc6b6d1cb5fe722",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -6514,7 +6517,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local LEASES = KEYS[5]\n"
      "local FREE = whole_number(LOCK)\n"
-     "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
+     "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
      "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
@@ -6526,8 +6529,9 @@ static const hf_program hf_program_table[] = {
      "local function put_back(ids)\n"
      "return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)\n"
      "end\n"
-     "local function reclaim()\n"
-     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
+     "local function reclaim(wanted)\n"
+     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
+     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
      "end\n"
      "local function has_foreign(ids)\n"
      "for _, id in ipairs(ids) do\n"
@@ -6788,7 +6792,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     12892, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
+     12977, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET]},
     {"raise", "852d75b1d352ca55b01f78e83f52bb635c1fdc04",
      "local last = tonumber(redis.call('GET', KEYS[1]))\n"
      "if last and last >= tonumber(ARGV[1]) then return 1 end\n"
@@ -13181,7 +13185,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      15727, NULL},
-    {"sharded_permit_acquire", "7baf8003ccc72c3fc49e293a2b27f0236d14b29e",
+    {"sharded_permit_acquire", "c375386c7656ef85ef0feb5379cf4984581c5f9e",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13299,7 +13303,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return token, ends or nil\n"
      "end\n"
-     "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
+     "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
      "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
@@ -13311,8 +13315,9 @@ static const hf_program hf_program_table[] = {
      "local function put_back(ids)\n"
      "return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)\n"
      "end\n"
-     "local function reclaim()\n"
-     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
+     "local function reclaim(wanted)\n"
+     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
+     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
      "end\n"
      "local function has_foreign(ids)\n"
      "for _, id in ipairs(ids) do\n"
@@ -13329,7 +13334,7 @@ static const hf_program hf_program_table[] = {
      "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
      "end\n"
      "local IDS = ids_of(OWNER)\n"
-     "local back = first_end and first_end <= NOW and reclaim() or 0\n"
+     "local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0\n"
      "local function take(before)\n"
      "local token = next_token(TOKEN_TTL, nil, US)\n"
      "draw(IDS, math.max(NOW + LEASE, (before or 0) + 1))\n"
@@ -13617,8 +13622,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     16674, NULL},
-    {"sharded_permit_leave", "d093b442ce6ba1a22ba44e9a92d992ec31917c52",
+     16777, NULL},
+    {"sharded_permit_leave", "03fda8e521689ad39e062e7b3c675e633f722eda",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13698,7 +13703,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local LEASES = KEYS[5]\n"
      "local FREE = whole_number(LOCK)\n"
-     "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
+     "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
      "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
@@ -13710,8 +13715,9 @@ static const hf_program hf_program_table[] = {
      "local function put_back(ids)\n"
      "return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)\n"
      "end\n"
-     "local function reclaim()\n"
-     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
+     "local function reclaim(wanted)\n"
+     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
+     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
      "end\n"
      "local function has_foreign(ids)\n"
      "for _, id in ipairs(ids) do\n"
@@ -14014,8 +14020,8 @@ static const hf_program hf_program_table[] = {
      "local passed = pass_on(freed)\n"
      "if was_first and is_foreign() then tell_to_look() end\n"
      "return passed == 3 and 3 or given > 0 and 1 or 0\n",
-     14511, NULL},
-    {"sharded_permit_release", "03fc502211da0249f9be70281473c08de092590c",
+     14596, NULL},
+    {"sharded_permit_release", "d4287a3cb9fe325229fa2f018df0a547c8549782",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14192,7 +14198,7 @@ static const hf_program hf_program_table[] = {
      "if plain_waiters(releases) == 0 then return heard end\n"
      "return heard + (tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0)\n"
      "end\n"
-     "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
+     "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
      "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
@@ -14204,8 +14210,9 @@ static const hf_program hf_program_table[] = {
      "local function put_back(ids)\n"
      "return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)\n"
      "end\n"
-     "local function reclaim()\n"
-     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
+     "local function reclaim(wanted)\n"
+     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
+     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
      "end\n"
      "local function has_foreign(ids)\n"
      "for _, id in ipairs(ids) do\n"
@@ -14458,8 +14465,8 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local passed = pass_on(freed)\n"
      "return done == 1 and passed or done\n",
-     17034, NULL},
-    {"sharded_permit_set", "e2d4d8560afbaccc5387da697b90aa8b62d2b85b",
+     17119, NULL},
+    {"sharded_permit_set", "1734c4573edf559c598d27730907829e7007b432",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -14539,7 +14546,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "local LEASES = KEYS[5]\n"
      "local FREE = whole_number(LOCK)\n"
-     "local MOST_BACK = 100 -- permits that one script takes back from those that are gone\n"
+     "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
      "local function draw(ids, ms)\n"
      "local drawn = set_end(LEASES, ids, ms)\n"
      "if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end\n"
@@ -14551,8 +14558,9 @@ static const hf_program hf_program_table[] = {
      "local function put_back(ids)\n"
      "return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)\n"
      "end\n"
-     "local function reclaim()\n"
-     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))\n"
+     "local function reclaim(wanted)\n"
+     "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
+     "return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
      "end\n"
      "local function has_foreign(ids)\n"
      "for _, id in ipairs(ids) do\n"
@@ -14823,7 +14831,7 @@ static const hf_program hf_program_table[] = {
      "FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))\n"
      "settle_missed_grants('')\n"
      "return pass_on(math.max(0, back + more))\n",
-     13392, NULL},
+     13477, NULL},
     {"sharded_release", "7846d37432cb1cf86c95abaad9ae80f4638ca760",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

@@ -39,7 +39,7 @@ end
 --#include "token.lua"
 --#include "pool_changes.lua"
 local IDS = ids_of(OWNER)
-local back = first_end and first_end <= NOW and reclaim() or 0
+local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0
 
 local function take(before)
   local token = next_token(TOKEN_TTL, nil, US)

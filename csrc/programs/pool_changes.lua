@@ -1,6 +1,6 @@
 --#fragment
 -- Permits that are taken and come back, and what becomes of those whose lease has ended.
-local MOST_BACK = 100 -- permits that one script takes back from those that are gone
+local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back
 
 -- Takes what is not the owner's yet.
 local function draw(ids, ms)
@@ -19,9 +19,10 @@ local function put_back(ids)
   return add_free(#ids > 0 and redis.call('ZREM', LEASES, unpack(ids)) or 0)
 end
 
--- Takes back the permits of those that are gone. → how many
-local function reclaim()
-  return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', MOST_BACK))
+-- Takes back the permits of those that are gone, so many if they are wanted. → how many
+local function reclaim(wanted)
+  local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)
+  return put_back(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))
 end
 
 --#include "pool_foreign.lua"

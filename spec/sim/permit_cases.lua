@@ -193,6 +193,27 @@ case("permits of the gone come back with any acquire", function(c)
   stands(c, 0, 2)
 end)
 
+case("of many leases that have ended as many come back as are asked for", function(c)
+  for _, now in ipairs {
+    { free = 0, ended = 1200, got = 1, left = 0, taken = 1200 },
+    { free = -350, ended = 1200, got = 1, left = 0, taken = 850 },
+    { free = -3000, ended = 2100, got = 0, left = -1000, taken = 100 },
+  } do
+    c.cmd("SET", KEY, now.free)
+    for number = 1, now.ended / 100 do taken(c, A .. ":" .. number .. "*100", 0) end
+    c.same(now.got, acquire(c, B .. ":1*800")[1])
+    stands(c, now.left, now.taken)
+    c.cmd("FLUSHALL")
+  end
+end)
+
+case("…and at least a hundred", function(c)
+  c.cmd("SET", KEY, 0)
+  taken(c, A .. ":1*150", 0)
+  c.same(1, acquire(c, B .. ":1")[1])
+  stands(c, 99, 51)
+end)
+
 case("a newcomer does not pass those that wait", function(c)
   acquire(c, A .. ":1*2", { permits = 3 })
   local heard = grants_of(c, B)
