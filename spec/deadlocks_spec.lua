@@ -14,13 +14,14 @@ local PATIENCE = 20
 local PARTY = [[
   local holdfast = require "holdfast"
   local urls, go, own, other, check = arg[1], arg[2], arg[3], arg[4], tonumber(arg[5])
+  local lease = tonumber(arg[6])
   local servers = {}
   for url in urls:gmatch("%S+") do servers[#servers + 1] = url end
   local given = { url = urls, name = "party-" .. (own:gsub("%s", "_")) }
   if #servers > 1 then given = { servers = servers, mode = "quorum", name = given.name } end
   local client = holdfast.new(given)
   local opts = check > 0 and { deadlock_check = check } or nil
-  local held = assert(client:lock(own):acquire(10))
+  local held = assert(client:lock(own, { lease = lease }):acquire(10))
   print("holds " .. own)
   io.stdout:flush()
   repeat local file = io.open(go) until file
@@ -52,10 +53,11 @@ describe("deadlocks", function()
   local function let_go(i) assert(io.open(go .. i, "w")):close() end
 
   -- Each holds its own key, and waits for the next one's once it is let go.
-  local function prepare(urls, keys, check)
+  local function prepare(urls, keys, check, lease)
     for i, key in ipairs(keys) do
       parties[i] = process.lua {
-        code = PARTY, args = { urls, go .. i, key, keys[i % #keys + 1], check and check[i] or 0 },
+        code = PARTY,
+        args = { urls, go .. i, key, keys[i % #keys + 1], check and check[i] or 0, lease or 30 },
       }
       assert(parties[i]:wait_output("holds", PATIENCE), parties[i]:output())
     end
@@ -182,6 +184,58 @@ describe("deadlocks", function()
       held:release()
       far:release()
       other:close()
+    end)
+
+    local function waits_are_told(count)
+      assert(process.wait_until(function()
+        return #server:cli("KEYS", "holdfast_wait:*") == count
+      end, PATIENCE))
+    end
+
+    it("are none with a caller that was killed", function()
+      prepare(server:url(), { "one", "two" }, { 0, 0.5 }, 6)
+      let_go(1)
+      waits_are_told(1)
+      parties[1]:stop()
+      assert(process.wait_until(function()
+        return #server:cli("PUBSUB", "CHANNELS", "holdfast_grant:*") == 0
+      end, PATIENCE))
+      let_go(2)
+      waits_are_told(2)
+      assert.same({}, assert(client:deadlocks()).cycles)
+      assert.equal("exit", parties[2]:wait(PATIENCE))
+      assert.matches("got it", parties[2]:output())
+    end)
+
+    -- Its client could not tell that the wait is over.
+    it("are none by a wait that is over, while another caller of that client waits", function()
+      prepare(server:url(), { "two", "one" }, { 0.5, 0 })
+      parties[2]:stop()
+      server:cli("DEL", "one")
+      parties[2] = process.lua { code = [[
+        local client = require("holdfast").new(arg[1])
+        coroutine.wrap(function() client:lock("one"):acquire() end)()
+        print("holds one")
+        io.stdout:flush()
+        client:lock("two"):acquire(60)
+      ]], args = { server:url() } }
+      local queue
+      assert(process.wait_until(function()
+        queue = server:cli("ZRANGE", "holdfast_queue:{two}", 0, -1)
+        return #queue == 1
+      end, PATIENCE))
+      local owner = server:cli("HKEYS", "one")[1]
+      local waiter = queue[1]:match("^1l(.*:%d+):%d+$")
+      local function tell(name)
+        server:cli("SET", "holdfast_wait:" .. owner, "1 " .. name .. " l two", "PX", 60000)
+      end
+      tell(waiter .. "0")
+      let_go(1)
+      waits_are_told(2)
+      assert.is_nil((parties[1]:wait(2)), parties[1]:output())
+      assert.same({}, assert(client:deadlocks()).cycles)
+      tell(waiter)
+      assert.equal(2, #found(client))
     end)
 
     it("leave no key behind", function()

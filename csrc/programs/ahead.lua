@@ -1,8 +1,12 @@
 --#fragment
--- How many waiters come before the first one of this client; -1: none of its own waits.
-local function ahead_of(client)
-  for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do
-    if member:sub(3, 38) == client then return place - 1 end
+--#include "deaf.lua"
+-- How many waiters come before this one, of a uuid alone before the first one of its client; -1: it
+-- does not wait, or is deaf.
+local function ahead_of(asked)
+  local start = asked .. ':'
+  local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')
+  for place, member in ipairs(members) do
+    if member:sub(3, #start + 2) == start then return place - 1 end
   end
   return -1
 end

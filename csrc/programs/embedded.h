@@ -2112,7 +2112,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', LOCK)\n"
      "return pass_on()\n",
      5955, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE]},
-    {"fair_info", "8ef47bcb0848ebc87c921ff0ceb88dd5d405d188",
+    {"fair_info", "96c85c5523cbaeebefa9206b4c6b58360909280c",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
@@ -2150,10 +2150,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil, kind\n"
      "end\n"
+     "local function is_deaf(asked)\n"
+     "local channel = 'holdfast_grant:' .. asked:sub(1, 36)\n"
+     "return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0\n"
+     "end\n"
      "local waiters = redis.call('LRANGE', KEYS[3], 0, -1)\n"
-     "local function ahead_of(client)\n"
-     "for place, owner in ipairs(waiters) do\n"
-     "if owner:sub(1, 36) == client then return place - 1 end\n"
+     "local function ahead_of(asked)\n"
+     "local start = asked .. ':'\n"
+     "for place, owner in ipairs(is_deaf(asked) and {} or waiters) do\n"
+     "if (owner .. ':'):sub(1, #start) == start then return place - 1 end\n"
      "end\n"
      "return -1\n"
      "end\n"
@@ -2166,7 +2171,7 @@ static const hf_program hf_program_table[] = {
      "#waiters,\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1733, NULL},
+     1956, NULL},
     {"fair_leave", "1b6b9dea5613072877e7c86b6b2fb108c6c14ffa",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -2837,7 +2842,7 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
      13531, &hf_program_table[HF_PROGRAM_SHARDED_FORCE]},
-    {"info", "d3833264351f03c647e208d13c4f404e3a7baf8e",
+    {"info", "ac1b198789b902aeee7fc42603656c9eaa332425",
      "local KIND, KINDS = 'hash', 'lg'\n"
      "local LAST_OF_FEW = '1' -- of the members that a release looks at: a grant, and a waiter behind it\n"
      "local function holds_of(lock, owner)\n"
@@ -2875,9 +2880,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return holder, holder and holder == owner and holds_of(lock, owner) or nil, kind\n"
      "end\n"
-     "local function ahead_of(client)\n"
-     "for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do\n"
-     "if member:sub(3, 38) == client then return place - 1 end\n"
+     "local function is_deaf(asked)\n"
+     "local channel = 'holdfast_grant:' .. asked:sub(1, 36)\n"
+     "return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0\n"
+     "end\n"
+     "local function ahead_of(asked)\n"
+     "local start = asked .. ':'\n"
+     "local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')\n"
+     "for place, member in ipairs(members) do\n"
+     "if member:sub(3, #start + 2) == start then return place - 1 end\n"
      "end\n"
      "return -1\n"
      "end\n"
@@ -2890,7 +2901,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1760, NULL},
+     2002, NULL},
     {"latch_delete", "3a3baceddc369b560be2fd93255ffd5462e732a0",
      "local function foreign_waiters(releases)\n"
      "return redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0\n"
@@ -4188,7 +4199,7 @@ static const hf_program hf_program_table[] = {
      "if not is_lock() then return redis.error_reply('WRONGTYPE the key is not a lock') end\n"
      "return pass_on()\n",
      12712, NULL},
-    {"mutex_info", "c1232bdb4997e42f12fa0a71c4535e05cfb4461e",
+    {"mutex_info", "4b8435a800fcffc205316c5e5bb3adc246c7d923",
      "local KIND, KINDS = 'string', 'm'\n"
      "local LAST_OF_FEW = '2'\n"
      "local function holds_of(lock, owner)\n"
@@ -4210,9 +4221,15 @@ static const hf_program hf_program_table[] = {
      "local holder = redis.call('GET', lock)\n"
      "return holder, holder and holder == owner and 1 or nil, 'lock'\n"
      "end\n"
-     "local function ahead_of(client)\n"
-     "for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do\n"
-     "if member:sub(3, 38) == client then return place - 1 end\n"
+     "local function is_deaf(asked)\n"
+     "local channel = 'holdfast_grant:' .. asked:sub(1, 36)\n"
+     "return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0\n"
+     "end\n"
+     "local function ahead_of(asked)\n"
+     "local start = asked .. ':'\n"
+     "local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')\n"
+     "for place, member in ipairs(members) do\n"
+     "if member:sub(3, #start + 2) == start then return place - 1 end\n"
      "end\n"
      "return -1\n"
      "end\n"
@@ -4225,7 +4242,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'),\n"
      "ahead_of(ARGV[1]),\n"
      "}\n",
-     1126, NULL},
+     1368, NULL},
     {"mutex_leave", "347f236b04fbe1b5a665927393e72a59c5d44621",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -5523,7 +5540,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return 1\n",
      2221, NULL},
-    {"permit_info", "b78756f71ddef562efddc0bc67bb34c7689e3c4f",
+    {"permit_info", "04c5ab978e74340008bcf6d5b04cc16d4daf26f3",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
      "local function server_us()\n"
@@ -5536,9 +5553,15 @@ static const hf_program hf_program_table[] = {
      "return string.format('%d%07d', (number - low) / 1e7, low)\n"
      "end\n"
      "local NOW = math.floor(server_us() / 1000)\n"
-     "local function ahead_of(client)\n"
-     "for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do\n"
-     "if member:sub(3, 38) == client then return place - 1 end\n"
+     "local function is_deaf(asked)\n"
+     "local channel = 'holdfast_grant:' .. asked:sub(1, 36)\n"
+     "return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0\n"
+     "end\n"
+     "local function ahead_of(asked)\n"
+     "local start = asked .. ':'\n"
+     "local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')\n"
+     "for place, member in ipairs(members) do\n"
+     "if member:sub(3, #start + 2) == start then return place - 1 end\n"
      "end\n"
      "return -1\n"
      "end\n"
@@ -5566,7 +5589,7 @@ static const hf_program hf_program_table[] = {
      "-1,\n"
      "(free or 0) + over,\n"
      "}\n",
-     1467, NULL},
+     1709, NULL},
     {"permit_leave", "c4f35f853e834b37d2a8f4ed72d55acc06ed5899",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
@@ -8650,7 +8673,7 @@ static const hf_program hf_program_table[] = {
      "redis.call('DEL', LOCK)\n"
      "return pass_on('1')\n",
      15243, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE]},
-    {"rw_info", "02675828f1848e57537ad07914e5a7e79f67e3ac",
+    {"rw_info", "38e9189817f1d20070bb4a8ea9406358257fc891",
      "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
      "local function is_write(owner)\n"
      "return owner:sub(-6) == ':write'\n"
@@ -8702,9 +8725,15 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ms))\n"
      "end\n"
-     "local function ahead_of(client)\n"
-     "for place, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')) do\n"
-     "if member:sub(3, 38) == client then return place - 1 end\n"
+     "local function is_deaf(asked)\n"
+     "local channel = 'holdfast_grant:' .. asked:sub(1, 36)\n"
+     "return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0\n"
+     "end\n"
+     "local function ahead_of(asked)\n"
+     "local start = asked .. ':'\n"
+     "local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')\n"
+     "for place, member in ipairs(members) do\n"
+     "if member:sub(3, #start + 2) == start then return place - 1 end\n"
      "end\n"
      "return -1\n"
      "end\n"
@@ -8719,7 +8748,7 @@ static const hf_program hf_program_table[] = {
      "owner, holds, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '0',\n"
      "redis.call('ZCOUNT', KEYS[3], '(0', '+inf'), ahead_of(ARGV[1]), readers,\n"
      "}\n",
-     2665, NULL},
+     2907, NULL},
     {"rw_leave", "659c6ac15270cfd87fcb43eccb826836cdf5dd5d",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

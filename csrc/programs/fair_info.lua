@@ -3,15 +3,17 @@
 -- Reads a fair lock, its fencing counter and its list at one moment.
 --
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its list
--- ARGV[1] the uuid of the client that asks
+-- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
--- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` waiters come
--- before the first of the asking client's, -1 when none of its own waits
+-- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` as in ahead.lua
+--#include "deaf.lua"
+
 local waiters = redis.call('LRANGE', KEYS[3], 0, -1)
 
-local function ahead_of(client)
-  for place, owner in ipairs(waiters) do
-    if owner:sub(1, 36) == client then return place - 1 end
+local function ahead_of(asked)
+  local start = asked .. ':'
+  for place, owner in ipairs(is_deaf(asked) and {} or waiters) do
+    if (owner .. ':'):sub(1, #start) == start then return place - 1 end
   end
   return -1
 end

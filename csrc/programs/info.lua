@@ -3,10 +3,9 @@
 -- Reads a lock, its fencing counter and its queue at one moment.
 --
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
--- ARGV[1] the uuid of the client that asks
+-- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
--- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead` waiters come
--- before the first of the asking client's, -1 when none of its own waits
+-- { owner, holds, ttl ms, last token, waiters, ahead }; owner "" when free; `ahead`: see ahead.lua
 --#include "ahead.lua"
 
 local holder = holder_of(KEYS[1])

@@ -2,7 +2,7 @@
 -- Reads a semaphore at one moment.
 --
 -- KEYS[1] the free permits, KEYS[2] the fencing counter, KEYS[3] the queue, KEYS[4] the leases
--- ARGV[1] the uuid of the client that asks
+-- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
 -- as info.lua: { "", permits that are taken, ms until the first lease ends, last token, waiters,
 -- ahead, -1, free permits }; -1 ms: none of them ends, -2: none is taken

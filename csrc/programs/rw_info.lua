@@ -2,11 +2,10 @@
 -- Reads a read/write lock, its fencing counter and its queue at one moment.
 --
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
--- ARGV[1] the uuid of the client that asks
+-- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
 -- { owner, holds, ttl ms, last token, waiters, ahead, readers }; the writer, or else one of the
--- readers; owner "" when free; `ahead` waiters come before the first of the asking client's, -1
--- when none of its own waits
+-- readers; owner "" when free; `ahead`: see ahead.lua
 --#include "ahead.lua"
 
 local fields, owner, holds, readers = redis.call('HGETALL', KEYS[1]), '', 0, 0

@@ -187,24 +187,35 @@ end
 -- Redisson's list has the owners.
 local function is_in_list(graph, wait)
   for owner in each_beside(graph, wait.key, "LRANGE", LIST .. tagged(wait.key)) do
-    if owner:sub(1, 36) == wait.waiter:sub(1, 36) then return true end
+    if owner == wait.waiter then return true end
   end
   return false
 end
 
 local function is_in_queue(graph, wait)
-  if graph.nodes then return true end
   if wait.kind == KINDS.f then return is_in_list(graph, wait) end
   local queue = wait.key:find("{", 1, true) and "holdfast_queue::" .. wait.key or "holdfast_queue:{"
     .. wait.key .. "}"
   for text in each_beside(graph, wait.key, "ZRANGE", queue) do
     local member = deadlocks.member(text)
-    if member and member.owner:find(wait.waiter, 1, true) == 1 or member and
-      member.waiter:sub(1, 36) == wait.waiter:sub(1, 36) then
-      return true
-    end
+    if member and member.waiter == wait.waiter then return true end
   end
   return false
+end
+
+-- Whether the waiter's client listens, to one of the nodes; who may not ask believes it.
+local function listens(graph, wait)
+  local channel = "holdfast_grant:" .. wait.waiter:sub(1, 36)
+  for _, node in ipairs(core.client.nodes(graph.client)) do
+    local reply = ask(graph, { "PUBSUB", "NUMSUB", channel }, node)
+    if not reply or reply[2] > 0 then return true end
+  end
+  return false
+end
+
+-- A quorum has no queue.
+local function goes_on(graph, wait)
+  return graph.nodes or is_in_queue(graph, wait) and listens(graph, wait)
 end
 
 local function identify(graph, owner)
@@ -292,7 +303,7 @@ local function find_stuck(graph)
   for _, wait in pairs(graph.waits) do stuck[wait] = true end
   reduce(graph, stuck)
   for wait in pairs(stuck) do
-    if not is_in_queue(graph, wait) then stuck[wait] = nil end
+    if not goes_on(graph, wait) then stuck[wait] = nil end
   end
   reduce(graph, stuck)
   return stuck

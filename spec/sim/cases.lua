@@ -1549,6 +1549,25 @@ case("info reads it all at one moment", function(c)
   c.same({ "them", 1, 900, "17", 2, 0 }, c.run("mutex_info", keys, B))
 end)
 
+case("info tells of one waiter whether it waits, while its client listens", function(c)
+  local function ahead(asked, program)
+    return c.run(program or "info", { LOCK, COUNTER, QUEUE }, asked)[6]
+  end
+  queued(c, 5, member(B, 7))
+  queued(c, 6, member(A, 2))
+  queued(c, 7, member(A, "03", "l", SHARED))
+  c.same({ -1, 1 }, { ahead(A .. ":2"), ahead(A) }, "nobody listens")
+  local a = grants_of(c, A)
+  c.same({ 1, 2, 1 }, { ahead(A .. ":2"), ahead(A .. ":03"), ahead(A) })
+  c.same({ -1, -1, -1 }, { ahead(A .. ":1"), ahead(A .. ":20"), ahead(A .. ":3") })
+  c.same({ 1, -1 }, { ahead(A .. ":2", "mutex_info"), ahead(B .. ":7", "mutex_info") })
+  queued(c, 0, member(A, 2))
+  c.same(-1, ahead(A .. ":2"), "it has the lock by a grant")
+  c.refuse("pubsub|numsub")
+  c.same(0, ahead(B .. ":7"), "who listens is not known")
+  a.close()
+end)
+
 case("info of a run and of its record", function(c)
   local keys = { LOCK, COUNTER, QUEUE }
   fields(OTHER, 1, "print", "P")(c)

@@ -432,6 +432,17 @@ case("info tells the owner and the number of waiters", function(c)
   c.same({ JAVA, 2, LEASE, "5", 2, -1 }, info(B))
 end)
 
+case("info tells of one waiter whether it is in the list, while its client listens", function(c)
+  local function ahead(asked)
+    return c.run("fair_info", { LOCK, COUNTER, LIST }, asked)[6]
+  end
+  listed(c, { { JAVA2, JAVA_MS }, { OWNER, 6000 } })
+  c.same({ -1, 1 }, { ahead(OWNER), ahead(A) }, "nobody listens")
+  local a = c.listen("holdfast_grant:" .. A)
+  c.same({ 1, -1, -1 }, { ahead(OWNER), ahead(OWNER .. "0"), ahead(OWNER:sub(1, 37) .. "9") })
+  a.close()
+end)
+
 case("a wait that ends keeps one entry of two", function(c)
   holds(c, OWNER, 2)
   c.same(1, leave(c, OWNER, 1))

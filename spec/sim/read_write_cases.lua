@@ -776,6 +776,14 @@ case("info tells the writer, or else a reader, and how many read", function(c)
   c.same({ WRITER, 1, LEASE, "8", 2, 1, 2 }, info())
 end)
 
+case("info tells of one waiter whether it waits, while its client listens", function(c)
+  local function ahead(asked) return c.run("rw_info", { LOCK, COUNTER, QUEUE }, asked)[6] end
+  queued(c, T0, member("w", B, 4), T0 + 1, member("r", A, 4))
+  c.same({ -1, 1 }, { ahead(A .. ":4"), ahead(A) })
+  c.listen("holdfast_grant:" .. A)
+  c.same({ 1, -1 }, { ahead(A .. ":4"), ahead(A .. ":5") })
+end)
+
 case("what is taken by force is passed on, and no lease stays", function(c)
   local java = c.listen(CHANNEL)
   c.same(0, c.run("rw_force", FOUR, A, GRANT))

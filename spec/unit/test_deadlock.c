@@ -11,8 +11,8 @@ static struct rig rig;
 #define OWN DRIVE_UUID ":1"
 #define BELOW "00000000-0000-4000-8000-000000000000:7" /* smaller than OWN, as a text */
 #define ABOVE "ffffffff-ffff-4fff-8fff-ffffffffffff:7"
-#define INFO_OF(key, uuid)                                                                         \
-    "EVALSHA info 3 " key " redisson_lock_token:{" key "} holdfast_queue:{" key "} " uuid
+#define INFO_OF(key, waiter)                                                                       \
+    "EVALSHA info 3 " key " redisson_lock_token:{" key "} holdfast_queue:{" key "} " waiter
 
 /* It looks after a second. */
 static hf_op *wait_for_k(hf_time check) {
@@ -52,11 +52,11 @@ TEST(it_follows_owners_and_their_waits_and_ends_as_the_youngest) {
     hf_op *op = wait_for_k(HF_SECOND);
     CHECK_STR(said_at(AT(999)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
-    CHECK_STR(said_at(AT(1000)), INFO_OF("k", DRIVE_UUID));
+    CHECK_STR(said_at(AT(1000)), INFO_OF("k", OWN));
     hear_holder("you", -1); /* it may be in the queue no more: that is its own business */
     CHECK_SAID(&rig, CALLS, "GET holdfast_wait:you");
     hear_wait("500 " ABOVE " l j");
-    CHECK_SAID(&rig, CALLS, INFO_OF("j", "ffffffff-ffff-4fff-8fff-ffffffffffff"));
+    CHECK_SAID(&rig, CALLS, INFO_OF("j", ABOVE));
     hear_holder("me", 0);
     CHECK_SAID(&rig, CALLS, "GET holdfast_wait:me");
     CHECK(op->deadlock.walk);
@@ -129,7 +129,7 @@ TEST(it_looks_again_after_twice_as_long) {
     CHECK_EQ_U64(hf_deadlock_at(op), AT(1000));
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
     CHECK_STR(said_at(AT(999)), "");
-    CHECK_STR(said_at(AT(1001)), INFO_OF("k", DRIVE_UUID));
+    CHECK_STR(said_at(AT(1001)), INFO_OF("k", OWN));
     CHECK(hf_deadlock_at(op) == HF_NEVER);
     hear_holder("me", 0);
     hear_wait("500 " OWN " l k");
@@ -203,9 +203,9 @@ TEST(a_wait_for_a_lock_of_another_kind) {
         const char *wait, *says;
     } cases[] = {
         {"500 " ABOVE " m a key", "EVALSHA mutex_info 3 a key redisson_lock_token:{a key} "
-                                  "holdfast_queue:{a key} ffffffff-ffff-4fff-8fff-ffffffffffff"},
+                                  "holdfast_queue:{a key} " ABOVE},
         {"500 " ABOVE " p j", "EVALSHA permit_info 4 j redisson_lock_token:{j} holdfast_queue:{j} "
-                              "{j}:timeout ffffffff-ffff-4fff-8fff-ffffffffffff"},
+                              "{j}:timeout " ABOVE},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wait_for_k(HF_SECOND);

@@ -187,8 +187,8 @@ TEST(a_name_that_cannot_be_sent_is_told_later) {
 
 static hf_names other_names;
 
-/* The same caller holds "k" and waits for "j" since AT(0). */
-static hf_op *hold_and_wait(uint64_t agent) {
+/* The caller of `wanted` holds "k" and waits for "j" since AT(0). */
+static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -197,15 +197,26 @@ static hf_op *hold_and_wait(uint64_t agent) {
     hear_calls(&rig, ACQUIRED, AT(0));
     hf_op_end(op, AT(0));
     if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
-    spec.names = &other_names;
-    spec.wait = 60 * HF_SECOND;
-    spec.agent = agent;
-    op = begin_spec(&rig, &spec, AT(0));
+    op = begin_spec(&rig, wanted, AT(0));
     hear_calls(&rig, busy(20000, 0, 0), AT(1));
     hear_subscribed(&rig, AT(2));
     hear_calls(&rig, busy(20000, 0, 0), AT(3));
     said(link_of(&rig, HF_LINK_CALLS));
     return op;
+}
+
+static hf_op_spec wait_of(uint64_t agent) {
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
+    spec.names = &other_names;
+    spec.wait = 60 * HF_SECOND;
+    spec.agent = agent;
+    return spec;
+}
+
+/* The same caller holds "k" and waits for "j" since AT(0). */
+static hf_op *hold_and_wait(uint64_t agent) {
+    hf_op_spec spec = wait_of(agent);
+    return hold_and_wait_as(&spec);
 }
 
 static void end_both(hf_time now) {
@@ -235,6 +246,25 @@ TEST(a_wait_of_who_holds_something_is_told) {
     hf_op_end(op, AT(3253));
     CHECK_SAID(&rig, RENEWER, "DEL holdfast_wait:me");
     end_both(AT(3254));
+}
+
+/* Others look for it in the queue. */
+TEST(a_wait_is_told_as_its_member_in_the_queue) {
+    for (int i = 0; i < 2; i++) {
+        hf_op_spec spec = wait_of(7);
+        spec.shared = i == 0;
+        spec.keep = i == 1 ? HF_SECOND : 0;
+        hf_op *op = hold_and_wait_as(&spec);
+        rig_tick(&rig, AT(250));
+        char name[HF_WAIT_NAME], want[HF_WAIT_NAME + 8];
+        hf_wait_name(name, op);
+        snprintf(want, sizeof want, "1l%s:", name);
+        CHECK_OR(strncmp(op->acquire.waiter, want, strlen(want)) == 0, "%s is not of %s", name,
+                 op->acquire.waiter);
+        snprintf(want, sizeof want, " %s l j ", name);
+        CHECK(strstr(said(link_of(&rig, RENEWER)), want));
+        end_both(AT(251));
+    }
 }
 
 TEST(a_wait_that_ends_sooner_is_not_told) {

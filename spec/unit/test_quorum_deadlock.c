@@ -9,8 +9,8 @@
 #define BELOW "00000000-0000-4000-8000-000000000000:7" /* smaller than OWN, as a text */
 #define ABOVE "ffffffff-ffff-4fff-8fff-ffffffffffff:7"
 #define COPY "ffffffff-ffff-4fff-8fff-ffffffffffff:8.2"
-#define INFO_OF(key, uuid)                                                                         \
-    "EVALSHA info 3 " key " redisson_lock_token:{" key "} holdfast_queue:{" key "} " uuid
+#define INFO_OF(key, waiter)                                                                       \
+    "EVALSHA info 3 " key " redisson_lock_token:{" key "} holdfast_queue:{" key "} " waiter
 
 /* Its first attempt has failed; it checks at 2 ms, before the next one at 300 ms. */
 static hf_op *pause_for_k(void) {
@@ -64,7 +64,7 @@ TEST(it_checks_in_the_pause_between_two_attempts) {
 
 TEST(it_asks_every_server_and_follows_what_a_majority_says) {
     hf_op *op = wait_for_k();
-    all_say(INFO_OF("k", DRIVE_UUID));
+    all_say(INFO_OF("k", OWN));
     answers(0, 2, owner_is("else"), AT(2));
     answers(2, 4, owner_is(COPY), AT(2));
     all_say("");
@@ -72,7 +72,7 @@ TEST(it_asks_every_server_and_follows_what_a_majority_says) {
     all_say("GET holdfast_wait:ffffffff-ffff-4fff-8fff-ffffffffffff:8");
     answers(0, 2, "$-1\r\n", AT(2));
     answers(2, 5, wait_is("500 " ABOVE " l j"), AT(2));
-    all_say(INFO_OF("j", "ffffffff-ffff-4fff-8fff-ffffffffffff"));
+    all_say(INFO_OF("j", ABOVE));
     answers(0, 2, "-ERR no\r\n", AT(2));
     answers(2, 5, owner_is("me"), AT(2));
     all_say("GET holdfast_wait:me");
@@ -168,7 +168,7 @@ TEST(a_step_cuts_no_answer_of_the_next_one_short) {
     answers(0, 2, "$-1\r\n", AT(3));
     for (int i = 2; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answers(2, COUNT, wait_is("500 " ABOVE " l j"), AT(260));
-    all_say(INFO_OF("j", "ffffffff-ffff-4fff-8fff-ffffffffffff"));
+    all_say(INFO_OF("j", ABOVE));
     hf_op_end(op, AT(260));
     finish(AT(261));
 }

@@ -151,11 +151,11 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
 }
 
 bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
-                  const char *uuid) {
+                  const char *asked) {
     hf_slice args[5] = {names->key, names->counter, names->queue};
     size_t keys = 3;
     if (kind->counted) args[keys++] = names->leases;
-    args[keys] = hf_slice_of(uuid);
+    args[keys] = hf_slice_of(asked);
     return call(request, kind, HF_VERB_INFO, keys, keys + 1, args);
 }
 

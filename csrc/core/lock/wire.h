@@ -58,8 +58,9 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
 bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease, uint64_t least_ms,
                     hf_slice waiter);
 
+/* `asked`: the uuid of the client that asks, or a waiter, "<uuid>:<number>". */
 bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
-                  const char *uuid);
+                  const char *asked);
 bool hf_wire_ttl(hf_request *request, const hf_names *names);
 bool hf_wire_ping(hf_request *request);
 bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_floor,

@@ -253,7 +253,8 @@ static void on_holders(hf_walk *walk, hf_time now) {
     ask(walk, encode_wait, (hf_slice){key, (size_t)size}, on_wait, on_waits, now);
 }
 
-/* A waiter that is not in the queue any more waits for nothing; a quorum has no queue. */
+/* A waiter that is not in the queue any more, or that nobody could tell of a grant, waits for
+ * nothing; a quorum has no queue. */
 static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     answer *from = request->context;
     const hf_walk *walk = from->walk;
@@ -265,11 +266,9 @@ static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 static bool encode_holder(hf_request *request, const hf_walk *walk, hf_slice key) {
-    char uuid[HF_UUID_SIZE + 1] = "";
     (void)key;
     if (strlen(walk->waiter) <= HF_UUID_SIZE) return false;
-    memcpy(uuid, walk->waiter, HF_UUID_SIZE);
-    return hf_wire_info(request, walk->kind, &walk->names, uuid);
+    return hf_wire_info(request, walk->kind, &walk->names, walk->waiter);
 }
 
 static void ask_holder(hf_walk *walk, hf_time now) {

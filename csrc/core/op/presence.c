@@ -145,9 +145,10 @@ static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_
 }
 
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
-    uint64_t number = op->hold ? op->hold->number : 0;
-    return (size_t)snprintf(name, HF_WAIT_NAME, "%s:%llu", op->client->uuid,
-                            (unsigned long long)number);
+    const hf_hold *hold = op->hold;
+    uint64_t number = op->wait.number > 0 ? op->wait.number : hold ? hold->number : 0;
+    return (size_t)snprintf(name, HF_WAIT_NAME, "%s:%s%llu", op->client->uuid,
+                            hold && hold->keeps ? "0" : "", (unsigned long long)number);
 }
 
 /* Publishes what the caller waits for and holds, or deletes it if `publishing` is false. False: the

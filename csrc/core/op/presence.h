@@ -23,7 +23,8 @@ void hf_presence_close(hf_client *client, hf_time now);
 hf_time hf_presence_deadline(const hf_client *client);
 void hf_presence_tick(hf_client *client, hf_time now);
 
-/* Writes "<uuid>:<number>" of an acquire that waits, and returns its size. */
+/* Writes "<uuid>:<number>" of an acquire that waits, as its member in the queue has it, and returns
+ * its size. */
 #define HF_WAIT_NAME 64
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op);
 
