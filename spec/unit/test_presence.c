@@ -267,6 +267,42 @@ TEST(a_wait_is_told_as_its_member_in_the_queue) {
     }
 }
 
+/* It ends while there is no connection for so long. → whether the server hears of it then */
+static bool is_taken_back_after(int ms) {
+    hf_op *op = hold_and_wait(7);
+    rig_tick(&rig, AT(250));
+    said(link_of(&rig, RENEWER));
+    hear(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
+    hf_session_closed(link_of(&rig, RENEWER), NULL, AT(260));
+    rig.refusing = true;
+    hf_op_end(op, AT(300));
+    rig_sleep(&rig, AT(300), AT(300 + ms));
+    rig.refusing = false;
+    rig_sleep(&rig, AT(300 + ms), AT(3000 + ms));
+    return strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:me");
+}
+
+TEST(a_wait_is_taken_back_for_as_long_as_its_key_may_stand) {
+    CHECK(is_taken_back_after(5000));
+    end_both(AT(8001));
+    CHECK(!is_taken_back_after(10000));
+    end_both(AT(13001));
+}
+
+TEST(a_wait_is_taken_back_until_the_server_answers) {
+    CHECK(is_taken_back_after(0));
+    hf_session_closed(link_of(&rig, RENEWER), NULL, AT(3001));
+    rig_sleep(&rig, AT(3001), AT(3500));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
+    rig_sleep(&rig, AT(3500), AT(6999)); /* silent: another connection */
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
+    hear(link_of(&rig, RENEWER), ":1\r\n", AT(7000));
+    hf_session_closed(link_of(&rig, RENEWER), NULL, AT(7001));
+    rig_sleep(&rig, AT(7001), AT(8000));
+    CHECK(!strstr(said(link_of(&rig, RENEWER)), "DEL"));
+    end_both(AT(8001));
+}
+
 TEST(a_wait_that_ends_sooner_is_not_told) {
     hf_op *op = hold_and_wait(7);
     hf_op_interrupt(op, AT(100));

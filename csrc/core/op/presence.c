@@ -46,15 +46,16 @@ static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) 
 }
 
 /* To the client's own server, or to that of one member: a command, or a call of `program`, whose
- * first argument after its name is the key. */
+ * first argument after its name is the key. Beyond TIMEOUT it waits for a connection, too. */
 static void send_to(hf_client *client, hf_client *member, const hf_program *program, size_t count,
-                    const hf_slice *args, hf_request_done *done, hf_time now) {
+                    const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_slice key = args[program ? 0 : 1];
     hf_request *request = calloc(1, sizeof *request);
     if (!request) return;
     request->context = client->closed ? member : client;
     request->done = client->closed ? on_goodbye : done;
-    request->deadline = now + (client->closed ? GOODBYE : TIMEOUT);
+    request->deadline = now + (client->closed ? GOODBYE : timeout);
+    request->waits_for_connection = !client->closed && timeout > TIMEOUT;
     member->presence.goodbyes += client->closed;
     bool encoded = program ? hf_request_call(request, program, 1, count, args)
                            : hf_request_command(request, count, args);
@@ -64,10 +65,10 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
 
 /* The same goes to all servers of a quorum. */
 static void publish(hf_client *client, const hf_program *program, size_t count,
-                    const hf_slice *args, hf_request_done *done, hf_time now) {
+                    const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_client *holder;
     for (size_t i = 0; (holder = client->decider->holder(client, i)); i++)
-        send_to(client, holder, program, count, args, done, now);
+        send_to(client, holder, program, count, args, timeout, done, now);
 }
 
 /* ---- who it is ---- */
@@ -106,7 +107,7 @@ static void publish_client(hf_client *client, hf_time until, hf_time now) {
                        {"PX", 2},
                        hf_decimal(ttl, span / HF_MS)};
     client->presence.publish_at = now + CLIENT_AGAIN;
-    publish(client, NULL, sizeof args / sizeof *args, args, on_published, now);
+    publish(client, NULL, sizeof args / sizeof *args, args, TIMEOUT, on_published, now);
 }
 
 /* ---- waits ---- */
@@ -139,9 +140,9 @@ static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_
                        hf_decimal(waited, (now - op->begun_at) / HF_MS),
                        hf_decimal(ttl, WAIT_TTL / HF_MS)};
     if (text)
-        publish(op->client, hf_program_wait(), sizeof args / sizeof *args, args, forget_request,
-                now);
-    else publish(op->client, NULL, 2, del, forget_request, now);
+        publish(op->client, hf_program_wait(), sizeof args / sizeof *args, args, TIMEOUT,
+                forget_request, now);
+    else publish(op->client, NULL, 2, del, WAIT_TTL, forget_request, now);
 }
 
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
@@ -195,7 +196,7 @@ void hf_presence_close(hf_client *client, hf_time now) {
     for (hf_op *op = client->ops; op; op = op->next) hf_presence_end(op, now);
     if (client->presence.publish_at == 0) return;
     hf_slice args[] = {{"DEL", 3}, {key, client_key(key, client)}};
-    publish(client, NULL, 2, args, forget_request, now);
+    publish(client, NULL, 2, args, TIMEOUT, forget_request, now);
     client->presence.publish_at = 0;
 }
 
