@@ -367,6 +367,24 @@ TEST(without_memory_a_wait_is_not_told) {
     CHECK_EQ_INT(untold, 1);
 }
 
+TEST(a_wait_that_could_not_be_told_again_is_taken_back) {
+    bool failed = true;
+    for (unsigned long nth = 1; failed && nth < 50; nth++) {
+        hf_op *op = hold_and_wait(7);
+        rig_tick(&rig, AT(250));
+        memerr_fail(nth);
+        rig_tick(&rig, AT(3250));
+        failed = memerr_failed();
+        memerr_fail(0);
+        said(link_of(&rig, RENEWER));
+        hf_op_end(op, AT(3251));
+        rig_sleep(&rig, AT(3251), AT(4000));
+        CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
+        end_both(AT(4001));
+    }
+    CHECK(!failed);
+}
+
 TEST(the_waits_of_many_holds_are_told_for_some_of_them) {
     static hf_names many[70];
     char key[16];
@@ -457,6 +475,39 @@ TEST(a_wait_for_a_long_key_is_told_whole) {
     rig_tick(&rig, AT(250));
     CHECK(strstr(said(link_of(&rig, RENEWER)), key));
     end_both(AT(251));
+}
+
+/* Waits for "j" as a second call. */
+static hf_op *wait_beside(hf_time now) {
+    if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
+    hf_op_spec spec = wait_of(8);
+    hf_op *op = begin_spec(&rig, &spec, now);
+    hear_calls(&rig, busy(20000, 0, 0), now);
+    return op;
+}
+
+TEST(a_name_that_is_told_is_not_looked_at_before_it_is_due) {
+    tell();
+    hf_op *op = begin(&rig, HF_OP_RELEASE, AT(300));
+    hear_calls(&rig, ":1\r\n", AT(301));
+    hf_op_end(op, AT(301));
+    hf_op_end(wait_beside(AT(1000)), AT(1001));
+    rig_tick(&rig, AT(1250));
+    CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
+    begin_acquire(&rig, 0, AT(2000));
+    CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
+    end_both(AT(2001));
+}
+
+TEST(the_name_of_who_waits_is_told_again) {
+    rig_begin(&rig);
+    hf_client_introduce(&rig.client, "host");
+    wait_in_queue(&rig, 200 * HF_SECOND, AT(0));
+    rig_tick(&rig, AT(250));
+    wait_beside(AT(1000));
+    rig_tick(&rig, AT(1250));
+    CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
+    end_both(AT(1251));
 }
 
 CHECK_MAIN
