@@ -16,6 +16,7 @@
 
 static struct rig rig;
 static hf_server servers[COUNT];
+static int server_count = COUNT; /* that the quorum has */
 
 /* ---- five servers ---- */
 
@@ -53,7 +54,7 @@ static UNUSED void start_with(hf_time restart_guard) {
     }
     config.mode = HF_MODE_QUORUM;
     config.servers = servers;
-    config.server_count = COUNT;
+    config.server_count = (size_t)server_count;
     config.restart_guard = restart_guard;
     rig_begin_with(&rig, &config);
 }
@@ -100,7 +101,8 @@ static UNUSED const char *said_by(int i) {
 }
 
 static UNUSED void hush(void) {
-    for (int i = 0; i < COUNT * HF_LINKS; i++) said(hf_client_link(&rig.client, (size_t)i));
+    for (int i = 0; i < server_count * HF_LINKS; i++)
+        said(hf_client_link(&rig.client, (size_t)i));
 }
 
 static UNUSED size_t parts_held(void) {

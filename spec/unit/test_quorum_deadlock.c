@@ -19,9 +19,10 @@ static hf_op *pause_for_k(void) {
     spec.wait = 60 * HF_SECOND;
     spec.deadlock_check = 2 * HF_MS;
     hf_op *op = begin_round(&spec, AT(0));
-    answers(0, COUNT, busy(20000, 0, 0), AT(1));
+    answers(0, server_count, busy(20000, 0, 0), AT(1));
     op->round->retry_at = AT(300);
-    answers(MAJORITY, COUNT, ":1\r\n", AT(1)); /* the others were told to leave */
+    int decided = server_count - MAJORITY + 1;
+    answers(decided, server_count, ":1\r\n", AT(1)); /* the others were told to leave */
     hush();
     return op;
 }
@@ -100,6 +101,17 @@ TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_circle) {
         hf_op_end(op, AT(2));
         finish(AT(3));
     }
+}
+
+TEST(half_of_the_servers_are_no_majority) {
+    server_count = 4;
+    hf_op *op = wait_for_k();
+    answers(0, 2, owner_is("you"), AT(2));
+    answers(2, 4, owner_is(""), AT(2));
+    CHECK(!op->deadlock.walk);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+    server_count = COUNT;
 }
 
 /* ---- clocks ---- */
