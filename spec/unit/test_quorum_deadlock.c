@@ -114,6 +114,19 @@ TEST(half_of_the_servers_are_no_majority) {
     server_count = COUNT;
 }
 
+/* It has sent the program's text to that server, which sends a command next. */
+TEST(a_server_that_knows_no_program_and_refuses_its_text_is_asked_on) {
+    hf_op *op = wait_for_k();
+    hush();
+    answer(0, "-NOSCRIPT no\r\n", AT(2));
+    CHECK(strncmp(said_by(0), "EVAL ", 5) == 0);
+    answer(0, "-NOPERM no\r\n", AT(2));
+    answers(1, COUNT, owner_is("you"), AT(2));
+    all_say("GET holdfast_wait:you");
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
 /* ---- clocks ---- */
 
 /* Whether it ends if the servers give these times for the other wait and for its own; 0: none. */

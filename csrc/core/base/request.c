@@ -49,7 +49,7 @@ static bool encode(hf_request *request, size_t lead, const hf_slice *leads, size
     request->bytes = bytes;
     request->size = (size_t)(end - bytes);
     request->replicas = 0;
-    request->sent_back = false;
+    request->sent_back = request->as_eval = false;
     return true;
 }
 
@@ -64,7 +64,6 @@ bool hf_request_call(hf_request *request, const hf_program *program, size_t keys
     hf_slice leads[] = {{"EVALSHA", 7}, {program->sha1, 40}, hf_decimal(text, keys)};
     assert(keys <= count);
     request->program = program;
-    request->as_eval = false;
     return encode(request, 3, leads, count, args);
 }
 
