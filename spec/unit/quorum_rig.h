@@ -101,8 +101,7 @@ static UNUSED const char *said_by(int i) {
 }
 
 static UNUSED void hush(void) {
-    for (int i = 0; i < server_count * HF_LINKS; i++)
-        said(hf_client_link(&rig.client, (size_t)i));
+    for (int i = 0; i < server_count * HF_LINKS; i++) said(hf_client_link(&rig.client, (size_t)i));
 }
 
 static UNUSED size_t parts_held(void) {
