@@ -400,6 +400,25 @@ TEST(a_late_yes_may_know_the_token) {
     finish(AT(3));
 }
 
+TEST(a_token_is_written_back_to_those_whose_yes_comes_late) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    hush();
+    answer(0, yes(60), AT(1));
+    answer(1, yes(50), AT(1));
+    answer(2, yes(60), AT(1));
+    CHECK_SAYS(said_by(1), "redisson_lock_token:{k} 60 1000");
+    answer(1, "-OOM no\r\n", AT(2));
+    CHECK_OUTCOME(op, "under way");
+    answer(3, yes(40), AT(3));
+    CHECK_SAYS(said_by(3), "redisson_lock_token:{k} 60 1000");
+    CHECK_STR(said_by(1), "");
+    answer(3, ":1\r\n", AT(4));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->token, 60);
+    finish(AT(5));
+}
+
 TEST(tokens_that_cannot_be_raised_are_no_quorum) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));

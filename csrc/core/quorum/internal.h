@@ -21,6 +21,7 @@ typedef struct hf_vote {
     hf_code code;     /* of a no */
     char why[64];
     uint64_t token;
+    uint64_t told;     /* the last token that was written back to it, or was tried to */
     hf_op *write_back; /* writes the token back; NULL: not needed or done */
 } hf_vote;
 

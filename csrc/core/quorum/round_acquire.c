@@ -175,20 +175,26 @@ static size_t count_informed(const hf_round *round, hf_time now) {
     return informed;
 }
 
-static void write_back_tokens(hf_op *op, hf_time now) {
+/* To all that said yes and do not know it, once to each. */
+static void write_back_token(hf_op *op, hf_time now) {
     hf_round *round = op->round;
-    round->state = HF_ROUND_WRITING_BACK;
-    round->decide_by = hf_votes_last_at(op, now);
     hf_op_spec spec = hf_round_spec(round, &op->spec);
     spec.kind = HF_OP_WRITE_BACK;
     spec.token_floor = round->token;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
+        if (!vote->yes || vote->token >= round->token || vote->told == round->token) continue;
         if (vote->write_back) hf_op_end(vote->write_back, now);
-        vote->write_back = NULL;
-        if (vote->yes && vote->token < round->token)
-            vote->write_back = hf_client_begin(hf_quorum_of(op)->members[i], &spec, now);
+        vote->told = round->token;
+        vote->write_back = hf_client_begin(hf_quorum_of(op)->members[i], &spec, now);
     }
+}
+
+static void begin_write_back(hf_op *op, uint64_t token, hf_time now) {
+    op->round->token = token;
+    op->round->state = HF_ROUND_WRITING_BACK;
+    op->round->decide_by = hf_votes_last_at(op, now);
+    write_back_token(op, now);
 }
 
 static void on_majority(hf_op *op, hf_time now) {
@@ -205,34 +211,39 @@ static void on_majority(hf_op *op, hf_time now) {
         take(op, now);
         return;
     }
-    write_back_tokens(op, now);
+    begin_write_back(op, round->token, now);
 }
 
-static void check_written_back(hf_op *op, hf_time now) {
-    hf_round *round = op->round;
-    bool under_way = false;
-    for (size_t i = 0; i < round->count; i++) {
-        hf_vote *vote = &round->votes[i];
-        if (!vote->write_back) continue;
-        under_way = under_way || !vote->write_back->done;
-        if (!vote->write_back->done) continue;
+static void note_written_back(hf_op *op, hf_time now) {
+    for (size_t i = 0; i < op->round->count; i++) {
+        hf_vote *vote = &op->round->votes[i];
+        if (!vote->write_back || !vote->write_back->done) continue;
         if (vote->write_back->failure.code == HF_OK)
             vote->token = vote->write_back->spec.token_floor;
         hf_op_end(vote->write_back, now);
         vote->write_back = NULL;
     }
-    under_way = under_way || hf_votes_count(round).pending > 0;
-    bool over = !under_way || now >= round->decide_by,
-         enough = count_informed(round, now) >= hf_quorum_of(op)->majority;
+}
+
+static bool may_hear_more(const hf_round *round, hf_time now) {
+    bool under_way = hf_votes_count(round).pending > 0;
+    for (size_t i = 0; i < round->count; i++) under_way = under_way || round->votes[i].write_back;
+    return under_way && now < round->decide_by;
+}
+
+static void check_written_back(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    note_written_back(op, now);
     uint64_t common = common_token(op, now);
     if (common > round->token) { /* a yes came late, and others have ended */
-        round->token = common;
-        write_back_tokens(op, now);
-    } else if (enough || (over && common == 0)) {
-        take(op, now);
-    } else if (over) {
-        on_no_majority(op, now);
+        begin_write_back(op, common, now);
+        return;
     }
+    bool enough = count_informed(round, now) >= hf_quorum_of(op)->majority;
+    if (!enough) write_back_token(op, now); /* to those whose yes came late */
+    bool over = !may_hear_more(round, now);
+    if (enough || (over && common == 0)) take(op, now);
+    else if (over) on_no_majority(op, now);
 }
 
 void hf_round_check_acquire(hf_op *op, hf_time now) {
