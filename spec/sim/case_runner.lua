@@ -69,6 +69,7 @@ function case_runner.run(case, texts)
     server.faults = { deny = {} }
     for _, name in ipairs { ... } do server.faults.deny[name] = true end
   end
+  function c.full(is_full) server.faults = { deny = {}, oom = is_full } end
   function c.same(expected, found, what)
     if is_same(expected, found) then return end
     error(("%sexpected %s, found %s"):format(what and what .. ": " or "", in_words(expected),

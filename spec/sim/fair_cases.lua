@@ -169,6 +169,14 @@ case("…and none before its own, as one may that rests on a waiter that has gon
   c.same(OURS_MS, timeout(c, JAVA2))
 end)
 
+case("…and none before now, where who was before it has let its own pass", function(c)
+  holds(c, JAVA)
+  listed(c, { { THIRD, -1000 }, { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 } })
+  c.same(0, leave(c, OWNER, 0, "waits"))
+  c.same({ THIRD, JAVA2 }, list(c))
+  c.same(OURS_MS + 7000, timeout(c, JAVA2))
+end)
+
 -- `count` waiters of ours, each other's timeout later.
 local function listed_crowd(c, count, ms)
   for i = 1, count do listed(c, { { C .. ":" .. i, (ms or 6000) + i } }) end

@@ -73,6 +73,13 @@ case("a late copy of a call says nothing of the next count", function(c)
   c.same("2", c.cmd("GET", KEY))
 end)
 
+case("…nor does one of a delete that found it open", function(c)
+  c.same(0, delete(c, 1))
+  c.same(1, set(c, 2, 2))
+  c.same(0, delete(c, 1))
+  c.same("2", c.cmd("GET", KEY))
+end)
+
 case("a latch that is deleted is open for all", function(c)
   local heard = c.listen(CHANNEL)
   c.cmd("SET", KEY, "3")

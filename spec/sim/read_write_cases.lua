@@ -356,6 +356,16 @@ case("readers come in together, with a token if they want one and it can be had"
   c.same(4, c.cmd("ZCOUNT", QUEUE, 0, 0))
 end)
 
+case("a writer that goes on as a reader has the lock for as long as it reads", function(c)
+  for _, reads_ms in ipairs { LEASE / 2, 2 * LEASE } do
+    reads(c, READER, reads_ms)
+    writes(c, WRITER)
+    c.same(1, release(c, WRITER))
+    c.same({ "read", reads_ms }, { mode(c), c.cmd("PTTL", LOCK) })
+    c.cmd("FLUSHALL")
+  end
+end)
+
 case("a grant goes without a token that cannot be drawn", function(c)
   local one = hears(c, A)
   writes(c, WRITER)
