@@ -26,6 +26,26 @@ local function enter_circle(prng, task, number, count, check)
   if task.finish ~= "vanish" then task.finish = "release" end
 end
 
+-- One of two dies while it waits for the other, which waits for it only after that.
+local function add_death(prng, plan, tasks)
+  local dead, other = tasks[1], nil
+  for _, task in ipairs(tasks) do
+    if task.process ~= dead.process then other = other or task end
+  end
+  if not other then return end
+  local at = prng:range(1500000, 3 * S)
+  for _, task in ipairs { dead, other } do
+    task.wait, task.deadlock_check, task.start, task.lease = 10, 0.5, 0, 10
+  end
+  dead.key, dead.also, dead.naps = "a", "b", { 0 }
+  other.key, other.also, other.naps = "b", "a", { at + prng:range(1000000, 4 * S) }
+  for _, part in ipairs(plan.parts) do
+    if part.what == "process" then part.introduced = true end
+  end
+  plan.parts[#plan.parts + 1] = { what = "mishap", kind = "crash", at = at, process = dead.process,
+    link = "calls", duration = 1000, lag = 0, key = "a" }
+end
+
 function circle_plan.is_of(seed)
   return seed % CIRCLES == CIRCLES_AT
 end
@@ -34,6 +54,7 @@ end
 function circle_plan.add(plan)
   local prng = Prng.new((plan.seed * 71 + 97) % 2147483647)
   local count, number, check = prng:pick { 2, 2, 3 }, 0, prng:pick { 0.5, 1 }
+  local tasks = {}
   plan.keys = {}
   for i = 1, count do plan.keys[i] = { name = NAMES[i], layout = "lock" } end
   for _, part in ipairs(plan.parts) do
@@ -41,11 +62,13 @@ function circle_plan.add(plan)
     if part.what == "task" then
       enter_circle(prng, part, number, count, check)
       number = number + 1
+      tasks[number] = part
     elseif part.key then
       part.key = prng:pick(plan.keys).name
       part.layout = part.layout and "lock"
     end
   end
+  if not plan.calm and not plan.rates and prng:chance(25) then add_death(prng, plan, tasks) end
 end
 
 return circle_plan

@@ -3,12 +3,15 @@
 -- soon, and the others do not.
 --
 -- A circle is there from the moment at which the last of its tasks waits. What a client knows of it
--- is older than what is seen here: a wait that has ended, or a hold that has, may still stand on
--- the server, for as long as nobody could tell it or its process is dead.
+-- is older than what is seen here: a hold that has ended may still stand on the server, for as long
+-- as nobody could tell it or its process is dead. A wait may for as long as the server believes that
+-- its process listens.
 
 local SLOTS = 8 -- of tasks
 local LATE = 1000000 -- until others hear, in a calm schedule, that a wait has ended
-local STALE = 25000000 -- …in any: a wait stands for 10 s, a lease for 10 s, and what is under way
+local STALE = 25000000 -- …in any: a lease lasts for 10 s, and what is under way
+local UNHEARD = 3000000 -- …that a wait has ended, or that its process is gone,
+local UNHEARD_IN_QUORUM = 14000000 -- …where no queue tells it: what was told stands for 10 s
 local SOON = 4 -- times what a task waits before it looks; it looks again after twice as long
 local GRACE = 3000000
 
@@ -18,6 +21,7 @@ Circles.__index = Circles
 function Circles.new(world, watcher, plan)
   local self = setmetatable({
     world = world, watcher = watcher, calm = plan.calm, tasks = {}, claims = {}, keys = {},
+    unheard = plan.quorum and UNHEARD_IN_QUORUM or UNHEARD,
   }, Circles)
   for i, key in ipairs(plan.keys) do
     self.keys[i], self.claims[key.name] = key.name, {}
@@ -33,8 +37,9 @@ end
 
 -- …and whether it waits for the key, or waited.
 local function wants(self, task, name, late)
-  local ended = task.waits[name]
-  return ended and self.world.now - ended < late
+  local ended, process = task.waits[name], task.process
+  if ended and process.dead then ended = math.min(ended, process.heard_until or 0) end
+  return ended and self.world.now - ended < math.min(late, self.unheard)
 end
 
 -- → the tasks of a circle that the last one of `path` is to close | nil

@@ -69,6 +69,11 @@ local function finish(connection)
   if connection.peer then connection.peer:close() end
 end
 
+-- Until then a server may believe that the process, if that is gone, listens.
+local function heard_until(process, at)
+  process.heard_until = max(process.heard_until or 0, at)
+end
+
 function up_arrives(connection)
   local blocked, now = blocked_up(connection), connection.world.now
   if connection.up_lost or is_empty(connection.up_way) then return end
@@ -77,7 +82,9 @@ function up_arrives(connection)
   end
   if connection.given_up and (blocked > now or connection.up_was_blocked) then
     if take_first(connection.up_way).run == finish then
-      connection.world:at(max(blocked, now) + connection.process.half_open, finish, connection)
+      local at = max(blocked, now) + connection.process.half_open
+      heard_until(connection.process, at)
+      connection.world:at(at, finish, connection)
     end
     return
   end
@@ -213,6 +220,7 @@ end
 -- The process is gone; the server notices after `delay`.
 function Connection:orphan(delay)
   self.given_up = true
+  heard_until(self.process, self.world.now + delay)
   self.world:at(self.world.now + delay, finish, self)
 end
 
@@ -230,7 +238,9 @@ function Connection:drop(delay)
   self.down_lost, self.up_lost = true, process.prng:chance(50)
   pass_turn(self)
   self.world:at(self.world.now + process:latency(), dropped, self)
-  self.world:at(max(self.up_at, self.up_stalled_until + 2, self.world.now + delay), finish, self)
+  local at = max(self.up_at, self.up_stalled_until + 2, self.world.now + delay)
+  heard_until(process, at)
+  self.world:at(at, finish, self)
 end
 
 return Network
