@@ -4,8 +4,8 @@
 --
 -- A circle is there from the moment at which the last of its tasks waits. What a client knows of it
 -- is older than what is seen here: a hold that has ended may still stand on the server, for as long
--- as nobody could tell it or its process is dead. A wait may for as long as the server believes that
--- its process listens.
+-- as nobody could tell it or its process is dead. A wait may for as long as the server believes
+-- that its process listens.
 
 local SLOTS = 8 -- of tasks
 local LATE = 1000000 -- until others hear, in a calm schedule, that a wait has ended
