@@ -1085,7 +1085,9 @@ for _, loop in ipairs(loops) do
         end)
         assert.is_true(wait_until(function() return waiters("b") == 1 and not is_free("a") end))
         coroutine.resume(waiting)
-        assert.is_true(wait_until(function() return failure and is_free("a") and waiters("b") == 0 end))
+        assert.is_true(wait_until(function()
+          return failure and is_free("a") and waiters("b") == 0
+        end))
         assert.matches("something else than the event loop", failure)
         assert.is_true(held:release())
       end)

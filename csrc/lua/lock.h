@@ -20,6 +20,8 @@ typedef struct taken {
 typedef struct hf_lua_lock {
     hf_driver *driver;
     uint32_t generation; /* the driver's when `taken` was filled */
+    uint16_t class;
+    bool renewed, interruptible;
     hf_names *names;
     char *owner; /* NULL: the calling coroutine */
     size_t owner_size;
@@ -29,14 +31,13 @@ typedef struct hf_lua_lock {
     hf_time keep;         /* how long the client keeps it for its callers; 0: it does not */
     hf_time deadlock_check;
     uint64_t observer;
-    uint16_t class;
     uint64_t token_ttl_ms;
     const hf_kind *kind;
-    bool renewed, interruptible, shared;
     uint64_t handle;  /* permits: the caller's number, whatever coroutine calls; 0: a lock */
     uint32_t permits; /* of the handle */
-    uint64_t permits_at_first; /* a semaphore's total if it does not exist yet; 0: not given */
+    bool shared;
     bool async_release;        /* a release does not wait for its reply */
+    uint64_t permits_at_first; /* a semaphore's total if it does not exist yet; 0: not given */
     int64_t balance;           /* acquires less releases of their holds through this handle */
     double waited;             /* seconds of the last acquire that got the lock; -1: none did */
     hf_lost_reason last_loss;  /* of the last released hold; an acquire clears it */

@@ -34,9 +34,10 @@ TEST(it_is_no_standard_stream) {
     pid_t child = fork();
     if (child == 0) {
         for (int fd = 0; fd < 3; fd++) close(fd);
-        const hf_ready *ready = hf_ready_new();
-        int lowest = dup(hf_ready_fd(ready));
-        _exit(ready && hf_ready_fd(ready) > 2 && lowest == 0 ? 0 : 1);
+        hf_ready *ready = hf_ready_new();
+        bool above = ready && hf_ready_fd(ready) > 2 && dup(hf_ready_fd(ready)) == 0;
+        hf_ready_free(ready);
+        _exit(above ? 0 : 1);
     }
     CHECK_EQ_INT(waitpid(child, &status, 0), child);
     CHECK_EQ_INT(status, 0);
