@@ -21,7 +21,7 @@ local PARTY = [[
   if #servers > 1 then given = { servers = servers, mode = "quorum", name = given.name } end
   local client = holdfast.new(given)
   local opts = check > 0 and { deadlock_check = check } or nil
-  local held = assert(client:lock(own, { lease = lease }):acquire(10))
+  local held = assert(client:lock(own, { lease = lease, watchdog = true }):acquire(10))
   print("holds " .. own)
   io.stdout:flush()
   repeat local file = io.open(go) until file
