@@ -1,6 +1,6 @@
--- Who waits for whom, and rule *circle*: an acquire ends with `deadlock` only where it was in a
--- circle of waits; in a calm schedule, where all of a circle look for it, one of them ends so, and
--- soon, and the others do not.
+-- Keeps which task waits for which, and checks rule *circle*: an acquire ends with `deadlock` only
+-- if it was in a circle of waits. In a calm schedule, if all tasks of a circle look for it, exactly
+-- one of them ends with `deadlock`, and soon.
 --
 -- A circle is there from the moment at which the last of its tasks waits. What a client knows of it
 -- is older than what is seen here: a hold that has ended may still stand on the server, for as long

@@ -235,7 +235,7 @@ TEST(a_chain_without_end_is_not_followed_for_ever) {
     rig_end(&rig, AT(1001));
 }
 
-/* Who waits for what is in a circle, and is not in it. */
+/* The operation waits for a lock of the circle, and is no part of it. */
 TEST(a_circle_of_others_ends_the_look) {
     static const struct {
         int before, others, steps;
