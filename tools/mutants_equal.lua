@@ -26,8 +26,6 @@ return {
     .. "if not KINDS:find(kind, 1, false) then tell(member, 'recheck', number) return true end"]
     = "a letter is the same as a pattern",
   ["queue.lua operator: if #members < from then => if #members <= from then"] = IN_PAIRS,
-  ["giving.lua order of calls: create_hold(LOCK, owner, GRANT_MS) redis.call('ZADD', QUEUE, '0', member) => "
-    .. "redis.call('ZADD', QUEUE, '0', member) create_hold(LOCK, owner, GRANT_MS)"] = ONE_SCRIPT,
   ["record.lua operator: if not score or score >= 0 then return nil end => "
     .. "if not score or score > 0 then return nil end"] = NO_RECORD,
   ["record.lua constant: if not score or score >= 0 then return nil end => "
@@ -185,9 +183,6 @@ return {
   ["round_acquire.c order of calls: hf_votes_roll_back(op, now); pause(op, now); => pause(op, now); "
     .. "hf_votes_roll_back(op, now);"]
     = "the one is about the members, the other about the time",
-  ["acquire.c constant: delay > 0 ? hf_time_add(now, delay) + HF_MS : op->acquire.placed_at + "
-    .. "LEAST_RECHECK; => delay > 1 ? hf_time_add(now, delay) + HF_MS : op->acquire.placed_at + LEAST_RECHECK;"]
-    = "no delay is a nanosecond",
   ["acquire.c constant: op->result.record = malloc(record.size + 1); => op->result.record = malloc(record.size + 0);"]
     = "the byte is there for a libc that has no room for nothing",
   ["acquire.c order of calls: follow(op, hold); hf_holds_remove(&client->holds, hold); => "
@@ -544,9 +539,6 @@ return {
   ["permit_acquire.lua constant: local all = #IDS > 1 and all_permits() or 0 => local "
     .. "all = #IDS > 1 and all_permits() or 1"]
     = "a request of one is never for more than one",
-  ["permit_acquire.lua constant: local back = first_end and first_end <= NOW and "
-    .. "reclaim() or 0 => local back = first_end and first_end <= NOW and reclaim() or 1"]
-    = "where no lease has ended no grant has run out",
   ["permit_acquire.lua operator: if FREE and FREE >= #IDS and redis.call('EXISTS', "
     .. "QUEUE) == 0 then return take() end => if FREE and FREE > #IDS and "
     .. "redis.call('EXISTS', QUEUE) == 0 then return take() end"]
@@ -576,9 +568,6 @@ return {
   ["permit_queue.lua constant: if #members == 0 then return true, free end => if "
     .. "#members == 1 then return true, free end"]
     = IN_PAIRS,
-  ["permit_queue.lua constant: if free < 1 then return before, false end => if free < 0 "
-    .. "then return before, false end"]
-    = "the loop ends at once",
   ["permit_queue.lua constant: if left <= 0 or left > TURN_MS then return 0, 0 end => if "
     .. "left <= 0 or left > TURN_MS then return 0, 1 end"]
     = "then free permits are set aside, or nobody of ours waits",
@@ -643,9 +632,6 @@ return {
   ["rw_leave.lua operator: if mode and has_waiters() then tell_first_of_foreign() end => "
     .. "if mode or has_waiters() then tell_first_of_foreign() end"]
     = "a free lock has no holder of Redisson, and nobody is told where nobody waits",
-  ["rw_queue.lua constant: for n = 1, math.min(count, ENTRIES) do => for n = 0, "
-    .. "math.min(count, ENTRIES) do"]
-    = "no hold has the number 0",
   ["rw_queue.lua constant: if #readers > 0 then => if #readers > 1 then"]
     = IN_PAIRS,
   ["rw_queue.lua constant: local first = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES') "
@@ -659,12 +645,6 @@ return {
     .. "'grant', kind, number, place_of(place), token, GRANT_MS, LOCK) redis.call('ZADD', "
     .. "QUEUE, 0, member)"]
     = ONE_SCRIPT,
-  ["string_next.lua constant: local i = first_few[4] == '0' and 5 or 3 => local i = "
-    .. "first_few[4] == '0' and 5 or 4"]
-    = FAST_PATH,
-  ["string_next.lua constant: local i = first_few[4] == '0' and 5 or 3 => local i = "
-    .. "first_few[4] == '0' and 6 or 3"]
-    = FAST_PATH,
   ["token.lua operator: if usable and not drawn and ttl_left >= least and ttl_left <= "
     .. "most then => if usable and not drawn and ttl_left >= least and ttl_left < most then"]
     = SAME_TTL,

@@ -58,10 +58,10 @@ take_parts() {
     done
 }
 
-# Runs these parts, each in the next of a few lanes that is free: one more than there are processors, as many suites wait.
+# Runs these parts, each in the next lane that is free: two lanes for each processor, as many suites wait.
 shared_out() {
     printf '%s\n' "$@" >"$tally/parts"
-    for one in $(seq $((jobs + 1))); do lane take_parts; done
+    for one in $(seq $((jobs * 2))); do lane take_parts; done
 }
 
 # A suite that hangs is ended and has failed.

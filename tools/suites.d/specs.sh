@@ -11,7 +11,7 @@ spec_jobs() { echo "${HOLDFAST_SPEC_JOBS:-$((at_once ? jobs : jobs * 4))}"; }
 
 spec_queue() { # lines "INTERPRETER FILE" -> the suites of these files, named LABEL-INTERPRETER-FILE
     label=$1
-    queue=$tally/$label.queue
+    queue=$(mktemp "$tally/$label.XXXXXX")
     cat >"$queue"
     xargs -P "$(spec_jobs)" -L 1 tools/spec "$tally" "$label" <"$queue"
     while read -r interpreter file; do
@@ -97,7 +97,6 @@ lua5_5() {
     fi
 }
 
-# shellcheck disable=SC2086
 # shellcheck disable=SC2086
 lua_of_debian() { # LUA
     specs_under "$1" spec $BINDING_SPECS
