@@ -114,6 +114,15 @@ TEST(half_of_the_servers_are_no_majority) {
     server_count = COUNT;
 }
 
+TEST(owners_that_differ_in_the_first_letter_are_others) {
+    static const char *const owners[] = {"you", "xou", "zou", "vou", "wou"};
+    hf_op *op = wait_for_k();
+    for (int i = 0; i < COUNT; i++) answer(i, owner_is(owners[i]), AT(2));
+    CHECK(!op->deadlock.walk);
+    hf_op_end(op, AT(2));
+    finish(AT(3));
+}
+
 /* It has sent the program's text to that server, which sends a command next. */
 TEST(a_server_that_knows_no_program_and_refuses_its_text_is_asked_on) {
     hf_op *op = wait_for_k();
@@ -170,20 +179,35 @@ TEST(the_middle_time_of_the_servers_tells_the_youngest) {
 /* ---- servers that do not answer ---- */
 
 TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
+    for (int hangs = 0; hangs < COUNT; hangs += 3) { /* it and the next one */
+        hf_op *op = wait_for_k();
+        int first = hangs == 0 ? 2 : 0;
+        hf_session *calls = link_at(first, CALLS);
+        hush();
+        answers(first, first + 2, owner_is("you"), AT(2));
+        CHECK(op->deadlock.walk);
+        answer(first + 2, owner_is("you"), AT(3));
+        for (int i = hangs; i < hangs + 2; i++) hf_session_tick(link_at(i, CALLS), AT(252));
+        CHECK_STR(said(calls), "");
+        for (int i = hangs; i < hangs + 2; i++) hf_session_tick(link_at(i, CALLS), AT(253));
+        CHECK_STR(said(calls), "GET holdfast_wait:you");
+        hf_op_end(op, AT(253));
+        finish(AT(254));
+    }
+}
+
+TEST(half_of_the_servers_hurry_nobody) {
+    server_count = 4;
     hf_op *op = wait_for_k();
     hush();
     answers(0, 2, owner_is("you"), AT(2));
-    CHECK(op->deadlock.walk);
-    answer(2, owner_is("you"), AT(3));
-    hf_session *calls = link_at(0, CALLS);
-    hf_session_tick(link_at(3, CALLS), AT(252));
-    hf_session_tick(link_at(4, CALLS), AT(252));
-    CHECK_STR(said(calls), "");
-    hf_session_tick(link_at(3, CALLS), AT(253));
-    hf_session_tick(link_at(4, CALLS), AT(253));
-    CHECK_STR(said(calls), "GET holdfast_wait:you");
-    hf_op_end(op, AT(253));
-    finish(AT(254));
+    for (int i = 2; i < 4; i++) hf_session_tick(link_at(i, CALLS), AT(260));
+    answer(2, owner_is("you"), AT(260));
+    answer(3, owner_is("you"), AT(260));
+    for (int i = 0; i < 4; i++) CHECK_STR(said_by(i), "GET holdfast_wait:you");
+    hf_op_end(op, AT(260));
+    finish(AT(261));
+    server_count = COUNT;
 }
 
 TEST(a_step_cuts_no_answer_of_the_next_one_short) {

@@ -47,8 +47,7 @@ struct hf_walk {
 static void forget(answer *from) {
     free(from->text);
     from->text = NULL;
-    from->size = from->head = 0;
-    from->since = 0;
+    from->head = 0;
 }
 
 static void end(hf_walk *walk) {
