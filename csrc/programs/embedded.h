@@ -5059,7 +5059,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return results\n",
      754, NULL},
-    {"permit_acquire", "9f8754e4b25a5aea55d571b26b058946e749619b",
+    {"permit_acquire", "61b2d42a3ae12f8a4d3467ac980fbb29e5dc3262",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -5454,10 +5454,7 @@ static const hf_program hf_program_table[] = {
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local all = #IDS > 1 and all_permits() or 0\n"
-     "if all > 0 and #IDS > all then\n"
-     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { -5, all }\n"
-     "end\n"
+     "if all > 0 and #IDS > all then return { -5, all } end\n"
      "settle_missed_grants(OWNER:sub(1, 36))\n"
      "local kept, left_ms = reserved()\n"
      "local function tell_next()\n"
@@ -5476,7 +5473,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     15777, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
+     15718, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE]},
     {"permit_extend", "e90b21cd9c964f1aea6cccbbee96ac5639e616eb",
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
      "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
@@ -13214,7 +13211,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "return pass_on()\n",
      15727, NULL},
-    {"sharded_permit_acquire", "c375386c7656ef85ef0feb5379cf4984581c5f9e",
+    {"sharded_permit_acquire", "256d27c0c4a1967f39662991f72a4bcb79186aa8",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"
      "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
@@ -13629,10 +13626,7 @@ static const hf_program hf_program_table[] = {
      "return first_left, first_left ~= nil and goes_on()\n"
      "end\n"
      "local all = #IDS > 1 and all_permits() or 0\n"
-     "if all > 0 and #IDS > all then\n"
-     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-     "return { -5, all }\n"
-     "end\n"
+     "if all > 0 and #IDS > all then return { -5, all } end\n"
      "settle_missed_grants(OWNER:sub(1, 36))\n"
      "local kept, left_ms = reserved()\n"
      "local function tell_next()\n"
@@ -13651,7 +13645,7 @@ static const hf_program hf_program_table[] = {
      "end\n"
      "if back > 0 and free > kept then announce(RELEASES, free) end\n"
      "return busy(free >= #IDS and left_ms or 0, kept > 0)\n",
-     16777, NULL},
+     16718, NULL},
     {"sharded_permit_leave", "03fda8e521689ad39e062e7b3c675e633f722eda",
      "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
      "local OWNER, GRANT_MS = ARGV[1], ARGV[2]\n"

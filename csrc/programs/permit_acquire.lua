@@ -14,7 +14,7 @@
 --                                       Redisson's releases
 -- { -4 }                                the first waiter is of a format that this program does not
 --                                       know
--- { -5, permits }                       it has fewer permits in all
+-- { -5, permits }                       it has fewer permits in all; a waiter leaves then
 local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local ENDLESS = 922337203685477 -- Redisson's end of a lease without one
 
@@ -72,10 +72,7 @@ if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end
 --#include "permit_granting.lua"
 --#include "permit_queue.lua"
 local all = #IDS > 1 and all_permits() or 0
-if all > 0 and #IDS > all then
-  if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
-  return { -5, all }
-end
+if all > 0 and #IDS > all then return { -5, all } end
 settle_missed_grants(OWNER:sub(1, 36))
 local kept, left_ms = reserved()
 -- Whoever comes next has to hear Redisson's release, and to look when the first lease ends.

@@ -1046,6 +1046,23 @@ TEST(of_a_shared_owner_the_renewer_leaves_once) {
     rig_end(&rig, AT(5001));
 }
 
+/* The owner may have it through another process by then. */
+TEST(of_a_shared_owner_nothing_is_left_behind_the_lease) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_times(1, AT(0));
+    hf_time end = hold->valid_until;
+    hold->shared = true;
+    hf_client_abandon(&rig.client, hold, 1, end); /* before anybody has looked at the clock */
+    hf_op *op = begin(&rig, HF_OP_ACQUIRE, end);
+    CHECK_SAID(&rig, CALLS, "");
+    rig_tick(&rig, end);
+    CHECK_SAID(&rig, RENEWER, "");
+    CHECK(strstr(said(link_of(&rig, CALLS)), "EVALSHA acquire ") != NULL);
+    hear_calls(&rig, ACQUIRED, end + HF_MS);
+    CHECK_OUTCOME(op, "ok");
+    rig_end(&rig, end + 2 * HF_MS);
+}
+
 /* ---- without a hold ---- */
 
 TEST(force) {

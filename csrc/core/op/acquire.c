@@ -424,15 +424,18 @@ static bool must_follow(hf_op *op, hf_time now) {
     return before != NULL;
 }
 
+static bool block_behind_release(hf_op *op, hf_time now) {
+    if (!must_follow(op, now)) return false;
+    op->state = HF_ACQUIRE_FOLLOWING;
+    hf_op_block(op, op->acquire.behind);
+    return true;
+}
+
 static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     long long ttl_ms = answer->ttl_ms, ahead = answer->ahead;
     op->acquire.busy_until =
         ttl_ms > 0 ? hf_time_add(op->request.sent_at, hf_time_of_ms((uint64_t)ttl_ms)) : 0;
-    if (must_follow(op, now)) {
-        op->state = HF_ACQUIRE_FOLLOWING;
-        hf_op_block(op, op->acquire.behind);
-        return;
-    }
+    if (block_behind_release(op, now)) return;
     note_place(op, answer->place);
     hf_presence_note_wait(op, now);
     hf_code end = end_of_wait(op, answer, now);
@@ -764,8 +767,8 @@ static void fail_blocked(hf_op *op, hf_time now) {
 static void unblock(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_FOLLOWING || op->state == HF_ACQUIRE_BLOCKED);
     hf_hold *hold = op->hold;
-    if (op->state == HF_ACQUIRE_FOLLOWING) {
-        ask(op, now);
+    if (op->state == HF_ACQUIRE_FOLLOWING) { /* the command that has ended may have been a renewal */
+        if (!block_behind_release(op, now)) ask(op, now);
         return;
     }
     bool failed = hold->in_table && hold->state == HF_HOLD_CLEANING_UP && hold->failures > 0;

@@ -622,7 +622,8 @@ void hf_renewer_clean_up_first(hf_client *client, hf_hold *hold, hf_time now) {
     assert(hold->state == HF_HOLD_CLEANING_UP);
     if (hold->in_flight) return;
     hold->same_connection = true;
-    send_clean_up(client, hold, false, now);
+    if (now < hold->valid_until) send_clean_up(client, hold, false, now);
+    else hf_holds_wake_at(&client->holds, hold, now); /* nothing is to be sent any more */
 }
 
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
