@@ -494,10 +494,10 @@ for _, loop in ipairs(loops) do
         local _ = lock:acquire(0)
       end)
       assert.is_false(fine)
-      assert.matches("loops_spec.lua:%d+: holdfast: acquire has to wait for the server, which is impossible outside ", message)
+      assert.matches("loops_spec.lua:%d+: holdfast: cannot acquire here: it has to wait for the server, which is impossible outside ", message)
       fine, message = pcall(function() local _ = client:ping() end)
       assert.is_false(fine)
-      assert.matches("loops_spec.lua:%d+: holdfast: ping has to wait", message)
+      assert.matches("loops_spec.lua:%d+: holdfast: cannot ping here: it has to wait", message)
       assert.is_false(client:lock("a"):is_held())
     end)
 
@@ -1167,6 +1167,29 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a coroutine that is closed while it waits for permits takes none", function()
+      local close = coroutine.close -- Lua 5.4
+      if not close or loop.name == "cqueues" then return end
+      for _, call in ipairs { "acquire", "drain" } do
+        run(function()
+          local pool = client:plain_semaphore("pool")
+          pool:delete()
+          assert(pool:set(3))
+          loop.sleep(0.05) -- the task has ended
+          server:cli("CLIENT", "PAUSE", "200")
+          local waiting
+          loop.spawn(function()
+            waiting = coroutine.running()
+            pool[call](pool)
+          end)
+          assert.is_true(wait_until(function() return waiting ~= nil end))
+          assert.is_true(coroutine.status(waiting) == "suspended" and close(waiting))
+          loop.sleep(0.5)
+          assert.is_true(wait_until(function() return tonumber(server:cli("GET", "pool")) == 3 end))
+        end)
+      end
+    end)
+
     it("a lock that is lost before its caller goes on is told, and is no term of a leader", function()
       if loop.name ~= "cqueues" then return end -- others go on at once
       local losses, terms, ended, coming = 0, 0, false, false
@@ -1203,10 +1226,12 @@ for _, loop in ipairs(loops) do
         end)
         assert.equal(own:stats().losses, losses)
         begin(function()
-          own:lead("b", { once = true }, function(term)
+          local led, _, code = own:lead("b", { once = true }, function(term)
             terms = terms + 1
             assert.is_true(term:is_leader() and term:token() ~= nil)
+            return "led"
           end)
+          assert.equal("led", led, code)
         end)
         assert.equal(1, terms)
       end)

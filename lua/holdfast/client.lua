@@ -146,7 +146,13 @@ end
 
 -- The options of new(options), new(url) and new(url, options).
 local function read(given, more, level)
-  if type(more) == "number" then more = nil end -- new(url:gsub(…)) has always passed its count
+  if type(more) == "number" then
+    -- new(url:gsub(…)) passes its count; a greater number is meant for something
+    if more >= 100 then
+      error("holdfast.new: a port stands in the URL, as in redis://host:6379", level + 1)
+    end
+    more = nil
+  end
   if type(given) ~= "string" and given ~= nil then
     if more ~= nil then
       error("holdfast.new: options stand in one table, or behind a URL", level + 1)

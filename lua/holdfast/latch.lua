@@ -70,7 +70,8 @@ function Latch:count()
   check_self(self, Latch, "latch:count", 2)
   tell()
   local count, message, code = raw.count(self.handle)
-  return count and math.max(count, 0), message, code
+  if not count then return nil, message, code end
+  return math.max(count, 0)
 end
 
 -- Waits until the latch is open. `wait`: seconds, 0 looks once, math.huge waits for ever.
@@ -100,6 +101,10 @@ end
 function Latch:key()
   check_self(self, Latch, "latch:key", 2)
   return raw.key(self.handle)
+end
+
+function Latch:__tostring()
+  return Latch.__name .. ": " .. raw.key(self.handle)
 end
 
 return latch

@@ -142,8 +142,8 @@ local function new_term(leading, client, key, given, defaults)
 end
 
 -- → why there is no further term, nil: there is one
-local function end_of(term)
-  return term.over and RESIGNED or driver.ends() and ENDS or nil
+local function end_of(leading)
+  return leading.resigned and RESIGNED or driver.ends() and ENDS or nil
 end
 
 -- The lock was lost, or its leader has resigned, before its caller went on. → message, code
@@ -152,17 +152,21 @@ local function give_back(lock)
   return message, code or "lost"
 end
 
--- Waits until the term's lock is held, or the leader has resigned. → true | nil, message, code
-local function await(term)
+-- Waits until a term has its lock, or the leader has resigned. Of a term that was lost before it
+-- began nothing is left to the one that begins. → the term | nil, message, code
+local function await(leading, term, next_term)
   local acquired, paused, message, code
   local pause = LEAST_PAUSE
   repeat
     loss.tell()
-    if end_of(term) then return nil, end_of(term), "interrupted" end
+    if end_of(leading) then return nil, end_of(leading), "interrupted" end
     acquired, message, code = templates.acquire(term.lock)
-    if acquired and not term.over and raw.is_held(term.lock) then return true end
-    if acquired then message, code = give_back(term.lock) end
-    if end_of(term) then return nil, end_of(term), "interrupted" end
+    if acquired and not leading.resigned and raw.is_held(term.lock) then return term end
+    if acquired then
+      message, code = give_back(term.lock)
+      term = next_term()
+    end
+    if end_of(leading) then return nil, end_of(leading), "interrupted" end
     if not may_pass(message, code) then return nil, message, code end
     paused, message, code = raw.pause(term.lock, pause)
     pause = math.min(2 * pause, MOST_PAUSE)
@@ -172,7 +176,6 @@ end
 
 -- fn(term, ...) under the term's lock. → as client:with_lock
 local function hold(term, given, fn, ...)
-  term.reason = nil -- of one that was lost before it began
   term.number = raw.token(term.lock)
   return templates.run_held(term.lock, given, function(_, ...) return fn(term, ...) end, ...)
 end
@@ -185,15 +188,16 @@ end
 function lead.run(client, key, given, defaults, fn, ...)
   local leading, results = { resigned = false }, nil
   given = options.copy(given)
+  local function next_term() return new_term(leading, client, key, given, defaults) end
   repeat
-    local term = new_term(leading, client, key, given, defaults)
+    local term, message, code = next_term(), nil, nil
     if given.abort_on_loss then driver.check_hooks(term.lock) end
-    local begun, message, code = await(term)
-    if not begun and not (leading.resigned and results) then return nil, message, code end
-    if not begun then break end
+    term, message, code = await(leading, term, next_term)
+    if not term and not (leading.resigned and results) then return nil, message, code end
+    if not term then break end
     results = pack(hold(term, given, fn, ...))
     term.reason, term.over = term.reason or raw.lost(term.lock), true
-  until given.once or leading.resigned or driver.ends()
+  until given.once or driver.ends()
   return compat.unpack(results, 1, results.n)
 end
 

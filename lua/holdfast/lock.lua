@@ -173,9 +173,10 @@ function Lock:info()
   check_self(self, meta, "lock:info", 2)
   tell()
   local info, message, code = raw.info(self)
-  local who = info and info.owner and names.of(raw.data(self).client, info.owner)
+  if not info then return nil, message, code end
+  local who = info.owner and names.of(raw.data(self).client, info.owner)
   if who then info.host, info.pid, info.name = who.host, who.pid, who.name end
-  return info, message, code
+  return info
 end
 
 -- How many seconds the last acquire through this handle took that got the lock; nil: none did. No

@@ -100,7 +100,8 @@ function PlainSemaphore:release(count)
   argument(count, check_count, "plain_semaphore:release", "count", 2)
   tell()
   local free, message, code = raw.give(self.one, count)
-  return free and true, message, code
+  if not free then return nil, message, code end
+  return true
 end
 
 -- From now on there are `change` more permits, or fewer if it is below 0.
@@ -162,6 +163,10 @@ end
 function PlainSemaphore:key()
   check_self(self, PlainSemaphore, "plain_semaphore:key", 2)
   return raw.key(self.one)
+end
+
+function PlainSemaphore:__tostring()
+  return PlainSemaphore.__name .. ": " .. raw.key(self.one)
 end
 
 -- ---- the template ----

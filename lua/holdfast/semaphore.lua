@@ -216,6 +216,10 @@ function Semaphore:key()
   return raw.key(self.reader)
 end
 
+function Semaphore:__tostring()
+  return Semaphore.__name .. ": " .. raw.key(self.reader)
+end
+
 -- The semaphore as the server has it; ttl: seconds until the first lease ends, nil if no permit is
 -- taken; position (from 1): the first of this client's callers that wait.
 ---@return {permits: integer, available: integer, held: integer, waiters: integer, ttl: number?, token: integer?,

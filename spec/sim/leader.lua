@@ -93,6 +93,13 @@ local function wait(task, run, ...)
   return unless_stopped(task, pcall(run, task, ...))
 end
 
+local function go_on_late(task)
+  local delays = task.plan.delays
+  if not delays then return end
+  task.acquires = (task.acquires or 0) + 1
+  task.sleep(delays[task.acquires % #delays + 1])
+end
+
 local function call_of(task, tools)
   return function(lock, kind, seconds)
     local process = task.process
@@ -104,6 +111,7 @@ local function call_of(task, tools)
     if kind == "release" and task.term then task.term.ends = true end
     local result, message, code = wait(task, tools.await, core.lock.begin(lock, kind, seconds),
       kind, task.plan.key, seconds)
+    if kind == "acquire" and result then go_on_late(task) end
     told = process.client
     return result, message, code
   end
@@ -126,9 +134,11 @@ function leader.run(task, tools)
       serve(task, term, number)
       return "served"
     end)
+  local last = task.term
   told, task.term = nil, nil
   tasks[coroutine.running()] = nil
   task.watcher:leads_no_more(task, number, result, code)
+  if last then task.watcher:ends(last, result, code) end
 end
 
 return leader

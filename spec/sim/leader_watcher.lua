@@ -37,6 +37,15 @@ local function check_told(self, mine)
   end
 end
 
+-- client:lead has returned this for its last term.
+function Terms:ends(mine, result, code)
+  local lost = mine.term:lost()
+  if code == "lost" and not lost or result and lost then
+    self.world:fail("told", "%s: client:lead returns %s for a term that was %s", mine.who,
+      tostring(code or result), lost and "lost: " .. lost or "not lost")
+  end
+end
+
 -- Whether the term goes on, and until when at least; 0: it is over.
 function Terms:leads(mine, leads, till)
   local now = self.world.now

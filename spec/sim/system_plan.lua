@@ -303,8 +303,19 @@ local function outage(prng, plan)
   }))
 end
 
+-- What others of its process compute between the reply to an acquire and a leader that goes on.
+local function delays_of(prng, task)
+  local delays = {}
+  if prng:chance(60) then return nil end
+  for i = 1, prng:range(1, 4) do
+    delays[i] = prng:chance(50) and math.floor(prng:range(0, 2 * S) * task.lease) or 0
+  end
+  return delays
+end
+
 -- All tasks lead.
 local function lead(prng, plan)
+  local of_delays = Prng.new((plan.seed * 53 + 37) % 2147483647)
   plan.leader = true
   each_task(plan, function(task)
     task.leads, task.rounds, task.once = true, prng:range(1, 4), prng:chance(15)
@@ -313,6 +324,7 @@ local function lead(prng, plan)
     task.naps = { prng:range(0, prng:pick { 3000, 300000, 2 * S }), prng:range(0, S) }
     task.owner, task.force, task.check, task.extend, task.finish = nil, nil, nil, nil, "release"
     task.patience, task.entries, task.unwatched = nil, 0, prng:chance(30)
+    task.delays = delays_of(of_delays, task)
   end)
 end
 

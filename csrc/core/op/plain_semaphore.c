@@ -214,7 +214,7 @@ const hf_op_class hf_drain_class = {
 };
 
 const hf_op_class hf_give_class = {
-    .verb = "release",
+    .verb = "change the permits of",
     .lingers = true,
     .begin = begin_give,
     .deadline = hf_op_blocked_deadline,

@@ -39,7 +39,7 @@ local VERBS = {
   command = "run a command",
   set = "set the permits of",
   set_count = "set the count of", count_down = "count down", count = "read the count of",
-  await = "wait for", take = "acquire", give = "release",
+  await = "wait for", take = "acquire", give = "change the permits of",
 }
 
 local function cannot(kind, lock, why)
@@ -110,6 +110,15 @@ local function has_ended(self)
   return self.loop.is_over(self, operations, held, leaving)
 end
 
+-- Whether the task may end: nothing is under way, and no caller has gone without what it was given.
+local function may_end(self)
+  if not has_ended(self) then return false end
+  if not next(self.waiting) then return true end
+  abandon_dead(self)
+  self.loop.io.turn(self)
+  return has_ended(self)
+end
+
 local listeners = {} -- functions (client, last)
 
 -- From now on the task of each client calls listener(client, last) whenever it has done what was
@@ -161,7 +170,8 @@ local function tend(self, task)
     if self.task ~= task then return end
     tell_listeners(self, false)
     tell_apart(self)
-    if self.task ~= task or has_ended(self) then return end
+    if self.task ~= task or may_end(self) then return end
+    if self.task ~= task then return end
     io.rest(self, next(self.waiting) and LOOK or math.huge)
     self.failures = 0
   until self.task ~= task
@@ -354,8 +364,8 @@ end
 local function check(loop, kind)
   local can_wait, where = loop.check()
   if can_wait then return end
-  pump.raise(("holdfast: %s has to wait for the server, which is impossible %s"):format(kind,
-    where))
+  pump.raise(("holdfast: cannot %s here: it has to wait for the server, which is impossible %s")
+    :format(VERBS[kind] or kind, where))
 end
 
 -- Drives the operation of this call on this lock, which has begun, to its end.
@@ -459,6 +469,7 @@ end
 
 -- → whether the close is done: there is nothing to release, and no task
 function pump.begin_close(self, client)
+  if next(self.waiting) then abandon_dead(self) end
   engine.close(client)
   if self.task or not engine.is_quiet(client) then return false end
   self.loop.io.close(client)
