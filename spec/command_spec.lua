@@ -598,6 +598,26 @@ describe("the installed command", function()
         directory, sys.interpreter())))
   end)
 
+  it("finds them in built sources", function()
+    local root = shell("pwd"):match("[^\n]+")
+    local expected = "holdfast " .. holdfast._VERSION .. "\n"
+    if process.build ~= "./build" then return end
+    assert.equal(expected, version_by("'" .. root .. "/bin/holdfast'"))
+    assert.equal(expected, shell(("unset LUA_PATH LUA_CPATH LUA_INIT && '%s' bin/holdfast --version"):format(
+      sys.interpreter())))
+  end)
+
+  it("says what to do where they are not", function()
+    local child = command.other { "sh", "-c", ([[
+      cd %s && unset LUA_PATH LUA_CPATH LUA_INIT && mkdir -p bin && cp "$OLDPWD/bin/holdfast" bin
+      '%s' bin/holdfast --version
+    ]]):format(directory, sys.interpreter()) }
+    local how, code = child:wait(PATIENCE)
+    assert.same({ "exit", 70 }, { how, code })
+    assert.matches("^holdfast: holdfast%.process is not where this Lua looks[^\n]+make install[^\n]+\n$",
+      child:output())
+  end)
+
   it("finds them through links", function()
     shell(("cd %s/links && ln -s '../a b/bin/holdfast' 'it''s' && ln -s it''s holdfast"):format(directory))
     assert.equal("holdfast " .. holdfast._VERSION .. "\n", version_by("links/holdfast"))

@@ -190,9 +190,9 @@ function lead.run(client, key, given, defaults, fn, ...)
   given = options.copy(given)
   local function next_term() return new_term(leading, client, key, given, defaults) end
   repeat
-    local term, message, code = next_term(), nil, nil
-    if given.abort_on_loss then driver.check_hooks(term.lock) end
-    term, message, code = await(leading, term, next_term)
+    local first = next_term()
+    if given.abort_on_loss then driver.check_hooks(first.lock) end
+    local term, message, code = await(leading, first, next_term)
     if not term and not (leading.resigned and results) then return nil, message, code end
     if not term then break end
     results = pack(hold(term, given, fn, ...))

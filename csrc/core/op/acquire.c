@@ -424,6 +424,7 @@ static bool must_follow(hf_op *op, hf_time now) {
     return before != NULL;
 }
 
+/* A command of the hold that it follows may end, such as a renewal, before the release is sent. */
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_follow(op, now)) return false;
     op->state = HF_ACQUIRE_FOLLOWING;
@@ -767,7 +768,7 @@ static void fail_blocked(hf_op *op, hf_time now) {
 static void unblock(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_FOLLOWING || op->state == HF_ACQUIRE_BLOCKED);
     hf_hold *hold = op->hold;
-    if (op->state == HF_ACQUIRE_FOLLOWING) { /* the command that has ended may have been a renewal */
+    if (op->state == HF_ACQUIRE_FOLLOWING) {
         if (!block_behind_release(op, now)) ask(op, now);
         return;
     }
