@@ -1111,6 +1111,33 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a multi-lock that cannot be had raises the error of what it gives back", function()
+      if loop.name ~= "luv" then return end -- the others resume it again
+      local other = redis.start { tcp = true }
+      local all = holdfast.multi_lock { new({ url = other:tcp_url() }):lock("a"), new():lock("a") }
+      local taken = new():lock("a")
+      run(function()
+        local acquiring, failure
+        assert(taken:acquire(20))
+        loop.spawn(function()
+          acquiring = coroutine.running()
+          failure = select(2, pcall(all.acquire, all, 0.3))
+        end)
+        assert.is_true(wait_until(function() return waiters("a") == 1 end))
+        other:kill("STOP")
+        assert.is_true(wait_until(function() return waiters("a") == 0 end))
+        loop.sleep(0.2)
+        coroutine.resume(acquiring)
+        other:kill("CONT")
+        assert.is_true(wait_until(function()
+          return failure and other:cli("EXISTS", "a") == 0
+        end))
+        taken:release()
+        assert.matches("something else than the event loop", failure)
+      end)
+      other:stop()
+    end)
+
     it("a multi-lock is given back as a whole where the coroutine that releases it is closed",
       function()
         local close = coroutine.close -- Lua 5.4

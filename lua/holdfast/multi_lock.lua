@@ -114,23 +114,24 @@ local function start_lease(lock)
   return raw.check(lock)
 end
 
+-- Not all can be had. → nil, message, code; an error of a release when all are given back
+local function give_back(taken, message, code)
+  local fine, failure = drain(taken, raw.release)
+  if not fine then error(failure, 0) end
+  return nil, message, code
+end
+
 -- `taken`: gets those that it has
 local function take_in_order(members, wait, taken)
   local by = core.now() + wait
   for i, lock in ipairs(members) do
     local acquired, message, code = raw.acquire(lock, math.max(0, by - core.now()))
-    if not acquired then
-      drain(taken, raw.release)
-      return nil, message, code
-    end
+    if not acquired then return give_back(taken, message, code) end
     taken[i] = lock
   end
   for i = 1, #members > 1 and #members or 0 do
     local held, message, code = start_lease(members[i])
-    if not held then
-      drain(taken, raw.release)
-      return nil, message, code
-    end
+    if not held then return give_back(taken, message, code) end
   end
   return true
 end
