@@ -4,7 +4,9 @@ local wire = require "spec.sim.wire"
 
 local max = math.max
 
-local MOST_COMMANDS = 150 -- of one process in a second, besides those that its tasks ask for
+-- Of one process in a second, besides those that its tasks ask for. A lease of 20 ms is renewed 150
+-- times.
+local MOST_COMMANDS = 200
 local SLACK = 300000      -- of an operation's bound
 local CLOSING_US = 400000 -- where nothing goes wrong
 local LEASES_MS = 125000  -- after which a queue that nobody uses is gone, too
