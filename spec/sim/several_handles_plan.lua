@@ -65,7 +65,10 @@ local function differ(prng, plan)
   for _, part in ipairs(plan.parts) do
     if part.steps and not part.renewed and prng:chance(DIFFERING) then
       part.leases = {}
-      for place = 1, PLACES do part.leases[place] = part.lease * prng:pick { 0.1, 0.3, 1 } end
+      for place = 1, PLACES do
+        part.leases[place] = part.lease * prng:pick { 0.1, 0.3, 1 }
+        plan.brisk = plan.brisk or part.leases[place] < 0.03
+      end
       for _, step in ipairs(part.steps) do
         if step[1] == "release" and prng:chance(50) then step[1] = "drop" end
       end

@@ -227,6 +227,7 @@ local function set_up(plan, options)
   local run = { plan = plan, world = World.new(options.tell), processes = {}, tasks = {},
     servers = {} }
   run.world.coverage, run.world.lead = options.coverage, options.lead
+  run.world.brisk = plan.brisk
   for index, rate in ipairs(plan.rates or { plan.rate }) do
     local offset = plan.offsets and plan.offsets[index] or 0
     run.servers[index] = Server.new(run.world, index, {
