@@ -152,8 +152,8 @@ local function give_back(lock)
   return message, code or "lost"
 end
 
--- Waits until a term has its lock, or the leader has resigned. Of a term that was lost before it
--- began nothing is left to the one that begins. → the term | nil, message, code
+-- Waits until a term has its lock, or the leader has resigned. A term that loses its lock before it
+-- begins is replaced by a new one. → the term | nil, message, code
 local function await(leading, term, next_term)
   local acquired, paused, message, code
   local pause = LEAST_PAUSE
@@ -197,7 +197,7 @@ function lead.run(client, key, given, defaults, fn, ...)
     if not term then break end
     results = pack(hold(term, given, fn, ...))
     term.reason, term.over = term.reason or raw.lost(term.lock), true
-  until given.once or driver.ends()
+  until given.once or leading.resigned or driver.ends()
   return compat.unpack(results, 1, results.n)
 end
 

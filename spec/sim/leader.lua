@@ -93,6 +93,7 @@ local function wait(task, run, ...)
   return unless_stopped(task, pcall(run, task, ...))
 end
 
+-- An acquire has succeeded: the task goes on later, as its plan says.
 local function go_on_late(task)
   local delays = task.plan.delays
   if not delays then return end

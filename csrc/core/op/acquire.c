@@ -424,7 +424,8 @@ static bool must_follow(hf_op *op, hf_time now) {
     return before != NULL;
 }
 
-/* A command of the hold that it follows may end, such as a renewal, before the release is sent. */
+/* Waits for the caller's own release; false: there is none. Also asked when a renewal of that hold
+ * has ended, before the release is sent. */
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_follow(op, now)) return false;
     op->state = HF_ACQUIRE_FOLLOWING;

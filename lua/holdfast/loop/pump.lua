@@ -111,12 +111,12 @@ local function has_ended(self)
 end
 
 -- Whether the task may end: nothing is under way, and no caller has gone without what it was given.
-local function may_end(self)
+local function may_end(self, task)
   if not has_ended(self) then return false end
   if not next(self.waiting) then return true end
   abandon_dead(self)
   self.loop.io.turn(self)
-  return has_ended(self)
+  return self.task ~= task or has_ended(self)
 end
 
 local listeners = {} -- functions (client, last)
@@ -170,8 +170,7 @@ local function tend(self, task)
     if self.task ~= task then return end
     tell_listeners(self, false)
     tell_apart(self)
-    if self.task ~= task or may_end(self) then return end
-    if self.task ~= task then return end
+    if self.task ~= task or may_end(self, task) then return end
     io.rest(self, next(self.waiting) and LOOK or math.huge)
     self.failures = 0
   until self.task ~= task
