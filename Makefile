@@ -287,7 +287,9 @@ install:
 	@$(MAKE) BUILD=$(BUILD)/install CHECKED= modules
 	$(foreach flavour,$(FLAVOURS),$(call install_flavour,$(flavour),$(call version_of,$(flavour))))
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(COMPLETION_DIR) $(DESTDIR)$(ZSH_DIR)
-	sed '1s|.*|#!$(SHEBANG)|' bin/holdfast >$(DESTDIR)$(PREFIX)/bin/holdfast
+	sed -e '1s|.*|#!$(SHEBANG)|' \
+	    -e 's|^\(local SHARE_DIR, LIB_DIR\) = [^-]*|\1 = "$(abspath $(LUA_SHARE_DIR))", "$(abspath $(LUA_LIB_DIR))" |' \
+	    bin/holdfast >$(DESTDIR)$(PREFIX)/bin/holdfast
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/holdfast
 	sed 's/^\.Os$$/.Os holdfast $(VERSION)/' docs/holdfast.1 >$(DESTDIR)$(PREFIX)/share/man/man1/holdfast.1
 	chmod 644 $(DESTDIR)$(PREFIX)/share/man/man1/holdfast.1

@@ -614,8 +614,34 @@ describe("the installed command", function()
     ]]):format(directory, sys.interpreter()) }
     local how, code = child:wait(PATIENCE)
     assert.same({ "exit", 70 }, { how, code })
-    assert.matches("^holdfast: holdfast%.process is not where this Lua looks[^\n]+make install[^\n]+\n$",
+    assert.matches("^holdfast: cannot find holdfast%.process for Lua %d%.%d beside bin/holdfast: [^\n]+make install[^\n]+\n$",
       child:output())
+  end)
+
+  it("runs nothing that stands in the directory or is named by LUA_PATH and LUA_CPATH", function()
+    local evil = directory .. "/evil"
+    shell(([[
+      mkdir -p %s/holdfast/command %s/luarocks && cd %s
+      echo 'io.stderr:write("this was run: ", ...)' >holdfast.lua
+      for file in holdfast/init holdfast/core holdfast/process holdfast/version holdfast/command \
+          holdfast/command/init holdfast/command/ls luarocks/loader; do
+        cp holdfast.lua $file.lua
+      done
+      cp holdfast.lua holdfast/core.so && cp holdfast.lua holdfast/process.so
+    ]]):format(evil, evil, evil))
+    local version = _VERSION:match("%d%.%d"):gsub("%.", "_")
+    local unset, sources = "unset LUA_PATH LUA_CPATH LUA_INIT; ", shell("pwd"):match("[^\n]+")
+    local paths = ("LUA_PATH='%s/?.lua;%s/?/init.lua' LUA_CPATH=%s/?.so "):format(evil, evil, evil)
+    local newer = paths:gsub("(LUA_C?PATH)", "%1_" .. version)
+    local places = { "../a b/bin/holdfast", "../links/holdfast" }
+    if process.build == "./build" then places[3] = sources .. "/bin/holdfast" end
+    shell(("ln -s '../a b/bin/holdfast' %s/links/holdfast"):format(directory))
+    for _, place in ipairs(places) do
+      for _, environment in ipairs { "", paths, newer } do
+        assert.equal("holdfast " .. holdfast._VERSION .. "\n", shell(("cd %s; %s%s'%s' '%s' --version"):format(
+          evil, unset, environment, sys.interpreter(), place)))
+      end
+    end
   end)
 
   it("finds them through links", function()
@@ -700,7 +726,11 @@ describe("the documents of the command", function()
     local script = command.shell_prelude(server) .. [[
 
       . completions/holdfast.bash
-      try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _holdfast; echo "<${COMPREPLY[*]}>"; }
+      try() {
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=1000
+        _holdfast holdfast "${COMP_WORDS[COMP_CWORD]}"
+        echo "<${COMPREPLY[*]}>"
+      }
       try holdfast b
       try holdfast run --restart
       try holdfast run --servers

@@ -7,13 +7,26 @@ local command = {}
 
 -- The jobs inherit a preloaded sanitizer. A shell does not survive the thread sanitizer: there the
 -- plain build is run.
-local preload, cpath = os.getenv("LD_PRELOAD") or false, process.lua_cpath
-if preload and preload:find("tsan", 1, true) then
-  preload, cpath = false, ("./build/%s/?.so;;"):format(process.flavour)
+local preload, build = os.getenv("LD_PRELOAD") or false, process.build
+if preload and preload:find("tsan", 1, true) then preload, build = false, "./build" end
+local cpath = ("%s/%s/?.so;;"):format(build, process.flavour)
+
+-- The command finds the modules in the sources' own build; a prefix is made around any other one.
+local function program()
+  if build == "./build" then return "bin/holdfast" end
+  local directory, version = process.directory(), _VERSION:match("%d%.%d")
+  local made = os.execute(([[
+    root=$PWD build=$(cd '%s/%s' && pwd) && cd '%s' && mkdir -p bin share/lua lib/lua &&
+    ln -s "$root/bin/holdfast" bin/ && ln -s "$root/lua" share/lua/%s && ln -s "$build" lib/lua/%s
+  ]]):format(build, process.flavour, directory, version, version))
+  assert(made == true or made == 0, "cannot make a prefix for " .. build)
+  return directory .. "/bin/holdfast"
 end
 
+command.program = program()
+
 function command.words(...)
-  return { sys.interpreter(), "bin/holdfast", ... }
+  return { sys.interpreter(), command.program, ... }
 end
 
 function command.environment(server, more)
@@ -66,8 +79,8 @@ function command.shell_prelude(server)
   for name, value in pairs(env) do
     lines[#lines + 1] = value and ("export %s='%s'"):format(name, value) or "unset " .. name
   end
-  lines[#lines + 1] = ("holdfast() { %s '%s' bin/holdfast \"$@\"; }"):format(
-    preload and ("LD_PRELOAD='%s'"):format(preload) or "", sys.interpreter())
+  lines[#lines + 1] = ("holdfast() { %s '%s' '%s' \"$@\"; }"):format(
+    preload and ("LD_PRELOAD='%s'"):format(preload) or "", sys.interpreter(), command.program)
   return table.concat(lines, "\n")
 end
 
