@@ -1,35 +1,27 @@
 -- Writes values as JSON: strings, numbers, booleans, lists, and objects given as lists of { name,
 -- value }.
 
+local text = require "holdfast.command.text"
+
 local json = {}
 
-local SHORT = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" }
+local ESCAPED = {}
 
-local function escape(char)
-  return SHORT[char] or ("\\u%04x"):format(char:byte())
+for byte = 0, 255 do ESCAPED[string.char(byte)] = ("\\u%04x"):format(byte) end
+for char, short in pairs { ['"'] = '"', ["\\"] = "\\", ["\n"] = "n", ["\r"] = "r", ["\t"] = "t" } do
+  ESCAPED[char] = "\\" .. short
 end
 
-local SEQUENCES = {
-  "[\194-\223][\128-\191]",
-  "\224[\160-\191][\128-\191]",
-  "[\225-\236\238\239][\128-\191][\128-\191]",
-  "\237[\128-\159][\128-\191]",
-  "\240[\144-\191][\128-\191][\128-\191]",
-  "[\241-\243][\128-\191][\128-\191][\128-\191]",
-  "\244[\128-\143][\128-\191][\128-\191]",
-}
-
--- What stands around a sequence does not join when it is taken out.
-local function is_utf8(text)
-  for _, sequence in ipairs(SEQUENCES) do text = text:gsub(sequence, " ") end
-  return not text:find("[\128-\255]")
-end
-
--- Bytes that are no UTF-8 are taken as Latin-1.
-local function string_of(text)
-  text = text:gsub('[%c"\\\127]', escape)
-  if not is_utf8(text) then text = text:gsub("[\128-\255]", escape) end
-  return '"' .. text .. '"'
+-- If any byte is no UTF-8, all of them are taken as Latin-1.
+local function string_of(value)
+  local quoted, is_utf8 = value:gsub('["\\]', ESCAPED), true
+  local shown = text.escape(quoted, function(char, code)
+    if code then return ("\\u%04x"):format(code) end
+    is_utf8 = is_utf8 and char:byte() < 128
+    return ESCAPED[char]
+  end)
+  if not is_utf8 then shown = quoted:gsub("[^\32-\126]", ESCAPED) end
+  return '"' .. shown .. '"'
 end
 
 local function number_of(number)

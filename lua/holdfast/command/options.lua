@@ -5,6 +5,7 @@
 -- without `value` it is a switch.
 
 local library_options = require "holdfast.options"
+local texts = require "holdfast.command.text"
 
 local unpack = table.unpack or unpack
 
@@ -12,10 +13,13 @@ local options = {}
 
 local UNITS = { ms = 0.001, s = 1, m = 60, h = 3600, d = 86400, w = 604800 }
 
+local MOST_LENGTH = 64 -- of a duration: matching its parts is slow on a long text
+
 -- Seconds, or numbers with units: 90, 1.5, 5m, 1h30m. → seconds | nil
 local function duration(text)
   local number = tonumber(text)
   if number then return number end
+  if #text > MOST_LENGTH then return nil end
   local sum = 0
   local rest = text:gsub("(%d+%.?%d*)(%l+)", function(amount, unit)
     if not UNITS[unit] then return nil end
@@ -66,7 +70,7 @@ end
 
 -- On a line of a key in Redis, with the host and the process before it.
 function options.name(text)
-  if text ~= "" and #text <= 127 and not text:find("%c") then return text end
+  if text ~= "" and #text <= 127 and texts.printable(text) == text then return text end
   return nil, "1 to 127 printable characters"
 end
 

@@ -4,6 +4,7 @@
 local exits = require "holdfast.command.exits"
 local json = require "holdfast.command.json"
 local process = require "holdfast.process"
+local texts = require "holdfast.command.text"
 
 local unpack = table.unpack or unpack
 
@@ -17,9 +18,7 @@ function output.new(name, given)
   return setmetatable({ name = name, json = given.json, verbose = given.verbose }, Output)
 end
 
-local function printable(text)
-  return (text:gsub("[%c\127]", function(char) return ("\\x%02x"):format(char:byte()) end))
-end
+local printable = texts.printable
 
 output.printable = printable
 
@@ -104,10 +103,14 @@ local function length(text)
   return select(2, text:gsub("[^\128-\191]", ""))
 end
 
+local MOST_WIDTH = 100 -- of a column: a longer cell moves only its own row
+
 local function widths(rows)
   local list = {}
   for _, row in ipairs(rows) do
-    for i, cell in ipairs(row) do list[i] = math.max(list[i] or 0, length(cell)) end
+    for i, cell in ipairs(row) do
+      list[i] = math.max(list[i] or 0, math.min(length(cell), MOST_WIDTH))
+    end
   end
   return list
 end
@@ -121,7 +124,7 @@ function output.columns(rows, right)
       local padding = (" "):rep(width[i] - length(cell))
       cells[i] = right[i] and padding .. cell or cell .. padding
     end
-    lines[#lines + 1] = (table.concat(cells, "  "):gsub(" +$", ""))
+    lines[#lines + 1] = table.concat(cells, "  "):match("^.*[^ ]") or ""
   end
   return lines
 end

@@ -69,8 +69,9 @@ end
 local function read_line(line)
   line = line:gsub("^#.*", ""):gsub("%s#.*", "")
   if not line:find("%S") then return true end
-  local name, text = line:match("^%s*([%w_]+)%s*=%s*(.-)%s*$")
+  local name, text = line:match("^%s*([%w_]+)%s*=%s*(.*)$")
   if not name then return nil, "not `name = value`" end
+  text = text:match("^.*%S") or ""
   if not settings.known[name] then return nil, ('unknown setting "%s"'):format(name) end
   local value, wrong = settings.known[name](text)
   if value == nil then return nil, name .. " must be " .. wrong end

@@ -1,0 +1,63 @@
+-- Shows texts that others have written: keys, names and messages. They may hold bytes that drive a
+-- terminal, that turn the direction of a line, or that are no text at all.
+
+local text = {}
+
+local REST = "[\128-\191]"
+
+-- The first byte of a character of UTF-8 → a pattern for the bytes behind it.
+local BEHIND = {}
+
+local function add(first, last, pattern)
+  for byte = first, last do BEHIND[byte] = "^" .. pattern end
+end
+
+add(0xc2, 0xdf, REST)
+add(0xe0, 0xef, REST .. REST)
+add(0xe0, 0xe0, "[\160-\191]" .. REST)
+add(0xed, 0xed, "[\128-\159]" .. REST)
+add(0xf0, 0xf4, REST .. REST .. REST)
+add(0xf0, 0xf0, "[\144-\191]" .. REST .. REST)
+add(0xf4, 0xf4, "[\128-\143]" .. REST .. REST)
+
+-- Characters that must not be shown as they are → their numbers.
+local HIDDEN = { ["\216\156"] = 0x61c }
+
+local function hide(first, last)
+  for code = first, last do
+    HIDDEN[string.char(0xe0 + math.floor(code / 4096), 0x80 + math.floor(code / 64) % 64, 0x80 + code % 64)] = code
+  end
+end
+
+for code = 0x80, 0x9f do HIDDEN[string.char(0xc2, code)] = code end
+hide(0x200e, 0x200f) -- marks of direction
+hide(0x2028, 0x202e) -- line and paragraph ends, embeddings and overrides of direction
+hide(0x2066, 0x2069) -- isolates
+
+-- Returns `s` with show(bytes, code) in place of each character that must not be shown: `code` is
+-- its number, nil for one byte that is a control character or no UTF-8.
+function text.escape(s, show)
+  return (s:gsub("[^\32-\126]+", function(run)
+    local parts, at = {}, 1
+    while at <= #run do
+      local behind, last = BEHIND[run:byte(at)], nil
+      if behind then last = select(2, run:find(behind, at + 1)) end
+      local char = run:sub(at, last or at)
+      local is_plain = last and not HIDDEN[char]
+      parts[#parts + 1] = is_plain and char or show(char, HIDDEN[char])
+      at = at + #char
+    end
+    return table.concat(parts)
+  end))
+end
+
+local HEX = {}
+
+for byte = 0, 255 do HEX[string.char(byte)] = ("\\x%02x"):format(byte) end
+
+-- Returns what a terminal may show, with \xNN for other bytes.
+function text.printable(s)
+  return text.escape(s, function(bytes) return HEX[bytes] or bytes:gsub(".", HEX) end)
+end
+
+return text
