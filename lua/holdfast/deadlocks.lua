@@ -10,6 +10,7 @@
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local names = require "holdfast.names"
+local replies = require "holdfast.replies"
 
 local deadlocks = {}
 
@@ -20,7 +21,7 @@ local KINDS = {
 }
 local WAIT, LIST = "holdfast_wait:", "redisson_lock_queue:"
 
-local command = driver.command
+local command = replies.command
 
 -- The nodes to ask: of a cluster once it has answered.
 -- → list | nil, message, code

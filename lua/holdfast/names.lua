@@ -2,7 +2,7 @@
 -- holdfast_client:<uuid>, with the uuid that its owners begin with.
 
 local core = require "holdfast.core"
-local driver = require "holdfast.driver"
+local replies = require "holdfast.replies"
 
 local names = {}
 
@@ -24,7 +24,7 @@ function names.of(client, owner)
   local uuid = owner:match(UUID)
   local nodes = uuid and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })
   for _, node in ipairs(nodes or {}) do
-    local text = driver.command(client, { "GET", "holdfast_client:" .. uuid }, node)
+    local text = replies.command(client, { "GET", "holdfast_client:" .. uuid }, node)
     local who = type(text) == "string" and parse(text)
     if who then return who end
   end

@@ -2,7 +2,7 @@
 -- too. The channel that their waiters listen to tells them apart.
 
 local core = require "holdfast.core"
-local driver = require "holdfast.driver"
+local replies = require "holdfast.replies"
 
 local counts = {}
 
@@ -21,7 +21,7 @@ local function ask(client, what, names, visit)
   for _, node in ipairs(nodes) do
     for _, prefix in ipairs(#nodes > 1 and { "", "SHARD" } or { "" }) do
       local words = { "PUBSUB", prefix .. what, names[1], names[2] }
-      local reply = driver.command(client, words, node)
+      local reply = replies.command(client, words, node)
       if type(reply) == "table" then visit(reply, node) end
     end
   end
@@ -41,9 +41,9 @@ end
 
 -- → { key, kind, count, waiters, held }: the clients that listen are its waiters | nil: it is none
 function counts.read(client, key)
-  local text = driver.command(client, { "GET", key })
+  local text = replies.command(client, { "GET", key })
   if type(text) ~= "string" or not text:find("^%-?%d+$") then return nil end
-  if driver.command(client, { "PTTL", key }) ~= -1 then return nil end
+  if replies.command(client, { "PTTL", key }) ~= -1 then return nil end
   local entry = { key = key, kind = "number", count = tonumber(text), waiters = 0, mutex = false }
   for kind, channel in pairs(CHANNELS) do
     local waiters = listeners(client, names_of(channel, key))

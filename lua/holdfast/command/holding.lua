@@ -10,6 +10,7 @@ local exits = require "holdfast.command.exits"
 local holdfast = require "holdfast"
 local permits = require "holdfast.command.permits"
 local process = require "holdfast.process"
+local replies = require "holdfast.replies"
 local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
 
@@ -61,7 +62,7 @@ end
 function Holding:waits_for_itself()
   local told = target.told(self.plan.chosen)
   for _, key in ipairs(self.plan.keys) do
-    local function has(field) return driver.command(self.client, { "HEXISTS", key, field }) == 1 end
+    local function has(field) return replies.command(self.client, { "HEXISTS", key, field }) == 1 end
     local is_held = told[key] and has(told[key].owner)
     if is_held and (self.plan.mode or has("mode")) then return key end
   end

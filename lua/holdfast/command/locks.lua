@@ -18,6 +18,7 @@ local driver = require "holdfast.driver"
 local identity = require "holdfast.command.identity"
 local output = require "holdfast.command.output"
 local records = require "holdfast.command.records"
+local replies = require "holdfast.replies"
 
 local locks = {}
 
@@ -27,11 +28,11 @@ local LIST = "redisson_lock_queue:"
 local UUID_OWNER = "^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-?%d[%d.]*$"
 
 local function command(client, ...)
-  return driver.command(client, { ... })
+  return replies.command(client, { ... })
 end
 
 local function command_beside(client, key, ...)
-  return driver.command(client, { ... }, driver.node_beside(client, key))
+  return replies.command(client, { ... }, driver.node_beside(client, key))
 end
 
 -- ---- finding ----
@@ -67,7 +68,7 @@ end
 function Scan:page()
   local words = { "SCAN", self.cursor, "MATCH", self.pattern, "COUNT", PAGE, self.type and "TYPE",
     self.type }
-  local reply, message, code = driver.command(self.client, words, self.left[1])
+  local reply, message, code = replies.command(self.client, words, self.left[1])
   if reply or code ~= "server" or not self.type then return reply, message, code end
   self.type = nil
   return self:page()
@@ -105,18 +106,15 @@ end
 
 -- How many fields the hash has, without the fingerprint that a running guard has beside its owner.
 local function fields_of(client, key, node)
-  local fields = driver.command(client, { "HLEN", key }, node)
+  local fields = replies.command(client, { "HLEN", key }, node)
   if fields ~= 2 then return fields end
-  return type(driver.command(client, { "HGET", key, "print" }, node)) == "string" and 1 or 2
+  return type(replies.command(client, { "HGET", key, "print" }, node)) == "string" and 1 or 2
 end
 
 local function lock_at(client, key, node)
   local fields = fields_of(client, key, node)
   local is_lock = fields == 1
-  if not is_lock and not (type(fields) == "number" and fields > 1 and is_read_write(client, key))
-  then
-    return nil
-  end
+  if not is_lock and not (fields and fields > 1 and is_read_write(client, key)) then return nil end
   local entry = locks.read(client, key, is_lock and "lock" or "read_write")
   return entry and entry.held and not flaw(entry, fields) and is_ours(entry) and entry
 end
@@ -132,7 +130,7 @@ local function hash_at(client, name, node)
 end
 
 local function mutex_at(client, key, node)
-  local size = driver.command(client, { "STRLEN", key }, node)
+  local size = replies.command(client, { "STRLEN", key }, node)
   if type(size) ~= "number" or size < 38 or size > OWNER_SIZE then return false end
   local entry = locks.read(client, key, "mutex")
   return entry and entry.held and entry.owner:find(UUID_OWNER) and entry
@@ -147,21 +145,25 @@ local function semaphore(client, key)
   return entry and (entry.held or entry.token or entry.waiters > 0) and entry or nil
 end
 
--- The name of the leases tells the key, but for a key in braces.
+-- The keys that `tag` may stand for in the name of what stands beside a key: the one in the braces,
+-- and the one that has braces itself.
+local function keys_of(tag)
+  local list = { tag:match("^{([^{]*)}$") }
+  if tag:find("{", 1, true) then list[#list + 1] = tag end
+  return list
+end
+
 local function semaphore_at(client, name)
-  for _, pattern in ipairs { "^{([^{]*)}:timeout$", "^(.*{.*):timeout$" } do
-    local key = name:match(pattern)
-    local entry = key and semaphore(client, key)
+  for _, key in ipairs(keys_of(name:match("^(.*):timeout$") or "")) do
+    local entry = semaphore(client, key)
     if entry and entry.held then return entry end
   end
 end
 
--- A lock with waiters in Redisson's list; the scan for hashes finds it as one without. The list's
--- name tells the key, but for a key in braces.
+-- A lock with waiters in Redisson's list; the scan for hashes finds it as one without.
 local function fair_at(client, name, _, known)
-  for _, pattern in ipairs { "^{([^{]*)}$", "^(.*{.*)$" } do
-    local key = name:match(pattern, #LIST + 1)
-    if key and not (known and known[key] and known[key].kind == "fair") then
+  for _, key in ipairs(keys_of(name:sub(#LIST + 1))) do
+    if not (known and known[key] and known[key].kind == "fair") then
       local entry = locks.read(client, key, "fair")
       if entry and entry.held then
         entry.found_as = key

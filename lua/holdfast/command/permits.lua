@@ -3,6 +3,7 @@
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local names = require "holdfast.names"
+local replies = require "holdfast.replies"
 
 local permits = {}
 
@@ -12,7 +13,7 @@ local AT_ONCE = 100 -- permits that a command of the protocol takes back
 
 -- Where the leases are.
 local function command_beside(client, key, ...)
-  return driver.command(client, { ... }, driver.node_beside(client, key))
+  return replies.command(client, { ... }, driver.node_beside(client, key))
 end
 
 local function leases_of(key)
@@ -62,11 +63,11 @@ local function identities(client)
   for _, node in ipairs(core.client.nodes(client)) do
     local cursor = "0"
     repeat
-      local reply = driver.command(client,
+      local reply = replies.command(client,
         { "SCAN", cursor, "MATCH", "holdfast_client:*", "COUNT", PAGE }, node)
       cursor = reply and reply[1] or "0"
       for _, name in ipairs(reply and reply[2] or {}) do
-        local uuid = name:match(":(.*)$")
+        local uuid = name:match(":(.*)$") or ""
         list[uuid:sub(1, 8) .. uuid:sub(-8)] = names.of(client, uuid)
       end
     until cursor == "0"
@@ -81,7 +82,8 @@ end
 -- The owners of permits, and the end of the lease of each: → { { owner, permits, ttl, who }, ... }
 function permits.holders(client, key)
   local time = command_beside(client, key, "TIME")
-  local now = time and time[1] * 1000 + math.floor(time[2] / 1000) or 0
+  local seconds, micros = tonumber(time and time[1]), tonumber(time and time[2])
+  local now = seconds and micros and seconds * 1000 + math.floor(micros / 1000) or 0
   local reply = command_beside(client, key, "ZRANGEBYSCORE", leases_of(key), ("(%.0f"):format(now), "+inf",
     "WITHSCORES", "LIMIT", 0, MOST)
   local list, by_owner, who = {}, {}, nil

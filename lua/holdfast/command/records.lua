@@ -2,7 +2,7 @@
 -- its success it says "done" until the job may run again.
 
 local core = require "holdfast.core"
-local driver = require "holdfast.driver"
+local replies = require "holdfast.replies"
 
 local records = {}
 
@@ -12,7 +12,7 @@ local PREFIX = "holdfast_once:"
 local FORGET = "return redis.call('HGET', KEYS[1], 'done') and redis.call('DEL', KEYS[1]) or 0"
 
 local function command(client, node, ...)
-  return driver.command(client, { ... }, node)
+  return replies.command(client, { ... }, node)
 end
 
 function records.key(key)

@@ -1,0 +1,54 @@
+-- Plain commands whose replies are of the type that Redis gives, whatever stands at the other end.
+
+local core = require "holdfast.core"
+local driver = require "holdfast.driver"
+
+local replies = {}
+
+local function is_string(value) return type(value) == "string" end
+local function is_number(value) return type(value) == "number" end
+local function is_text(value) return value == nil or is_string(value) end
+
+local function is_strings(value)
+  if type(value) ~= "table" then return false end
+  for i = 1, #value do
+    if not is_string(value[i]) then return false end
+  end
+  return true
+end
+
+local function is_page(value)
+  return type(value) == "table" and is_string(value[1]) and is_strings(value[2])
+end
+
+-- A channel and the number of those that listen to it, by turns.
+local function is_listeners(value)
+  if type(value) ~= "table" or #value == 0 or #value % 2 == 1 then return false end
+  for i = 2, #value, 2 do
+    if not is_number(value[i]) then return false end
+  end
+  return true
+end
+
+local FITS = {
+  GET = is_text, HGET = is_text, TYPE = is_string,
+  EVAL = is_number, EXISTS = is_number, HEXISTS = is_number, HLEN = is_number, PTTL = is_number,
+  STRLEN = is_number,
+  LRANGE = is_strings, TIME = is_strings, ZRANGE = is_strings, ZRANGEBYSCORE = is_strings,
+  CHANNELS = is_strings, SHARDCHANNELS = is_strings,
+  NUMSUB = is_listeners, SHARDNUMSUB = is_listeners,
+  SCAN = is_page, HSCAN = is_page,
+}
+
+local WRONG = "cannot read the reply to %s on %s: it is of another type than Redis sends; " ..
+  "check that this is the address of a Redis or Valkey server"
+
+-- As driver.command, for the commands above. A reply of another type is a failure, "server".
+function replies.command(client, words, node)
+  local reply, message, code = driver.command(client, words, node)
+  local name = words[1] == "PUBSUB" and words[2] or words[1]
+  if code or FITS[name](reply) then return reply, message, code end
+  return nil, WRONG:format(words[1], core.client.server(client)), "server"
+end
+
+return replies

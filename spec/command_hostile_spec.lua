@@ -1,0 +1,224 @@
+-- The verbs that read a server, when what stands there was written by somebody who wants to do harm,
+-- or when it is no Redis at all.
+
+local core = require "holdfast.core"
+local fake = require "spec.support.fake"
+local command = require "spec.support.command"
+local holdfast = require "holdfast"
+local hostile = require "spec.support.hostile"
+local json = require "holdfast.command.json"
+local output = require "holdfast.command.output"
+local own_process = require "holdfast.process"
+local redis = require "spec.support.redis"
+
+local SEED = tonumber(os.getenv("HOLDFAST_HOSTILE_SEED")) or 1
+local COUNT = tonumber(os.getenv("HOLDFAST_HOSTILE_KEYS")) or 500
+local IN_SHORT = COUNT <= 500
+
+-- Runs a verb in this process. → its exit code, its lines, those on standard error
+local function run(url, name, ...)
+  local out, err = {}, {}
+  local print_line, say = output.print, own_process.say
+  output.print = function(text) out[#out + 1] = text end
+  own_process.say = function(text) err[#err + 1] = text end
+  local done, exit = pcall(require("holdfast.command." .. name).main, { name, "--url", url, ... })
+  output.print, own_process.say = print_line, say
+  assert(done, ("%s: %s"):format(name, tostring(exit)))
+  return exit, table.concat(out, "\n"), table.concat(err)
+end
+
+-- ---- what may be shown ----
+
+local SEQUENCES = {
+  "[\194-\223][\128-\191]", "\224[\160-\191][\128-\191]", "[\225-\236\238\239][\128-\191][\128-\191]",
+  "\237[\128-\159][\128-\191]", "\240[\144-\191][\128-\191][\128-\191]",
+  "[\241-\243][\128-\191][\128-\191][\128-\191]", "\244[\128-\143][\128-\191][\128-\191]",
+}
+local FORBIDDEN = {
+  "%c", "\127", "\194[\128-\159]", "\216\156", "\226\128[\142\143\168-\174]", "\226\129[\166-\169]",
+}
+
+local function is_utf8(text)
+  for _, sequence in ipairs(SEQUENCES) do text = text:gsub(sequence, " ") end
+  return not text:find("[\128-\255]")
+end
+
+local function assert_fit_for_a_terminal(text)
+  assert.is_true(is_utf8(text), ("%q"):format(text))
+  for _, pattern in ipairs(FORBIDDEN) do
+    assert.is_nil(text:find(pattern), ("%s in %q"):format(pattern, text))
+  end
+end
+
+local function utf8_of(code)
+  if code < 0x80 then return string.char(code) end
+  if code < 0x800 then return string.char(0xc0 + math.floor(code / 64), 0x80 + code % 64) end
+  return string.char(0xe0 + math.floor(code / 4096), 0x80 + math.floor(code / 64) % 64, 0x80 + code % 64)
+end
+
+local SHORT = { n = "\n", r = "\r", t = "\t", ['"'] = '"', ["\\"] = "\\" }
+
+local function decode(text)
+  local body = assert(text:match('^"(.*)"$'))
+  return (body:gsub("\\(.)(%x?%x?%x?%x?)", function(kind, digits)
+    if kind == "u" then return utf8_of(tonumber(digits, 16)) end
+    return assert(SHORT[kind]) .. digits
+  end))
+end
+
+local function from_latin_1(text)
+  return (text:gsub("[\128-\255]", function(char) return utf8_of(char:byte()) end))
+end
+
+describe("a text of others", function()
+  it("is fit for a terminal, and JSON gives it back", function()
+    local random = hostile.random(SEED)
+    for _ = 1, COUNT do
+      local text = random:text(12)
+      assert_fit_for_a_terminal(output.printable(text))
+      local encoded = json.value(text)
+      assert_fit_for_a_terminal(encoded)
+      assert.equal(is_utf8(text) and text or from_latin_1(text), decode(encoded))
+    end
+  end)
+
+  it("is shown as it is, if it is one", function()
+    for _, text in ipairs { "order:42", "ä€😀", "עברית", "a b\\", "" } do
+      assert.equal(text, output.printable(text))
+    end
+    assert.equal("\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xae\\xff", output.printable("\27[2J\194\155\226\128\174\255"))
+    assert.equal('"\\u001b\\u009b\\u202e"', json.value("\27\194\155\226\128\174"))
+  end)
+end)
+
+describe("the verbs that look", function()
+  local server, url
+
+  setup(function()
+    server = redis.start()
+    url = server:url()
+  end)
+  teardown(function() server:stop() end)
+  after_each(function() server:cli("FLUSHALL") end)
+
+  local OWNER = "0b0e5a3c-3b2e-4b1e-9d53-0123456789ab:1"
+
+  local function put(key)
+    server:cli("HSET", key, OWNER, 1)
+    server:cli("PEXPIRE", key, 600000)
+  end
+
+  it("send a terminal nothing that drives it", function()
+    for _, key in ipairs(hostile.keys("/nowhere")) do put(key) end
+    server:cli("SET", "holdfast_client:" .. OWNER:sub(1, 36), "host\27[2J 42 name\226\128\174\194\155")
+    server:cli("ZADD", "holdfast_queue:{kg\n}", 5, "1l\27[2J\226\128\174:7:1")
+    server:cli("SET", "holdfast_wait:" .. OWNER, "1 " .. OWNER:sub(1, 37) .. "9 l k4\nnew\27[2J\tline")
+    for _, words in ipairs {
+      { "ls" }, { "ls", "--json" }, { "top", "--interval", "0.1" }, { "deadlocks", "-a" }, { "deadlocks", "-a", "--json" },
+      { "show", "kg\n" }, { "show", "--json", "kg\n" }, { "wait", "-n", "k4\nnew\27[2J\tline" }, { "complete", "bash", "holdfast show ", "" },
+    } do
+      local _, out, err = run(url, (table.unpack or unpack)(words))
+      for line in (out .. err):gmatch("[^\n]+") do assert_fit_for_a_terminal(line) end
+    end
+  end)
+
+  it("take a key of 1 MiB in their stride", function()
+    local size = 2 ^ 20
+    for _, char in ipairs(IN_SHORT and { " " } or { " ", "\27", "{", "\226\128\174" }) do
+      local key = char:rep(math.floor(size / #char))
+      put(key)
+      for _, words in ipairs {
+        { "ls" }, { "ls", "--json" }, { "top", "--interval", "0.1" }, { "show", key }, { "show", "--json", key },
+      } do
+        local start = os.clock()
+        local exit, out = run(url, (table.unpack or unpack)(words))
+        assert.is_true(exit == 0 and #out >= #key, words[1])
+        assert.is_true(os.clock() - start < 10, words[1])
+      end
+      server:cli("FLUSHALL")
+    end
+    server:cli("ZADD", ("{"):rep(size) .. ":timeout", 5, "x")
+    server:cli("RPUSH", "redisson_lock_queue:" .. ("{"):rep(size), "x")
+    local start = os.clock()
+    assert.equal(0, (run(url, "ls")))
+    assert.is_true(os.clock() - start < 10)
+  end)
+
+  it("align their columns, though one key is long", function()
+    put "short"
+    put(("long"):rep(10000))
+    local _, out = run(url, "ls")
+    assert.is_true(#out < 41000)
+  end)
+
+  -- ---- no Redis ----
+
+  local NAMES = {
+    "SCAN", "HSCAN", "HLEN", "HGET", "HEXISTS", "TYPE", "GET", "PTTL", "STRLEN", "EXISTS", "LRANGE", "ZRANGE",
+    "ZRANGEBYSCORE", "PUBSUB", "TIME", "EVAL",
+  }
+  local WRONG = {
+    { 1, { "a" }, "x" }, { "0", { 1, {} } }, { { "a" }, 5 }, 7, "text", false, {}, -1, { "0" }, { { {} } }, "",
+    { "0", "x" }, { 1e300, "" },
+  }
+
+  local function with_wrong_reply(name, wrong, body)
+    local plain = core.client.command
+    core.client.command = function(client, words, node)
+      if words[1] ~= name then return plain(client, words, node) end
+      return wrong or nil
+    end
+    local done, message = pcall(body)
+    core.client.command = plain
+    assert(done, ("%s: %s"):format(name, tostring(message)))
+  end
+
+  it("end with a message when a reply is of another type", function()
+    local client = holdfast.new(url)
+    local held = { client:lock("lock"):acquire(), client:semaphore("pool", { permits = 2 }):acquire() }
+    put "plain"
+    server:cli("ZADD", "holdfast_queue:{lock}", 5, "1lx:7:1")
+    server:cli("RPUSH", "redisson_lock_queue:{plain}", OWNER)
+    server:cli("SET", "holdfast_wait:" .. OWNER, "1 " .. OWNER:sub(1, 37) .. "9 l plain")
+    for i, name in ipairs(NAMES) do
+      for j = i, i + (IN_SHORT and 1 or #WRONG - 1) do
+        with_wrong_reply(name, WRONG[j % #WRONG + 1], function()
+          for _, words in ipairs {
+            { "ls" }, { "show", "lock" }, { "show", "pool" }, { "show", "plain" }, { "deadlocks" }, { "wait", "-n", "lock" },
+            { "complete", "bash", "holdfast show l", "l" },
+          } do
+            local exit, _, err = run(url, (table.unpack or unpack)(words))
+            assert.is_number(exit)
+            assert.is_true(exit <= 1 or err:match("^holdfast %l+: [^\n]+\n$") ~= nil, err)
+          end
+        end)
+      end
+    end
+    assert.is_not_nil(held)
+    client:close()
+  end)
+
+  it("say what is wrong with a page of SCAN", function()
+    with_wrong_reply("SCAN", { 1, 2 }, function()
+      local exit, _, err = run(url, "ls")
+      assert.equal(70, exit)
+      assert.matches("cannot read the reply to SCAN on ", err, 1, true)
+    end)
+  end)
+
+  it("end with one line, whatever one reply a server has for everything", function()
+    for _, reply in ipairs { "$-1\r\n", ":7\r\n", "*2\r\n:1\r\n*1\r\n:2\r\n", "*-1\r\n" } do
+      local one = fake.server { reply = reply, login = true }
+      local all = { { "ls" }, { "show", "k" }, { "deadlocks" }, { "break", "-y", "k" }, { "top" }, { "ping" },
+        { "wait", "-n", "k" }, { "latch", "count", "k" }, { "run", "-n", "k", "--", "true" } }
+      for i = 1, IN_SHORT and 4 or #all do
+        local words = all[i]
+        words.env = { HOLDFAST_URL = one.url }
+        local exit, text = command.run(nil, words)
+        assert.is_true(exit <= 1 and words[1] ~= "ls" or exit >= 69 and text:match("^holdfast %l+: [^\n]+\n$") ~= nil,
+          ("%s: %d %s"):format(words[1], exit, text))
+      end
+      one:stop()
+    end
+  end)
+end)
