@@ -16,6 +16,21 @@ _holdfast_job() {
     return 1
 }
 
+# The keys of locks that continue the line. They are whatever others have put on the server, so they
+# come quoted from the command, and nothing here expands them.
+_holdfast_keys() {
+    mapfile -t COMPREPLY < <(holdfast complete -- bash "${COMP_LINE:0:COMP_POINT}" "$1" 2>/dev/null)
+}
+
+# Whether -- stands before the cursor.
+_holdfast_behind_options() {
+    local i
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        if [ "${COMP_WORDS[i]}" = -- ]; then return 0; fi
+    done
+    return 1
+}
+
 _holdfast() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
     local verbs="run lead hold wait latch ls show top deadlocks break ping bench help"
@@ -39,10 +54,10 @@ _holdfast() {
         mapfile -t COMPREPLY < <(compgen -W "set down wait count delete" -- "$word")
         return
     fi
-    if [[ $word == -* ]]; then
+    if [[ $word == -* ]] && ! _holdfast_behind_options; then
         mapfile -t COMPREPLY < <(compgen -W "$(_holdfast_options "$verb") --help --" -- "$word")
     elif [[ $verb == show || $verb == break || $verb == hold || $verb == wait || $verb == lead ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(holdfast ls 2>/dev/null | sed '1d;s/ .*//')" -- "$word")
+        _holdfast_keys "$2"
     fi
 }
 

@@ -37,7 +37,8 @@ UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua"
 UNDER_LUAJIT="spec/chaos_spec.lua spec/support_spec.lua spec/install_spec.lua spec/protocol_client_spec.lua \
 spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua spec/rolling_spec.lua \
 spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua spec/resty_spec.lua spec/status_spec.lua \
-spec/kinds_spec.lua spec/quorum_spec.lua spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua"
+spec/kinds_spec.lua spec/quorum_spec.lua spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua \
+spec/completion_spec.lua spec/command_hostile_spec.lua"
 
 # In make check alone.
 NOT_IN_TEST="spec/stress_spec.lua"
@@ -75,7 +76,7 @@ shaky_round() {
 BINDING_SPECS="spec/lead_spec.lua spec/semaphore_spec.lua spec/watchdog_spec.lua spec/waiting_spec.lua \
 spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua spec/signal_spec.lua \
 spec/threads_spec.lua spec/command_spec.lua spec/command_run_spec.lua spec/command_kinds_spec.lua \
-spec/command_latch_spec.lua spec/command_lead_spec.lua spec/kinds_spec.lua spec/latch_spec.lua spec/read_write_spec.lua \
+spec/command_latch_spec.lua spec/command_lead_spec.lua spec/completion_spec.lua spec/command_hostile_spec.lua spec/kinds_spec.lua spec/latch_spec.lua spec/read_write_spec.lua \
 spec/plain_semaphore_spec.lua spec/channel_waits_spec.lua spec/fair_spec.lua spec/keep_spec.lua \
 spec/async_release_spec.lua spec/metrics_spec.lua spec/names_spec.lua spec/deadlocks_spec.lua \
 spec/deadlocks_kinds_spec.lua spec/connect_spec.lua"

@@ -57,6 +57,7 @@ local function dispatch(args)
   if name == "--version" or name == "-V" then
     return say("holdfast " .. require("holdfast")._VERSION)
   end
+  if name == "complete" then return load(name).main(args) end
   if name == nil or not is_verb(name) then
     return output.new("holdfast", {}):fail(exits.USAGE, "usage", without_verb(name))
   end

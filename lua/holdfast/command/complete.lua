@@ -1,0 +1,71 @@
+-- holdfast complete: the keys of locks, for the completions of the shells. In no help.
+
+local exits = require "holdfast.command.exits"
+local locks = require "holdfast.command.locks"
+local output = require "holdfast.command.output"
+local shell = require "holdfast.command.shell"
+local verb = require "holdfast.command.verb"
+
+local complete = {}
+
+complete.usage = "holdfast complete -- bash LINE WORD | zsh"
+complete.of_servers = true
+complete.options = verb.options(complete, {})
+
+local function has_marker(words)
+  for _, word in ipairs(words) do
+    if word == "--" then return true end
+  end
+  return false
+end
+
+-- What may stand in place of `word`, which readline replaces, at the end of the line.
+function complete.bash(keys, line, word)
+  local head = line:sub(1, #line - #word)
+  local words, typed = shell.read(line)
+  local _, before, quote = shell.read(head)
+  local list = {}
+  if not typed or not before or head .. word ~= line then return list end
+  for _, key in ipairs(keys) do
+    local is_option = key:sub(1, 1) == "-" and not has_marker(words)
+    if not is_option and key:sub(1, #typed) == typed then
+      list[#list + 1] = shell.quote(key:sub(#before + 1), quote)
+    end
+  end
+  return list
+end
+
+-- The keys that can be an argument of a program.
+local function keys_of(list)
+  local keys, seen = {}, {}
+  for _, entry in ipairs(list) do
+    local key = entry.key
+    if not seen[key] and not key:find("\0", 1, true) then keys[#keys + 1] = key end
+    seen[key] = true
+  end
+  return keys
+end
+
+-- Each key, and how to show it, ended by NUL.
+local function print_for_zsh(keys)
+  for _, key in ipairs(keys) do io.stdout:write(key, "\0", output.printable(key), "\0") end
+end
+
+local function print_for_bash(keys, line, word)
+  for _, text in ipairs(complete.bash(keys, line, word)) do output.print(text) end
+end
+
+function complete.main(args)
+  return verb.run(complete, "complete", args, 1, 3, function(client, _, words, out)
+    local list, message, code = locks.all(client)
+    if not list then return verb.failed(out, message, code) end
+    if words[1] == "zsh" then
+      print_for_zsh(keys_of(list))
+    else
+      print_for_bash(keys_of(list), words[2] or "", words[3] or "")
+    end
+    return exits.OK
+  end)
+end
+
+return complete

@@ -1,0 +1,158 @@
+-- The completions of the shells, with keys that others have put on the server.
+
+local command = require "spec.support.command"
+local complete = require "holdfast.command.complete"
+local holdfast = require "holdfast"
+local hostile = require "spec.support.hostile"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+local PATIENCE = 60
+
+local function has(program)
+  local result = os.execute("command -v " .. program .. " >/dev/null 2>&1")
+  return result == true or result == 0
+end
+
+local function write(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+-- What a shell reads at its start. When a line is entered, its words are kept and nothing is done.
+local COMMON = [[
+%s
+PS1='> '
+HISTFILE=
+entered() { shift; if [ "$1" = -- ]; then shift; fi; printf '%%s\0' "$1" >>'%s/words'; }
+%s
+]]
+local AT_START = {
+  bash = [[
+    real=$(declare -f holdfast)
+    eval "real_$real"
+    holdfast() { if [ "$1" = complete ]; then real_holdfast "$@"; else entered "$@"; fi; }
+    . completions/holdfast.bash
+  ]],
+  zsh = [=[
+    functions[real_holdfast]=$functions[holdfast]
+    holdfast() { if [[ $1 == complete ]]; then real_holdfast "$@"; else entered "$@"; fi; }
+    fpath=($PWD/completions $fpath)
+    autoload -Uz compinit
+    compinit -u -D
+    compdef _holdfast holdfast
+  ]=],
+}
+local START = { bash = "bash --noprofile --rcfile %s/.zshrc -i", zsh = "ZDOTDIR=%s zsh -d -i" }
+
+local function words_of(text)
+  local list = {}
+  for word in text:gsub("%z", "\1\2"):gmatch("(.-)\1\2") do list[#list + 1] = word end
+  return list
+end
+
+describe("completion", function()
+  local server, client, directory, locks
+
+  setup(function() server = redis.start() end)
+  teardown(function() server:stop() end)
+  before_each(function()
+    server:cli("FLUSHALL")
+    directory, client, locks = process.directory(), holdfast.new(server:url()), {}
+  end)
+  after_each(function()
+    client:close()
+    process.remove(directory)
+  end)
+
+  local function lock(keys)
+    for _, key in ipairs(keys) do locks[#locks + 1] = assert(client:lock(key):acquire()) end
+  end
+
+  -- Types these lines on a terminal, with a tab at the end of each. → the word behind the verb of each
+  local function typed(shell, lines)
+    write(directory .. "/.zshrc",
+      COMMON:format(command.shell_prelude(server), directory, AT_START[shell]))
+    write(directory .. "/typed", table.concat(lines, "\t\n") .. "\t\nexit\n")
+    local child = command.other { "sh", "-c", ([[cat "$0" | LC_ALL=C.UTF-8 script -qec '%s' /dev/null]]):format(
+      START[shell]:format(directory)), directory .. "/typed" }
+    assert.same({ "exit" }, { (child:wait(PATIENCE)) }, child:output())
+    local file = assert(io.open(directory .. "/words", "rb"), child:output())
+    local text = file:read("*a")
+    file:close()
+    return words_of(text)
+  end
+
+  local function each_key_is_itself(shell)
+    local keys, lines, expected = hostile.keys(directory .. "/evil"), {}, {}
+    lock(keys)
+    for i, key in ipairs(keys) do
+      lines[i], expected[i] = "holdfast show " .. key:sub(1, 2), key
+    end
+    for i, start in ipairs { "ka:b", "'k1", '"k1', "'kc'\\'" } do
+      lines[#keys + i] = "holdfast show " .. start
+      expected[#keys + i] = i == 1 and hostile.key(keys, "ka") or i == 4 and hostile.key(keys, "kc")
+        or hostile.key(keys, "k1")
+    end
+    assert.same(expected, typed(shell, lines))
+    assert.is_nil(io.open(directory .. "/evil"))
+  end
+
+  it("inserts words in bash that are the keys, and runs nothing", function()
+    each_key_is_itself "bash"
+  end)
+
+  it("inserts words in zsh that are the keys, and runs nothing", function()
+    if not has("zsh") then return pending("there is no zsh") end
+    each_key_is_itself "zsh"
+  end)
+
+  for _, shell in ipairs { "bash", "zsh" } do
+    it(("takes no key for an option in %s: one with a - stands behind --"):format(shell), function()
+      if not has(shell) then return pending("there is no " .. shell) end
+      lock { "-kill" }
+      assert.same({ "-kill", "" }, typed(shell, { "holdfast break -- -k", "holdfast break " }))
+    end)
+  end
+
+  it("runs nothing in bash that a function for completion is given", function()
+    local keys = hostile.keys(directory .. "/evil")
+    lock(keys)
+    local script = command.shell_prelude(server) .. [[
+
+      . completions/holdfast.bash
+      for verb in show break hold wait lead; do
+        COMP_LINE="holdfast $verb " COMP_POINT=${#COMP_LINE} COMP_WORDS=(holdfast $verb "") COMP_CWORD=2
+        _holdfast holdfast "" "$verb"
+        echo ${#COMPREPLY[@]}
+      done
+    ]]
+    local child = command.other { "bash", "-c", script }
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    assert.equal((#keys .. "\n"):rep(5), child:output())
+    assert.is_nil(io.open(directory .. "/evil"))
+  end)
+
+  it("quotes whatever bytes a key has, wherever it is completed", function()
+    local random = hostile.random(tonumber(os.getenv("HOLDFAST_HOSTILE_SEED")) or 1)
+    local lines, expected = { "printf '%s\\0'" }, {}
+    for _ = 1, tonumber(os.getenv("HOLDFAST_HOSTILE_KEYS")) or 500 do
+      local key = random:text(12):gsub("%z", "x")
+      for _, open in ipairs { "", "'", '"' } do
+        local start = "holdfast show -- " .. open
+        local list = complete.bash({ key }, start, "")
+        assert.equal(1, #list)
+        assert.is_nil(list[1]:find("[%c\127]"))
+        -- as readline does, which keeps one of two quotes
+        local word = list[1]
+        if open ~= "" and word:sub(1, 1) == open then word = word:sub(2) end
+        lines[#lines + 1], expected[#expected + 1] = open .. word, key
+      end
+    end
+    write(directory .. "/words.sh", table.concat(lines, " \\\n") .. "\n")
+    local child = command.other { "bash", directory .. "/words.sh" }
+    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+    assert.same(expected, words_of(child:output()))
+  end)
+end)
