@@ -9,6 +9,7 @@ local hostile = require "spec.support.hostile"
 local json = require "holdfast.command.json"
 local output = require "holdfast.command.output"
 local own_process = require "holdfast.process"
+local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local SEED = tonumber(os.getenv("HOLDFAST_HOSTILE_SEED")) or 1
@@ -220,5 +221,75 @@ describe("the verbs that look", function()
       end
       one:stop()
     end
+  end)
+end)
+
+-- ---- files of settings ----
+
+describe("a file of settings", function()
+  local directory, path
+
+  before_each(function()
+    directory = process.directory()
+    path = directory .. "/holdfast.conf"
+  end)
+  after_each(function() process.remove(directory) end)
+
+  local function shell(text)
+    local child = command.other { "sh", "-ec", text }
+    assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
+    return child:output()
+  end
+
+  local function write(text)
+    local file = assert(io.open(path, "w"))
+    file:write(text, "\n")
+    file:close()
+  end
+
+  -- → exit code, output of a run that finds its server, where none is, in the file
+  local function try(config)
+    return command.run(nil, { "run", "-n", "k", "--", "true", env = { HOLDFAST_CONFIG = config or path } })
+  end
+
+  local URL = "url = unix:///nowhere/redis.sock"
+
+  it("is a regular file of at most 64 KiB", function()
+    shell("mkfifo " .. path)
+    assert.same({ 64, ("holdfast run: cannot read %s: it is no regular file\n"):format(path) }, { try() })
+    assert.same({ 64, "holdfast run: cannot read /dev/zero: it is no regular file\n" }, { try "/dev/zero" })
+    os.remove(path)
+    write(URL .. "\n#" .. ("x"):rep(65536))
+    assert.same({ 64, ("holdfast run: cannot read %s: it is too long\n"):format(path) }, { try() })
+  end)
+
+  it("is not read if others may write it", function()
+    write(URL)
+    shell("chmod 666 " .. path)
+    local code, output = try()
+    assert.equal(64, code)
+    assert.matches("everybody may write it: chmod o-w", output, 1, true)
+    shell("chmod 664 " .. path)
+    assert.equal(69, (try()))
+    if shell("id -u") ~= "0\n" then return end
+    shell("chown 12345 " .. path)
+    code, output = try()
+    assert.equal(64, code)
+    assert.matches("it belongs to another user", output, 1, true)
+  end)
+
+  it("with a password that others may read is told of on a terminal, and nowhere else", function()
+    write "url = redis://jobs:secret@localhost:1"
+    local words = table.concat(command.words("ls"), "' '")
+    local function on_terminal()
+      return shell(("HOLDFAST_URL= HOLDFAST_SERVERS= HOLDFAST_CONFIG=%s script -qec \"'%s'\" /dev/null </dev/null || true"):format(
+        path, words))
+    end
+    local warning = "holdfast: " .. path .. " has a password that everybody may read: chmod o-r\r\n"
+    shell("chmod 644 " .. path)
+    assert.equal(1, select(2, on_terminal():gsub(warning:gsub("%p", "%%%0"), "")))
+    assert.is_nil(select(2, try()):find("password", 1, true))
+    shell("chmod 640 " .. path)
+    assert.is_nil(on_terminal():find("password", 1, true))
   end)
 end)

@@ -70,5 +70,6 @@ int luaopen_holdfast_process(lua_State *L) {
     hf_open_signals(L);
     hf_open_child(L);
     hf_open_terminal(L);
+    hf_open_file(L);
     return 1;
 }

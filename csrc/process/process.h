@@ -36,6 +36,10 @@ bool hf_terminal_give(pid_t from, pid_t to);
 
 void hf_open_terminal(lua_State *L);
 
+/* ---- file.c ---- */
+
+void hf_open_file(lua_State *L);
+
 /* ---- child.c ---- */
 
 void hf_open_child(lua_State *L);

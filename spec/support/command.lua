@@ -25,6 +25,18 @@ end
 
 command.program = program()
 
+-- A copy of the settings: the command reads no file of another user, as the sources' may be.
+local function settings()
+  local path = process.directory() .. "/holdfast.conf"
+  local from, to = assert(io.open("spec/support/holdfast.conf")), assert(io.open(path, "w"))
+  to:write(from:read("*a"))
+  from:close()
+  to:close()
+  return path
+end
+
+local config = settings()
+
 function command.words(...)
   return { sys.interpreter(), command.program, ... }
 end
@@ -33,7 +45,7 @@ function command.environment(server, more)
   local env = {
     LUA_PATH = process.lua_path, LUA_CPATH = cpath, LUA_INIT = false,
     HOLDFAST_URL = server and server:url() or false, HOLDFAST_SERVERS = false,
-    HOLDFAST_CONFIG = "spec/support/holdfast.conf", HOLDFAST_KEY = false, HOLDFAST_OWNER = false,
+    HOLDFAST_CONFIG = config, HOLDFAST_KEY = false, HOLDFAST_OWNER = false,
     LD_PRELOAD = preload, ASAN_OPTIONS = "detect_leaks=0",
   }
   for name, value in pairs(more or {}) do env[name] = value end

@@ -5,7 +5,9 @@
 -- A file has lines `name = value` and comments from #.
 
 local options = require "holdfast.command.options"
+local process = require "holdfast.process"
 local library_servers = require "holdfast.servers"
+local texts = require "holdfast.command.text"
 
 local unpack = table.unpack or unpack
 
@@ -49,19 +51,41 @@ local function candidates()
 end
 
 local NO_FILE, NO_DIRECTORY = 2, 20 -- of errno
+local MOST = 65536 -- bytes of a file
+
+local function has_bit(mode, bit)
+  return mode % (bit * 2) >= bit
+end
+
+-- Whoever can write the file decides which server is asked, and so what is locked.
+local function why_untrusted(mode, is_foreign)
+  if is_foreign then return "it belongs to another user: chown it to root or to the user who runs this" end
+  if has_bit(mode, 2) then return "everybody may write it: chmod o-w" end
+end
+
+-- Once, for people only: a job of cron stays as silent as it was.
+local function warn_of_password(text, path, mode)
+  local is_secret = text:find("://[^/@%s:]*:[^/@%s]+@")
+  if is_secret and has_bit(mode, 4) and process.is_terminal(2) then
+    process.say("holdfast: " .. texts.printable(path) .. " has a password that everybody may read: chmod o-r\n")
+  end
+end
 
 -- → the text of the file of settings, its path | "": there is none | nil, why it cannot be read
 local function read_text()
   local given = variable "HOLDFAST_CONFIG"
+  if given == "/dev/null" then return "" end
   for _, path in ipairs(given and { given } or candidates()) do
-    local file, message, number = io.open(path)
-    if file then
-      local text, why = file:read("*a")
-      file:close()
-      return text, text and path or path .. ": " .. why
+    local text, mode, is_foreign = process.read_file(path, MOST)
+    if text then
+      local why = why_untrusted(mode, is_foreign)
+      if why then return nil, path .. ": " .. why end
+      warn_of_password(text, path, mode)
+      return text, path
     end
+    local message, number = mode, is_foreign
     local missing = number == NO_FILE or number == NO_DIRECTORY
-    if given or not missing then return nil, message end
+    if given or not missing then return nil, path .. ": " .. message end
   end
   return ""
 end
