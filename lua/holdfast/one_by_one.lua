@@ -11,6 +11,7 @@ local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 local templates = require "holdfast.with_lock"
+local texts = require "holdfast.text"
 
 local meta = core.template_type
 local argument, check_self = options.argument, options.self
@@ -82,7 +83,7 @@ local SHOWN = 60 -- bytes of a type or an id in a message
 
 local function shown(part)
   local text = #part > SHOWN and part:sub(1, SHOWN) .. "..." or part
-  return (text:gsub("[%c\127]", "?"))
+  return texts.printable(text)
 end
 
 -- Why the function did not run, in the template's words.

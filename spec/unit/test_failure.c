@@ -82,6 +82,16 @@ TEST(long_text_is_cut_and_terminated) {
     }
 }
 
+TEST(what_turns_a_line_or_is_no_text_is_hidden) {
+    hf_failure failure;
+    hf_slice key = {"\xc2\x9b\xe2\x80\xae\xff\xed\xa0\x80\xe2\x82\xac", 12};
+    hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "%s",
+                   "\xd8\x9c \xe2\x81\xa6 \xe2\x80\xa8 \xc0\xaf \xf0\x9f\x98\x80 \xe2\x80");
+    CHECK_STR(failure.text,
+              "cannot acquire \"\\xc2\\x9b\\xe2\\x80\\xae\\xff\\xed\\xa0\\x80\xe2\x82\xac\""
+              " on h:1: ?\? ?\?\? ?\?\? ?\? \xf0\x9f\x98\x80 ?\?");
+}
+
 TEST(controls_are_hidden) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s",

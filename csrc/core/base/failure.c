@@ -65,18 +65,43 @@ const char *hf_code_name(hf_code code) {
     return NAMES[code];
 }
 
+/* Controls, also those above ASCII, and what ends a line or turns its direction. */
+static bool is_hidden(uint32_t code) {
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
+           code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
+/* The bytes of the character of UTF-8 there; 0 if it is none, or may not be shown as it is. */
+static size_t plain_size(const char *text, size_t left) {
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    unsigned char first = (unsigned char)text[0];
+    if (first < 0x80) return is_hidden(first) ? 0 : 1;
+    size_t size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    if (first < 0xc0 || first > 0xf4 || left < size) return 0;
+    uint32_t code = first & (0x7fu >> size);
+    for (size_t i = 1; i < size; i++) {
+        if (((unsigned char)text[i] & 0xc0) != 0x80) return 0;
+        code = code << 6 | ((unsigned char)text[i] & 0x3f);
+    }
+    if (code < least[size] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
+    return is_hidden(code) ? 0 : size;
+}
+
 /* Writes the key so that it can be printed: other bytes as \xNN, a long one cut. */
 static void printable(char *out, size_t size, hf_slice key) {
-    size_t used = 0;
-    for (size_t i = 0; i < key.size; i++) {
-        unsigned char byte = (unsigned char)key.data[i];
-        bool plain = byte >= 0x20 && byte != 0x7f && byte != '"' && byte != '\\';
-        size_t need = plain ? 1 : 4;
-        if (used + need + 4 > size || i == 64) {
+    size_t used = 0, plain;
+    for (size_t i = 0; i < key.size; i += plain ? plain : 1) {
+        bool is_quoted = key.data[i] == '"' || key.data[i] == '\\';
+        plain = is_quoted ? 0 : plain_size(key.data + i, key.size - i);
+        size_t need = plain ? plain : 4;
+        if (used + need + 4 > size || i >= 64) {
             used += (size_t)snprintf(out + used, size - used, "...");
             break;
         }
-        used += (size_t)snprintf(out + used, size - used, plain ? "%c" : "\\x%02x", byte);
+        if (plain) memcpy(out + used, key.data + i, plain);
+        else snprintf(out + used, size - used, "\\x%02x", (unsigned char)key.data[i]);
+        used += need;
     }
     out[used] = '\0';
 }
@@ -89,10 +114,14 @@ static void cut_place_in_script(char *detail) {
     if (place && strspn(place + strlen(before), "0123456789abcdef") == 40) *place = '\0';
 }
 
-/* What a server says may hold anything. */
+/* What a server says may hold anything, and may have been cut. */
 static void hide_controls(char *text) {
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+    for (size_t plain, left = strlen(text); left > 0; left -= plain, text += plain) {
+        plain = plain_size(text, left);
+        if (plain == 0) {
+            *text = '?';
+            plain = 1;
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 -- Writes values as JSON: strings, numbers, booleans, lists, and objects given as lists of { name,
 -- value }.
 
-local text = require "holdfast.command.text"
+local text = require "holdfast.text"
 
 local json = {}
 

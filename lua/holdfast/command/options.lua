@@ -5,7 +5,7 @@
 -- without `value` it is a switch.
 
 local library_options = require "holdfast.options"
-local texts = require "holdfast.command.text"
+local texts = require "holdfast.text"
 
 local unpack = table.unpack or unpack
 

@@ -4,7 +4,7 @@
 local exits = require "holdfast.command.exits"
 local json = require "holdfast.command.json"
 local process = require "holdfast.process"
-local texts = require "holdfast.command.text"
+local texts = require "holdfast.text"
 
 local unpack = table.unpack or unpack
 

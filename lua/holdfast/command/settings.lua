@@ -7,7 +7,7 @@
 local options = require "holdfast.command.options"
 local process = require "holdfast.process"
 local library_servers = require "holdfast.servers"
-local texts = require "holdfast.command.text"
+local texts = require "holdfast.text"
 
 local unpack = table.unpack or unpack
 

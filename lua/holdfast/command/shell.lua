@@ -1,6 +1,6 @@
 -- Reads and writes words as bash does, for its completion. Nothing is ever expanded.
 
-local texts = require "holdfast.command.text"
+local texts = require "holdfast.text"
 
 local shell = {}
 

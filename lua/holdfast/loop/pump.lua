@@ -8,6 +8,7 @@
 
 local core = require "holdfast.core"
 local text = require("holdfast.compat").text
+local texts = require "holdfast.text"
 
 local engine, raw = core.engine, core.lock
 local now = core.now
@@ -45,7 +46,7 @@ local VERBS = {
 local function cannot(kind, lock, why)
   local verb, server = VERBS[kind] or kind, core.client.server(raw.data(lock).client)
   local key = (kind == "ping" or kind == "command") and ""
-    or (' "%s"'):format((raw.key(lock):gsub("%c", "?")))
+    or (' "%s"'):format(texts.printable(raw.key(lock)))
   return ("cannot %s%s on %s: %s"):format(verb, key, server, why)
 end
 
