@@ -293,3 +293,20 @@ describe("a file of settings", function()
     assert.is_nil(on_terminal():find("password", 1, true))
   end)
 end)
+
+describe("the library", function()
+  it("takes its C module from package.cpath, though the current directory has a Lua file of its name", function()
+    local directory = process.directory()
+    local script = ([[
+      root=$PWD
+      mkdir %s/holdfast && echo 'print "this was run"' >%s/holdfast/core.lua
+      build=$(cd '%s/%s' && pwd) && cd %s
+      LUA_PATH="$root/lua/?.lua;$root/lua/?/init.lua;./?.lua" LUA_CPATH="$build/?.so;./?.so" LUA_INIT= \
+        '%s' -e 'print(require("holdfast")._VERSION)'
+    ]]):format(directory, directory, process.build, process.flavour, directory, require("spec.support.sys").interpreter())
+    local child = process.start { "sh", "-c", script }
+    assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
+    assert.equal(holdfast._VERSION .. "\n", child:output())
+    process.remove(directory)
+  end)
+end)

@@ -1,5 +1,7 @@
 -- holdfast: distributed locks on Redis. See docs/api.md.
 
+require "holdfast.native"
+
 local client = require "holdfast.client"
 local driver = require "holdfast.driver"
 local idempotent_request = require "holdfast.idempotent_request"

@@ -8,7 +8,7 @@
 
 local core = require "holdfast.core"
 local text = require("holdfast.compat").text
-local texts = require "holdfast.text"
+local printable = require("holdfast.text").printable
 
 local engine, raw = core.engine, core.lock
 local now = core.now
@@ -46,7 +46,7 @@ local VERBS = {
 local function cannot(kind, lock, why)
   local verb, server = VERBS[kind] or kind, core.client.server(raw.data(lock).client)
   local key = (kind == "ping" or kind == "command") and ""
-    or (' "%s"'):format(texts.printable(raw.key(lock)))
+    or (' "%s"'):format(printable(raw.key(lock)))
   return ("cannot %s%s on %s: %s"):format(verb, key, server, why)
 end
 
