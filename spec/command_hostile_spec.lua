@@ -1,5 +1,5 @@
--- The verbs that read a server, when what stands there was written by somebody who wants to do harm,
--- or when it is no Redis at all.
+-- The verbs that read a server, when what stands there was written by somebody who wants to do
+-- harm, or when it is no Redis at all; and where the command gets its settings and modules from.
 
 local core = require "holdfast.core"
 local fake = require "spec.support.fake"
@@ -54,7 +54,8 @@ end
 local function utf8_of(code)
   if code < 0x80 then return string.char(code) end
   if code < 0x800 then return string.char(0xc0 + math.floor(code / 64), 0x80 + code % 64) end
-  return string.char(0xe0 + math.floor(code / 4096), 0x80 + math.floor(code / 64) % 64, 0x80 + code % 64)
+  local high, low = math.floor(code / 64) % 64, code % 64
+  return string.char(0xe0 + math.floor(code / 4096), 0x80 + high, 0x80 + low)
 end
 
 local SHORT = { n = "\n", r = "\r", t = "\t", ['"'] = '"', ["\\"] = "\\" }
@@ -159,8 +160,8 @@ describe("the verbs that look", function()
     "ZRANGEBYSCORE", "PUBSUB", "TIME", "EVAL",
   }
   local WRONG = {
-    { 1, { "a" }, "x" }, { "0", { 1, {} } }, { { "a" }, 5 }, 7, "text", false, {}, -1, { "0" }, { { {} } }, "",
-    { "0", "x" }, { 1e300, "" },
+    { 1, { "a" }, "x" }, { "0", { 1, {} } }, { { "a" }, 5 }, 7, "text", false, {}, -1, { "0" },
+    { { {} } }, "", { "0", "x" }, { 1e300, "" },
   }
 
   local function with_wrong_reply(name, wrong, body)
@@ -266,16 +267,16 @@ describe("a file of settings", function()
   it("is not read if others may write it", function()
     write(URL)
     shell("chmod 666 " .. path)
-    local code, output = try()
+    local code, text = try()
     assert.equal(64, code)
-    assert.matches("everybody may write it: chmod o-w", output, 1, true)
+    assert.matches("everybody may write it: chmod o-w", text, 1, true)
     shell("chmod 664 " .. path)
     assert.equal(69, (try()))
     if shell("id -u") ~= "0\n" then return end
     shell("chown 12345 " .. path)
-    code, output = try()
+    code, text = try()
     assert.equal(64, code)
-    assert.matches("it belongs to another user", output, 1, true)
+    assert.matches("it belongs to another user", text, 1, true)
   end)
 
   it("with a password that others may read is told of on a terminal, and nowhere else", function()

@@ -70,7 +70,8 @@ describe("completion", function()
     for _, key in ipairs(keys) do locks[#locks + 1] = assert(client:lock(key):acquire()) end
   end
 
-  -- Types these lines on a terminal, with a tab at the end of each. → the word behind the verb of each
+  -- Types these lines on a terminal, with a tab at the end of each.
+  -- → the word behind the verb of each
   local function typed(shell, lines)
     write(directory .. "/.zshrc",
       COMMON:format(command.shell_prelude(server), directory, AT_START[shell]))

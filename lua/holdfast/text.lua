@@ -25,7 +25,8 @@ local HIDDEN = { ["\216\156"] = 0x61c }
 
 local function hide(first, last)
   for code = first, last do
-    HIDDEN[string.char(0xe0 + math.floor(code / 4096), 0x80 + math.floor(code / 64) % 64, 0x80 + code % 64)] = code
+    local high, low = math.floor(code / 64) % 64, code % 64
+    HIDDEN[string.char(0xe0 + math.floor(code / 4096), 0x80 + high, 0x80 + low)] = code
   end
 end
 

@@ -2,8 +2,8 @@
 
 local hostile = {}
 
--- Keys that would write the file `evil` if a shell evaluated them, or be another word. The first two
--- bytes tell them apart.
+-- Keys that would write the file `evil` if a shell evaluated them, or be another word. The first
+-- two bytes tell them apart.
 function hostile.keys(evil)
   return {
     ("k1`touch %s`"):format(evil), ("k2$(touch %s)"):format(evil), "k3 'a' \"b\" ", "k4\nnew\27[2J\tline",
@@ -45,7 +45,8 @@ end
 function Random:text(most)
   local parts = {}
   for i = 1, self:number(most) do
-    parts[i] = self:number(4) == 1 and string.char(self:number(256) - 1) or PIECES[self:number(#PIECES)]
+    local any, piece = string.char(self:number(256) - 1), PIECES[self:number(#PIECES)]
+    parts[i] = self:number(4) == 1 and any or piece
   end
   return table.concat(parts)
 end

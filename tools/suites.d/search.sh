@@ -73,6 +73,10 @@ fuzz_at_once() {
 fuzz() {
     suite fuzz-build one make -s fuzz-build
     suite fuzz tap fuzz_at_once reply url options
+    seed=$(date +%s)
+    echo "# texts: HOLDFAST_HOSTILE_SEED=$seed HOLDFAST_HOSTILE_KEYS=${HOLDFAST_HOSTILE_KEYS:-20000}"
+    suite fuzz-texts busted with "HOLDFAST_HOSTILE_SEED=$seed" "HOLDFAST_HOSTILE_KEYS=${HOLDFAST_HOSTILE_KEYS:-20000}" \
+        "files=spec/completion_spec.lua spec/command_hostile_spec.lua" -- run_busted luajit
 }
 
 # Real processes and servers under faults, for $HOLDFAST_CHAOS_SECONDS from $HOLDFAST_CHAOS_SEED on, half of it under each
