@@ -3,8 +3,8 @@
 --
 -- Each worker keeps one view for each client, for all who look. A request brings it up to date if
 -- it is older than FRESH and no other request does so: first what was shown a moment ago, then SCAN
--- goes on where it stopped, a page at a time, then what was read longest ago. Each of the three has
--- BUDGET seconds, SCAN twice as many. Answers are taken from the view, which is in order all the
+-- goes on where it stopped, a page at a time, then what was read longest ago: until one, three and
+-- five BUDGETs of seconds have gone by. Answers are taken from the view, which is in order all the
 -- time. With a lua_shared_dict one worker looks by the clock as well, so that the view's record has
 -- what happened while nobody had the page open.
 
@@ -175,9 +175,10 @@ local function read_old(view, now, till)
 end
 
 local function read_servers(view, now)
-  read_shown(view, now, core.now() + BUDGET)
-  read_new(view, now, core.now() + 2 * BUDGET)
-  read_old(view, now, core.now() + BUDGET)
+  local from = core.now()
+  read_shown(view, now, from + BUDGET)
+  read_new(view, now, from + 3 * BUDGET)
+  read_old(view, now, from + 5 * BUDGET)
 end
 
 -- ---- the last ten minutes ----
