@@ -50,10 +50,10 @@ describe("items that come and go", function()
     end
     table.sort(wanted, before)
     assert.equal(#wanted, list.size)
-    for skip = 0, #wanted + 10, 7 do
+    for skip = 0, #wanted + 10, 97 do
       local slice = sorted.slice(list, skip, 300)
       assert.equal(math.max(0, math.min(300, #wanted - skip)), #slice)
-      for i, item in ipairs(slice) do assert.is_true(item == wanted[skip + i]) end
+      for i, item in ipairs(slice) do assert(item == wanted[skip + i]) end
       if wanted[skip + 1] then assert.equal(skip, sorted.rank(list, wanted[skip + 1])) end
     end
     assert.equal(#wanted, sorted.rank(list, { number = math.huge }))
