@@ -33,6 +33,101 @@ local PARTY = [[
   client:close()
 ]]
 
+-- Thousands of instructions of Lua that the function takes.
+local function steps(fn)
+  local count, hook, mask, every = 0, debug.gethook()
+  if jit then jit.off() end -- what is compiled calls no hook
+  debug.sethook(function() count = count + 1 end, "", 1000)
+  fn()
+  debug.sethook(hook, mask, every)
+  if jit then jit.on() end
+  return count
+end
+
+-- Each wait holds `own` and waits for what its neighbour holds: `next_of(i)`.
+local function chain(count, next_of)
+  local waits, held_by = {}, {}
+  for i = 1, count do
+    waits["o" .. i] = { holds = { "o" .. i } }
+    held_by[waits["o" .. i]] = { "o" .. (next_of(i) or 0) }
+  end
+  return waits, function(wait) return held_by[wait] end
+end
+
+local function yes() return true end
+
+describe("the search for circles", function()
+  local circles = require "holdfast.circles"
+
+  -- → how many times as many steps `count` waits take as a tenth of them, the sizes of the circles
+  local function growth(most, next_of, goes_on)
+    local sizes = {}
+    local function search(count)
+      local waits, holders_of = chain(count, function(i) return next_of(i, count) end)
+      return steps(function()
+        sizes = {}
+        for i, circle in ipairs(circles.find(waits, holders_of, goes_on or yes)) do
+          sizes[i] = #circle
+        end
+      end)
+    end
+    local few = search(math.floor(most / 10))
+    return search(most) / few, sizes
+  end
+
+  for name, case in pairs {
+    ["a chain"] = { 20000, {}, function(i, count) return i < count and i + 1 or nil end },
+    ["a circle"] = { 4000, { 4000 }, function(i, count) return i % count + 1 end },
+    ["a chain into a circle of two"] = {
+      4000, { 2 }, function(i, count) return i < count and i + 1 or count - 1 end,
+    },
+    ["many that wait for one of two"] = {
+      4000, { 2 }, function(i) return i == 1 and 2 or 1 end,
+    },
+    ["a circle of waits that are over"] = {
+      4000, {}, function(i, count) return i % count + 1 end, function() return false end,
+    },
+  } do
+    it("takes ten times the steps where ten times as many wait: " .. name, function()
+      local times, sizes = growth(case[1], case[3], case[4])
+      assert.same(case[2], sizes)
+      assert.is_true(times < 12, times .. " times the steps")
+    end)
+  end
+
+  it("takes ten times the steps where ten times as many wait for ten times as many permits", function()
+    local function search(count)
+      local waits, holders = {}, { free = 0 }
+      for i = 1, count do
+        waits["o" .. i], holders[i] = { holds = { "o" .. i }, count = 1 }, "o" .. i
+      end
+      local found
+      return steps(function()
+        found = circles.find(waits, function() return holders end, yes)
+      end), found
+    end
+    local few = search(200)
+    local many, found = search(2000)
+    assert.is_true(#found > 0)
+    assert.is_true(many < 12 * few, many .. " steps, " .. few)
+  end)
+
+  it("knows who goes on with the permits that others leave", function()
+    local holders = { "a", "a", "b", false, free = 1 }
+    local function size(wants_a, wants_b)
+      local waits = {
+        a = { holds = { "a" }, count = wants_a }, b = { holds = { "b" }, count = wants_b },
+      }
+      local circle = circles.find(waits, function() return holders end, yes)[1]
+      return circle and #circle or 0
+    end
+    assert.equal(0, size(2, 2)) -- one is free, and one is a stranger's
+    assert.equal(0, size(2, 4)) -- b has what it wants once a has ended
+    assert.equal(1, size(2, 5)) -- b would need its own
+    assert.equal(2, size(3, 3))
+  end)
+end)
+
 local function name_of(key) return "party-" .. (key:gsub("%s", "_")) end
 
 local KEYS = { "orders", " stock", "{mail}" }
@@ -245,6 +340,49 @@ describe("deadlocks", function()
       assert.truthy(process.wait_until(function()
         return #server:cli("KEYS", "holdfast_wait:*") == 0
       end, 8))
+    end)
+
+    local CLIENT = "b983c153-7421-469a-addb-44fb92259a1b"
+
+    -- Writes what a client writes whose callers hold the keys k1 to kN and wait: each for the next
+    -- one's, or all for that of the first, which waits for the second.
+    local function forge(count, all_for_one)
+      server:cli("EVAL", [[
+        for i = 1, tonumber(ARGV[1]) do
+          local owner, waiter = ARGV[2] .. ":" .. i, ARGV[2] .. ":" .. 1000000 + i
+          local wanted = "k" .. (ARGV[3] == "all for one" and (i == 1 and 2 or 1) or i + 1)
+          redis.call("HSET", "k" .. i, owner, 1)
+          redis.call("PEXPIRE", "k" .. i, 600000)
+          redis.call("SET", "holdfast_wait:" .. owner, "1 " .. waiter .. " l " .. wanted, "PX", 600000)
+          redis.call("ZADD", "holdfast_queue:{" .. wanted .. "}", i, "1l" .. waiter .. ":1")
+        end
+      ]], "0", tostring(count), CLIENT, all_for_one and "all for one" or "a chain")
+    end
+
+    it("are looked for in steps that grow as the waits do", function()
+      local function search(count)
+        forge(count)
+        local result
+        local taken = steps(function() result = assert(client:deadlocks()) end)
+        assert.same({ count, 0 }, { #result.waits, #result.cycles })
+        server:cli("FLUSHALL")
+        return taken
+      end
+      local few = search(100)
+      local many = search(1000)
+      assert.is_true(many < 15 * few, ("%d and %d thousand steps"):format(few, many))
+    end)
+
+    it("are found with each queue read once, however many wait there", function()
+      forge(600, true)
+      parties[1] = process.start { "redis-cli", "-s", server.path, "SUBSCRIBE",
+        "holdfast_grant:" .. CLIENT }
+      assert(parties[1]:wait_output("subscribe", PATIENCE), parties[1]:output())
+      server:cli("CONFIG", "RESETSTAT")
+      local result = assert(client:deadlocks())
+      assert.same({ 1, 2 }, { #result.cycles, #result.cycles[1] })
+      local reads = tonumber(server:cli("INFO", "commandstats"):match("cmdstat_zrange:calls=(%d+)"))
+      assert.is_true(reads < 10, reads .. " reads of queues")
     end)
 
     it("are told by the command, with exit code 1", function()

@@ -300,6 +300,18 @@ describe("holdfast.new", function()
     end, "holdfast%.idempotent_request: .*a dot")
   end)
 
+  it("a response that is replayed by a key of one's own needs a word about who may read it", function()
+    raises(function()
+      local _ = holdfast.idempotent_request { key = "k", replay = true }
+    end, "holdfast%.idempotent_request: replay with key needs principal")
+    raises(function()
+      local _ = holdfast.idempotent_request { principal = true }
+    end, "principal must be a function or false, not true")
+    raises(function()
+      local _ = holdfast.idempotent_request { vary = { "Accept", "" } }
+    end, "vary%[2%] must be a string")
+  end)
+
   local function tell(env)
     local child = world.program {
       code = [[

@@ -1113,7 +1113,7 @@ describe("under ngx_lua", function()
   describe("idempotent_request", function()
     local function guarded(location, opts, content, more)
       return ([[location %s {
-        access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, %s } }
+        access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, principal = false, %s } }
         content_by_lua_block { %s }
         %s
       }
@@ -1147,7 +1147,9 @@ describe("under ngx_lua", function()
     it("takes the key from a header: 400 without, 422 for another payload, 409 while it runs",
       function()
       start { server = FINISH .. COUNT .. guarded("/pay", "header = true, expire = 30", RUN) }
-      assert.equal(400, front:get("/pay").status)
+      local without = front:get("/pay")
+      assert.equal(400, without.status)
+      assert.matches("the header Idempotency%-Key is missing", without.body)
       local first = front:begin("/pay?sleep=2",
         { method = "POST", headers = { ["Idempotency-Key"] = "k" } })
       assert.truthy(process.wait_until(function() return say "/runs" == "1" end))
@@ -1235,7 +1237,8 @@ describe("under ngx_lua", function()
     it("is entered once by a request that nginx redirects internally", function()
       start { lease = 3, server = FINISH .. [[
         access_by_lua_block {
-          HOLDFAST.idempotent_request { client = CLIENT, header = true, replay = true, expire = 60 }
+          HOLDFAST.idempotent_request { client = CLIENT, header = true, principal = false, replay = true,
+            expire = 60 }
         }
         body_filter_by_lua_block { HOLDFAST.capture() }
         error_page 404 /none;
@@ -1361,7 +1364,7 @@ describe("under ngx_lua", function()
         access_by_lua_block {
           ngx.req.read_body()
           os.remove(ngx.req.get_body_file())
-          HOLDFAST.idempotent_request { client = CLIENT, header = true }
+          HOLDFAST.idempotent_request { client = CLIENT, header = true, principal = false }
         }
         content_by_lua_block { SAY("ran") }
       } ]] }
@@ -1387,6 +1390,172 @@ describe("under ngx_lua", function()
       assert.equal(200, front:get("/forgotten").status)
       assert.equal(409, front:get("/forgotten").status)
       assert.truthy(free_within("idempotent:g", 10))
+    end)
+
+    describe("of several users", function()
+      local CAPTURE = "body_filter_by_lua_block { HOLDFAST.capture() }\n"
+      local SECRET = [[
+        ngx.shared.counters:incr("runs", 1, 0)
+        ngx.header["Set-Cookie"] = "session=secret"
+        SAY("for ", ngx.var.http_authorization, ngx.var.arg_user)
+      ]]
+
+      -- Each user's own options, as the pages show them: nothing is added.
+      local function location(path, opts, content, more)
+        return ([[ location %s {
+          access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, expire = 60, %s } }
+          content_by_lua_block { %s }
+          %s
+        } ]]):format(path, opts, content, CAPTURE .. (more or ""))
+      end
+
+      local function ask(path, user, headers)
+        headers = headers or {}
+        headers["Authorization"] = user and "Bearer " .. user or nil
+        return front:get(path, { method = "POST", body = "", headers = headers })
+      end
+
+      -- Asks until the first one's answer is recorded.
+      local function again(path, user, headers)
+        local response
+        assert.truthy(process.wait_until(function()
+          response = ask(path, user, headers)
+          return not response.headers["retry-after"]
+        end, 20))
+        return response
+      end
+
+      local function keyed(key) return { ["Idempotency-Key"] = key } end
+
+      it("gives an answer to the user who sent the request, and to no other", function()
+        start { server = FINISH .. COUNT
+          .. location("/header", "header = true, replay = true", SECRET)
+          .. location("/plain", "replay = true", SECRET)
+          .. location("/session", [[ replay = true, header = true,
+            principal = function() return ngx.var.cookie_session end ]], SECRET)
+          .. location("/key", [[ replay = true, key = "one",
+            principal = function() return ngx.var.arg_user end ]], SECRET) }
+        for i, case in ipairs {
+          { "/header", "anna", "bert", keyed "k" }, { "/plain", "anna", "bert" },
+          { "/session", nil, nil, { ["Idempotency-Key"] = "k", Cookie = "session=a" },
+            { ["Idempotency-Key"] = "k", Cookie = "session=b" } },
+          { "/key?user=a", nil, nil, {}, {}, "/key?user=b" },
+        } do
+          local path, anna, bert = case[1], case[2], case[3]
+          local first = ask(path, anna, case[4])
+          assert.equal(200, first.status, path .. ": " .. first.body)
+          assert.matches("secret", tostring(first.headers["set-cookie"]), path)
+          local second = again(path, anna, case[4])
+          assert.same({ "true", first.body }, { second.headers["idempotent-replayed"], second.body })
+          local other = again(case[6] or path, bert, case[5] or case[4])
+          assert.equal(200, other.status, path)
+          assert.is_nil(other.headers["idempotent-replayed"], path)
+          assert.is_nil(second.headers["set-cookie"], path)
+          assert.equal(tostring(2 * i), say "/runs")
+        end
+        for _, path in ipairs { "/header", "/plain", "/session", "/key" } do
+          local nobody = ask(path, nil, keyed "k")
+          assert.equal(401, nobody.status, path)
+          assert.is_nil(nobody.headers["idempotent-replayed"])
+        end
+        assert.equal("8", say "/runs")
+        assert.matches("idempotent_request: nobody knows who sends this request, it has no Authorization",
+          table.concat(front:errors(), "\n"))
+        for _, key in ipairs(server:cli("KEYS", "*")) do assert.is_nil(key:find("anna", 1, true)) end
+      end)
+
+      it("comes behind the authentication of nginx", function()
+        local passwords = process.directory() .. "/passwords"
+        local file = assert(io.open(passwords, "w"))
+        file:write("anna:{PLAIN}a\nbert:{PLAIN}b\n")
+        file:close()
+        start { server = FINISH .. COUNT .. location("/pay", [[ header = true, replay = true,
+            principal = function() return ngx.var.remote_user end ]], SECRET,
+            ('auth_basic "pay"; auth_basic_user_file %s;'):format(passwords)) }
+        local function as(user, password)
+          local headers = keyed "k"
+          headers.Authorization = user and "Basic " .. require("mime").b64(user .. ":" .. password)
+          local response
+          process.wait_until(function()
+            response = front:get("/pay", { method = "POST", body = "", headers = headers })
+            return not response.headers["retry-after"]
+          end, 20)
+          return { response.status, response.headers["idempotent-replayed"] }
+        end
+        assert.same({ 200 }, as("anna", "a"))
+        assert.same({ 200, "true" }, as("anna", "a"))
+        assert.same({ 401 }, as())
+        assert.same({ 401 }, as("anna", "wrong"))
+        assert.same({ 200 }, as("bert", "b"))
+        assert.equal("2", say "/runs")
+      end)
+
+      it("records no answer that refuses a request, nor an error unless it is told to", function()
+        local CONTENT = [[
+          ngx.status = ngx.shared.counters:incr(ngx.var.uri .. ngx.var.arg_first, 1, 0) == 1
+            and tonumber(ngx.var.arg_first) or 200
+          SAY("answer ", ngx.shared.counters:get(ngx.var.uri .. ngx.var.arg_first))
+        ]]
+        start { server = FINISH .. location("/pay", "header = true, replay = true", CONTENT)
+          .. location("/kept", "header = true, replay = true, keep_on_error = true", CONTENT) }
+        local function twice(path, status)
+          path = path .. "?first=" .. status
+          local first = ask(path, "anna", keyed(path))
+          assert.equal(status, first.status)
+          local second = again(path, "anna", keyed(path))
+          return { second.status, second.headers["idempotent-replayed"] }
+        end
+        for _, status in ipairs { 401, 403, 407, 408, 425, 429, 500, 502, 503 } do
+          assert.same({ 200 }, twice("/pay", status), status)
+        end
+        for _, status in ipairs { 400, 404, 422 } do
+          assert.same({ status, "true" }, twice("/pay", status))
+        end
+        assert.same({ 500, "true" }, twice("/kept", 500))
+        assert.same({ 200 }, twice("/kept", 401))
+        assert.same({}, front:errors())
+      end)
+
+      it("takes the headers of `vary` for a part of the request", function()
+        start { server = FINISH
+          .. location("/header", 'header = true, replay = true, vary = { "Accept" }', SECRET)
+          .. location("/plain", 'replay = true, vary = { "Accept" }', SECRET)
+          .. location("/key", 'key = "k", vary = { "Accept" }', SECRET) }
+        local function statuses(path)
+          local list = {}
+          for i, accept in ipairs { "text/html", "text/html", "text/plain", false } do
+            local headers = keyed "k"
+            headers.Accept = accept or nil
+            local response = again(path, "anna", headers)
+            list[i] = response.headers["idempotent-replayed"] or response.status
+          end
+          return list
+        end
+        assert.same({ 200, "true", 422, 422 }, statuses "/header")
+        assert.same({ 200, "true", 200, 200 }, statuses "/plain")
+        assert.same({ 200, 409, 422, 422 }, statuses "/key")
+      end)
+
+      it("replays no answer that was cut off", function()
+        start { server = FINISH .. COUNT .. location("/pay", "header = true, replay = true", [[
+          ngx.shared.counters:incr("runs", 1, 0)
+          if ngx.var.arg_empty then ngx.exit(204) end
+          ngx.print("half")
+          ngx.flush(true)
+          if ngx.var.arg_cut then ngx.exit(ngx.ERROR) end
+          ngx.print(" and half")
+        ]]) }
+        ask("/pay?cut=1", "anna", keyed "cut")
+        local second = again("/pay?cut=1", "anna", keyed "cut")
+        assert.same({ 409 }, { second.status, second.headers["idempotent-replayed"] })
+        for path, wanted in pairs { ["/pay"] = { 200, "half and half" }, ["/pay?empty=1"] = { 204, "" } } do
+          ask(path, "anna", keyed(path))
+          second = again(path, "anna", keyed(path))
+          wanted[3] = "true"
+          assert.same(wanted, { second.status, second.body, second.headers["idempotent-replayed"] })
+        end
+        assert.equal("3", say "/runs")
+      end)
     end)
 
     it("answers 503 where a lock has the key, and the error log says so", function()

@@ -14,10 +14,10 @@ local function read(path)
   return text
 end
 
-local function wrk(front, path, header)
+local function wrk(front, path, ...)
   local command = { "wrk", "-t1", "-c100", "-d2",
     ("http://127.0.0.1:%d%s"):format(front.port, path) }
-  if header then
+  for _, header in ipairs { ... } do
     command[#command + 1] = "-H"
     command[#command + 1] = header
   end
@@ -47,7 +47,7 @@ show("flash sale of " .. STOCK, requests, refused,
   ("%d sold, %d left"):format(state(front).sold, state(front).stock))
 requests, refused = wrk(front, "/orders/42/ship")
 show("ship order 42", requests, refused, state(front).shipments .. " shipment")
-requests, refused = wrk(front, "/pay", "Idempotency-Key: 7f3a")
+requests, refused = wrk(front, "/pay", "Idempotency-Key: 7f3a", "Authorization: Bearer demo")
 show("pay with one key", requests, refused, state(front).payments .. " payment")
 requests, refused = wrk(front, "/report")
 show("a report that takes 200 ms", requests, refused, state(front).reports .. " made")

@@ -5,8 +5,9 @@
 -- (docs/protocol.md). A caller is stuck that waits for a lock whose owner waits and is stuck too:
 -- for a lock of one owner, or for a writer of one of the readers; for permits, so many owners that
 -- those of the others are too few. From one that is stuck to an owner that is, and so on, leads
--- into a circle.
+-- into a circle. Each key, queue and client is read once, however many wait there.
 
+local circles = require "holdfast.circles"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local names = require "holdfast.names"
@@ -39,6 +40,9 @@ local function scan_node(client, node, pattern, visit)
     local reply, message, code = command(client,
       { "SCAN", cursor, "MATCH", pattern, "COUNT", PAGE }, node)
     if not reply then return nil, message, code end
+    if type(reply) ~= "table" or type(reply[1]) ~= "string" or type(reply[2]) ~= "table" then
+      return nil, "the server's reply to SCAN is none; is it a Redis server?", "server"
+    end
     cursor = reply[1]
     for _, key in ipairs(reply[2]) do visit(key, node) end
   until cursor == "0"
@@ -158,7 +162,8 @@ end
 local function readers(graph, key)
   local list, cursor = {}, "0"
   repeat
-    local reply = ask(graph, { "HSCAN", key, cursor, "COUNT", PAGE }) or { "0", {} }
+    local reply = ask(graph, { "HSCAN", key, cursor, "COUNT", PAGE })
+    if type(reply) ~= "table" or type(reply[2]) ~= "table" then break end
     cursor = reply[1]
     for i = 1, #reply[2], 2 do
       local field = reply[2][i]
@@ -185,43 +190,44 @@ local function holders_of(graph, wait)
   return list
 end
 
--- Redisson's list has the owners.
-local function is_in_list(graph, wait)
-  for owner in each_beside(graph, wait.key, "LRANGE", LIST .. tagged(wait.key)) do
-    if owner == wait.waiter then return true end
+-- Those who wait in the queue of this key, as a set. Redisson's list has the owners.
+local function waiters_of(graph, wait)
+  local key, is_list, set = wait.key, wait.kind == KINDS.f, {}
+  local name = (is_list and LIST or "holdfast_queue:") .. tagged(key)
+  if not is_list and key:find("{", 1, true) then name = "holdfast_queue::" .. key end
+  if graph.queued[name] then return graph.queued[name] end
+  for text in each_beside(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
+    local member = is_list and { waiter = text } or deadlocks.member(text)
+    if member then set[member.waiter] = true end
   end
-  return false
-end
-
-local function is_in_queue(graph, wait)
-  if wait.kind == KINDS.f then return is_in_list(graph, wait) end
-  local queue = wait.key:find("{", 1, true) and "holdfast_queue::" .. wait.key or "holdfast_queue:{"
-    .. wait.key .. "}"
-  for text in each_beside(graph, wait.key, "ZRANGE", queue) do
-    local member = deadlocks.member(text)
-    if member and member.waiter == wait.waiter then return true end
-  end
-  return false
+  graph.queued[name] = set
+  return set
 end
 
 -- Whether the waiter's client listens, to one of the nodes; who may not ask believes it.
-local function listens(graph, wait)
-  local channel = "holdfast_grant:" .. wait.waiter:sub(1, 36)
+local function does_listen(graph, uuid)
   for _, node in ipairs(core.client.nodes(graph.client)) do
-    local reply = ask(graph, { "PUBSUB", "NUMSUB", channel }, node)
-    if not reply or reply[2] > 0 then return true end
+    local reply = ask(graph, { "PUBSUB", "NUMSUB", "holdfast_grant:" .. uuid }, node)
+    if not reply or (tonumber(reply[2]) or 0) > 0 then return true end
   end
   return false
+end
+
+local function listens(graph, wait)
+  local uuid = wait.waiter:sub(1, 36)
+  if graph.listening[uuid] == nil then graph.listening[uuid] = does_listen(graph, uuid) end
+  return graph.listening[uuid]
 end
 
 -- A quorum has no queue.
 local function goes_on(graph, wait)
-  return graph.nodes or is_in_queue(graph, wait) and listens(graph, wait)
+  return graph.nodes or waiters_of(graph, wait)[wait.waiter] and listens(graph, wait)
 end
 
 local function identify(graph, owner)
-  if graph.names[owner] == nil then graph.names[owner] = names.of(graph.client, owner) or false end
-  return graph.names[owner] or {}
+  local uuid = owner:sub(1, 36)
+  if graph.names[uuid] == nil then graph.names[uuid] = names.of(graph.client, owner) or false end
+  return graph.names[uuid] or {}
 end
 
 local function add_wait(graph, name, node)
@@ -273,64 +279,12 @@ local function row(graph, wait)
   }
 end
 
--- The owner of a hold that is stuck and that this one waits for, rather not its own; nil: the
--- others let it go on.
-local function blocker(graph, wait, stuck)
-  local holders, first, others = holders_of(graph, wait), nil, 0
-  for _, owner in ipairs(holders) do
-    local by = graph.waits[owner]
-    if not stuck[by] then
-      others = others + 1
-    elseif not first or graph.waits[first] == wait then
-      first = owner
-    end
-  end
-  if holders.free and others + holders.free >= (wait.count or 1) then return nil end
-  return first
-end
-
--- Leaves those in `stuck` that wait for each other.
-local function reduce(graph, stuck)
-  repeat
-    local changed = false
-    for wait in pairs(stuck) do
-      if not blocker(graph, wait, stuck) then stuck[wait], changed = nil, true end
-    end
-  until not changed
-end
-
-local function find_stuck(graph)
-  local stuck = {}
-  for _, wait in pairs(graph.waits) do stuck[wait] = true end
-  reduce(graph, stuck)
-  for wait in pairs(stuck) do
-    if not goes_on(graph, wait) then stuck[wait] = nil end
-  end
-  reduce(graph, stuck)
-  return stuck
-end
-
--- The circle that this wait leads into, as a list of waits.
-local function circle_from(graph, wait, stuck)
-  local list, places = {}, {}
-  while not places[wait] do
-    list[#list + 1] = wait
-    places[wait] = #list
-    wait.holder = blocker(graph, wait, stuck)
-    wait = graph.waits[wait.holder]
-  end
-  for _ = 2, places[wait] do table.remove(list, 1) end
-  return list
-end
-
 local function find_cycles(graph)
-  local list, known, stuck = {}, {}, find_stuck(graph)
-  for first in pairs(stuck) do
-    local circle = circle_from(graph, first, stuck)
-    if not known[circle[1]] then list[#list + 1] = circle end
-    for _, wait in ipairs(circle) do known[wait] = true end
-  end
-  return list
+  return circles.find(graph.waits, function(wait)
+    return holders_of(graph, wait)
+  end, function(wait)
+    return goes_on(graph, wait)
+  end)
 end
 
 local function rows(graph, waits)
@@ -353,7 +307,7 @@ end
 function deadlocks.find(client)
   local graph = {
     client = client, nodes = nodes_of_quorum(client),
-    holders = {}, names = {}, waits = {}, by_waiter = {}, by_stem = {},
+    holders = {}, names = {}, queued = {}, listening = {}, waits = {}, by_waiter = {}, by_stem = {},
   }
   local queues = {}
   local ok, message, code = deadlocks.scan(client, "[hr]*_[wq]*", function(name, node)

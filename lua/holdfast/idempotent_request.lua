@@ -3,7 +3,10 @@
 --
 -- While the first one runs the key is a guard that lives as long as its request. holdfast.finish()
 -- in log_by_lua turns it into a record, "D" or "R" and the response to be replayed; or frees it,
--- when the client hung up (499) or the server failed (5xx).
+-- when the client hung up (499), the server failed (5xx) or the answer only refused the request.
+--
+-- A response may be meant for one user only. So the key on the server belongs to the principal, the
+-- user who sends the request: a digest of both, which also keeps credentials out of key names.
 
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -21,12 +24,15 @@ local idempotent_request = {}
 ---@class holdfast.idempotent_request_options
 ---@field client? holdfast.client the default client
 ---@field expire? number seconds that a done key turns duplicates away; 1
----@field key? string | fun(): string in place of the client's address, method, URI, arguments and body
+---@field key? string | fun(): string in place of the method, URI, arguments and body
 ---@field header? boolean | string the key comes in this header; true: Idempotency-Key
+---@field principal? false | fun(): string? who sends the request; the Authorization header; false: anybody
+---@field vary? string[] request headers that make a request another one; none
 ---@field status? integer for a duplicate; 409
 ---@field info? string the body for a duplicate
 ---@field replay? boolean answer a duplicate with the first one's response, as far as holdfast.capture() saw it; false
 ---@field delete_key? boolean free the key after a success; false
+---@field keep_on_error? boolean 5xx and a client that hung up count as done; false
 ---@field lease? number seconds after which the key of a dead worker is free; the client's
 ---@field class? string for counters and events; the client's
 ---@field on_event? fun(event: table)
@@ -40,6 +46,18 @@ end
 local function header_option(value)
   if type(value) ~= "boolean" and options.key(value) then
     return "a boolean or the name of a header"
+  end
+end
+
+local function principal_option(value)
+  if value ~= false and options.callable(value) then return "a function or false" end
+end
+
+local function vary_option(value)
+  if type(value) ~= "table" then return "a list of names of headers" end
+  for i, name in ipairs(value) do
+    local wrong = options.key(name)
+    if wrong then return wrong, ("[%d]"):format(i), tostring(name) end
   end
 end
 
@@ -57,14 +75,25 @@ idempotent_request.options = {
   expire = options.lease,
   key = key_option,
   header = header_option,
+  principal = principal_option,
+  vary = vary_option,
   status = status_option,
   info = options.text,
   replay = options.boolean,
   delete_key = options.boolean,
+  keep_on_error = options.boolean,
   lease = options.lease,
   class = options.class,
   on_event = options.callable,
 }
+
+-- What is wrong with options that are fine one by one; nil: nothing.
+function idempotent_request.conflict(opts)
+  if opts.replay and opts.key and opts.principal == nil then
+    return "replay with key needs principal: a function that returns who sends the request, or false "
+      .. "where anybody may read the response"
+  end
+end
 
 -- ---- what identifies a request ----
 
@@ -89,35 +118,76 @@ local function sorted_arguments()
   return table.concat(pairs_of, "&")
 end
 
-local function digest(...)
+local function digest(parts)
   local text = {}
-  for i = 1, select("#", ...) do
-    local part = select(i, ...)
-    text[i] = #part .. ":" .. part
-  end
+  for i, part in ipairs(parts) do text[i] = #part .. ":" .. part end
   return (ngx.sha1_bin(table.concat(text)):gsub(".", function(byte)
     return ("%02x"):format(byte:byte())
   end))
 end
 
-local function print_of_request()
-  return digest(ngx.req.get_method(), ngx.var.uri, sorted_arguments(), body())
+-- A header of the request; several of one name are one text.
+local function header_text(value)
+  if type(value) == "table" then return "=" .. table.concat(value, ", ") end
+  return value and "=" .. tostring(value) or ""
 end
 
--- → key, fingerprint; nil when the key is missing
-local function identify(opts)
+-- Adds the headers that make a request another one.
+local function add_varying(opts, parts)
+  local headers = ngx.req.get_headers(0)
+  for _, name in ipairs(opts.vary or {}) do parts[#parts + 1] = header_text(headers[name]) end
+  return parts
+end
+
+local function print_of_request(opts)
+  return digest(add_varying(opts, {
+    ngx.req.get_method(), ngx.var.uri, sorted_arguments(), body(),
+  }))
+end
+
+-- → who sends the request, "" for anybody | nil, what is missing
+local function principal(opts)
+  if opts.principal == false or opts.principal == nil and opts.key then return "" end
+  local who, missing
+  if opts.principal then
+    who, missing = opts.principal(), "the function principal names nobody"
+  else
+    who, missing = ngx.req.get_headers(0)["Authorization"], "it has no Authorization header"
+  end
+  if type(who) == "string" and who ~= "" then return who end
+  return nil, missing
+end
+
+-- → key | nil, why there is none
+local function key_in_header(name)
+  local value = ngx.req.get_headers(0)[name]
+  if type(value) == "table" then
+    return nil, ("the header %s came more than once"):format(name)
+  elseif value == nil or value == "" then
+    return nil, ("the header %s is missing: send one, with a key of your own for each request that may be "
+      .. "repeated"):format(name)
+  end
+  return value
+end
+
+-- → key, fingerprint | nil, why there is none
+local function given_key(opts)
   if opts.header then
-    local name = opts.header == true and "Idempotency-Key" or opts.header
-    local value = ngx.req.get_headers()[name]
-    if type(value) ~= "string" or value == "" then return nil end
-    return value, print_of_request()
+    local key, missing = key_in_header(opts.header == true and "Idempotency-Key" or opts.header)
+    return key, key and print_of_request(opts) or missing
   end
-  if type(opts.key) == "string" then return opts.key end
-  if opts.key then
-    local key = opts.key()
-    return key ~= "" and key or nil
+  local key = opts.key
+  if type(key) ~= "string" then key = key() end
+  if key == nil or key == "" then return nil, "the key that makes this request idempotent is missing" end
+  return tostring(key), opts.vary and digest(add_varying(opts, {})) or nil
+end
+
+-- → key, fingerprint | nil, why there is none
+local function key_of(opts, who)
+  if not opts.header and not opts.key then
+    return (who == "" and ngx.var.remote_addr .. " " or "") .. print_of_request(opts)
   end
-  return ngx.var.remote_addr .. " " .. print_of_request()
+  return given_key(opts)
 end
 
 -- ---- answers ----
@@ -154,25 +224,45 @@ end
 
 -- ---- the first request ----
 
-local HOP_BY_HOP = { ["connection"] = true, ["transfer-encoding"] = true, ["content-length"] = true,
-  ["date"] = true,
-  ["server"] = true, ["keep-alive"] = true }
+-- What belongs to one connection, to one moment or to one client.
+local NOT_KEPT = {}
+for name in ("connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length "
+  .. "date server set-cookie set-cookie2 www-authenticate authentication-info proxy-authenticate "
+  .. "proxy-authentication-info proxy-authorization"):gmatch("%S+") do
+  NOT_KEPT[name] = true
+end
 
+-- nginx sends no body after these, so the body filter does not see its end.
+local function has_no_body()
+  return ngx.status == 204 or ngx.status == 304 or ngx.req.get_method() == "HEAD"
+end
+
+-- A response that was cut off is not replayed as if it were whole.
 local function response_of(guard)
-  if not guard.parts then return "D" end
+  if not guard.parts or not (guard.ended or has_no_body()) then return "D" end
   local headers = {}
   for name, value in pairs(ngx.resp.get_headers(0)) do
-    if not HOP_BY_HOP[name:lower()] then headers[name] = value end
+    if not NOT_KEPT[name:lower()] then headers[name] = value end
   end
   setmetatable(headers, nil)
   local text = record.encode(RECORD_MAX, ngx.status, headers, table.concat(guard.parts))
   return text and "R" .. text or "D"
 end
 
+-- These refuse a request and do nothing for it: the same one may be let in later.
+local REFUSED = {
+  [401] = true, [403] = true, [407] = true, [408] = true, [425] = true, [429] = true,
+}
+
+local function is_done(opts)
+  if REFUSED[ngx.status] then return false end
+  return ngx.status < 499 or opts.keep_on_error == true
+end
+
 -- In log_by_lua.
 local function complete(guard)
   local opts = guard.opts
-  if ngx.status >= 499 then return driver.detach(guard.lock, "release") end
+  if not is_done(opts) then return driver.detach(guard.lock, "release") end
   driver.detach(guard.lock, "complete", opts.delete_key and 0 or opts.expire or EXPIRE,
     response_of(guard))
 end
@@ -183,12 +273,19 @@ local function needs_no_guard()
   return driver.has_ending(complete) or ngx.req.is_internal() and ngx.status >= 400
 end
 
--- `opts` are checked. Returns when the request may go on; else it is answered.
-function idempotent_request.enter(client, opts, defaults)
-  if needs_no_guard() then return end
-  local key, fingerprint = identify(opts)
-  if not key then return answer(400, "the key that makes this request idempotent is missing") end
-  local lock = locks.new(client, PREFIX .. key, {
+-- Behind an authentication every request has a user, so the log tells what to configure.
+local function refuse_nobody(missing)
+  ngx.log(ngx.ERR, "holdfast.idempotent_request: nobody knows who sends this request, ", missing,
+    "; authenticate it before, and give principal = function() … end where it names no Authorization,",
+    " or principal = false where all share their keys")
+  return answer(401, "this request does not say who sends it")
+end
+
+-- → the lock, taken | nil: the request is answered
+local function begin(client, opts, defaults, who)
+  local key, fingerprint = key_of(opts, who)
+  if not key then return nil, answer(400, fingerprint) end
+  local lock = locks.new(client, PREFIX .. (who == "" and key or digest { who, key }), {
     owner = ngx.var.request_id,
     lease = opts.lease,
     watchdog = true,
@@ -199,7 +296,17 @@ function idempotent_request.enter(client, opts, defaults)
     on_event = opts.on_event,
   }, defaults, "guard")
   local begun, message, code, stored = driver.lock.acquire(lock)
-  if not begun then return refuse(opts, message, code, stored) end
+  if not begun then return nil, refuse(opts, message, code, stored) end
+  return lock
+end
+
+-- `opts` are checked. Returns when the request may go on; else it is answered.
+function idempotent_request.enter(client, opts, defaults)
+  if needs_no_guard() then return end
+  local who, missing = principal(opts)
+  if not who then return refuse_nobody(missing) end
+  local lock = begin(client, opts, defaults, who)
+  if not lock then return end
   -- nginx compresses after the body filter, so that the header would not be of the kept body
   if opts.replay then ngx.req.clear_header("Accept-Encoding") end
   driver.at_end(complete, { lock = lock, opts = opts, parts = opts.replay and {} or nil, size = 0 })
@@ -210,6 +317,7 @@ function idempotent_request.capture()
   local guard = driver.ending(complete)
   if not guard or not guard.parts then return end
   local part = ngx.arg[1]
+  guard.ended = guard.ended or ngx.arg[2]
   guard.size = guard.size + #part
   if guard.size > RECORD_MAX then
     guard.parts = nil

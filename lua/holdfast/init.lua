@@ -75,6 +75,8 @@ end
 function holdfast.idempotent_request(opts)
   options.no_colon(opts, holdfast, "holdfast.idempotent_request", 2)
   opts = options.table(opts, idempotent_request.options, "holdfast.idempotent_request", 2)
+  local wrong = idempotent_request.conflict(opts)
+  if wrong then error("holdfast.idempotent_request: " .. wrong, 2) end
   if not driver.finish then error("holdfast.idempotent_request: only under ngx_lua", 2) end
   local one = opts.client or default_client(2)
   return idempotent_request.enter(one, opts, client.defaults(one))

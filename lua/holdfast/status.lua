@@ -1,24 +1,31 @@
 -- The live page of OpenResty: what is held, by whom, who waits, and the hand-offs of the last ten
 -- minutes; the same as JSON with ?json. It only reads.
 --
--- Each worker keeps one view for each client. A request brings it up to date if it is older than
--- FRESH: SCAN goes on where it stopped, a page at a time, for at most BUDGET seconds; what it has
--- not met is read again. With a lua_shared_dict one worker looks by the clock as well, so that the
--- view's record has what happened while nobody had the page open.
+-- Each worker keeps one view for each client, for all who look. A request brings it up to date if
+-- it is older than FRESH and no other request does so: first what was shown a moment ago, then SCAN
+-- goes on where it stopped, a page at a time, then what was read longest ago: until one, three and
+-- five BUDGETs of seconds have gone by. Answers are taken from the view, which is in order all the
+-- time. With a lua_shared_dict one worker looks by the clock as well, so that the view's record has
+-- what happened while nobody had the page open.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
+local observed = require "holdfast.observed"
 local records = require "holdfast.status_record"
 local shared_metrics = require "holdfast.shared_metrics"
+local sorted = require "holdfast.sorted"
 
 local status = {}
 
-local FRESH, BUDGET = 0.4, 0.3
-local SHOWN = 1000 -- locks that the answer lists
-local WAITERS = 20 -- of one lock
+local FRESH, BUDGET = 0.4, 0.1
+local PAGE = 100 -- keys that one SCAN visits
+local SHOWN, ROOM = 100, 28672 -- locks that one answer lists, and bytes that they may take
+local SHOWN_FOR = 3 -- seconds for which what was shown is read first
+local WAITERS, FIRST = 20, 5 -- of one lock: that are read, and that are listed unasked
+local LONGEST, LONGEST_KEY = 255, 1024 -- bytes of a text that are listed
 local SPAN, STEP = records.SPAN, records.STEP -- seconds of the plots, and of each of their points
 local NAMES_FOR = 30 -- seconds for which a name is believed
 
@@ -26,13 +33,14 @@ local views = setmetatable({}, { __mode = "k" })
 
 -- ---- reading ----
 
--- Owners of one client have one name.
+-- Owners of one client have one name. It is asked for once, however many look meanwhile.
 local function who(view, owner, now)
   local uuid = owner:sub(1, 36)
   local known = view.names[uuid]
   if not known or now > known.at + (known.who and NAMES_FOR or 1) then
-    known = { at = now, who = names.of(view.client, owner) }
+    known = { at = now, who = known and known.who }
     view.names[uuid] = known
+    known.who = names.of(view.client, owner)
   end
   return known.who
 end
@@ -41,24 +49,6 @@ local function forget_names(view, now)
   for uuid, known in pairs(view.names) do
     if now > known.at + NAMES_FOR then view.names[uuid] = nil end
   end
-end
-
--- Fencing tokens are the server's clock in microseconds, unless locks are taken faster.
-local function since(entry, before, now_us)
-  if before and before.owner == entry.owner then return before.since end
-  local token = entry.token
-  local plausible = token and token > now_us - 30 * 86400e6 and token <= now_us + 1e6
-  return (plausible and token or now_us) / 1e6
-end
-
--- Places in a queue that does not run empty count exactly; any other change of the holder counts
--- one.
-local function handed_over(before, entry)
-  if not before then return 0 end
-  if before.head and entry.head and entry.head > before.head then
-    return entry.head - before.head
-  end
-  return (before.token ~= entry.token or before.owner ~= entry.owner) and 1 or 0
 end
 
 -- A queue gives each wait a place of its own; a fair lock's list does not.
@@ -79,84 +69,125 @@ local function note_waiters(view, entry, before)
   end
 end
 
+local function add(view, entry, sign)
+  local list = entry.waiters > 0 and view.busy or view.idle
+  if sign > 0 then sorted.insert(list, entry) else sorted.remove(list, entry) end
+  view.waiting = view.waiting + sign * entry.waiters
+end
+
+-- Puts `entry`, or nothing, in the place of the one before.
+local function replace(view, before, entry)
+  if before then add(view, before, -1) end
+  view.entries[(entry or before).key] = entry
+  if not entry then return end
+  add(view, entry, 1)
+  view.last = view.last + 1
+  view.by_age[view.last] = entry
+end
+
+local function forget(view, before)
+  note_waiters(view, { key = before.key }, before)
+  replace(view, before)
+end
+
 local function keep(view, entry, now)
-  local id = entry.key
-  local before = view.entries[id]
-  if before and before.kind == "fair" and entry.kind == "lock" then -- found as a hash, again
-    entry = locks.read(view.client, id, "fair") or entry
+  if not view.entries[entry.key] and not entry.held then return end
+  local known = view.entries[entry.key]
+  if known and known.kind == "fair" and entry.kind == "lock" then -- found as a hash, again
+    entry = locks.read(view.client, entry.key, "fair") or entry
   end
+  if entry.held and entry.waiters > 0 and not view.quorum then
+    entry.queue = locks.waiters(view.client, entry.key, WAITERS, entry.kind)
+  end
+  local before = view.entries[entry.key]
   if not entry.held then
-    note_waiters(view, { key = id }, before)
-    view.entries[id] = nil
+    if before then forget(view, before) end
     return
   end
-  if entry.waiters > 0 and not view.quorum then
-    entry.queue = locks.waiters(view.client, entry.key, WAITERS, entry.kind)
-    entry.head = entry.queue[1] and entry.queue[1].score
-  end
-  entry.since = since(entry, before, ngx.time() * 1e6)
+  entry.since = observed.since(entry, before, ngx.now())
   note_waiters(view, entry, before)
-  view.handed = view.handed + handed_over(before, entry)
+  view.handed = view.handed + observed.handed_over(before, entry)
   entry.read_at = now
-  view.entries[id] = entry
+  replace(view, before, entry)
 end
 
 -- One step of a scan. A round does not read a lock twice, which each server of a quorum has.
--- → whether it has gone round
+-- → whether it has gone round, what went wrong
 local function step(view, scan, now)
   scan.met = scan.met or {}
   local found, message = scan:next(scan.met)
-  view.trouble = message
   for _, entry in ipairs(found or {}) do
     scan.met[entry.found_as] = entry
     if not entry.done then keep(view, entry, now) end
   end
   if scan.ended then scan.met = nil end
-  return not found or scan.ended
+  return not found or scan.ended, message
 end
 
--- What the scans have not met now, what was read longest ago first.
-local function unread(view, now)
-  local list = {}
-  for _, entry in pairs(view.entries) do
-    if entry.read_at < now then list[#list + 1] = entry end
+local function read_again(view, entry, now)
+  local again, _, code = locks.read(view.client, entry.key, entry.kind)
+  if again then
+    keep(view, again, now)
+  elseif code == "conflict" and view.entries[entry.key] then
+    forget(view, view.entries[entry.key])
   end
-  table.sort(list, function(a, b) return a.read_at < b.read_at end)
-  return list
 end
 
-local function read_again(view, now, till)
-  for _, entry in ipairs(unread(view, now)) do
-    if core.now() > till then return end
-    local again, _, code = locks.read(view.client, entry.key, entry.kind)
-    if again then
-      keep(view, again, now)
-    elseif code == "conflict" then
-      entry.held = false
-      keep(view, entry, now)
+local function read_shown(view, now, till)
+  for key, at in pairs(view.shown) do
+    local entry = view.entries[key]
+    if now > at + SHOWN_FOR or not entry then
+      view.shown[key] = nil
+    elseif entry.read_at < now and core.now() < till then
+      read_again(view, entry, now)
     end
   end
 end
 
-local function read_servers(view, now)
-  local till = now + BUDGET
-  for _, scan in ipairs(view.scans) do
-    repeat
-      local round = step(view, scan, now)
-    until round or core.now() > till
+-- Each scan goes round once at most, and all of them go on by turns.
+local function read_new(view, now, till)
+  local left, trouble = {}, nil
+  for i, scan in ipairs(view.scans) do left[i] = scan end
+  repeat
+    for i = #left, 1, -1 do
+      local round, message = step(view, left[i], now)
+      if round then table.remove(left, i) end
+      trouble = trouble or message
+    end
+  until #left == 0 or core.now() > till
+  view.trouble = trouble
+end
+
+-- What neither scans nor viewers have met now.
+local function read_old(view, now, till)
+  while view.first <= view.last and core.now() < till do
+    local entry = view.by_age[view.first]
+    if view.entries[entry.key] == entry then
+      if entry.read_at >= now then return end
+      read_again(view, entry, now)
+    end
+    if view.entries[entry.key] == entry then -- it could not be read
+      entry.read_at = now
+      replace(view, entry, entry)
+    end
+    view.by_age[view.first], view.first = nil, view.first + 1
   end
-  read_again(view, now, till + BUDGET)
+end
+
+local function read_servers(view, now)
+  local from = core.now()
+  read_shown(view, now, from + BUDGET)
+  read_new(view, now, from + 3 * BUDGET)
+  read_old(view, now, from + 5 * BUDGET)
 end
 
 -- ---- the last ten minutes ----
 
 local function note(view)
   local adds, begins = view.record:adds()
-  local waiting = 0
-  for _, entry in pairs(view.entries) do waiting = waiting + entry.waiters end
   if adds then
     local at = math.floor(ngx.time() / STEP) * STEP
-    view.record:add(at, begins and 0 or view.handed, waiting)
+    view.record:add(at, begins and 0 or view.handed, view.waiting)
   end
   view.handed = 0
 end
@@ -184,17 +215,32 @@ local function refresh(view)
   if ok and view.quorum then view.members = member_states(view) end
   view.reader = nil
   forget_names(view, now)
-  if not ok then error(err, 0) end
+  if not ok then
+    view.trouble = "a reply of the server was not understood, see nginx's error log"
+    ngx.log(ngx.ERR, "holdfast.status: ", tostring(err))
+  end
   note(view)
+end
+
+local function by_key(a, b)
+  return a.key < b.key
+end
+
+local function by_waiters(a, b)
+  if a.waiters ~= b.waiters then return a.waiters > b.waiters end
+  return a.key < b.key
 end
 
 local function new_view(client, pattern, where)
   local scans = locks.scans(client, pattern)
   scans[#scans + 1] = locks.scans(client, pattern, true)[1]
+  for _, scan in ipairs(scans) do scan.count = PAGE end
   return {
-    client = client, quorum = core.client.is_quorum(client), entries = {}, names = {},
-    record = records.new(where .. " " .. pattern), handed = 0, at = -FRESH,
-    scans = scans,
+    client = client, quorum = core.client.is_quorum(client), names = {},
+    record = records.new(where .. " " .. pattern), handed = 0, at = -FRESH, scans = scans,
+    entries = {}, busy = sorted.new(by_waiters), idle = sorted.new(by_key), waiting = 0,
+    by_age = {}, first = 1, last = 0, -- entries as they were read; an older one of a key stays
+    shown = {}, -- key -> when
   }
 end
 
@@ -212,40 +258,84 @@ local function clock(time)
   return { text = ("%.3f"):format(time) }
 end
 
+-- A text may be as long as a key of Redis.
+local function cut(text, most)
+  return text and #text > most and text:sub(1, most) or text
+end
+
 local function waiter_json(view, entry, waiter, now)
   local is = who(view, waiter.owner, now) or {}
   return json.object {
-    { "owner", waiter.owner }, { "host", is.host }, { "pid", is.pid }, { "name", is.name },
+    { "owner", cut(waiter.owner, LONGEST) }, { "host", cut(is.host, LONGEST) }, { "pid", is.pid },
+    { "name", cut(is.name, LONGEST) },
     { "seconds", ngx.now() - entry.waiting[name_of(waiter)] },
   }
 end
 
-local function entry_json(view, entry, now)
+local function entry_json(view, entry, now, waiters)
   local is, queue = entry.owner and who(view, entry.owner, now) or {}, {}
-  for i, waiter in ipairs(entry.queue or {}) do queue[i] = waiter_json(view, entry, waiter, now) end
+  for i = 1, math.min(#(entry.queue or {}), waiters) do
+    queue[i] = waiter_json(view, entry, entry.queue[i], now)
+  end
   return json.object {
-    { "key", entry.key }, { "mutex", entry.mutex }, { "kind", entry.kind },
-    { "count", entry.count },
+    { "key", cut(entry.key, LONGEST_KEY) },
+    { "key_size", #entry.key > LONGEST_KEY and #entry.key or nil },
+    { "mutex", entry.mutex }, { "kind", entry.kind }, { "count", entry.count },
     { "mode", entry.mode }, { "readers", entry.mode and entry.readers },
     { "permits", entry.permits }, { "available", entry.available },
-    { "owner", entry.owner }, { "host", is.host }, { "pid", is.pid },
-    { "name", is.name }, { "holds", entry.holds }, { "ttl", entry.ttl },
+    { "owner", cut(entry.owner, LONGEST) }, { "host", cut(is.host, LONGEST) }, { "pid", is.pid },
+    { "name", cut(is.name, LONGEST) }, { "holds", entry.holds }, { "ttl", entry.ttl },
     { "since", clock(entry.since) },
     { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
     { "queue", json.list(queue) },
   }
 end
 
-local function matching(view, prefix)
-  local list = {}
-  for _, entry in pairs(view.entries) do
-    if entry.key:sub(1, #prefix) == prefix then list[#list + 1] = entry end
+-- Those with waiters: → at most `most` of them behind the first `from`, how many, their waiters
+local function busy(view, prefix, from, most)
+  if prefix == "" then return sorted.slice(view.busy, from, most), view.busy.size, view.waiting end
+  local list, count, waiting = {}, 0, 0
+  for _, entry in ipairs(sorted.slice(view.busy, 0, view.busy.size)) do
+    if entry.key:sub(1, #prefix) == prefix then
+      count, waiting = count + 1, waiting + entry.waiters
+      if count > from and #list < most then list[#list + 1] = entry end
+    end
   end
-  table.sort(list, function(a, b)
-    if a.waiters ~= b.waiters then return a.waiters > b.waiters end
-    return a.key < b.key
-  end)
-  return list
+  return list, count, waiting
+end
+
+-- What comes behind all keys with this prefix; nil: nothing.
+local function behind(prefix)
+  local head, last = prefix:match("^(.*)([^\255])\255*$")
+  return head and { key = head .. string.char(last:byte() + 1) }
+end
+
+-- Those without: → as busy
+local function idle(view, prefix, from, most)
+  local list, stop = view.idle, behind(prefix)
+  local before = sorted.rank(list, { key = prefix })
+  local count = (stop and sorted.rank(list, stop) or list.size) - before
+  return sorted.slice(list, before + from, math.max(math.min(most, count - from), 0)), count
+end
+
+-- → the locks behind the first `from`, at most SHOWN, how many there are, how many wait for them
+local function page(view, prefix, from)
+  local list, busy_count, waiting = busy(view, prefix, from, SHOWN)
+  local rest, idle_count = idle(view, prefix, math.max(from - busy_count, 0), SHOWN - #list)
+  for _, entry in ipairs(rest) do list[#list + 1] = entry end
+  return list, busy_count + idle_count, waiting
+end
+
+-- → texts of as many as there is room for
+local function entries_json(view, list, open)
+  local now, texts, room = core.now(), {}, ROOM
+  for i, entry in ipairs(list) do
+    local text = entry_json(view, entry, now, open[entry.key] and WAITERS or FIRST)
+    room = room - #text
+    if room < 0 and i > 1 then break end
+    texts[i], view.shown[entry.key] = text, now
+  end
+  return texts
 end
 
 local function points_json(view)
@@ -288,15 +378,32 @@ local function members_json(view)
   return view.quorum and json.list(list) or nil
 end
 
-local function answer(view, prefix)
-  local now, list, shown = core.now(), matching(view, prefix), {}
-  for i = 1, math.min(#list, SHOWN) do shown[i] = entry_json(view, list[i], now) end
+-- `asked`: { prefix, from, open = the keys whose queues are listed longer }
+local function answer(view, asked)
+  local list, count, waiting = page(view, asked.prefix, asked.from)
+  local shown = entries_json(view, list, asked.open)
+  local behind_shown = asked.from + #shown
   return json.object {
     { "server", core.client.server(view.client) }, { "time", clock(ngx.now()) },
-    { "trouble", view.trouble },
-    { "count", #list }, { "locks", json.list(shown) }, { "points", points_json(view) },
+    { "trouble", cut(view.trouble, LONGEST_KEY) },
+    { "count", count }, { "waiters", waiting }, { "from", asked.from },
+    { "next", behind_shown < count and #shown > 0 and behind_shown or nil },
+    { "locks", json.list(shown) }, { "points", points_json(view) },
     { "losses", losses_json(view) }, { "members", members_json(view) },
     { "shared", view.record.shared },
+  }
+end
+
+-- An argument may come several times, or without a value.
+local function asked_for(args)
+  local open = {}
+  for _, key in ipairs(type(args.open) == "table" and args.open or { args.open }) do
+    open[key] = true
+  end
+  local from = type(args.from) == "string" and args.from:match("^%d%d?%d?%d?%d?%d?%d?%d?%d?$")
+  return {
+    prefix = type(args.prefix) == "string" and args.prefix or "",
+    from = tonumber(from) or 0, open = open,
   }
 end
 
@@ -329,7 +436,7 @@ function status.serve(client, pattern, where)
   watch(view)
   refresh(view)
   ngx.header["Content-Type"] = "application/json"
-  ngx.print(answer(view, type(args.prefix) == "string" and args.prefix or ""))
+  ngx.print(answer(view, asked_for(args)))
 end
 
 return status

@@ -65,7 +65,7 @@ footer { color: var(--soft); font-size: 13px; margin: 18px 0; }
 <span id="count" aria-live="polite"></span><span id="losses" class="soft"></span>
 </div>
 <div class="plots">
-<section class="card"><h2>Hand-offs, last ten minutes</h2><svg id="handoffs" role="img" aria-label="hand-offs"></svg>
+<section class="card"><h2>Hand-offs seen, last ten minutes</h2><svg id="handoffs" role="img" aria-label="hand-offs"></svg>
 <div class="soft" id="handoffs-most"></div></section>
 <section class="card"><h2>Waiting, last ten minutes</h2><svg id="waits" role="img" aria-label="waiters"></svg>
 <div class="soft" id="waits-most"></div></section>
@@ -167,8 +167,7 @@ function show(state) {
   at("server").textContent = state.server;
   at("when").textContent = new Date(state.time * 1000).toLocaleTimeString();
   at("trouble").textContent = state.trouble || "";
-  const waiters = state.locks.reduce((sum, lock) => sum + lock.waiters, 0);
-  at("count").textContent = state.count + (state.count === 1 ? " lock, " : " locks, ") + waiters + " waiting" +
+  at("count").textContent = state.count + (state.count === 1 ? " lock, " : " locks, ") + state.waiters + " waiting" +
     (state.count > state.locks.length ? "; the first " + state.locks.length + " are shown" : "");
   at("losses").textContent = (state.shared ? "Lost by all workers: " : "Lost by this worker: ") +
     Object.entries(state.losses).map(([reason, count]) => reason + " " + count).join(", ");
@@ -185,7 +184,8 @@ function show(state) {
 async function look() {
   if (!paused) {
     try {
-      const reply = await fetch("?json&prefix=" + encodeURIComponent(at("prefix").value), { cache: "no-store" });
+      const queues = [...open].slice(-20).map(key => "&open=" + encodeURIComponent(key)).join("");
+      const reply = await fetch("?json&prefix=" + encodeURIComponent(at("prefix").value) + queues, { cache: "no-store" });
       if (!reply.ok) throw new Error("HTTP " + reply.status);
       show(await reply.json());
     } catch (error) { at("trouble").textContent = "no answer: " + error.message; }

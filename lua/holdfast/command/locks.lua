@@ -66,8 +66,8 @@ end
 
 -- SCAN knows TYPE since Redis 6.
 function Scan:page()
-  local words = { "SCAN", self.cursor, "MATCH", self.pattern, "COUNT", PAGE, self.type and "TYPE",
-    self.type }
+  local words = { "SCAN", self.cursor, "MATCH", self.pattern, "COUNT", self.count or PAGE,
+    self.type and "TYPE", self.type }
   local reply, message, code = replies.command(self.client, words, self.left[1])
   if reply or code ~= "server" or not self.type then return reply, message, code end
   self.type = nil

@@ -1,12 +1,13 @@
 -- holdfast top: a live view of the locks.
 --
 -- The keyspace is scanned a few pages at a time and the locks found so far are read again at each
--- look, so that a large server is not scanned in one go. Hand-offs are seen from outside: the
--- places in a queue that has not run empty are counted, any other change of holder counts one.
+-- look, so that a large server is not scanned in one go. Hand-offs are seen from outside: one for
+-- each change of holder between two looks, so there were at least as many.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local locks = require "holdfast.command.locks"
+local observed = require "holdfast.observed"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local process = require "holdfast.process"
@@ -46,24 +47,13 @@ function View:find()
     if not found then return nil, message, code end
     for _, entry in ipairs(found) do
       local before = self.entries[entry.found_as]
-      entry.since = before and before.since
+      entry.since = observed.since(entry, before, os.time())
       if not entry.done then self.entries[entry.found_as] = entry end
     end
     if scan.ended then self.turn = self.turn % #self.scans + 1 end
     if scan.ended and self.turn == 1 then break end
   end
   return true
-end
-
-local function head_of_queue(client, entry)
-  local first = entry.waiters > 0 and locks.waiters(client, entry.key, 1, entry.kind)[1]
-  return first and first.score
-end
-
-local function handed_over(before, entry, head)
-  if not before.at then return 0 end
-  if before.head and head and head > before.head then return head - before.head end
-  return (before.token ~= entry.token or before.owner ~= entry.owner) and 1 or 0
 end
 
 -- What the scan has found in this look was read just now.
@@ -73,11 +63,10 @@ function View:read_one(name, before, now)
     entry, message, code = locks.read(self.client, before.key, before.kind)
   end
   if not entry or not entry.held then return entry and false, message, code end
-  entry.found_as, entry.head = name, head_of_queue(self.client, entry)
+  entry.found_as, entry.at = name, now
+  entry.since = observed.since(entry, before, os.time())
   local span = before.at and now - before.at or 0
-  local handed = handed_over(before, entry, entry.head)
-  entry.at, entry.since = now, handed == 0 and before.since or now
-  entry.rate = span > 0 and handed / span or 0
+  entry.rate = span > 0 and observed.handed_over(before, entry) / span or 0
   return entry
 end
 
@@ -93,7 +82,7 @@ function View:look()
     self.entries[name] = entry or nil
     list[#list + 1] = entry or nil
   end
-  self.list, self.at, self.names = list, now, locks.names(self.client)
+  self.list, self.names = list, locks.names(self.client)
   return true
 end
 
@@ -113,14 +102,14 @@ function View:title()
   for _, entry in ipairs(self.list) do
     waiters, rate = waiters + entry.waiters, rate + entry.rate
   end
-  return ("%d lock%s, %d waiter%s, %.1f hand-offs/s"):format(
+  return ("%d lock%s, %d waiter%s, at least %.1f hand-offs/s"):format(
     #self.list, #self.list == 1 and "" or "s", waiters, waiters == 1 and "" or "s", rate)
 end
 
 function View:row(entry)
   local holder = locks.holder_text(entry, entry.owner and self.names(entry.owner))
   return {
-    output.printable(entry.key), holder, ("%.0f s"):format(self.at - entry.since),
+    output.printable(entry.key), holder, ("%.0f s"):format(os.time() - entry.since),
     locks.seconds(entry.ttl), ("%d"):format(entry.waiters), ("%.1f"):format(entry.rate),
   }
 end
@@ -227,7 +216,7 @@ function top.main(args)
   return verb.run(top, "top", args, 0, 1, function(client, given, words, out)
     local view = setmetatable({
       client = client, scans = locks.scans(client, words[1]), turn = 1, entries = {}, list = {},
-      sort = "h", at = core.now(),
+      sort = "h",
     }, View)
     local ok, message, code = view:look()
     if not ok then return verb.failed(out, message, code) end

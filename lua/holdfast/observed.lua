@@ -1,0 +1,27 @@
+-- What two looks at a lock from outside tell, for the status page and `holdfast top`.
+
+local observed = {}
+
+local OLDEST = 30 * 86400 -- seconds; what is older is no time
+
+-- Since when this holder has the lock, in seconds of the clock; `before`: the entry of the look
+-- before. Fencing tokens are the server's clock in microseconds, unless locks are taken faster or
+-- that clock was set; else it is the time of the first look.
+function observed.since(entry, before, now)
+  if before and before.since and before.owner == entry.owner and before.token == entry.token then
+    return before.since
+  end
+  local since = entry.token and entry.token / 1e6
+  return since and since > now - OLDEST and since <= now + 1 and math.min(since, now) or now
+end
+
+-- How many hand-offs there were at least: one if the holder is another one, or has taken the lock
+-- again. What went on between two looks leaves no count: tokens and places in a queue that has run
+-- empty follow the server's clock, and who leaves a queue may have given up.
+function observed.handed_over(before, entry)
+  if not before then return 0 end
+  if before.owner ~= entry.owner then return 1 end
+  return before.token and entry.token and entry.token > before.token and 1 or 0
+end
+
+return observed
