@@ -67,6 +67,7 @@ struct hf_client {
     hf_kept **kept; /* buckets */
     size_t kept_count, kept_buckets;
     hf_op *ops, **ops_end; /* in the order in which they began */
+    hf_numbers waits;      /* their waits, by the number in messages */
     uint64_t last_op;
     uint64_t splits; /* in a row: refused batches of renewals whose keys were accepted one by one */
     bool split_open; /* the last refused batch may be one of these */
@@ -127,6 +128,7 @@ typedef struct hf_op_wait {
     hf_time until;
     hf_time recheck_at;
     uint64_t number;        /* of this wait, in grants */
+    hf_number by_number;    /* in the client's waits */
     hf_names channels;      /* waiter of a listed kind: its own; no block: not made yet */
     hf_listening listening; /* to releases of clients without a queue */
     bool events;            /* counted in node->waiting */

@@ -76,7 +76,7 @@ static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING && !HF_MUTANT(NO_UNDO);
     if (first && op->acquire.queued) {
-        hold->wait = op->wait.number;
+        hf_holds_note_wait(&op->client->holds, hold, op->wait.number);
         hold->token_ttl_ms = op->spec.token_ttl_ms;
     }
     if (hold && awaits_answer(op, now)) return;
@@ -170,7 +170,8 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
-    if (granted || !hold->granted) hold->wait = granted ? op->wait.number : 0;
+    if (granted || !hold->granted)
+        hf_holds_note_wait(&client->holds, hold, granted ? op->wait.number : 0);
     if (granted) hold->confirm_at = hf_acquire_confirm_at(op, end, now);
     if (first || token > hold->token)
         hold->token = token; /* the counter of a shared owner's hold was lost */
@@ -188,9 +189,10 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
 
 static bool make_waiter(hf_op *op) {
     if (op->acquire.waiter) return true;
+    op->wait.number = op->spec.shared ? ++op->client->holds.last_number : op->hold->number;
+    if (!hf_numbers_put(&op->client->waits, &op->wait.by_number, op->wait.number, op)) return false;
     op->acquire.waiter = malloc(HF_MEMBER_SIZE);
     if (!op->acquire.waiter) return false;
-    op->wait.number = op->spec.shared ? ++op->client->holds.last_number : op->hold->number;
     op->acquire.waiter_size = hf_client_member(op->acquire.waiter, op->client, op->hold,
                                                op->wait.number, op->spec.token_ttl_ms);
     return true;
