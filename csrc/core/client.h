@@ -147,6 +147,7 @@ typedef struct hf_op_acquire {
         silent_until;     /* a hold that tells nothing: when it was first seen, its end */
     bool turn_of_pollers; /* whoever holds it then tells nobody of the release */
     hf_time listen_at;    /* when to listen to Redisson's releases */
+    hf_time doubted_at;   /* when it last asked because a grant came */
     hf_hold *behind;  /* the caller's previous hold, with a detached release; referenced; or NULL */
     hf_kept *kept;    /* QUEUED, or about to ask for a lock to be kept; else NULL */
     hf_op *next_kept; /* QUEUED: the one behind it */

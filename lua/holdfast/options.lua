@@ -85,6 +85,13 @@ function options.owner(value)
   end
 end
 
+-- Stands in the patterns of an ACL, which have no spaces.
+function options.tenant(value)
+  if type(value) ~= "string" or value == "" or #value > 127 or value:find("[^\33-\126\128-\255]") then
+    return "a string of 1 to 127 bytes without spaces and control characters"
+  end
+end
+
 function options.text(value)
   if type(value) ~= "string" then return "a string" end
 end
@@ -249,7 +256,7 @@ end
 
 home("client:with_lock, with_read_lock, with_write_lock, with_fair_lock, lead, semaphore:with_permit "
   .. "and one_by_one:execute", "abort_on_loss")
-home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "sync", "prefix", "driver",
+home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "sync", "prefix", "tenant", "driver",
   "grant_lease",
   "connect_timeout", "command_timeout", "sentinel_user", "sentinel_password")
 home("client:lock", "owner", "watchdog", "on_lost", "interruptible", "deadlock_check")

@@ -793,6 +793,21 @@ static void on_subscribed(hf_op *op, hf_time now) {
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
+/* Other users of the server may publish what looks like a grant: only the program knows. */
+static bool is_doubtful(const hf_op *op) {
+    return op->client->config.tenant[0] != '\0';
+}
+
+/* At once, unless such grants come one after the other: then as often as rechecks. */
+static void check_grant(hf_op *op, hf_time now) {
+    if (now < op->acquire.doubted_at + LEAST_RECHECK) {
+        on_recheck(op, 0, now);
+        return;
+    }
+    op->acquire.doubted_at = now;
+    ask(op, now);
+}
+
 /* A grant that names our place was made after the command that found us there was sent, so it is
  * good for at least its lease from then; a short lease of the lock's own ends before. */
 static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
@@ -813,7 +828,8 @@ static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     bool more = needs_token || needs_fingerprint || op->client->config.sync.replicas > 0;
     op->acquire.handed_over = ours;
     op->acquire.last_token = grant->last_token;
-    if (more || !ours || now >= end || end - now < lease / 4) ask(op, now);
+    if (more || is_doubtful(op) || !ours || now >= end || end - now < lease / 4)
+        check_grant(op, now);
     else take(op, end, grant->token, true, now);
 }
 

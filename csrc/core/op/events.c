@@ -12,8 +12,9 @@
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
-#define MOST_UNCLAIMED 64 /* clean-ups at a time, however many grants come for which nobody waits  \
-                           */
+#define MOST_UNCLAIMED                                                                             \
+    64 /* clean-ups at a time, however many grants come for which nobody waits                     \
+        */
 
 static bool waits_at(const hf_node *node, const hf_op *op) {
     return op->node == node && op->class->wait && op->wait.events && !op->done;
@@ -53,13 +54,13 @@ static void say_sharded(hf_node *node, const char *command, const hf_names *name
 }
 
 /* In a cluster a Redisson client uses either kind of channel. What is not sent, or refused, leaves
- * the waiter to its clock. */
+ * the waiter to its clock. A tenant's user may use no pattern: it would show it others' grants. */
 static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
     bool sharded = hf_client_is_sharded(node->client);
     if (!node->subscribed) return;
     if (op->spec.lock_kind->uncounted) say_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names);
-    else if (!listen || !node->pattern_denied)
+    else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
         say_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
     if (sharded) say_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
 }
