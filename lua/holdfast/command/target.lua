@@ -32,6 +32,7 @@ target.holding = {
   settings.options[4],
   settings.options[5],
   settings.options[6],
+  settings.options[7],
   { "json", help = "events on standard error as JSON" },
   { "verbose", short = "v", help = "say what happens on standard error" },
 }
