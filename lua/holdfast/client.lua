@@ -279,6 +279,7 @@ end
 local function check_call(self, what, key, without)
   check_self(self, meta, what, 3)
   argument(key, options.key, what, "key", 3)
+  argument(defaults[self].prefix .. key, options.free_key, what, "key", 3)
   if without and defaults[self].quorum then
     error(("%s: a quorum has no %s"):format(what, without), 3)
   end
@@ -336,6 +337,7 @@ function Client:multi_lock(keys, opts)
   if defaults[self].keep > 0 then opts = copy(opts, "keep", 0) end
   local members = {}
   for i = 1, #keys do
+    argument(defaults[self].prefix .. keys[i], options.free_key, "client:multi_lock", "keys", 2)
     members[i] = locks.new(self, keys[i], opts, defaults[self])
   end
   -- no tail call: the level counts this function

@@ -79,6 +79,25 @@ function options.key(value)
   end
 end
 
+-- Where the library keeps what belongs to other keys.
+local RESERVED = {
+  "redisson_lock_token:", "redisson_lock_queue:", "redisson_lock_timeout:",
+  "holdfast_queue:", "holdfast_call:", "holdfast_client:", "holdfast_wait:", "holdfast_known",
+}
+
+local H, R = ("hr"):byte(1, 2)
+
+-- A key as it stands on the server.
+function options.free_key(value)
+  local first = value:byte()
+  if first ~= H and first ~= R then return nil end
+  for _, name in ipairs(RESERVED) do
+    if value:sub(1, #name) == name then
+      return ('one that does not begin with "%s", where holdfast keeps what belongs to other keys'):format(name)
+    end
+  end
+end
+
 function options.owner(value)
   if type(value) ~= "string" or value == "" or #value > 255 or value == "mode" then
     return 'a string of 1 to 255 bytes other than "mode"'
