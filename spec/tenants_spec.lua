@@ -125,7 +125,7 @@ describe("a tenant", function()
     assert.equal("acquired\n", waiter:output())
   end)
 
-  -- The owner of a:two is said to wait for a:one, by one who stands in the queue of that and listens.
+  -- Forged: the owner of a:two waits for a:one, in the queue, and listens.
   it("closes no circle of waits", function()
     local client = client_of_a()
     local two, gate = client:lock "two", client:lock "gate"

@@ -2,10 +2,10 @@
 -- themselves. Changes nothing.
 --
 -- holdfast_wait:<owner>, with the client's tenant before the owner, says what the caller waits for
--- that has the hold of this owner (docs/protocol.md). A caller is stuck that waits for a lock whose owner waits and is stuck too:
--- for a lock of one owner, or for a writer of one of the readers; for permits, so many owners that
--- those of the others are too few. From one that is stuck to an owner that is, and so on, leads
--- into a circle.
+-- that has the hold of this owner (docs/protocol.md). A caller is stuck that waits for a lock whose
+-- owner waits and is stuck too: for a lock of one owner, or for a writer of one of the readers; for
+-- permits, so many owners that those of the others are too few. From one that is stuck to an owner
+-- that is, and so on, leads into a circle.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"

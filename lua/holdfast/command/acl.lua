@@ -1,4 +1,4 @@
--- holdfast acl: prints the rule for a Redis user that may use the keys with a prefix, and no others.
+-- holdfast acl: prints the rule for a Redis user that may use the keys with a prefix, no others.
 --
 -- docs/redis.md explains it. The specs run every kind with exactly these rights.
 
