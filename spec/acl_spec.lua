@@ -476,6 +476,32 @@ describe("the rights of", function()
   end)
 end)
 
+describe("holdfast acl", function()
+  local function printed(...)
+    local code, text = command.run(nil, { "acl", ... })
+    assert.equal(0, code, text)
+    return text
+  end
+
+  it("escapes what Redis and redis-cli read otherwise", function()
+    local text = printed("a*?[b]\\")
+    assert.truthy(text:find([[ "~a\\*\\?\\[b\\]\\\\*" ]], 1, true), text)
+    assert.truthy(printed('a"'):find([[ "~a\"*" ]], 1, true))
+  end)
+
+  it("gives a prefix with a brace no names in braces", function()
+    assert.is_nil(printed("{a}:", "--kinds", "all"):find("{{", 1, true))
+  end)
+
+  it("refuses what no rule can have", function()
+    for _, words in ipairs { {}, { "" }, { "a b" }, { "a", "b" }, { "a", "--kinds", "locks" },
+      { "a", "--user", "b c" } } do
+      table.insert(words, 1, "acl")
+      assert.equal(64, (command.run(nil, words)))
+    end
+  end)
+end)
+
 describe("the rights of an operator who uses the command", function()
   local SEEING = { "+scan", "+hscan", "+strlen" }
 
