@@ -33,7 +33,7 @@ _holdfast_behind_options() {
 
 _holdfast() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
-    local verbs="run lead hold wait latch ls show top deadlocks break ping bench help"
+    local verbs="run lead hold wait latch ls show top deadlocks break ping bench acl help"
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 2 ] && [ "$verb" = help ]; then
         mapfile -t COMPREPLY < <(compgen -W "${verbs% help}" -- "$word")
@@ -46,7 +46,7 @@ _holdfast() {
     if [[ $verb == run || $verb == lead ]] && _holdfast_job; then return; fi
     case $previous in
     -w | --wait | -E | --busy-exit | --duplicate-exit | -c | --command | --lease | --grace | --min-hold | --pause | --one-by-one | --idempotent | \
-        --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --interval | --cycles | --workers)
+        --permits | --name | --url | --servers | --restart-guard | --ca | --cert | --key | --tenant | --interval | --cycles | --workers | --kinds | --user)
         return
         ;;
     esac

@@ -1,7 +1,9 @@
--- What docs/redis.md says a user needs is what a user needs.
+-- What holdfast acl prints is what a user needs, and docs/redis.md shows it.
 
+local acl = require "holdfast.command.acl"
 local command = require "spec.support.command"
 local holdfast = require "holdfast"
+local pages = require "spec.support.pages"
 local process = require "spec.support.process"
 local rights = require "spec.support.rights"
 
@@ -17,7 +19,7 @@ local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 local function connect(user)
   return world.client {
     url = ("unix://%s:secret@%s?db=1"):format(user, world.server.path), prefix = "lock:",
-    command_timeout = 10,
+    tenant = "lock:", command_timeout = 10,
   }
 end
 
@@ -37,14 +39,15 @@ local function copy(words, keep)
   return list
 end
 
--- Not missed below: what a release does for waiters, what listens to Redisson, and what may be
--- refused.
+-- Not missed below: what a release does for waiters, and what may be refused.
 local NEEDS_A_COUNTERPART = {
-  ["+publish"] = true, ["+pubsub|numsub"] = true, ["+zcard"] = true,
-  ["&redisson_lock__channel:*"] = true, ["+psubscribe"] = true, ["+punsubscribe"] = true,
-  ["~holdfast_client:*"] = true, ["~holdfast_wait:*"] = true,
+  ["+publish"] = true, ["+pubsub|numsub"] = true, ["+zcard"] = true, ["+unsubscribe"] = true,
+  ["&redisson_lock__channel:{lock:*"] = true, ["&redisson_lock__channel:lock:*"] = true,
+  ["~holdfast_client:lock:*"] = true, ["~holdfast_wait:lock:*"] = true,
   ["+auth"] = true, ["+client|setname"] = true, ["+info"] = true,
 }
+
+local function of_locks() return rights.of { "lock", "mutex" } end
 
 -- Each has no counterpart.
 local STEPS = {
@@ -62,6 +65,8 @@ local STEPS = {
   function(_, locks) return locks.c:acquire(0) end,
   function(_, locks) return locks.c:info() end,
   function(_, locks) return locks.c:release() end,
+  function(_, locks) return locks.tagged:acquire(0) end,
+  function(_, locks) return locks.tagged:release() end,
   function(_, locks) return locks.both:acquire(0) end,
   function(_, locks) return locks.both:release() end,
   function(client)
@@ -94,6 +99,7 @@ local function everything(client)
   -- a collected one is released
   local locks = { both = client:multi_lock { "d", "e" }, c = client:mutex "c" }
   for _, key in ipairs { "a", "g" } do locks[key] = client:lock(key) end
+  locks.tagged = client:lock "{t}"
   for _, step in ipairs(STEPS) do
     local result, message, code = step(client, locks)
     if result == nil then return code, message end
@@ -105,24 +111,29 @@ local function clean(client)
   world.cli("FLUSHALL")
 end
 
-describe("the documented rights", function()
-  it("are enough, in both forms", function()
-    local words, shorter = rights.documented()
-    local long = client_of(words)
-    assert.is_nil((select(2, everything(long))))
-    clean(long)
-    local short = client_of(copy(words, function(word) return not word:find("^[+-]") end), shorter)
-    assert.is_nil((select(2, everything(short))))
-    clean(short)
+describe("the rights of a lock", function()
+  it("are the words that the page shows", function()
+    local shown = pages.read("docs/redis.md"):match("\n    ACL SETUSER locks (.-)\n\n")
+    local words = rights.of { "lock" }
+    table.remove(words, 1)
+    table.remove(words, 1)
+    assert.equal(table.concat(words, " "), (shown:gsub("%s+", " ")))
+  end)
+
+  it("are enough", function()
+    local client = client_of(of_locks())
+    assert.is_nil((select(2, everything(client))))
+    assert.same({}, rights.refused(world.server))
+    clean(client)
   end)
 
   it("are enough for a hand-over between two clients", function()
-    local client = client_of((rights.documented()))
+    local client = client_of(of_locks())
     local lock = client:lock("a")
     assert(lock:acquire(0))
     local child = world.program {
       code = [[
-        local lock = require("holdfast").new({ url = arg[1], prefix = "lock:" }):lock("a")
+        local lock = require("holdfast").new({ url = arg[1], prefix = "lock:", tenant = "lock:" }):lock("a")
         print(lock:acquire(20) == lock, lock:release())
       ]],
       args = { ("unix://locks:secret@%s?db=1"):format(world.server.path) },
@@ -137,16 +148,15 @@ describe("the documented rights", function()
   end)
 
   it("that are taken away for one key cost no lock of another", function()
-    local client = client_of((rights.documented()))
+    local client = client_of(of_locks())
     local lease = { lease = 3, watchdog = true }
     local locks = {}
     for i = 1, 5 do locks[i] = client:lock("a" .. i, lease) end
     local other = client:lock("b", lease)
     for _, lock in ipairs(locks) do assert(lock:acquire(0)) end
     assert(other:acquire(0))
-    world.cli("ACL", "SETUSER", "locks", "resetkeys", "~lock:a*", "~redisson_lock_token:*",
-      "~holdfast_queue:*",
-      "~redisson_lock__channel:*")
+    world.cli("ACL", "SETUSER", "locks", "resetkeys", "~lock:a*",
+      "~redisson_lock_token:*", "~holdfast_queue:*", "~redisson_lock__channel:*")
     assert.is_truthy(process.wait_until(function() return other:lost() ~= nil end, 20))
     local renewals = client:stats().renewals
     assert.is_truthy(process.wait_until(function()
@@ -160,10 +170,10 @@ describe("the documented rights", function()
   end)
 
   it("are needed, each of them", function()
-    for _, right in ipairs((rights.documented())) do
+    for _, right in ipairs(of_locks()) do
       if right:find("^[+~&]") and not NEEDS_A_COUNTERPART[right] then
         world.cli("SCRIPT", "FLUSH")
-        local client = client_of(copy((rights.documented()), function(word)
+        local client = client_of(copy(of_locks(), function(word)
           return word ~= right
         end))
         local code, message = everything(client)
@@ -179,34 +189,47 @@ end)
 
 -- What every kind needs, and what each of these needs beside it. A partner of the same user waits
 -- meanwhile.
-describe("the rights documented for", function()
-  local PAGES = {
-    rw = "read_write.md", permit = "semaphore.md", fair = "fair.md", latch = "latch.md",
-    semaphore = "plain_semaphore.md",
+describe("the rights of", function()
+  -- Beside those that begin with its name and _.
+  local PROGRAMS = {
+    lock = { "", "acquire", "release", "leave", "extend", "renew", "force", "info", "raise", "acquire_all",
+      "release_all", "begin", "complete" },
+    mutex = { "mutex_" }, read_write = { "rw_" }, semaphore = { "permit_" }, latch = { "latch_" },
+    plain_semaphore = { "semaphore_" }, fair = { "fair_", "extend", "renew" },
   }
 
-  -- What a program does once in a while may be in no scenario.
-  it("each kind name every command of its programs", function()
+  local function commands_of(kind)
+    local has, own = {}, PROGRAMS[kind]
     for name, text in pairs(require "spec.sim.programs") do
-      local has = {}
-      local function add(words)
-        for _, word in ipairs(words) do has[word:match("^[^|]+")] = true end
+      local is_own = own[1] ~= "" and name:sub(1, #own[1]) == own[1]
+      for i = 2, #own do is_own = is_own or own[i] == name end
+      for called in text:gmatch(is_own and "redis%.p?call%('(%u+)'" or "^$") do
+        if called ~= "PUBSUB" then has["+" .. called:lower()] = true end
       end
-      add((rights.documented()))
-      local page = PAGES[name:match("^%a+")]
-      if page then add(rights.documented_for(page)) end
-      if not name:find("^sharded_") then
-        for called in text:gmatch("redis%.p?call%('(%u+)'") do
-          assert.is_true(has["+" .. called:lower()], name .. ": " .. called)
-        end
+    end
+    return has
+  end
+
+  -- What a program does once in a while may be in no scenario.
+  it("each kind name the commands of its programs, and no others", function()
+    local sent = {}
+    for word in ("auth select ping info client|setname eval evalsha subscribe unsubscribe publish "
+      .. "pubsub|numsub get set del time hlen"):gmatch("%S+") do sent["+" .. word] = true end
+    for _, kind in ipairs(acl.kinds) do
+      local called, given = commands_of(kind[1]), {}
+      for _, word in ipairs(acl.words("lock:", { kinds = { kind } })) do
+        given[word] = word:find("^%+") ~= nil
+        local needed = called[word] or sent[word] or false
+        assert.is_true(not given[word] or needed, kind[1] .. ": " .. word)
       end
+      for word in pairs(called) do assert.is_true(given[word], kind[1] .. ": " .. word) end
     end
   end)
 
   local PARTNER = [[
     local process = require "spec.support.process"
     local client = require("holdfast").new {
-      url = arg[1], prefix = "lock:", name = "partner", command_timeout = 10,
+      url = arg[1], prefix = "lock:", tenant = "lock:", name = "partner", command_timeout = 10,
     }
     %s
     client:close()
@@ -359,27 +382,33 @@ describe("the rights documented for", function()
   end
 
   local KINDS = {
-    ["read_write.md"] = writes_and_reads, ["semaphore.md"] = takes_permits,
-    ["fair.md"] = stands_in_the_list, ["latch.md"] = counts,
-    ["plain_semaphore.md"] = takes_plain_permits,
+    read_write = writes_and_reads, semaphore = takes_permits, fair = stands_in_the_list,
+    latch = counts, plain_semaphore = takes_plain_permits,
   }
 
-  for page, scenario in pairs(KINDS) do
-    it(page .. " are enough, and each of them is needed", function()
-      local more = rights.documented_for(page)
-      world.cli("ACL", "LOG", "RESET")
-      local client = client_of((rights.documented()), table.concat(more, " "))
+  -- For keys with a brace, which are in no scenario; and what all kinds need.
+  local function is_sure(word)
+    return not word:find("^[~&+]") or word:find("%l:lock:") or word:find("__lock:")
+      or NEEDS_A_COUNTERPART[word]
+  end
+
+  for kind, scenario in pairs(KINDS) do
+    it(kind .. " are enough, and each of them is needed", function()
+      local words = rights.of { kind }
+      local client = client_of(words)
       local done, message = scenario(client)
       assert.is_truthy(done, message)
       assert.same({}, rights.refused(world.server))
       clean(client)
+      local shared = {}
+      for _, word in ipairs(rights.of { "lock" }) do shared[word] = kind ~= "lock" end
+      local more = copy(words, function(word) return not (shared[word] or is_sure(word)) end)
+      assert.is_true(#more > 0)
       for _, right in ipairs(more) do
         world.cli("ACL", "DELUSER", "locks")
         world.cli("ACL", "LOG", "RESET")
         world.cli("SCRIPT", "FLUSH")
-        client = client_of((rights.documented()), table.concat(copy(more, function(word)
-          return word ~= right
-        end), " "))
+        client = client_of(copy(words, function(word) return word ~= right end))
         scenario(client)
         assert.is_true(is_refused(), right)
         world.cli("ACL", "SETUSER", "locks", right)
@@ -390,7 +419,7 @@ describe("the rights documented for", function()
 
   it("a lock are enough for leaders", function()
     world.cli("ACL", "LOG", "RESET")
-    local client = client_of((rights.documented()))
+    local client = client_of(of_locks())
     local result = assert(client:lead("boss", { once = true }, function(term)
       return term:is_leader() and "led"
     end))
@@ -401,7 +430,7 @@ describe("the rights documented for", function()
 
   it("a lock, with +scan and +hscan, are enough for client:deadlocks()", function()
     world.cli("ACL", "LOG", "RESET")
-    local client = client_of((rights.documented()), "+scan +hscan")
+    local client = client_of(of_locks(), "+scan +hscan")
     local held = assert(client:lock("a"):acquire(0))
     local child = partner 'client:lock("a"):acquire(20):release()'
     assert(process.wait_until(function()
@@ -411,9 +440,7 @@ describe("the rights documented for", function()
     end, 20))
     assert(held:release())
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
-    for _, entry in ipairs(world.cli("ACL", "LOG")) do -- what a long wait sends, and may be refused
-      assert.matches("^redisson_lock__channel:", entry[8])
-    end
+    assert.same({}, world.cli("ACL", "LOG"))
     clean(client)
   end)
 
@@ -421,14 +448,13 @@ describe("the rights documented for", function()
     local urls = {}
     for i, server in ipairs { world.server, world.another() } do
       local rule = { "ACL", "SETUSER" }
-      for _, word in ipairs((rights.documented())) do rule[#rule + 1] = word end
-      for _, page in ipairs { "read_write.md", "semaphore.md", "fair.md", "latch.md" } do
-        for _, word in ipairs(rights.documented_for(page)) do rule[#rule + 1] = word end
+      for _, word in ipairs(rights.of { "lock", "read_write", "semaphore", "fair", "latch" }) do
+        rule[#rule + 1] = word
       end
       assert.equal("OK", server:cli(rule))
       urls[i] = ("unix://locks:secret@%s"):format(server.path)
     end
-    local shards = holdfast.new { servers = urls, mode = "shards", prefix = "lock:" }
+    local shards = holdfast.new { servers = urls, mode = "shards", prefix = "lock:", tenant = "lock:" }
     for i = 1, 8 do
       local lock, fair = shards:lock("l" .. i), shards:fair_lock("f" .. i)
       assert(lock:acquire(0):release())
@@ -440,7 +466,7 @@ describe("the rights documented for", function()
       assert.equal(0, latch:count_down())
     end
     shards:close()
-    local quorum = holdfast.new { servers = urls, mode = "quorum", prefix = "lock:" }
+    local quorum = holdfast.new { servers = urls, mode = "quorum", prefix = "lock:", tenant = "lock:" }
     assert(quorum:lock("q"):acquire(0):release())
     quorum:close()
     for _, server in ipairs { world.server, world.servers[1] } do
@@ -450,20 +476,55 @@ describe("the rights documented for", function()
   end)
 end)
 
-describe("the rights documented for the command", function()
-  local function user(words)
-    world.cli("ACL", "DELUSER", "locks")
-    client_of((rights.documented()), table.concat(words, " ")):close()
+describe("holdfast acl", function()
+  local function printed(...)
+    local code, text = command.run(nil, { "acl", ... })
+    assert.equal(0, code, text)
+    return text
   end
 
-  local function run(...)
+  it("escapes what Redis and redis-cli read otherwise", function()
+    local text = printed("a*?[b]\\")
+    assert.truthy(text:find([[ "~a\\*\\?\\[b\\]\\\\*" ]], 1, true), text)
+    assert.truthy(printed('a"'):find([[ "~a\"*" ]], 1, true))
+  end)
+
+  it("gives a prefix with a brace no names in braces", function()
+    assert.is_nil(printed("{a}:", "--kinds", "all"):find("{{", 1, true))
+  end)
+
+  it("refuses what no rule can have", function()
+    for _, words in ipairs { {}, { "" }, { "a b" }, { "a", "b" }, { "a", "--kinds", "locks" },
+      { "a", "--user", "b c" } } do
+      table.insert(words, 1, "acl")
+      assert.equal(64, (command.run(nil, words)))
+    end
+  end)
+end)
+
+describe("the rights of an operator who uses the command", function()
+  local SEEING = { "+scan", "+hscan", "+strlen" }
+
+  it("are on the page", function()
+    assert.matches("also need `" .. table.concat(SEEING, " "):gsub("%+", "%%+") .. "`",
+      pages.read("docs/redis.md"))
+  end)
+
+  local function user(without)
+    world.cli("ACL", "DELUSER", "locks")
+    local words = rights.of({ "lock", "mutex" }, { idempotent = true })
+    for _, word in ipairs(SEEING) do words[#words + 1] = word end
+    client_of(copy(words, function(word) return word ~= without end)):close()
+  end
+
+  local function run(verb, ...)
     local env = { HOLDFAST_URL = ("unix://locks:secret@%s"):format(world.server.path) }
-    return command.run(nil, { env = env, ... })
+    return command.run(nil, { env = env, verb, "--tenant", "lock:", ... })
   end
 
   -- → what a job's lock looks like from outside, and what each verb says
   local function everything_of_command()
-    local child = command.start(nil, { "hold", "--name", "nightly", "lock:a",
+    local child = command.start(nil, { "hold", "--tenant", "lock:", "--name", "nightly", "lock:a",
       env = { HOLDFAST_URL = ("unix://locks:secret@%s"):format(world.server.path) } })
     assert.is_truthy(child:wait_output("^lock:a %d+\n", 20), child:output())
     assert.is_truthy(process.wait_until(function()
@@ -489,7 +550,7 @@ describe("the rights documented for the command", function()
   end
 
   it("are enough for each verb", function()
-    user(rights.documented_for_command())
+    user()
     local said = everything_of_command()
     for _, pattern in ipairs {
       "^0 \n5 holdfast run: [^\n]+ held by another owner[^\n]+\n\n0 \n",
@@ -503,13 +564,14 @@ describe("the rights documented for the command", function()
   end)
 
   it("are needed, each of them", function()
-    user(rights.documented_for_command())
+    user()
     local function shape(said)
       return (said:gsub("%d[%d.]+", "N"):gsub("%x+%-%x+%-%x+%-%x+%-%x+:%d", "U"))
     end
     local all = shape(everything_of_command())
-    for _, right in ipairs(rights.documented_for_command()) do
-      user(copy(rights.documented_for_command(), function(word) return word ~= right end))
+    for _, right in ipairs { "~holdfast_once:lock:*", "~holdfast_queue:{holdfast_once:lock:*", "+scan",
+      "+strlen" } do
+      user(right)
       assert.are_not.equal(all, shape(everything_of_command()), right)
     end
   end)

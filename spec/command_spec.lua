@@ -663,7 +663,7 @@ end)
 
 describe("the documents of the command", function()
   local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break",
-    "ping", "bench" }
+    "ping", "bench", "acl" }
   local INTERNAL = { worker = true }
 
   it("name every exit code", function()

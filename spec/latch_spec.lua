@@ -255,12 +255,12 @@ describe("a latch", function()
 
   describe("with a user's rights", function()
     local function allow(...)
-      world.cli("ACL", "SETUSER", "counts", "reset", "on", ">secret", ...)
-      return (world.server:url():gsub("^unix://", "unix://counts:secret@"))
+      world.cli("ACL", "SETUSER", ...)
+      return (world.server:url():gsub("^unix://", "unix://locks:secret@"))
     end
 
     it("works with those that are documented", function()
-      local url = allow((table.unpack or unpack)(rights.documented_with("latch.md")))
+      local url = allow((table.unpack or unpack)(rights.of { "latch" }))
       local latch = world.client { url = url }:latch "lock:job"
       assert(latch:set(2))
       local child = waiter(LATE, 10, url, "lock:job")

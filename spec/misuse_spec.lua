@@ -193,6 +193,27 @@ describe("an option", function()
     raises(function() local _ = holdfast.new { on_lost = print } end, "an option of client:lock")
   end)
 
+  it("is none of the names beside another key, whatever the prefix leaves of them", function()
+    local short = world.client { prefix = "redisson_lock_" }
+    local stock = client:one_by_one()
+    for _, name in ipairs { "redisson_lock_token:{v}", "redisson_lock_queue:{v}", "redisson_lock_timeout:{v}",
+      "holdfast_queue:{v}", "holdfast_call:{v}:x", "holdfast_client:x", "holdfast_wait:x:1",
+      "holdfast_known" } do
+      local said = 'key must be one that does not begin with ".*, not "' .. name:gsub("%p", "%%%0") .. '"$'
+      for _, what in ipairs { "lock", "mutex", "read_write_lock", "fair_lock", "semaphore",
+        "plain_semaphore", "latch", "with_lock", "idempotent", "lead" } do
+        raises(function() local _ = client[what](client, name, print) end, "client:" .. what, said)
+      end
+      raises(function() local _ = client:multi_lock { "a", name } end, "keys must be one")
+      local biz_type, biz_id = name:match("^(%l+)_(.*)$")
+      raises(function() stock:execute(biz_type, biz_id, print) end, "one_by_one:execute", said)
+    end
+    raises(function() local _ = short:lock "token:{v}" end, 'not "redisson_lock_token:{v}"')
+    assert.equal("my:redisson_lock_token:{v}",
+      world.client({ prefix = "my:" }):lock("redisson_lock_token:{v}"):key())
+    assert.equal("holdfast_once:job", client:lock("holdfast_once:job"):key())
+  end)
+
   it("that says which request it is, is not empty", function()
     raises(function()
       local _ = client:idempotent("k", { fingerprint = "" }, print)

@@ -406,12 +406,12 @@ describe("a plain semaphore", function()
 
   describe("with a user's rights", function()
     local function allow(...)
-      world.cli("ACL", "SETUSER", "counts", "reset", "on", ">secret", ...)
-      return (world.server:url():gsub("^unix://", "unix://counts:secret@"))
+      world.cli("ACL", "SETUSER", ...)
+      return (world.server:url():gsub("^unix://", "unix://locks:secret@"))
     end
 
     it("works with those that are documented", function()
-      local url = allow((table.unpack or unpack)(rights.documented_with("plain_semaphore.md")))
+      local url = allow((table.unpack or unpack)(rights.of { "plain_semaphore" }))
       local plain_semaphore = world.client { url = url }:plain_semaphore "lock:pool"
       assert(plain_semaphore:set(1))
       assert.equal(1, plain_semaphore:drain())

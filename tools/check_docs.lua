@@ -328,7 +328,23 @@ local function check_mutants()
   end
 end
 
+-- SECURITY.md names tests that are there: a file, then names in quotation marks.
+local function check_security()
+  local file, count = nil, 0
+  for word, name in read("SECURITY.md"):gsub("\n *", " "):gmatch '([%w_]*),? "([^"]+)"' do
+    if word:find("^test_") then file = "spec/unit/" .. word .. ".c"
+    elseif word:find("_spec$") then file = "spec/" .. word .. ".lua" end
+    if file then
+      local shown = file:find("%.c$") and ("TEST(%s)"):format(name) or ('it("%s"'):format(name)
+      if not read(file):find(shown, 1, true) then report('SECURITY.md: %s has no "%s"', file, name) end
+      count = count + 1
+    end
+  end
+  if count < 10 then report("SECURITY.md names %d tests", count) end
+end
+
 check_functions()
+check_security()
 check_hello()
 check_mutants()
 check_menu()

@@ -83,9 +83,6 @@ return {
   ["quorum.c order of calls: notice(client, now); refresh_due(client, now); => refresh_due(client, now); "
     .. "notice(client, now);"]
     = "the members' own ticks have found what has ended",
-  ["presence.c constant: memcpy(key, WAIT_KEY, sizeof WAIT_KEY - 1); => memcpy(key, WAIT_KEY, sizeof WAIT_KEY "
-    .. "- 0);"]
-    = "the owner is written over that byte",
   ["quorum.c operator: (client->config.restart_guard > 0 && unknown); => (client->config.restart_guard >= 0 "
     .. "&& unknown);"]
     = "without a guard no run is unknown",
@@ -358,9 +355,6 @@ return {
     = "the first one is compared with itself",
   ["kept.c constant: kept->token = hold->token > 0 ? hold->token + 1 : 0; => kept->token = hold->token > 1 ? "
     .. "hold->token + 1 : 0;"] = "no token is 1: it is the server's time at least",
-  ["presence.c operator: return (size_t)snprintf(key, sizeof CLIENT_KEY + HF_UUID_SIZE, \"%s%s\", CLIENT_KEY, => "
-    .. "return (size_t)snprintf(key, sizeof CLIENT_KEY - HF_UUID_SIZE, \"%s%s\", CLIENT_KEY,"]
-    = "the text has the same length in either case",
   ["cluster.c dropped call: hf_slots_init(&cluster->read); => "] = "the first map is read before anybody looks at it",
   ["calls.c order of calls: hf_wire_read_info(reply, op->result.info); hf_op_succeed(op); => "
     .. "hf_op_succeed(op); hf_wire_read_info(reply, op->result.info);"] = "nobody looks before both are done",

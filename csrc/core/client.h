@@ -67,6 +67,7 @@ struct hf_client {
     hf_kept **kept; /* buckets */
     size_t kept_count, kept_buckets;
     hf_op *ops, **ops_end; /* in the order in which they began */
+    hf_numbers waits;      /* their waits, by the number in messages */
     uint64_t last_op;
     uint64_t splits; /* in a row: refused batches of renewals whose keys were accepted one by one */
     bool split_open; /* the last refused batch may be one of these */
@@ -127,6 +128,7 @@ typedef struct hf_op_wait {
     hf_time until;
     hf_time recheck_at;
     uint64_t number;        /* of this wait, in grants */
+    hf_number by_number;    /* in the client's waits */
     hf_names channels;      /* waiter of a listed kind: its own; no block: not made yet */
     hf_listening listening; /* to releases of clients without a queue */
     bool events;            /* counted in node->waiting */
@@ -145,6 +147,7 @@ typedef struct hf_op_acquire {
         silent_until;     /* a hold that tells nothing: when it was first seen, its end */
     bool turn_of_pollers; /* whoever holds it then tells nobody of the release */
     hf_time listen_at;    /* when to listen to Redisson's releases */
+    hf_time doubted_at;   /* when it last asked because a grant came */
     hf_hold *behind;  /* the caller's previous hold, with a detached release; referenced; or NULL */
     hf_kept *kept;    /* QUEUED, or about to ask for a lock to be kept; else NULL */
     hf_op *next_kept; /* QUEUED: the one behind it */

@@ -74,6 +74,10 @@ const char *hf_client_uuid(const hf_client *client) {
     return client->uuid;
 }
 
+const char *hf_client_tenant(const hf_client *client) {
+    return client->config.tenant;
+}
+
 const char *hf_client_label(const hf_client *client) {
     return client->first.server.label;
 }

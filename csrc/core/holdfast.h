@@ -155,6 +155,8 @@ typedef struct hf_shard {
 #define HF_RING_MAX_WEIGHT 100
 #define HF_RING_MAX_NAME 255 /* bytes */
 
+#define HF_TENANT_SIZE 128
+
 typedef struct hf_client_config {
     hf_session_config session;
     hf_mode mode;
@@ -163,10 +165,12 @@ typedef struct hf_client_config {
     const hf_shard *shards; /* SHARDS: names and weights of the servers; they outlive the client */
     char master[HF_URL_HOST]; /* the name by which the Sentinels know it */
     hf_sync sync;
-    hf_time restart_guard; /* QUORUM: a server up for less has no vote; 0: every server has */
-    hf_time grant_lease;   /* the lease of a granted lock before it is confirmed */
-    hf_link renewer;       /* the link that renews */
-    bool needs_approval;   /* each confirmation or renewal needs an approval of the owner */
+    hf_time restart_guard;       /* QUORUM: a server up for less has no vote; 0: every server has */
+    hf_time grant_lease;         /* the lease of a granted lock before it is confirmed */
+    hf_link renewer;             /* the link that renews */
+    bool needs_approval;         /* each confirmation or renewal needs an approval of the owner */
+    char tenant[HF_TENANT_SIZE]; /* of a server whose users do not trust each other: what the keys
+                                    of this user begin with; "": there is one trust domain */
 } hf_client_config;
 
 /* ---- clients ---- */
@@ -185,6 +189,9 @@ bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]);
 
 /* Returns the client's uuid: HF_UUID_SIZE characters and a NUL. */
 const char *hf_client_uuid(const hf_client *client);
+
+/* Returns the tenant of its configuration. */
+const char *hf_client_tenant(const hf_client *client);
 
 /* Returns how messages name its server, or the first one of several. */
 const char *hf_client_label(const hf_client *client);

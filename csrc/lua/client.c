@@ -198,9 +198,9 @@ static const char *read_where(lua_State *L, hf_client_config *config,
 
 /* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name,
  * connect_timeout, command_timeout, grant_lease, sync_replicas, sync_timeout, external, looped,
- * needs_approval, renewer_link, entropy, tls, known_as } -> client | nil, what is wrong with the
- * URL. An external client is driven through core.engine; with renewer_link it renews over a third
- * link. A looped one is served by an event loop through core.engine.
+ * needs_approval, renewer_link, entropy, tls, known_as, tenant } -> client | nil, what is wrong
+ * with the URL. An external client is driven through core.engine; with renewer_link it renews over
+ * a third link. A looped one is served by an event loop through core.engine.
  */
 static int l_new(lua_State *L) {
     hf_client_config config;
@@ -217,6 +217,7 @@ static int l_new(lua_State *L) {
         return 2;
     }
     copy_field(L, "name", config.session.name, sizeof config.session.name);
+    copy_field(L, "tenant", config.tenant, sizeof config.tenant);
     config.session.asks_server = true;
     config.restart_guard = hf_to_time(hf_field_number(L, 1, "restart_guard"));
     config.session.connect_timeout = hf_to_time(hf_field_number(L, 1, "connect_timeout"));
@@ -426,6 +427,12 @@ static int l_server(lua_State *L) {
     return 1;
 }
 
+/* tenant(client) -> what stands before the names in its keys for people, "": nothing */
+static int l_tenant(lua_State *L) {
+    lua_pushstring(L, hf_client_tenant(hf_check_driver(L, 1)->client));
+    return 1;
+}
+
 /* nodes(client) -> the list of those that have keys, for command; empty while those of a cluster
  * are not known */
 static int l_nodes(lua_State *L) {
@@ -498,6 +505,7 @@ void hf_open_client(lua_State *L) {
                                          {"has_losses", l_has_losses},
                                          {"uuid", l_uuid},
                                          {"server", l_server},
+                                         {"tenant", l_tenant},
                                          {"command", l_command},
                                          {"group", l_group},
                                          {"nodes", l_nodes},

@@ -49,6 +49,7 @@ meta.__metatable = meta.__name
 ---@field lease? number seconds, 0.001 to 1e9; 30
 ---@field wait? number seconds that acquire waits, math.huge: no end; 10
 ---@field prefix? string before every key
+---@field tenant? string 1 to 127 bytes: on a server whose users do not trust each other, what this user's keys begin with
 ---@field fencing? boolean of locks that do not say; true
 ---@field token_ttl? number of locks that do not say; 7 days
 ---@field connect_timeout? number seconds; 1
@@ -97,6 +98,7 @@ local known = {
   lease = options.lease,
   wait = options.wait,
   prefix = options.text,
+  tenant = options.tenant,
   fencing = options.boolean,
   token_ttl = options.token_ttl,
   connect_timeout = options.timeout,
@@ -231,6 +233,7 @@ local function new(given, level, more)
     needs_approval = settings.needs_approval,
     looped = settings.looped,
     tls = tls,
+    tenant = given.tenant,
   }
   if not client then error(("holdfast.new: %s: %s"):format(source, wrong), level + 1) end
   defaults[client] = {
@@ -276,6 +279,7 @@ end
 local function check_call(self, what, key, without)
   check_self(self, meta, what, 3)
   argument(key, options.key, what, "key", 3)
+  argument(defaults[self].prefix .. key, options.free_key, what, "key", 3)
   if without and defaults[self].quorum then
     error(("%s: a quorum has no %s"):format(what, without), 3)
   end
@@ -333,6 +337,7 @@ function Client:multi_lock(keys, opts)
   if defaults[self].keep > 0 then opts = copy(opts, "keep", 0) end
   local members = {}
   for i = 1, #keys do
+    argument(defaults[self].prefix .. keys[i], options.free_key, "client:multi_lock", "keys", 2)
     members[i] = locks.new(self, keys[i], opts, defaults[self])
   end
   -- no tail call: the level counts this function

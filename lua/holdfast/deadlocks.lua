@@ -1,11 +1,11 @@
 -- Finds which owner waits for which: reads the queues, the holders and what waiting owners tell of
 -- themselves. Changes nothing.
 --
--- holdfast_wait:<owner> says what the caller waits for that has the hold of this owner
--- (docs/protocol.md). A caller is stuck that waits for a lock whose owner waits and is stuck too:
--- for a lock of one owner, or for a writer of one of the readers; for permits, so many owners that
--- those of the others are too few. From one that is stuck to an owner that is, and so on, leads
--- into a circle. Each key, queue and client is read once, however many wait there.
+-- holdfast_wait:<owner>, with the client's tenant before the owner, says what the caller waits for
+-- that has the hold of this owner (docs/protocol.md). A caller is stuck if the owner that it waits
+-- for waits and is stuck, too: the owner of a lock; for a writer, one of the readers; for permits,
+-- enough owners to leave too few. From each that is stuck the way leads into a circle. Each key,
+-- queue and client is read once, however many wait there.
 
 local circles = require "holdfast.circles"
 local core = require "holdfast.core"
@@ -236,7 +236,7 @@ local function add_wait(graph, name, node)
   if not wait then return end
   local before = graph.by_waiter[wait.waiter]
   if before then wait = before else graph.by_waiter[wait.waiter], wait.holds = wait, {} end
-  local owner = name:sub(#WAIT + 1)
+  local owner = name:sub(#graph.wait_prefix + 1)
   wait.holds[#wait.holds + 1] = owner
   graph.waits[owner] = wait
   if names.is_owner(owner) then graph.by_stem[stem_of(owner)] = owner end
@@ -307,11 +307,12 @@ end
 function deadlocks.find(client)
   local graph = {
     client = client, nodes = nodes_of_quorum(client),
+    wait_prefix = WAIT .. core.client.tenant(client),
     holders = {}, names = {}, queued = {}, listening = {}, waits = {}, by_waiter = {}, by_stem = {},
   }
   local queues = {}
   local ok, message, code = deadlocks.scan(client, "[hr]*_[wq]*", function(name, node)
-    local is_wait = name:sub(1, #WAIT) == WAIT
+    local is_wait = name:sub(1, #graph.wait_prefix) == graph.wait_prefix
     if is_wait then add_wait(graph, name, node) else queues[#queues + 1] = name end
   end)
   if not ok then return nil, message, code end

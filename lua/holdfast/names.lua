@@ -1,5 +1,5 @@
 -- Who a client is, as it tells the servers while it holds or waits: "host pid[ name]" in
--- holdfast_client:<uuid>, with the uuid that its owners begin with.
+-- holdfast_client:<uuid>, with the uuid that its owners begin with, and its tenant before that.
 
 local core = require "holdfast.core"
 local replies = require "holdfast.replies"
@@ -18,13 +18,18 @@ function names.is_owner(text)
   return text:find(UUID .. ":%d") ~= nil
 end
 
+-- What the names of these keys begin with.
+function names.prefix(client)
+  return "holdfast_client:" .. core.client.tenant(client)
+end
+
 -- Of an owner or a waiter. A quorum's clients tell each of its servers.
 -- → { host, pid, name } | nil: it has not told
 function names.of(client, owner)
   local uuid = owner:match(UUID)
   local nodes = uuid and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })
   for _, node in ipairs(nodes or {}) do
-    local text = replies.command(client, { "GET", "holdfast_client:" .. uuid }, node)
+    local text = replies.command(client, { "GET", names.prefix(client) .. uuid }, node)
     local who = type(text) == "string" and parse(text)
     if who then return who end
   end

@@ -92,13 +92,20 @@ local function not_acquired(biz_type, biz_id, message, code)
   return nil, what .. (code == "busy" and "already running" or message), code
 end
 
-local function run(self, biz_type, biz_id, opts, fn, ...)
+-- The lock's key, without the client's prefix.
+local function key_of(self, biz_type, biz_id)
+  local data = core.template.data(self)
+  local key = (data.given.prefix or "") .. biz_type .. "_" .. biz_id
+  argument(data.defaults.prefix .. key, options.free_key, "one_by_one:execute", "key", 3)
+  return key
+end
+
+local function run(self, key, biz_type, biz_id, opts, fn, ...)
   local data = core.template.data(self)
   local given = data.given
-  biz_type, biz_id = options.part_text(biz_type), options.part_text(biz_id)
   local lease = positive(opts.lease, given.lease)
   local queue = first_of(opts.queue, given.queue, true)
-  local lock = locks.new(data.client, (given.prefix or "") .. biz_type .. "_" .. biz_id, {
+  local lock = locks.new(data.client, key, {
     lease = lease or LEASE,
     watchdog = lease == nil,
     wait = queue and positive(opts.wait, given.wait, WAIT) or 0,
@@ -125,10 +132,14 @@ function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   check_self(self, meta, "one_by_one:execute", 2)
   argument(biz_type, options.name_part, "one_by_one:execute", "type", 2)
   argument(biz_id, options.name_part, "one_by_one:execute", "id", 2)
-  if options.callable(opts) == nil then return run(self, biz_type, biz_id, {}, opts, fn, ...) end
+  biz_type, biz_id = options.part_text(biz_type), options.part_text(biz_id)
+  local key = key_of(self, biz_type, biz_id)
+  if options.callable(opts) == nil then
+    return run(self, key, biz_type, biz_id, {}, opts, fn, ...)
+  end
   opts = options.table(opts, execute_options, "one_by_one:execute", 2)
   argument(fn, options.callable, "one_by_one:execute", "fn", 2)
-  return run(self, biz_type, biz_id, opts, fn, ...)
+  return run(self, key, biz_type, biz_id, opts, fn, ...)
 end
 
 return one_by_one

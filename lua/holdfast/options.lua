@@ -79,9 +79,35 @@ function options.key(value)
   end
 end
 
+-- Where the library keeps what belongs to other keys.
+local RESERVED = {
+  "redisson_lock_token:", "redisson_lock_queue:", "redisson_lock_timeout:",
+  "holdfast_queue:", "holdfast_call:", "holdfast_client:", "holdfast_wait:", "holdfast_known",
+}
+
+local H, R = ("hr"):byte(1, 2)
+
+-- A key as it stands on the server.
+function options.free_key(value)
+  local first = value:byte()
+  if first ~= H and first ~= R then return nil end
+  for _, name in ipairs(RESERVED) do
+    if value:sub(1, #name) == name then
+      return ('one that does not begin with "%s", where holdfast keeps what belongs to other keys'):format(name)
+    end
+  end
+end
+
 function options.owner(value)
   if type(value) ~= "string" or value == "" or #value > 255 or value == "mode" then
     return 'a string of 1 to 255 bytes other than "mode"'
+  end
+end
+
+-- Stands in the patterns of an ACL, which have no spaces.
+function options.tenant(value)
+  if type(value) ~= "string" or value == "" or #value > 127 or value:find("[^\33-\126\128-\255]") then
+    return "a string of 1 to 127 bytes without spaces and control characters"
   end
 end
 
@@ -249,7 +275,7 @@ end
 
 home("client:with_lock, with_read_lock, with_write_lock, with_fair_lock, lead, semaphore:with_permit "
   .. "and one_by_one:execute", "abort_on_loss")
-home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "sync", "prefix", "driver",
+home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "sync", "prefix", "tenant", "driver",
   "grant_lease",
   "connect_timeout", "command_timeout", "sentinel_user", "sentinel_password")
 home("client:lock", "owner", "watchdog", "on_lost", "interruptible", "deadlock_check")

@@ -1,37 +1,27 @@
--- The rights that docs/redis.md says a user needs.
+-- The rights that holdfast acl gives a user, "locks" with the password "secret", for keys that begin
+-- with "lock:".
 
-local pages = require "spec.support.pages"
+local acl = require "holdfast.command.acl"
 
 local rights = {}
 
-local function words_of(text)
-  local words = {}
-  for word in text:gmatch("%S+") do words[#words + 1] = word end
-  return words
+local function rows(names)
+  local list = {}
+  for _, kind in ipairs(acl.kinds) do
+    for _, name in ipairs(names) do
+      if kind[1] == name then list[#list + 1] = kind end
+    end
+  end
+  assert(#list == #names)
+  return list
 end
 
--- → the words of the documented rule, name, then rights; the shorter form of its end, as a text
-function rights.documented()
-  local text = pages.read("docs/redis.md")
-  return words_of(text:match("\n    ACL SETUSER (.-)\n\n")), text:match("or, shorter: `(.-)`")
-end
-
--- The words that a kind of lock needs beside them, by the page that it has.
-function rights.documented_for(page)
-  local text = pages.read("docs/redis.md")
-  return words_of(text:match("%(" .. page .. "%) also needs%s+`([^`]+)`"))
-end
-
--- The words that the command needs beside them, without the name.
-function rights.documented_for_command()
-  return words_of(pages.read("docs/redis.md"):match("\n    ACL SETUSER locks (~holdfast_once[^\n]+)\n"))
-end
-
--- The words of a user of the kind with this page, without the name.
-function rights.documented_with(page)
-  local words = rights.documented()
-  table.remove(words, 1)
-  for _, word in ipairs(rights.documented_for(page)) do words[#words + 1] = word end
+-- The user's rule, the name first. more: options of acl.words
+function rights.of(names, more)
+  local given = { kinds = rows(names) }
+  for name, value in pairs(more or {}) do given[name] = value end
+  local words = { "locks", ">secret" }
+  for _, word in ipairs(acl.words("lock:", given)) do words[#words + 1] = word end
   return words
 end
 
@@ -42,7 +32,7 @@ function rights.refused(server)
   for _, entry in ipairs(server:cli("ACL", "LOG")) do
     local listens = false
     for i = 1, #entry, 2 do
-      listens = listens or entry[i] == "client-info" and entry[i + 1]:find("cmd=psubscribe", 1, true)
+      listens = listens or entry[i] == "client-info" and entry[i + 1]:find("cmd=pu?n?subscribe")
     end
     if not listens then list[#list + 1] = entry end
   end

@@ -341,6 +341,60 @@ TEST(a_fresh_grant_is_accepted_at_once) {
     rig_end(&rig, AT(501));
 }
 
+/* ---- a server whose users do not trust each other ---- */
+
+static void begin_as_tenant(void) {
+    hf_client_config config = rig_config();
+    strcpy(config.tenant, "a:");
+    rig_begin_with(&rig, &config);
+}
+
+TEST(a_tenant_believes_a_grant_only_when_the_server_confirms_it) {
+    begin_as_tenant();
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    hear_message(&rig, GRANT("1", "88"), AT(500));
+    CHECK_STATE(op, ASKING);
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    hear_calls(&rig, busy(20000, 0, 0), AT(501)); /* it was forged */
+    CHECK_STATE(op, WAITING);
+    hear_message(&rig, GRANT("1", "88"), AT(600));
+    CHECK_SAID(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    hear_calls(&rig, ACQUIRED, AT(601));
+    CHECK_OUTCOME(op, "ok");
+    CHECK_EQ_U64(hold_of(&rig)->token, 77);
+    CHECK(!hold_of(&rig)->granted);
+    rig_end(&rig, AT(602));
+}
+
+TEST(forged_messages_to_a_waiter_cost_one_question_in_a_millisecond) {
+    static const char *const messages[] = {GRANT("1", "88"), "1 grant l 1 7 88 2000 k",
+                                           "1 recheck 1", "1 turn 1 0"};
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        int asked = 0;
+        begin_as_tenant();
+        hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+        for (hf_time at = AT(500); at < AT(600); at += 10000) { /* every 10 µs */
+            hear_message(&rig, messages[i], at);
+            rig_tick(&rig, at);
+            if (op->state != HF_ACQUIRE_ASKING) continue;
+            asked++;
+            hear_calls(&rig, busy(20000, 0, 0), at);
+        }
+        CHECK_OR(asked > 0 && asked <= 101, "%s: %d", messages[i], asked);
+        rig_end(&rig, AT(600));
+    }
+}
+
+TEST(a_tenant_listens_by_no_pattern) {
+    begin_as_tenant();
+    hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
+    rig_sleep(&rig, AT(3), AT(1000));
+    CHECK_STATE(op, WAITING);
+    hf_op_end(op, AT(1000));
+    CHECK_SAID(&rig, EVENTS, "");
+    rig_end(&rig, AT(1001));
+}
+
 /* Another client may grant for longer; this one has told the server, and believes, its own grant
  * lease. */
 TEST(a_grant_is_believed_for_no_longer_than_the_own_grant_lease) {

@@ -1,3 +1,5 @@
+#include <time.h>
+
 #include "op/events.h"
 #include "op/operation.h"
 #include "op/renewer.h"
@@ -337,6 +339,78 @@ TEST(a_stray_grant_does_not_touch_a_newer_hold_of_its_caller) {
         CHECK(hf_hold_is_valid(op->hold, AT(11)));
         rig_end(&rig, AT(1100));
     }
+}
+
+/* Renews, confirms and cleans up as a server would, and returns how many clean-ups came. */
+static size_t answer_renewer(hf_time now) {
+    size_t left = 0;
+    const char *text = said(link_of(&rig, RENEWER));
+    for (const char *at = text; *at; at += *at == '\n') {
+        bool leaves = strncmp(at, "EVALSHA leave", 13) == 0;
+        hear(link_of(&rig, RENEWER), leaves ? ":0\r\n" : "*1\r\n:1\r\n", now);
+        left += leaves;
+        at += strcspn(at, "\n");
+    }
+    return left;
+}
+
+TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
+    rig_begin(&rig);
+    hf_hold *hold = hold_lock(&rig, AT(0));
+    wait_as("you", AT(0));
+    hear_subscribed(&rig, AT(1));
+    hear_calls(&rig, busy(20000, 0, 0), AT(1));
+    size_t most = 0, left = 0;
+    for (int i = 0; i < 100000; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "1 grant l %d 5 88 2000 k%d", 100 + i, i);
+        hear_message(&rig, text, AT(10 + i));
+        if (rig.client.holds.count > most) most = rig.client.holds.count;
+        if (i % 1000 != 0) continue; /* the client does nothing else meanwhile */
+        rig_tick(&rig, AT(10 + i));
+        left += answer_renewer(AT(10 + i));
+        CHECK(hf_hold_is_valid(hold, AT(10 + i)));
+    }
+    CHECK(most <= 2 + 64);
+    CHECK(left > 64 && left <= 100 * 64);
+    rig_end(&rig, AT(100100));
+}
+
+TEST(grants_for_a_lost_hold_of_a_shared_owner_make_one_clean_up) {
+    listen_to_grants();
+    hf_hold *hold = hold_lock(&rig, AT(2));
+    hold->shared = hold->granted = true;
+    hf_holds_note_wait(&rig.client.holds, hold, 90);
+    hf_holds_lose(&rig.client.holds, hold, HF_LOST_EXPIRED);
+    size_t before = rig.client.holds.count;
+    for (int i = 0; i < 3; i++) hear_message(&rig, GRANT("90", "88"), AT(10 + i));
+    CHECK_EQ_INT(rig.client.holds.count, before + 1);
+    rig_end(&rig, AT(1100));
+}
+
+static clock_t time_of_messages(const char *text) {
+    clock_t begun = clock();
+    for (int i = 0; i < 2000; i++) hear_message(&rig, text, AT(10));
+    return clock() - begun;
+}
+
+/* The time of a message does not grow with the number of holds and of waits. */
+TEST(what_a_message_names_is_found_without_a_search) {
+    static const char *const texts[] = {"1 grant l 2 5 88 2000 k", "1 wish 099999999",
+                                        "1 recheck 99999999"};
+    listen_to_grants();
+    hold_lock(&rig, AT(2));
+    clock_t few = 0, many = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) few += time_of_messages(texts[i]);
+    for (int i = 0; i < 20000; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "key%d", i);
+        hf_holds_add(&rig.client.holds, &hf_kind_lock, hf_slice_of(key), HF_NO_TEXT, HF_NO_TEXT);
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) many += time_of_messages(texts[i]);
+    CHECK_OR(many < 10 * few + CLOCKS_PER_SEC / 100, "%g s, then %g s",
+             (double)few / CLOCKS_PER_SEC, (double)many / CLOCKS_PER_SEC);
+    rig_end(&rig, AT(1100));
 }
 
 /* ---- losses ---- */

@@ -48,6 +48,15 @@ static void hear_wait(const char *wait) {
 
 /* ---- a circle ---- */
 
+TEST(a_tenant_reads_waits_of_its_own_prefix) {
+    wait_for_k(HF_SECOND);
+    strcpy(rig.client.config.tenant, "a:");
+    CHECK_STR(said_at(AT(1000)), INFO_OF("k", OWN));
+    hear_holder("you", -1);
+    CHECK_SAID(&rig, CALLS, "GET holdfast_wait:a:you");
+    rig_end(&rig, AT(1001));
+}
+
 TEST(it_follows_owners_and_their_waits_and_ends_as_the_youngest) {
     hf_op *op = wait_for_k(HF_SECOND);
     CHECK_STR(said_at(AT(999)), "");

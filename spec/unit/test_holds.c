@@ -166,13 +166,18 @@ TEST(found_by_its_number_or_by_the_wait_of_a_shared_owner) {
     hf_holds holds = {0};
     hf_hold *mine = add(&holds, "a", "o"), *shared = add(&holds, "b", "o");
     CHECK(mine && shared);
-    mine->number = 5, mine->wait = 7;
-    shared->number = 6, shared->wait = 8;
+    hf_holds_note_wait(&holds, mine, 7);
+    hf_holds_note_wait(&holds, shared, 8);
     shared->shared = true;
-    CHECK(hf_holds_find_wait(&holds, 5) == mine);
+    CHECK(hf_holds_find_wait(&holds, mine->number) == mine);
     CHECK(!hf_holds_find_wait(&holds, 7));
-    CHECK(hf_holds_find_wait(&holds, 6) == shared);
+    CHECK(hf_holds_find_wait(&holds, shared->number) == shared);
     CHECK(hf_holds_find_wait(&holds, 8) == shared);
+    hf_holds_note_wait(&holds, shared, 9);
+    CHECK(!hf_holds_find_wait(&holds, 8));
+    CHECK(hf_holds_find_wait(&holds, 9) == shared);
+    hf_holds_remove(&holds, shared);
+    CHECK(!hf_holds_find_wait(&holds, 2));
     CHECK(!hf_holds_find_wait(&holds, 9));
     hf_holds_free(&holds);
 }

@@ -248,6 +248,21 @@ TEST(a_wait_of_who_holds_something_is_told) {
     end_both(AT(3254));
 }
 
+/* No other tenant may write what has this prefix. */
+TEST(a_tenants_prefix_stands_before_its_names) {
+    hf_op *op = hold_and_wait(7);
+    strcpy(rig.client.config.tenant, "a:");
+    rig_tick(&rig, AT(250));
+    CHECK_SAID(&rig, RENEWER,
+               "EVALSHA wait 1 holdfast_wait:a:me " DRIVE_UUID ":2 l j 250 10000\n"
+               "SET holdfast_client:a:" DRIVE_UUID " host 7 name PX 300000");
+    hf_op_end(op, AT(251));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_wait:a:me"));
+    hf_client_close(&rig.client, AT(252));
+    CHECK(strstr(said(link_of(&rig, RENEWER)), "DEL holdfast_client:a:" DRIVE_UUID));
+    end_both(AT(253));
+}
+
 /* Others look for it in the queue. */
 TEST(a_wait_is_told_as_its_member_in_the_queue) {
     for (int i = 0; i < 2; i++) {

@@ -73,15 +73,6 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
     return NULL;
 }
 
-hf_hold *hf_holds_find_wait(const hf_holds *holds, uint64_t number) {
-    for (size_t i = 0; i < holds->count; i++) {
-        hf_hold *hold = holds->heap[i];
-        bool lent = hold->lent && hold->lent->number == number;
-        if (lent || hold->number == number || (hold->shared && hold->wait == number)) return hold;
-    }
-    return NULL;
-}
-
 static bool grow_buckets(hf_holds *holds) {
     if (holds->count < holds->bucket_count) return true;
     hf_holds grown = *holds;
@@ -96,6 +87,47 @@ static bool grow_buckets(hf_holds *holds) {
     free(holds->buckets);
     *holds = grown;
     return true;
+}
+
+/* ---- by number ---- */
+
+hf_hold *hf_holds_find_wait(const hf_holds *holds, uint64_t number) {
+    const hf_number *entry = NULL;
+    while ((entry = hf_numbers_find(&holds->numbers, number, entry))) {
+        hf_hold *hold = entry->of;
+        bool lent = hold->lent && hold->lent->number == number;
+        if (lent || hold->number == number || (hold->shared && hold->wait == number)) return hold;
+    }
+    return NULL;
+}
+
+hf_hold *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number) {
+    const hf_number *entry = NULL;
+    while ((entry = hf_numbers_find(&holds->numbers, number, entry))) {
+        hf_hold *hold = entry->of;
+        if (hold->state == HF_HOLD_CLEANING_UP && hold->wait == number) return hold;
+    }
+    return NULL;
+}
+
+void hf_holds_alias(hf_holds *holds, hf_hold *hold, uint64_t number) {
+    if (!hold->in_table) return;
+    hf_numbers_remove(&holds->numbers, &hold->by_alias);
+    if (number == hold->number) return;
+    bool put = hf_numbers_put(&holds->numbers, &hold->by_alias, number, hold);
+    assert(put); /* the table has the hold's number */
+    (void)put;
+}
+
+void hf_holds_note_wait(hf_holds *holds, hf_hold *hold, uint64_t wait) {
+    hold->wait = wait;
+    if (wait > 0) hf_holds_alias(holds, hold, wait);
+}
+
+void hf_holds_note_unclaimed(hf_holds *holds, hf_hold *hold) {
+    assert(hold->in_table && hold->state == HF_HOLD_CLEANING_UP && !hold->unclaimed);
+    hold->unclaimed = true;
+    holds->unclaimed++;
 }
 
 /* ---- by time ---- */
@@ -218,7 +250,12 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
     hold->hash = hash_of(key, caller);
     hold->shortened = HF_NEVER;
     hold->kind = kind;
-    hold->number = ++holds->last_number;
+    hold->number = holds->last_number + 1;
+    if (!hf_numbers_put(&holds->numbers, &hold->by_number, hold->number, hold)) {
+        free(hold);
+        return NULL;
+    }
+    holds->last_number++;
     hold->wake_at = HF_NEVER;
     hold->refs = 1;
     hold->in_table = true;
@@ -264,6 +301,9 @@ void hf_holds_remove(hf_holds *holds, hf_hold *hold) {
         at = &(*at)->next_in_bucket;
     }
     *at = hold->next_in_bucket;
+    hf_numbers_remove(&holds->numbers, &hold->by_number);
+    hf_numbers_remove(&holds->numbers, &hold->by_alias);
+    holds->unclaimed -= hold->unclaimed;
     hold->in_table = false;
     size_t gap = hold->heap_index;
     hf_hold *last = holds->heap[--holds->count];
@@ -415,6 +455,7 @@ bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
 
 void hf_holds_free(hf_holds *holds) {
     while (holds->count > 0) hf_holds_remove(holds, holds->heap[holds->count - 1]);
+    hf_numbers_free(&holds->numbers);
     free(holds->buckets);
     free(holds->heap);
 }

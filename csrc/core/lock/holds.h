@@ -12,6 +12,7 @@
 #ifndef HF_HOLDS_H
 #define HF_HOLDS_H
 
+#include "base/numbers.h"
 #include "holdfast.h"
 #include "lock/kind.h"
 
@@ -39,7 +40,8 @@ typedef enum hf_approval {
 struct hf_hold {
     hf_hold *next_in_bucket;
     uint64_t hash;
-    uint64_t number; /* no other hold of this client has it */
+    uint64_t number;               /* no other hold of this client has it */
+    hf_number by_number, by_alias; /* alias: another number that messages may name it by */
     hf_time lease;
     hf_time valid_until; /* held before this */
     hf_time wake_at;     /* when the renewer handles it */
@@ -82,6 +84,7 @@ struct hf_hold {
     bool keeps;             /* its owner keeps the lock for other callers */
     bool uncertain;         /* the server may count another number of its entries */
     bool idle;              /* HELD: kept, and no caller has it */
+    bool unclaimed;         /* CLEANING_UP: a grant for which nobody waits here */
     hf_hold **member_holds; /* quorum: of each member, referenced, NULL: none; NULL: no quorum */
     uint32_t member_count;
     uint32_t copies;   /* quorum: owners made for member holds that servers got later */
@@ -95,6 +98,8 @@ struct hf_holds {
     size_t bucket_count; /* 0 or a power of two */
     hf_hold **heap;
     size_t count, heap_capacity;
+    hf_numbers numbers;
+    size_t unclaimed; /* how many are */
     uint64_t last_number;
     uint64_t losses; /* grows with each loss */
     hf_lent *due;
@@ -110,8 +115,21 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
                                hf_time until);
 
 /* Returns the hold with this number, or a shared owner's hold that came by the wait with this
- * number; NULL: there is none. Reads the whole table. */
+ * number; NULL: there is none. */
 hf_hold *hf_holds_find_wait(const hf_holds *holds, uint64_t number);
+
+/* Returns a hold that cleans up what the wait with this number may have left; NULL: there is none.
+ */
+hf_hold *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
+
+/* Messages may name the hold by this number, too, instead of an earlier alias. */
+void hf_holds_alias(hf_holds *holds, hf_hold *hold, uint64_t number);
+
+/* Sets the hold's `wait`. */
+void hf_holds_note_wait(hf_holds *holds, hf_hold *hold, uint64_t wait);
+
+/* The hold, which is cleaned up, counts as unclaimed while it is in the table. */
+void hf_holds_note_unclaimed(hf_holds *holds, hf_hold *hold);
 
 /* Adds a new hold in the state ACQUIRING, with one reference for the table; its number is the
  * table's last_number. Copies the texts. Returns NULL when out of memory. */

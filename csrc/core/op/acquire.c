@@ -76,7 +76,7 @@ static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING && !HF_MUTANT(NO_UNDO);
     if (first && op->acquire.queued) {
-        hold->wait = op->wait.number;
+        hf_holds_note_wait(&op->client->holds, hold, op->wait.number);
         hold->token_ttl_ms = op->spec.token_ttl_ms;
     }
     if (hold && awaits_answer(op, now)) return;
@@ -170,7 +170,8 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
     hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
     hold->token_ttl_ms = op->spec.token_ttl_ms;
-    if (granted || !hold->granted) hold->wait = granted ? op->wait.number : 0;
+    if (granted || !hold->granted)
+        hf_holds_note_wait(&client->holds, hold, granted ? op->wait.number : 0);
     if (granted) hold->confirm_at = hf_acquire_confirm_at(op, end, now);
     if (first || token > hold->token)
         hold->token = token; /* the counter of a shared owner's hold was lost */
@@ -188,9 +189,10 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
 
 static bool make_waiter(hf_op *op) {
     if (op->acquire.waiter) return true;
+    op->wait.number = op->spec.shared ? ++op->client->holds.last_number : op->hold->number;
+    if (!hf_numbers_put(&op->client->waits, &op->wait.by_number, op->wait.number, op)) return false;
     op->acquire.waiter = malloc(HF_MEMBER_SIZE);
     if (!op->acquire.waiter) return false;
-    op->wait.number = op->spec.shared ? ++op->client->holds.last_number : op->hold->number;
     op->acquire.waiter_size = hf_client_member(op->acquire.waiter, op->client, op->hold,
                                                op->wait.number, op->spec.token_ttl_ms);
     return true;
@@ -791,6 +793,21 @@ static void on_subscribed(hf_op *op, hf_time now) {
     if (op->state == HF_ACQUIRE_SUBSCRIBING || op->state == HF_ACQUIRE_WAITING) ask(op, now);
 }
 
+/* Other users of the server may publish what looks like a grant: only the program knows. */
+static bool is_doubtful(const hf_op *op) {
+    return op->client->config.tenant[0] != '\0';
+}
+
+/* At once, unless such grants come one after the other: then as often as rechecks. */
+static void check_grant(hf_op *op, hf_time now) {
+    if (now < op->acquire.doubted_at + LEAST_RECHECK) {
+        on_recheck(op, 0, now);
+        return;
+    }
+    op->acquire.doubted_at = now;
+    ask(op, now);
+}
+
 /* A grant that names our place was made after the command that found us there was sent, so it is
  * good for at least its lease from then; a short lease of the lock's own ends before. */
 static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
@@ -811,7 +828,8 @@ static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     bool more = needs_token || needs_fingerprint || op->client->config.sync.replicas > 0;
     op->acquire.handed_over = ours;
     op->acquire.last_token = grant->last_token;
-    if (more || !ours || now >= end || end - now < lease / 4) ask(op, now);
+    if (more || is_doubtful(op) || !ours || now >= end || end - now < lease / 4)
+        check_grant(op, now);
     else take(op, end, grant->token, true, now);
 }
 

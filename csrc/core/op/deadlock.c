@@ -242,14 +242,15 @@ static void describe(hf_walk *walk, hf_slice owner) {
 
 static void on_holders(hf_walk *walk, hf_time now) {
     const answer *holder = agreed(walk);
-    char key[HF_OWNER_MAX + 32];
+    char key[HF_PRESENCE_KEY];
     if (!holder || holder->size > HF_OWNER_MAX) {
         end(walk);
         return;
     }
-    describe(walk, (hf_slice){holder->text, holder->size});
-    int size = snprintf(key, sizeof key, "holdfast_wait:%.*s", (int)holder->size, holder->text);
-    ask(walk, encode_wait, (hf_slice){key, (size_t)size}, on_wait, on_waits, now);
+    hf_slice owner = {holder->text, holder->size};
+    describe(walk, owner);
+    size_t size = hf_presence_wait_key(key, walk->op->client, owner);
+    ask(walk, encode_wait, (hf_slice){key, size}, on_wait, on_waits, now);
 }
 
 /* A waiter that is not in the queue any more, or that nobody could tell of a grant, waits for

@@ -12,6 +12,9 @@
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
+#define MOST_UNCLAIMED                                                                             \
+    64 /* clean-ups at a time, however many grants come for which nobody waits                     \
+        */
 
 static bool waits_at(const hf_node *node, const hf_op *op) {
     return op->node == node && op->class->wait && op->wait.events && !op->done;
@@ -51,13 +54,13 @@ static void say_sharded(hf_node *node, const char *command, const hf_names *name
 }
 
 /* In a cluster a Redisson client uses either kind of channel. What is not sent, or refused, leaves
- * the waiter to its clock. */
+ * the waiter to its clock. A tenant's user may use no pattern: it would show it others' grants. */
 static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
     bool sharded = hf_client_is_sharded(node->client);
     if (!node->subscribed) return;
     if (op->spec.lock_kind->uncounted) say_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names);
-    else if (!listen || !node->pattern_denied)
+    else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
         say_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
     if (sharded) say_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
 }
@@ -201,37 +204,45 @@ static void on_foreign_release(hf_node *node, hf_slice channel, hf_time now) {
 /* A cluster's nodes pass messages on to each other: one may be heard at another node than the
  * waiter's. */
 static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
-    for (hf_op *op = client->ops; op; op = op->next) {
-        if (waits_at(op->node, op) && op->wait.number == wait) return op;
+    const hf_number *entry = NULL;
+    while ((entry = hf_numbers_find(&client->waits, wait, entry))) {
+        hf_op *op = entry->of;
+        if (waits_at(op->node, op)) return op;
     }
     return NULL;
 }
 
-/* A grant for a wait that has ended here: the renewer passes the lock on. A hold that is there
- * knows what to do; that of a shared owner was passed on with the waiter's member, or ends with the
- * grant lease. What is heard at another node than the key's has been heard there. */
-static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
+static hf_hold *clean_up_unknown(hf_client *client, const hf_message *grant, hf_time now) {
     hf_slice key = grant->key;
     uint64_t wait = grant->number;
-    hf_client *client = node->client;
-    const hf_hold *known = hf_holds_find_wait(&client->holds, wait);
-    bool lost = known && known->state == HF_HOLD_LOST;
-    if ((known && !lost) || key.size == 0 || hf_client_node(client, key) != node) return;
-    const hf_hold *heard = hf_holds_find(&client->holds, grant->kind, key, HF_NO_TEXT);
-    if (heard && heard->wait == wait) return;
-    if (lost && known->shared) {
-        hf_renewer_clean_up_grant(client, known, now);
-        return;
-    }
     char owner[HF_OWNER_SIZE];
     size_t size = grant->keeps ? hf_wire_keeping_owner(owner, client->uuid, wait)
                                : hf_wire_owner(owner, grant->kind, client->uuid, wait);
     hf_hold *hold =
         hf_client_add_hold(client, grant->kind, key, HF_NO_TEXT, (hf_slice){owner, size});
-    if (!hold) return;
-    hold->wait = wait;
+    if (!hold) return NULL;
+    hf_holds_note_wait(&client->holds, hold, wait);
     hold->keeps = grant->keeps;
     hf_renewer_clean_up(client, hold, now);
+    return hold;
+}
+
+/* A grant for a wait that has ended here: the renewer passes the lock on. A hold that is there
+ * knows what to do; that of a shared owner was passed on with the waiter's member, or ends with the
+ * grant lease, as does what comes while many others are cleaned up: anybody who may publish can
+ * forge them. What is heard at another node than the key's has been heard there. */
+static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
+    hf_client *client = node->client;
+    hf_holds *holds = &client->holds;
+    uint64_t wait = grant->number;
+    if (holds->unclaimed >= MOST_UNCLAIMED) return;
+    const hf_hold *known = hf_holds_find_wait(holds, wait);
+    bool lost = known && known->state == HF_HOLD_LOST;
+    if ((known && !lost) || hf_holds_find_clean_up(holds, wait)) return;
+    if (grant->key.size == 0 || hf_client_node(client, grant->key) != node) return;
+    hf_hold *hold = lost && known->shared ? hf_renewer_clean_up_grant(client, known, now)
+                                          : clean_up_unknown(client, grant, now);
+    if (hold) hf_holds_note_unclaimed(holds, hold);
 }
 
 static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time now) {

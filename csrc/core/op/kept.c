@@ -188,6 +188,7 @@ static hf_hold *replace(hf_client *client, hf_kept *kept, hf_hold *old, hf_slice
     hold->valid_until = old->valid_until;
     hold->token_ttl_ms = kept->token_ttl_ms;
     hold->wait = kept->wait;
+    hf_holds_alias(&client->holds, hold, kept->lent.number);
     assert(old->lent == &kept->lent && kept->lent.hold == old);
     old->lent = NULL;
     hold->lent = &kept->lent;

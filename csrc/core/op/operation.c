@@ -215,6 +215,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     *op->link = op->next;
     if (op->next) op->next->link = op->link;
     else client->ops_end = op->link;
+    hf_numbers_remove(&client->waits, &op->wait.by_number);
     if (op->hold) hf_hold_unref(op->hold);
     if (op->acquire.behind) hf_hold_unref(op->acquire.behind);
     assert(!op->wait.events && client->detached >= op->detached);

@@ -18,7 +18,23 @@
 #define GOODBYE HF_SECOND /* a client that closes waits no longer */
 #define MOST_PUBLISHED 64 /* holds of one caller that waits */
 
-static const char CLIENT_KEY[] = "holdfast_client:", WAIT_KEY[] = "holdfast_wait:";
+/* ---- names ---- */
+
+static size_t key_of(char key[HF_PRESENCE_KEY], const char *what, const hf_client *client,
+                     hf_slice name) {
+    assert(name.size <= HF_OWNER_MAX);
+    size_t size = (size_t)sprintf(key, "holdfast_%s:%s", what, client->config.tenant);
+    memcpy(key + size, name.data, name.size);
+    return size + name.size;
+}
+
+size_t hf_presence_client_key(char key[HF_PRESENCE_KEY], const hf_client *client) {
+    return key_of(key, "client", client, hf_slice_of(client->uuid));
+}
+
+size_t hf_presence_wait_key(char key[HF_PRESENCE_KEY], const hf_client *client, hf_slice owner) {
+    return key_of(key, "wait", client, owner);
+}
 
 /* ---- sending ---- */
 
@@ -92,14 +108,9 @@ static hf_time held_until(const hf_client *client) {
     return last;
 }
 
-static size_t client_key(char key[sizeof CLIENT_KEY + HF_UUID_SIZE], const hf_client *client) {
-    return (size_t)snprintf(key, sizeof CLIENT_KEY + HF_UUID_SIZE, "%s%s", CLIENT_KEY,
-                            client->uuid);
-}
-
 static void publish_client(hf_client *client, hf_time until, hf_time now) {
-    char key[sizeof CLIENT_KEY + HF_UUID_SIZE], ttl[24];
-    size_t size = client_key(key, client);
+    char key[HF_PRESENCE_KEY], ttl[24];
+    size_t size = hf_presence_client_key(key, client);
     hf_time span = hf_time_max(CLIENT_TTL, until > now ? until - now : 0);
     hf_slice args[] = {{"SET", 3},
                        {key, size},
@@ -128,12 +139,8 @@ static bool is_in_hand(const hf_op *op, const hf_hold *hold) {
 
 static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_t size,
                          hf_time now) {
-    char key[sizeof WAIT_KEY + HF_OWNER_MAX], waited[24], ttl[24];
-    hf_slice owner = hf_hold_owner(hold);
-    assert(owner.size <= HF_OWNER_MAX);
-    memcpy(key, WAIT_KEY, sizeof WAIT_KEY - 1);
-    memcpy(key + sizeof WAIT_KEY - 1, owner.data, owner.size);
-    hf_slice name = {key, sizeof WAIT_KEY - 1 + owner.size};
+    char key[HF_PRESENCE_KEY], waited[24], ttl[24];
+    hf_slice name = {key, hf_presence_wait_key(key, op->client, hf_hold_owner(hold))};
     hf_slice del[] = {{"DEL", 3}, name};
     hf_slice args[] = {name,
                        {text, size},
@@ -192,10 +199,10 @@ void hf_presence_end(hf_op *op, hf_time now) {
 /* ---- closing ---- */
 
 void hf_presence_close(hf_client *client, hf_time now) {
-    char key[sizeof CLIENT_KEY + HF_UUID_SIZE];
+    char key[HF_PRESENCE_KEY];
     for (hf_op *op = client->ops; op; op = op->next) hf_presence_end(op, now);
     if (client->presence.publish_at == 0) return;
-    hf_slice args[] = {{"DEL", 3}, {key, client_key(key, client)}};
+    hf_slice args[] = {{"DEL", 3}, {key, hf_presence_client_key(key, client)}};
     publish(client, NULL, 2, args, TIMEOUT, forget_request, now);
     client->presence.publish_at = 0;
 }

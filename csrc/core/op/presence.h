@@ -2,9 +2,10 @@
  * locks.
  *
  * holdfast_client:<uuid> has the text of hf_client_introduce while the client holds or waits.
- * holdfast_wait:<owner> has the lock for which the owner's caller waits. Both have a TTL. They are
- * written over the link that renews, by requests for which no operation waits, and only once a hold
- * or a wait has lasted a quarter of a second. */
+ * holdfast_wait:<owner> has the lock for which the owner's caller waits. Both have a TTL. A
+ * tenant's prefix stands before <uuid> and <owner>, so that no other tenant can write them. They
+ * are written over the link that renews, by requests for which no operation waits, and only once a
+ * hold or a wait has lasted a quarter of a second. */
 #ifndef HF_PRESENCE_H
 #define HF_PRESENCE_H
 
@@ -22,6 +23,11 @@ void hf_presence_close(hf_client *client, hf_time now);
 
 hf_time hf_presence_deadline(const hf_client *client);
 void hf_presence_tick(hf_client *client, hf_time now);
+
+/* Writes the name of such a key, and returns its size. `name`: at most HF_OWNER_MAX bytes. */
+#define HF_PRESENCE_KEY (HF_OWNER_MAX + HF_TENANT_SIZE + 16)
+size_t hf_presence_client_key(char key[HF_PRESENCE_KEY], const hf_client *client);
+size_t hf_presence_wait_key(char key[HF_PRESENCE_KEY], const hf_client *client, hf_slice owner);
 
 /* Writes "<uuid>:<number>" of an acquire that waits, as its member in the queue has it, and returns
  * its size. */

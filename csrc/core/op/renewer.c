@@ -500,7 +500,7 @@ static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_hold *hold, hf_
     stand_in->permits = hold->permits;
     stand_in->keeps = hold->keeps;
     stand_in->lease = hold->lease;
-    stand_in->wait = hold->wait;
+    hf_holds_note_wait(&client->holds, stand_in, hold->wait);
     stand_in->token_ttl_ms = hold->token_ttl_ms;
     hf_renewer_clean_up(client, stand_in, now);
     return stand_in;
@@ -511,8 +511,8 @@ void hf_renewer_clean_up_replaced(hf_client *client, const hf_hold *hold, hf_tim
     if (stand_in) stand_in->same_connection = true;
 }
 
-void hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_time now) {
-    if (has_mark(hold)) clean_up_by_stand_in(client, hold, HF_NO_TEXT, now);
+hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_time now) {
+    return has_mark(hold) ? clean_up_by_stand_in(client, hold, HF_NO_TEXT, now) : NULL;
 }
 
 /* One that is out of the table has been replaced by a newer hold of its caller, which has nothing

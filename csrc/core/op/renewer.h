@@ -53,8 +53,9 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now);
  * it. */
 void hf_renewer_clean_up_replaced(hf_client *client, const hf_hold *hold, hf_time now);
 
-/* A lost hold of a shared owner was granted the lock again: the renewer passes the lock on. */
-void hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_time now);
+/* A lost hold of a shared owner was granted the lock again: the renewer passes the lock on. Returns
+ * the hold that does it; NULL: there is nothing to pass on, or out of memory. */
+hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_hold *hold, hf_time now);
 
 /* Encodes the command that renews one hold, and confirms it if it came by a grant. Returns false
  * when out of memory. */

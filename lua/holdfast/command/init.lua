@@ -8,7 +8,7 @@ local output = require "holdfast.command.output"
 local command = {}
 
 local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "break", "ping",
-  "bench" }
+  "bench", "acl" }
 
 local function is_verb(name)
   for _, verb in ipairs(VERBS) do

@@ -3,6 +3,7 @@
 local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
+local target = require "holdfast.command.target"
 local verb = require "holdfast.command.verb"
 
 local latch = {}
@@ -82,6 +83,8 @@ local function read(given, words)
   local action = ACTIONS[name]
   if not action then return nil, ('"%s" is none of set, down, wait, count, delete'):format(name) end
   if words[2] == "" then return nil, "KEY is empty" end
+  local reserved = target.reserved(words[2])
+  if reserved then return nil, reserved end
   if given["no-wait"] and given.wait then return nil, "-n and -w exclude each other" end
   if name ~= "wait" and (given["no-wait"] or given.wait) then
     return nil, "-n and -w are for latch wait"

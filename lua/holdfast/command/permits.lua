@@ -59,7 +59,7 @@ end
 
 -- Who the clients are that have told: the digits of client_of → { host, pid, name }
 local function identities(client)
-  local list = {}
+  local list, prefix = {}, names.prefix(client)
   for _, node in ipairs(core.client.nodes(client)) do
     local cursor = "0"
     repeat
@@ -67,7 +67,7 @@ local function identities(client)
         { "SCAN", cursor, "MATCH", "holdfast_client:*", "COUNT", PAGE }, node)
       cursor = reply and reply[1] or "0"
       for _, name in ipairs(reply and reply[2] or {}) do
-        local uuid = name:match(":(.*)$") or ""
+        local uuid = name:sub(1, #prefix) == prefix and name:sub(#prefix + 1) or ""
         list[uuid:sub(1, 8) .. uuid:sub(-8)] = names.of(client, uuid)
       end
     until cursor == "0"

@@ -5,6 +5,7 @@
 -- A file has lines `name = value` and comments from #.
 
 local options = require "holdfast.command.options"
+local library_options = require "holdfast.options"
 local process = require "holdfast.process"
 local library_servers = require "holdfast.servers"
 local texts = require "holdfast.text"
@@ -12,6 +13,12 @@ local texts = require "holdfast.text"
 local unpack = table.unpack or unpack
 
 local settings = {}
+
+local function tenant(text)
+  local wrong = library_options.tenant(text)
+  if not wrong then return text end
+  return nil, wrong
+end
 
 settings.options = {
   { "url", value = "URL", help = "the server: redis[s]://[user:password@]host[:port][/db] or unix:///path" },
@@ -21,6 +28,8 @@ settings.options = {
   { "ca", value = "FILE", help = "for rediss://: the authorities to trust, PEM; the system's" },
   { "cert", value = "FILE", help = "for rediss://: the client's certificate, PEM" },
   { "key", value = "FILE", help = "for rediss://: the key of --cert, PEM" },
+  { "tenant", value = "PREFIX", check = tenant,
+    help = "what this user's keys begin with, on a server whose users do not trust each other" },
 }
 
 settings.known = { -- in a file
@@ -35,6 +44,7 @@ settings.known = { -- in a file
   ca = options.text,
   cert = options.text,
   key = options.text,
+  tenant = tenant,
 }
 
 -- An empty variable is as good as none.
@@ -163,15 +173,15 @@ local function choose_tls(chosen, given, file)
   return { ca_file = ca, cert = pair.cert, key = pair.key }
 end
 
--- → { url or servers, source, name, lease, grace, restart_guard, connect_timeout, command_timeout,
--- tls } | nil, message
+-- → { url or servers, source, name, lease, grace, tenant, restart_guard, connect_timeout,
+-- command_timeout, tls } | nil, message
 function settings.load(given)
   if given.url and given.servers then return nil, "--url and --servers exclude each other" end
   local file, path = read_file()
   if not file then return nil, path end
   local result, message = choose_servers(given, file, path)
   if not result then return nil, message end
-  for _, name in ipairs { "name", "lease", "grace" } do result[name] = given[name] or file[name] end
+  for _, name in ipairs { "name", "lease", "grace", "tenant" } do result[name] = given[name] or file[name] end
   result.restart_guard = given["restart-guard"] or file.restart_guard
   result.connect_timeout, result.command_timeout = file.connect_timeout, file.command_timeout
   if given["restart-guard"] and not result.servers then
@@ -190,7 +200,7 @@ function settings.client(chosen, more)
   if chosen.servers then
     given = { servers = chosen.servers, mode = "quorum", restart_guard = chosen.restart_guard }
   end
-  given.tls = chosen.tls
+  given.tls, given.tenant = chosen.tls, chosen.tenant
   for name, value in pairs(more or {}) do given[name] = value end
   for _, name in ipairs { "connect_timeout", "command_timeout" } do
     given[name] = chosen[name] or given[name]

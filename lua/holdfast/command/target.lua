@@ -1,5 +1,6 @@
 -- What `run` and `hold` have in common on the command line: which locks, where, how long to wait.
 
+local library_options = require "holdfast.options"
 local library_servers = require "holdfast.servers"
 local options = require "holdfast.command.options"
 local settings = require "holdfast.command.settings"
@@ -32,6 +33,7 @@ target.holding = {
   settings.options[4],
   settings.options[5],
   settings.options[6],
+  settings.options[7],
   { "json", help = "events on standard error as JSON" },
   { "verbose", short = "v", help = "say what happens on standard error" },
 }
@@ -92,6 +94,12 @@ local function several(keys)
   return { keys = keys }
 end
 
+-- → why the key cannot be locked | nil
+function target.reserved(key)
+  local wrong = library_options.free_key(key)
+  return wrong and ('KEY must be %s, not "%s"'):format(wrong, key)
+end
+
 local function keys_of(given, words)
   if given["one-by-one"] then return one_by_one(given["one-by-one"], words) end
   if #words == 0 then return nil, "no KEY" end
@@ -102,6 +110,10 @@ end
 function target.read(given, words)
   local plan, message = keys_of(given, words)
   if not plan then return nil, message end
+  for _, key in ipairs(plan.keys) do
+    message = target.reserved(key)
+    if message then return nil, message end
+  end
   local chosen
   chosen, message = settings.load(given)
   if not chosen then return nil, message end

@@ -16,8 +16,9 @@ local NO_SERVERS = { "servers", value = "URL,URL",
 -- connect.
 -- → own
 function verb.options(self, own)
-  local url, servers, _, ca, cert, key = unpack(settings.options)
-  for _, option in ipairs { url, self.of_servers and servers or NO_SERVERS, ca, cert, key } do
+  local url, servers, _, ca, cert, key, tenant = unpack(settings.options)
+  local shown = self.of_servers and servers or NO_SERVERS
+  for _, option in ipairs { url, shown, ca, cert, key, tenant } do
     own[#own + 1] = option
   end
   return own

@@ -1,0 +1,63 @@
+#include "base/numbers.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* Most numbers count up, so their low bits spread well. */
+static hf_number **bucket_of(const hf_numbers *numbers, uint64_t value) {
+    assert(numbers->bucket_count > 0);
+    return &numbers->buckets[value & (numbers->bucket_count - 1)];
+}
+
+static void grow(hf_numbers *numbers) {
+    if (numbers->count < numbers->bucket_count) return;
+    hf_numbers grown = {.bucket_count = numbers->bucket_count ? numbers->bucket_count * 2 : 16};
+    grown.buckets = calloc(grown.bucket_count, sizeof(hf_number *));
+    if (!grown.buckets) return; /* the chains become longer */
+    for (size_t i = 0; i < numbers->bucket_count; i++) {
+        for (hf_number *entry = numbers->buckets[i], *next; entry; entry = next) {
+            next = entry->next;
+            hf_number **bucket = bucket_of(&grown, entry->value);
+            entry->next = *bucket;
+            *bucket = entry;
+        }
+    }
+    free(numbers->buckets);
+    numbers->buckets = grown.buckets;
+    numbers->bucket_count = grown.bucket_count;
+}
+
+bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void *of) {
+    assert(of && !entry->of);
+    grow(numbers);
+    if (numbers->bucket_count == 0) return false;
+    hf_number **bucket = bucket_of(numbers, value);
+    *entry = (hf_number){.value = value, .of = of, .next = *bucket};
+    *bucket = entry;
+    numbers->count++;
+    return true;
+}
+
+void hf_numbers_remove(hf_numbers *numbers, hf_number *entry) {
+    if (!entry->of) return;
+    hf_number **at = bucket_of(numbers, entry->value);
+    while (*at != entry) {
+        assert(*at);
+        at = &(*at)->next;
+    }
+    *at = entry->next;
+    entry->of = NULL;
+    numbers->count--;
+}
+
+hf_number *hf_numbers_find(const hf_numbers *numbers, uint64_t value, const hf_number *after) {
+    if (numbers->count == 0) return NULL;
+    hf_number *entry = after ? after->next : *bucket_of(numbers, value);
+    while (entry && entry->value != value) entry = entry->next;
+    return entry;
+}
+
+void hf_numbers_free(hf_numbers *numbers) {
+    free(numbers->buckets);
+    *numbers = (hf_numbers){0};
+}

@@ -1,0 +1,166 @@
+-- holdfast acl: prints the rule for a Redis user that may use the keys with a prefix, no others.
+--
+-- docs/redis.md explains it. The specs run every kind with exactly these rights.
+
+local exits = require "holdfast.command.exits"
+local library_options = require "holdfast.options"
+local options = require "holdfast.command.options"
+local output = require "holdfast.command.output"
+
+local acl = {}
+
+local TOKEN, QUEUE, RELEASES = "redisson_lock_token:", "holdfast_queue:", "redisson_lock__channel:"
+local CALL = "holdfast_call:"
+
+-- What every user needs. Who a client is, and what it waits for, are keys with the prefix in their
+-- names: the client's option `tenant`.
+local COMMON = "auth select ping info client|setname eval evalsha get set del time hlen "
+  .. "subscribe unsubscribe publish pubsub|numsub"
+
+local ZSETS = "zadd zrem zrange zrangebyscore zcount zscore "
+
+-- Beside the keys themselves a kind has the names in `keys`, with the lock's key behind them in
+-- braces, or as it is if it has a brace; `channel`, which is also passed as a key; and `beside`,
+-- which stands behind the key in braces. `also`: kinds whose programs it sends, too.
+acl.kinds = {
+  { "lock", keys = { TOKEN, QUEUE }, channel = RELEASES,
+    commands = "exists type pttl pexpire incrby hget hset hdel hmget hkeys hexists zcard zremrangebyscore "
+      .. ZSETS },
+  { "mutex", keys = { TOKEN, QUEUE }, channel = RELEASES,
+    commands = "exists type pttl pexpire incrby hexists zcard zremrangebyscore " .. ZSETS },
+  { "read_write", keys = { TOKEN, QUEUE }, channel = "redisson_rwlock:", beside = ":*:rwlock_timeout:*",
+    commands = "exists type pttl pexpire incrby hget hset hdel hkeys hexists hgetall hscan zremrangebyscore "
+      .. ZSETS },
+  { "semaphore", keys = { TOKEN, QUEUE }, channel = "redisson_sc:", beside = ":timeout",
+    commands = "exists type pttl pexpire incrby zcard zremrangebyscore " .. ZSETS },
+  { "fair", keys = { TOKEN, "redisson_lock_queue:", "redisson_lock_timeout:" }, channel = RELEASES,
+    commands = "exists type pttl pexpire incrby hget hset hdel hkeys "
+      .. "lindex llen lpop lrange lrem rpush zadd zrem zrangebyscore zscore" },
+  { "latch", keys = { CALL }, channel = "redisson_countdownlatch__channel__", commands = "decrby" },
+  { "plain_semaphore", keys = { CALL }, channel = "redisson_sc:",
+    commands = "exists incrby decrby" },
+}
+
+local CLUSTER = "cluster|slots asking pubsub|shardnumsub spublish ssubscribe sunsubscribe"
+
+-- Redis takes these for wildcards.
+local function literal(text)
+  return (text:gsub("[%*%?%[%]\\]", "\\%0"))
+end
+
+-- A list of words, each of them once.
+local function set()
+  local list, known = {}, {}
+  return list, function(word)
+    if not known[word] then list[#list + 1] = word end
+    known[word] = true
+  end
+end
+
+-- The names for the keys with this prefix: in braces, or as they are with a brace in them.
+local function each_form(name, prefix, add)
+  if not prefix:find("{", 1, true) then add(name .. "{" .. prefix .. "*") end
+  add((name == QUEUE and "holdfast_queue::" or name) .. prefix .. "*")
+end
+
+local function add_kind(kind, prefix, given, key, channel)
+  key(prefix .. "*")
+  for _, name in ipairs(kind.keys) do each_form(name, prefix, key) end
+  each_form(kind.channel, prefix, function(name)
+    key(name)
+    channel(name)
+  end)
+  if kind.beside and not prefix:find("{", 1, true) then key("{" .. prefix .. "*}" .. kind.beside) end
+  if given.cluster then each_form("holdfast_listening:", prefix, channel) end
+end
+
+-- The words of the rule behind the user's name. given: { kinds = list of rows of acl.kinds,
+-- cluster, sentinel, sync, idempotent = booleans }
+function acl.words(prefix, given)
+  local rule, add = set()
+  local function adder(sign)
+    return function(word) add(sign .. word) end
+  end
+  local key, channel, command = adder "~", adder "&", adder "+"
+  for _, word in ipairs { "on", "resetkeys", "resetchannels", "-@all" } do add(word) end
+  prefix = literal(prefix)
+  for _, kind in ipairs(given.kinds) do
+    add_kind(kind, prefix, given, key, channel)
+  end
+  if given.idempotent then add_kind(acl.kinds[1], "holdfast_once:" .. prefix, given, key, channel) end
+  key("holdfast_client:" .. prefix .. "*")
+  key("holdfast_wait:" .. prefix .. "*")
+  channel "holdfast_grant:*"
+  local all = { COMMON, given.cluster and CLUSTER or "", given.sentinel and "role" or "",
+    given.sync and "wait" or "" }
+  for _, kind in ipairs(given.kinds) do all[#all + 1] = kind.commands end
+  if given.idempotent then all[#all + 1] = acl.kinds[1].commands end
+  for name in table.concat(all, " "):gmatch("%S+") do command(name) end
+  return rule
+end
+
+-- ---- the verb ----
+
+acl.usage = "holdfast acl PREFIX [options]"
+acl.summary = "Prints the rule of a Redis user that may use the keys with a prefix, and no others."
+acl.more = "It connects to no server. Pipe it into redis-cli as a user that may use ACL, and set a password\n"
+  .. "there: ACL SETUSER NAME >PASSWORD. The user's clients have the option tenant = PREFIX, and its\n"
+  .. "commands --tenant PREFIX. No prefix may begin with another user's."
+
+local function names_of_kinds()
+  local list = {}
+  for i, kind in ipairs(acl.kinds) do list[i] = kind[1] end
+  return list
+end
+
+local MUST_BE = "all, or some of " .. table.concat(names_of_kinds(), ",")
+
+-- → rows of acl.kinds | nil, what it must be
+local function read_kinds(text)
+  if text == "all" then return acl.kinds end
+  local list = {}
+  for name in (text .. ","):gmatch("([^,]*),") do
+    for _, kind in ipairs(acl.kinds) do
+      if kind[1] == name then list[#list + 1], name = kind, nil end
+    end
+    if name then return nil, MUST_BE end
+  end
+  return list
+end
+
+local function read_user(text)
+  if not library_options.tenant(text) then return text end
+  return nil, "a name without spaces"
+end
+
+acl.options = {
+  { "kinds", value = "KIND,KIND", check = read_kinds, help = MUST_BE .. "; lock" },
+  { "user", value = "NAME", check = read_user, help = "the user; holdfast" },
+  { "idempotent", help = "the user runs jobs with holdfast run --idempotent" },
+  { "cluster", help = "the server is a node of a cluster" },
+  { "sentinel", help = "the user's clients ask Sentinels for the server" },
+  { "sync", help = "the user's clients wait for replicas" },
+}
+
+-- As redis-cli reads it.
+local function quoted(word)
+  if not word:find("[\"'\\]") then return word end
+  return '"' .. word:gsub('["\\]', "\\%0") .. '"'
+end
+
+function acl.main(args)
+  local given, words, rest = options.read(acl.options, args, 2)
+  local out = output.new("holdfast acl", given or {})
+  if not given then return out:fail(exits.USAGE, "usage", words) end
+  for _, word in ipairs(rest or {}) do words[#words + 1] = word end
+  if #words ~= 1 then return out:misused("one PREFIX is needed", acl.usage) end
+  local wrong = library_options.tenant(words[1])
+  if wrong then return out:fail(exits.USAGE, "usage", "PREFIX must be " .. wrong) end
+  given.kinds = given.kinds or { acl.kinds[1] }
+  local line = { "ACL", "SETUSER", quoted(given.user or "holdfast") }
+  for _, word in ipairs(acl.words(words[1], given)) do line[#line + 1] = quoted(word) end
+  output.print(table.concat(line, " "))
+  return exits.OK
+end
+
+return acl
