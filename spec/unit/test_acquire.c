@@ -2487,11 +2487,9 @@ TEST(a_run_without_a_fingerprint_is_granted_at_once) {
 }
 
 TEST(what_comes_while_it_asks_makes_it_look_again) {
-    static const struct {
-        const char *message; /* NULL: the channel is heard anew */
-        bool again;
-    } cases[] = {{"1 recheck 1", true}, {"1 recheck 1 50", false}, {NULL, true}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static const char *const messages[] = {"1 recheck 1", "1 recheck 1 50",
+                                           NULL}; /* NULL: the channel is heard anew */
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
         rig_tick(&rig, AT(150));
@@ -2499,11 +2497,11 @@ TEST(what_comes_while_it_asks_makes_it_look_again) {
         rig_tick(&rig, now);
         CHECK_STATE(op, ASKING);
         said(link_of(&rig, CALLS));
-        if (cases[i].message) hear_message(&rig, cases[i].message, now);
+        if (messages[i]) hear_message(&rig, messages[i], now);
         else op->class->wait->on_subscribed(op, now);
         hear_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
         CHECK_STATE(op, WAITING);
-        CHECK_OR((op->wait.recheck_at <= now + 6 * HF_MS) == cases[i].again, "case %zu", i);
+        CHECK_OR(op->wait.recheck_at <= now + 6 * HF_MS, "case %zu", i);
         rig_end(&rig, now + 10 * HF_MS);
     }
 }

@@ -858,7 +858,7 @@ static void on_window(hf_op *op, hf_time turn, hf_time now) {
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
-    if (delay == 0) op->wait.woken = true; /* the answer under way may be older */
+    op->wait.woken = true; /* the answer under way may be older */
     if (op->state != HF_ACQUIRE_WAITING) return;
     hf_time soonest = delay > 0 ? hf_time_add(now, hf_time_add(delay, HF_MS))
                                 : op->acquire.placed_at + LEAST_RECHECK;
