@@ -1004,6 +1004,26 @@ describe("under ngx_lua", function()
       end
     end)
 
+    it("frees the locks that subrequests leave with their main request, and with no other", function()
+      local leaves = handler("/leaves", [[ CLIENT:with_lock("a", function() ngx.exit(204) end) ]])
+      start { server = FINISH .. leaves .. handler("/done", [[ SAY("done") ]]) .. [[
+        lua_check_client_abort on;
+        location /asks { auth_request /leaves; content_by_lua_block { SAY("allowed") } }
+        location /captures { content_by_lua_block {
+          ngx.location.capture("/leaves")
+          ngx.sleep(60)
+        } }
+      ]] }
+      assert.equal("allowed", say "/asks")
+      assert.truthy(free_within("a", 5))
+      local main = front:begin("/captures")
+      assert.truthy(process.wait_until(function() return not is_free("a") end))
+      assert.equal("done", say "/done")
+      assert.is_false(is_free("a"))
+      main:abort()
+      assert.truthy(free_within("a", 5))
+    end)
+
     it("frees a lock that comes in the moment in which its waiter is killed", function()
       start { grant_lease = 20, server = FINISH .. handler("/", [[
         local mine, theirs = CLIENT:lock("a", { owner = "mine" }), CLIENT:lock("a", { owner = "theirs" })

@@ -60,6 +60,30 @@ end
 
 local marked = 0 -- how many marks were made
 
+-- Tells a request from those that have its address before and after it, but not from its
+-- subrequests; raises in a timer.
+local function name_of_request()
+  return ngx.var.connection .. " " .. ngx.var.connection_requests
+end
+
+-- A subrequest has no log phase of its own, so its marks end with the main request.
+-- name of a request -> marks of its subrequests
+local families = setmetatable({}, { __mode = "v" })
+
+local function read_is_subrequest() return ngx.is_subrequest end
+
+local function is_subrequest()
+  local known, is_one = pcall(read_is_subrequest)
+  return known and is_one
+end
+
+local function join_family(mark)
+  local name = name_of_request()
+  local family = families[name] or {}
+  families[name] = family
+  family[#family + 1], mark.family = mark, family
+end
+
 -- After an internal redirect a request has a new ngx.ctx: its new mark leads to the old ones that
 -- have something to end. The last of them may be of a request before it at its address.
 local function new_mark(context)
@@ -75,6 +99,7 @@ local function new_mark(context)
   end
   marks[at] = mark
   context[SLOT] = mark
+  if is_subrequest() then join_family(mark) end
   return mark
 end
 
@@ -446,11 +471,6 @@ local function abandon(mark)
   for client, of in pairs(touched) do pump.start_for_nobody(pump.of(client, of), client) end
 end
 
--- Tells a request from those that have its address before and after it; raises in a timer.
-local function name_of_request()
-  return ngx.var.connection .. " " .. ngx.var.connection_requests
-end
-
 local function is_of_this_request(mark)
   local named, name = pcall(name_of_request)
   return named and mark.request == name
@@ -489,8 +509,15 @@ local function end_mark(mark)
   abandon(mark)
 end
 
+-- In the log phase of a main request, which comes after the end of its subrequests.
+local function end_subrequests()
+  if not next(families) or get_phase() ~= "log" or is_subrequest() then return end
+  for _, mark in ipairs(families[name_of_request()] or {}) do end_mark(mark) end
+end
+
 -- Releases all locks that this request holds, and ends its waits; does no I/O itself.
 function loop.finish()
+  end_subrequests()
   local mark = get_request() and marks[address()]
   while mark do
     local before = mark.previous
