@@ -90,11 +90,20 @@ function pump.abandon(self, number, waiter)
   waiter.op:abandon()
 end
 
+-- Whether the caller was woken and has not gone on since: it was cancelled, which its coroutine's
+-- status does not show. The loop may be late, so it must have had a turn since a first look.
+local function is_overdue(waiter)
+  if not waiter.done then return false end
+  waiter.seen_at = waiter.seen_at or now()
+  return now() >= waiter.seen_at + LOOK
+end
+
 -- Abandons the waits of callers that are gone, so that the next waiter gets the lock.
 local function abandon_dead(self)
   local is_there = self.loop.living and self.loop.living() or is_living
   for number, waiter in pairs(self.waiting) do
-    if waiter.ready and not is_there(waiter) then pump.abandon(self, number, waiter) end
+    local gone = waiter.ready and (not is_there(waiter) or is_overdue(waiter))
+    if gone then pump.abandon(self, number, waiter) end
   end
 end
 
@@ -272,16 +281,18 @@ end
 -- ---- operations ----
 
 local REPLACED = "this request's ngx.ctx was replaced while it waited; put fields into it instead"
+local OVERDUE = "its coroutine was woken, and did not go on for a second: it counts as cancelled"
 
--- Of calls that have ended: { op, ready, owner, done, late, abandoned, gives_way }; `gives_way`:
--- the term that is waited for; its leader's resignation ends the wait, and so does the end of
--- nginx's worker.
+-- Of calls that have ended: { op, ready, owner, done, seen_at, late, abandoned, gives_way };
+-- `seen_at`: when the task first saw that it had been woken and had not gone on; `gives_way`: the
+-- term that is waited for; its leader's resignation ends the wait, and so does the end of nginx's
+-- worker.
 local spare, MOST_SPARE = {}, 1000
 
 local function new_waiter()
   local last = #spare
   local waiter = spare[last] or { op = false, ready = false, owner = false, done = false,
-    late = false, abandoned = false, gives_way = false }
+    seen_at = false, late = false, abandoned = false, gives_way = false }
   spare[last] = nil
   return waiter
 end
@@ -290,7 +301,7 @@ end
 local function spare_waiter(waiter)
   if waiter.abandoned or #spare >= MOST_SPARE then return end
   waiter.ready, waiter.owner, waiter.done, waiter.late = false, false, false, false
-  waiter.gives_way = false
+  waiter.seen_at, waiter.gives_way = false, false
   spare[#spare + 1] = waiter
 end
 
@@ -327,7 +338,7 @@ local function wait(self, client, waiter, number)
     if not over then alive, message = revive(self, client, waiter) end
   until over or not alive or is_over(waiter)
   if waiter.ready.free then waiter.ready:free() end
-  if waiter.abandoned then return nil, REPLACED, "interrupted" end
+  if waiter.abandoned then return nil, waiter.done and OVERDUE or REPLACED, "interrupted" end
   self.waiting[number] = nil
   count_wait(owner, -1)
   if is_over(waiter) then return true end
