@@ -165,6 +165,12 @@ local function tell_apart(self)
   end
 end
 
+-- Whether the task is to leave its work to a new one.
+local function is_worn(self)
+  local io = self.loop.io
+  return io.is_worn and not self.closing and io.is_worn(self)
+end
+
 local function tend(self, task)
   local io, looked_at = self.loop.io, now()
   io.begin(self)
@@ -179,7 +185,7 @@ local function tend(self, task)
     if self.task ~= task then return end
     tell_listeners(self, false)
     tell_apart(self)
-    if self.task ~= task or may_end(self, task) then return end
+    if self.task ~= task or may_end(self, task) or is_worn(self) then return end
     io.rest(self, next(self.waiting) and LOOK or math.huge)
     self.failures = 0
   until self.task ~= task
@@ -203,14 +209,18 @@ local function is_broken(self)
 end
 
 -- Another task goes on with what is under way.
+local function go_on(self, client)
+  if not is_broken(self) and not self.closing and is_busy(client) then
+    pump.start_for_nobody(self, client)
+  end
+end
+
 local function fail(self, message)
   local client = self.client
   stop(self)
   self.why, self.failures = text(message), self.failures + 1
   self.loop.report(nil, message)
-  if not is_broken(self) and not self.closing and is_busy(client) then
-    pump.start_for_nobody(self, client)
-  end
+  go_on(self, client)
   for _, waiter in pairs(self.waiting) do
     if waiter.ready then waiter.ready:fire() end
   end
@@ -218,9 +228,12 @@ end
 
 local function run(self, task)
   if self.task ~= task then return end
+  local client = self.client
   local tended, message = pcall(tend, self, task)
   if self.task ~= task then return end
-  if tended then stop(self) else fail(self, message) end
+  if not tended then return fail(self, message) end
+  stop(self)
+  go_on(self, client)
 end
 
 -- → true | nil, why there is no task to work in
