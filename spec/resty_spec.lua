@@ -39,6 +39,8 @@ describe("under ngx_lua", function()
       grant = options.grant_lease or 2, init = options.init or "" }
     front = nginx.start {
       workers = options.workers,
+      main = options.main,
+      env = options.env,
       code_cache = options.code_cache,
       http = (INIT:gsub("%%%((%w+)%)", values)) .. (options.http or ""),
       server = options.server,
@@ -1640,6 +1642,21 @@ describe("under ngx_lua", function()
     end)
   end)
 
+  it("says which directive is missing when nginx takes $HOLDFAST_URL from its workers", function()
+    local TAKEN = "$HOLDFAST_URL is not set in the workers of nginx, though nginx was started with it"
+    for _, main in ipairs { "", "env HOLDFAST_URL;" } do
+      start { main = main, env = { HOLDFAST_URL = server:url() },
+        server = handler("/", [[ SAY(tostring(HOLDFAST.new()), tostring(HOLDFAST.new())) ]]) }
+      local said, log = say "/", front:log()
+      assert.equal(main ~= "", said:find(server.path, 1, true) ~= nil, said)
+      local at = log:find(TAKEN, 1, true)
+      assert.equal(main == "", at ~= nil, log)
+      assert.is_true(main ~= "" or log:find('add "env HOLDFAST_URL;"', at, true) ~= nil)
+      assert.is_nil(at and log:find(TAKEN, at + 1, true)) -- once for a worker
+      front:stop("TERM")
+    end
+  end)
+
   it("does what docs/openresty.md shows", function()
     local file = assert(io.open("docs/openresty.md", "rb"))
     local page = "\n" .. file:read("*a")
@@ -1712,8 +1729,8 @@ describe("under ngx_lua", function()
     return tonumber(say "/collect")
   end
 
-  -- 20 light threads of each request to /use acquire for so many seconds; SAYs how often they failed,
-  -- and how many connections the worker has begun.
+  -- 20 light threads of a request acquire for so many seconds; SAYs how often they failed, and how
+  -- many connections the worker has begun.
   local USE = [[
     local failed, ends, threads = 0, ngx.now() + ngx.var.arg_seconds, {}
     local function use()

@@ -164,9 +164,9 @@ function wire.grant_in(message)
 end
 
 -- → the numbers of the waits that these bytes of a server grant a lock to
-function wire.grants_in(bytes)
+function wire.grants_in(text)
   local waits = {}
-  for wait in bytes:gmatch("\r\n1 grant %l (%d+) ") do waits[#waits + 1] = wait end
+  for wait in text:gmatch("\r\n1 grant %l (%d+) ") do waits[#waits + 1] = wait end
   return waits
 end
 
