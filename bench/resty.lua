@@ -2,7 +2,8 @@
 -- against the same two EVALSHA sent by hand through pooled cosockets, in alternating rounds; and
 -- what a plain location of the same worker takes while 500 requests contend for one key, against a
 -- worker that has nothing else to do; 64 requests that use one key again and again, with and
--- without `keep`; the first of these beside 30 MB of the application's Lua objects, with which
+-- without `keep`; what two and what eight light threads get of one key with nothing to do under the
+-- lock; the first of these beside 30 MB of the application's Lua objects, with which
 -- strings stay for longer until they are collected; and, with everything on one core, cycles on an
 -- own key against SET NX PX with a compare-and-delete by hand over a pooled cosocket.
 --
@@ -16,7 +17,7 @@ local report = require "bench.report"
 local sys = require "spec.support.sys"
 
 local ROUNDS, SECONDS, RATIO_BAR = tonumber(os.getenv("HOLDFAST_ROUNDS") or 7), 2, 1
-local P99_BAR, KEEP_BAR, LARGE_BAR, SET_NX_BAR = 3, 10, 0.8, 1.3
+local P99_BAR, KEEP_BAR, FEW_BAR, LARGE_BAR, SET_NX_BAR = 3, 10, 0.8, 0.8, 1.3
 local CYCLES = 10 -- of each request that makes several, so that the request itself costs little
 local PLACE = ("k"):rep(32) -- as long as a request id
 
@@ -107,6 +108,22 @@ local SERVER = [[
   } }
   location /hot { content_by_lua_block { CYCLE(CLIENT, "cycles", %d) } }
   location /kept { content_by_lua_block { CYCLE(KEEPING, "kept", %d) } }
+  location /turns { content_by_lua_block {
+    local count, turns, ends = tonumber(ngx.var.arg_owners), 0, ngx.now() + %d
+    local function owner()
+      local lock = CLIENT:lock("turns")
+      while ngx.now() < ends do
+        assert(lock:acquire(60))
+        turns = turns + 1
+        assert(lock:release())
+        ngx.update_time()
+      end
+    end
+    local threads = {}
+    for i = 1, count do threads[i] = ngx.thread.spawn(owner) end
+    for i = 1, count do assert(ngx.thread.wait(threads[i])) end
+    ngx.print(turns)
+  } }
   location /asleep { content_by_lua_block {
     ngx.sleep(0.5)
     ngx.say("ok")
@@ -129,7 +146,7 @@ local function start(server, path, objects)
     tcp = true,
     http = HTTP:format(objects or 0, server:url(), server:url(), server.path, path,
       server:cli("SCRIPT", "LOAD", COMPARE_AND_DELETE)),
-    server = SERVER:format(CYCLES, CYCLES, CYCLES, CYCLES),
+    server = SERVER:format(CYCLES, CYCLES, CYCLES, CYCLES, SECONDS),
   }
 end
 
@@ -212,6 +229,21 @@ local function compare_hot(front)
   report.row("kept to not kept", report.median(ratios), "%.1f", ">=", KEEP_BAR)
 end
 
+local function turns_of(front, owners)
+  return tonumber(front:get("/turns?owners=" .. owners).body) / SECONDS
+end
+
+local function compare_few(front)
+  local two, eight, ratios = {}, {}, {}
+  for i = 1, ROUNDS do
+    two[i], eight[i] = turns_of(front, 2), turns_of(front, 8)
+    ratios[i] = two[i] / eight[i]
+  end
+  report.row("2 owners in a worker, turns/s", report.median(two), "%.0f")
+  report.row("8 owners in a worker, turns/s", report.median(eight), "%.0f")
+  report.row("2 owners to 8", report.median(ratios), "%.2f", ">=", FEW_BAR)
+end
+
 local function compare_heaps(small, server, path)
   local large, ratios = start(server, path, 500000), {}
   for i = 1, ROUNDS do
@@ -242,6 +274,7 @@ local front = start(server, path)
 compare_rates(front)
 compare_latencies(front)
 compare_hot(front)
+compare_few(front)
 compare_heaps(front, server, path)
 front:stop()
 server:stop()

@@ -1310,6 +1310,38 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
+    it("a coroutine that does not go on when it is woken counts as cancelled", function()
+      local little = loop.driver
+      if type(little) ~= "table" or rawget(_G, "jit") then return end
+      local cancelled, resume = false, nil
+      local function signal()
+        local made = little.signal()
+        local function fire()
+          if cancelled then resume = made.fire else made.fire() end
+        end
+        return { wait = made.wait, fire = fire }
+      end
+      loop.driver = setmetatable({ signal = signal }, { __index = little })
+      local cancels = new()
+      loop.driver = little
+      run(function()
+        local held, got, message, code = assert(client:lock("a"):acquire()), true, nil, nil
+        loop.spawn(function() got, message, code = cancels:lock("a"):acquire(60) end)
+        assert.is_true(wait_until(function() return waiters("a") == 1 end))
+        cancelled = true
+        held:release()
+        assert.is_true(wait_until(function() return resume ~= nil end))
+        local freed = wait_until(function() return is_free("a") end, 10)
+        cancelled = false
+        resume()
+        assert.is_true(wait_until(function() return got ~= true end))
+        cancels:close()
+        assert.is_true(freed)
+        assert.equal("interrupted", code)
+        assert.matches('^cannot acquire "a" on .*: its coroutine was woken, and did not go on', message)
+      end)
+    end)
+
     it("a client that is collected leaves no connection and no lock", function()
       local before
       run(function()

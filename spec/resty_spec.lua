@@ -13,6 +13,7 @@ local nginx = require "spec.support.nginx"
 local INIT = [[
   lua_shared_dict counters 1m;
   init_by_lua_block {
+    %(init)
     HOLDFAST = require "holdfast"
     CLIENT = HOLDFAST.new { url = "%(url)", lease = %(lease), grant_lease = %(grant),
       command_timeout = 2 }
@@ -35,9 +36,11 @@ describe("under ngx_lua", function()
 
   local function start(options)
     local values = { url = options.url or server:url(), lease = options.lease or 30,
-      grant = options.grant_lease or 2 }
+      grant = options.grant_lease or 2, init = options.init or "" }
     front = nginx.start {
       workers = options.workers,
+      main = options.main,
+      env = options.env,
       code_cache = options.code_cache,
       http = (INIT:gsub("%%%((%w+)%)", values)) .. (options.http or ""),
       server = options.server,
@@ -1004,6 +1007,26 @@ describe("under ngx_lua", function()
       end
     end)
 
+    it("frees the locks that subrequests leave with their main request, and with no other", function()
+      local leaves = handler("/leaves", [[ CLIENT:with_lock("a", function() ngx.exit(204) end) ]])
+      start { server = FINISH .. leaves .. handler("/done", [[ SAY("done") ]]) .. [[
+        lua_check_client_abort on;
+        location /asks { auth_request /leaves; content_by_lua_block { SAY("allowed") } }
+        location /captures { content_by_lua_block {
+          ngx.location.capture("/leaves")
+          ngx.sleep(60)
+        } }
+      ]] }
+      assert.equal("allowed", say "/asks")
+      assert.truthy(free_within("a", 5))
+      local main = front:begin("/captures")
+      assert.truthy(process.wait_until(function() return not is_free("a") end))
+      assert.equal("done", say "/done")
+      assert.is_false(is_free("a"))
+      main:abort()
+      assert.truthy(free_within("a", 5))
+    end)
+
     it("frees a lock that comes in the moment in which its waiter is killed", function()
       start { grant_lease = 20, server = FINISH .. handler("/", [[
         local mine, theirs = CLIENT:lock("a", { owner = "mine" }), CLIENT:lock("a", { owner = "theirs" })
@@ -1622,6 +1645,23 @@ describe("under ngx_lua", function()
       assert.truthy(log:match("result of init_worker: false [^\n]*ngx%.timer%.at"))
       assert.truthy(log:match("result of header_filter: false header_filter_by_lua:?%b():%d+: holdfast"))
     end)
+
+    it("wait in those that it does not know by name", function()
+      start {
+        init = [[
+          local get_phase = ngx.get_phase
+          function ngx.get_phase()
+            local phase = get_phase()
+            return phase:find("init") and phase or "newer_" .. phase
+          end
+        ]],
+        server = handler("/", [[ SAY(ngx.get_phase(), CLIENT:lock("a"):try_acquire() ~= nil) ]])
+          .. "header_filter_by_lua_block { ngx.log(ngx.NOTICE, 'filter: ', "
+          .. "tostring(pcall(CLIENT.with_lock, CLIENT, 'w', print)), '.') }\n",
+      }
+      assert.equal("newer_content|true", say "/")
+      assert.truthy(process.wait_until(function() return front:log():find("filter: false.", 1, true) end))
+    end)
   end)
 
   describe("processes", function()
@@ -1771,6 +1811,21 @@ describe("under ngx_lua", function()
     end)
   end)
 
+  it("says which directive is missing when nginx takes $HOLDFAST_URL from its workers", function()
+    local TAKEN = "$HOLDFAST_URL is not set in the workers of nginx, though nginx was started with it"
+    for _, main in ipairs { "", "env HOLDFAST_URL;" } do
+      start { main = main, env = { HOLDFAST_URL = server:url() },
+        server = handler("/", [[ SAY(tostring(HOLDFAST.new()), tostring(HOLDFAST.new())) ]]) }
+      local said, log = say "/", front:log()
+      assert.equal(main ~= "", said:find(server.path, 1, true) ~= nil, said)
+      local at = log:find(TAKEN, 1, true)
+      assert.equal(main == "", at ~= nil, log)
+      assert.is_true(main ~= "" or log:find('add "env HOLDFAST_URL;"', at, true) ~= nil)
+      assert.is_nil(at and log:find(TAKEN, at + 1, true)) -- once for a worker
+      front:stop("TERM")
+    end
+  end)
+
   it("does what docs/openresty.md shows", function()
     local file = assert(io.open("docs/openresty.md", "rb"))
     local page = "\n" .. file:read("*a")
@@ -1842,6 +1897,88 @@ describe("under ngx_lua", function()
     for _, request in pairs(requests) do request:finish() end
     return tonumber(say "/collect")
   end
+
+  -- 20 light threads of a request acquire for so many seconds; SAYs how often they failed, and how
+  -- many connections the worker has begun.
+  local USE = [[
+    local failed, ends, threads = 0, ngx.now() + ngx.var.arg_seconds, {}
+    local function use()
+      while ngx.now() < ends do
+        if not CLIENT:with_lock("a", { wait = 1 }, function() ngx.sleep(0.01) end) then failed = failed + 1 end
+      end
+    end
+    for i = 1, 20 do threads[i] = ngx.thread.spawn(use) end
+    for i = 1, 20 do ngx.thread.wait(threads[i]) end
+    SAY(failed, DIALS)
+  ]]
+
+  local COUNT_DIALS = [[ lua_socket_log_errors off;
+    init_worker_by_lua_block {
+      DIALS = 0
+      local tcp = ngx.socket.tcp
+      ngx.socket.tcp = function() DIALS = DIALS + 1 return tcp() end
+    }
+  ]]
+
+  -- → how often they failed, how many connections the worker has begun
+  local function use(seconds)
+    local failed, dials = say("/use?seconds=" .. seconds, { timeout = seconds + 10 }):match("(%d+)|(%d+)")
+    return tonumber(failed), tonumber(dials)
+  end
+
+  local function start_to_use()
+    start { url = "redis://127.0.0.1:" .. server.port, http = COUNT_DIALS,
+      server = FINISH .. COLLECT .. handler("/use", USE) }
+  end
+
+  it("connects a few times a second while the server refuses, and soon when it is back", function()
+    start_to_use()
+    local _, before = use(0.1)
+    server:kill()
+    local failed, dials = use(0.5)
+    assert.is_true(failed >= 20)
+    assert.is_true(dials - before < 30, dials - before)
+    server:restart()
+    assert.is_true(process.wait_until(function() return use(0.01) == 0 end, 5))
+  end)
+
+  it("leaves no coroutine in a task for each telling of events", function()
+    start { server = handler("/", [[
+      local told = 0
+      for i = 1, 30 do
+        require("holdfast.loop.ngx").spawn(function() told = told + 1 end)
+        while told < i do ngx.sleep(0.001) end
+      end
+      collectgarbage()
+      local count = 0
+      for _, list in pairs(debug.getregistry()) do
+        for key, value in pairs(type(list) == "table" and list or {}) do
+          if type(key) == "thread" or type(value) == "thread" then count = count + 1 end
+        end
+      end
+      SAY(count)
+    ]]) }
+    local count = tonumber(say "/")
+    assert.is_true(count < 20, count)
+  end)
+
+  it("does not grow while the server refuses #check", function()
+    local seconds = tonumber(os.getenv("HOLDFAST_OUTAGE")) or 120
+    start_to_use()
+    use(2)
+    server:kill()
+    local pid, sizes = front:workers()[1], {}
+    for i = 1, seconds / 10 do
+      use(10)
+      say "/collect"
+      sizes[i] = nginx.resident(pid)
+    end
+    local first, last = sizes[math.min(6, #sizes - 1)], sizes[#sizes]
+    assert.is_true(last <= 1.1 * first, ("%d KiB at first, %d KiB then"):format(first, last))
+    if os.getenv("HOLDFAST_OUTAGE") then print(("%d KiB at first, %d KiB then"):format(first, last)) end
+    server:restart()
+    assert.is_true(process.wait_until(function() return use(0.01) == 0 end, 5))
+  end)
 
   it("does not grow over many clients #check", function()
     start { server = FINISH .. COLLECT .. handler("/", ([[

@@ -136,12 +136,20 @@ typedef struct hf_op_wait {
     bool interrupted;
 } hf_op_wait;
 
+/* A grant that overtook the reply to the command that entered its place in the queue. */
+typedef struct hf_early_grant {
+    char place[HF_PLACE_SIZE]; /* empty: none */
+    hf_time heard_at, lease;
+    uint64_t token, last_token;
+} hf_early_grant;
+
 /* Of an acquire, on one server. */
 typedef struct hf_op_acquire {
     char *waiter; /* our member of the queue */
     size_t waiter_size;
     char place[HF_PLACE_SIZE]; /* in the queue, from the last reply; empty: none */
     hf_time placed_at;         /* when the command of that reply was sent */
+    hf_early_grant early;      /* ASKING: the last grant that came meanwhile */
     hf_time busy_until;        /* the end of the holder's lease, from it; 0: not known */
     hf_time silent_since,
         silent_until;     /* a hold that tells nothing: when it was first seen, its end */

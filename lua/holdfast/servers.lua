@@ -78,8 +78,21 @@ function servers.split(text)
   return list
 end
 
+local NAMES = { "HOLDFAST_URL", "HOLDFAST_SERVERS" }
+local TAKEN = 'holdfast: $%s is not set in the workers of nginx, though nginx was started with it: clients without a url '
+  .. 'use another server; add "env %s;" to the top of nginx.conf, outside of http {}'
+
+-- nginx takes variables from its workers. The module that init_by_lua loads has seen them before.
+local ngx = rawget(_G, "ngx")
+local at_load = {}
+for _, name in ipairs(ngx and NAMES or {}) do at_load[name] = os.getenv(name) end
+
 local function variable(name)
   local value = os.getenv(name)
+  if not value and at_load[name] then
+    at_load[name] = nil -- once
+    ngx.log(ngx.ERR, TAKEN:format(name, name))
+  end
   return value ~= "" and value or nil
 end
 

@@ -272,6 +272,7 @@ local IN_CORE = {
   { "DEAF_TO_JAVA", "a fair lock's waiter has no channel of its own" },
   { "BUSY_LOOK", "a waiter asks without end" },
   { "DEAF", "grants are not heard" },
+  { "EARLY_UNHEARD", "…nor is one that overtakes the reply to its enqueue" },
   { "NO_UNDO", "what an acquire may have left is left" },
   { "NO_END_OF_WAIT", "a wait does not end" },
   { "LOSS_IGNORED", "a renewal that was refused counts" },

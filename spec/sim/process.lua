@@ -10,6 +10,7 @@ local Prng = require "spec.sim.prng"
 local Sentinels = require "spec.sim.sentinels"
 local Slots = require "spec.sim.slots"
 local rules = require "spec.sim.rules"
+local wire = require "spec.sim.wire"
 
 local engine = core.engine
 local ceil, max = math.ceil, math.max
@@ -84,6 +85,7 @@ function Process.new(world, network, plan, index, seed)
     late = plan.late or 0,
     up_blocked = {}, down_blocked = {}, paused_until = 0, paused_us = 0, lost_at = 0, dead = false,
     connections = {}, up_at = {}, tasks = {}, common = {}, released = {}, vanished = {}, done = {},
+    asked_at = {}, granted_at = {}, -- wait -> when
     actions = {}, states = {},
     answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0, calls = 0,
     links = links_to(network:server_count(), plan.renewer_link),
@@ -274,6 +276,7 @@ end
 function Process:fed(connection, bytes)
   local coverage = self.world.coverage
   if coverage then coverage.fed(self, bytes) end
+  for _, wait in ipairs(wire.grants_in(bytes)) do self.granted_at[wait] = self.world.now end
   self.world:mix(self.world.now % 1000003)
   self:enter()
   engine.feed(self.client, connection.link, bytes)

@@ -7,6 +7,7 @@ local max = math.max
 local MOST_COMMANDS = 150 -- of one process in a second, besides those that its tasks ask for
 local MOST_BRISK = 200    -- the same where a lease is 20 ms, which is renewed 150 times
 local SLACK = 300000      -- of an operation's bound
+local SOON = 50000        -- within which a grant is good without asking again
 local CLOSING_US = 400000 -- where nothing goes wrong
 local LEASES_MS = 125000  -- after which a queue that nobody uses is gone, too
 
@@ -72,6 +73,19 @@ function rules.check_renewal(world, client, key, owner)
   end
   if vanished and client.sent_at > vanished + 2e6 * process.plan.command_timeout then
     world:fail("renewal", "%s renews %s without its owner's word", process.name, key)
+  end
+end
+
+-- A waiter in the queue asks for its lock: not when it has received its grant soon after it asked
+-- last.
+function rules.check_asking(world, client, wait)
+  local process = client.process
+  local asked_at, granted_at = process.asked_at[wait], process.granted_at[wait]
+  process.asked_at[wait] = client.sent_at
+  local fresh = asked_at and granted_at and granted_at - asked_at < SOON
+  if fresh and client.sent_at > granted_at then
+    world:fail("again", "%s asks again for what it was granted %.6f s before", process.name,
+      (client.sent_at - granted_at) / 1e6)
   end
 end
 

@@ -424,6 +424,13 @@ function Watcher:published(channel, message)
   end
 end
 
+-- A guard asks for the record of its run, too.
+local function check_asking(self, name, client, args)
+  local wait = self.calm and client.process and wire.ACQUIRES[name] and name ~= "begin"
+    and wire.wait_in(args)
+  if wait then rules.check_asking(self.world, client, wait) end
+end
+
 function Watcher:before(name, client, args)
   self.server.redis:look_at_clock()
   wire.each_lock(name, args, note_queue, self)
@@ -437,6 +444,7 @@ function Watcher:before(name, client, args)
     self.missed[key_name] = member and not key.holder and wire.client_of(member) or nil
   end
   if name == "renew" or name == "mutex_renew" then self:check_renewal(client, args) end
+  check_asking(self, name, client, args)
 end
 
 function Watcher:check_renewal(client, args, keys_each)

@@ -163,6 +163,13 @@ function wire.grant_in(message)
   return message:match("^1 grant %l (%d+) %S+ [%d-]+ %d+ (.*)$")
 end
 
+-- → the numbers of the waits that these bytes of a server grant a lock to
+function wire.grants_in(text)
+  local waits = {}
+  for wait in text:gmatch("\r\n1 grant %l (%d+) ") do waits[#waits + 1] = wait end
+  return waits
+end
+
 -- → the number of the owner of a wish | nil
 function wire.wish_in(message)
   return message:match("^1 wish (%d+)$")
@@ -187,6 +194,12 @@ end
 -- Whether an acquire stands in the queue. A first one, which may be late, has no place to keep.
 function wire.waits(args)
   return args[10 + tonumber(args[3])] ~= ""
+end
+
+-- → the number of the wait that stands in the queue | nil
+function wire.wait_in(args)
+  local member = args[10 + tonumber(args[3])]
+  return member ~= "" and wire.wait_of(member) or nil
 end
 
 -- Of several locks the owner of each.

@@ -35,6 +35,7 @@ local CONFIG = [[
 load_module %(modules)/ndk_http_module.so;
 load_module %(modules)/ngx_http_lua_module.so;
 %(user)
+%(main)
 daemon off;
 worker_processes %(workers);
 worker_shutdown_timeout 30s;
@@ -76,6 +77,7 @@ local function write_config(self, options)
   local values = {
     modules = MODULES,
     user = user(),
+    main = options.main or "",
     directory = self.directory,
     workers = options.workers or 1,
     package_path = options.package_path or PACKAGE_PATH:gsub("%%s", project),
@@ -114,14 +116,16 @@ local function listens(path)
   return fd ~= nil
 end
 
--- start{ workers = 1, code_cache = true, tcp = false, http = "directives", server = "directives",
---   package_path, package_cpath }
+-- start{ workers = 1, code_cache = true, tcp = false, main = "directives", http = "directives",
+--   server = "directives", env = variables, package_path, package_cpath }
 function nginx.start(options)
   local self = setmetatable({ directory = process.directory() }, Server)
   if options.tcp then self.port = free_port() end
   write_config(self, options)
   local path = self.directory .. "/http.sock"
-  return launch(self, { LD_PRELOAD = false }, function()
+  local env = { LD_PRELOAD = false }
+  for name, value in pairs(options.env or {}) do env[name] = value end
+  return launch(self, env, function()
     return listens(path) and #self:workers() == (options.workers or 1)
   end)
 end

@@ -22,6 +22,7 @@
     X(DEAF_TO_JAVA)       /* a fair lock's waiter has no channel of its own */                     \
     X(BUSY_LOOK)          /* a waiter asks without end */                                          \
     X(DEAF)               /* grants are not heard */                                               \
+    X(EARLY_UNHEARD)      /* …nor is one that overtakes the reply to its enqueue */              \
     X(NO_UNDO)            /* what an acquire may have left is left */                              \
     X(NO_END_OF_WAIT)     /* a wait does not end */                                                \
     X(LOSS_IGNORED)       /* a renewal that was refused counts */                                  \

@@ -9,7 +9,7 @@
  *   ASKING -> SUBSCRIBING       busy: there is no place in the queue before our channel is heard
  *   SUBSCRIBING -> ASKING       our channel is heard, or a recheck is due
  *   ASKING -> WAITING           it stands in the queue
- *   WAITING -> DONE             a grant that is still good
+ *   WAITING -> DONE             a grant that is still good, or was heard before that reply
  *   WAITING -> ASKING           a grant that must be confirmed, a message, or a recheck is due
  *   WAITING -> CANCELLING       the wait is over
  *   CANCELLING -> DONE          the server has forgotten the waiter
@@ -45,6 +45,7 @@ static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
 static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now);
 static void on_recheck(hf_op *op, hf_time delay, hf_time now);
+static bool use_early_grant(hf_op *op, hf_time now);
 
 /* ---- the end ---- */
 
@@ -255,6 +256,7 @@ static void ask(hf_op *op, hf_time now) {
     }
     op->state = HF_ACQUIRE_ASKING;
     op->wait.woken = false;
+    op->acquire.early.place[0] = '\0';
     bool waits_for_connection = op->acquire.queued;
     op->request.no_retry = op->spec.shared && op->acquire.from > 0;
     op->acquire.queued = op->acquire.queued || with_place;
@@ -469,7 +471,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         op->acquire.turn_of_pollers = foreign && op->acquire.turn_of_pollers;
         if (foreign) watch_foreign(op, now);
         else if (silent) look_often(op, HF_NEVER, now);
-        if (op->wait.woken) on_recheck(op, 0, now);
+        if (!use_early_grant(op, now) && op->wait.woken) on_recheck(op, 0, now);
     }
 }
 
@@ -810,10 +812,7 @@ static void check_grant(hf_op *op, hf_time now) {
 
 /* A grant that names our place was made after the command that found us there was sent, so it is
  * good for at least its lease from then; a short lease of the lock's own ends before. */
-static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
-    op->client->stats.grants++;
-    op->wait.woken = true; /* the answer under way may be older than the grant */
-    if (op->state != HF_ACQUIRE_WAITING || HF_MUTANT(DEAF)) return;
+static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
     if (HF_MUTANT(GRANT_OURS)) lease = op->client->config.grant_lease;
     hf_time end =
@@ -833,6 +832,40 @@ static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
     else take(op, end, grant->token, true, now);
 }
 
+/* The reply under way tells whether the grant is for our place. */
+static void keep_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
+    hf_early_grant *early = &op->acquire.early;
+    if (grant->place.size >= sizeof early->place || HF_MUTANT(EARLY_UNHEARD)) return;
+    memcpy(early->place, grant->place.data, grant->place.size);
+    early->place[grant->place.size] = '\0';
+    early->heard_at = now;
+    early->lease = grant->lease;
+    early->token = grant->token;
+    early->last_token = grant->last_token;
+}
+
+/* Returns false if no grant for our place overtook the reply that named it. One that came before
+ * that reply's command was sent again may be from a master that has failed since. */
+static bool use_early_grant(hf_op *op, hf_time now) {
+    const hf_early_grant *early = &op->acquire.early;
+    bool same = early->place[0] && strcmp(early->place, op->acquire.place) == 0;
+    if (!same || early->heard_at <= op->acquire.placed_at) return false;
+    hf_message grant = {.place = hf_slice_of(early->place),
+                        .lease = early->lease,
+                        .token = early->token,
+                        .last_token = early->last_token};
+    use_grant(op, &grant, now);
+    return true;
+}
+
+static void on_grant(hf_op *op, const hf_message *grant, hf_time now) {
+    op->client->stats.grants++;
+    op->wait.woken = true; /* the answer under way may be older than the grant */
+    if (HF_MUTANT(DEAF)) return;
+    if (op->state == HF_ACQUIRE_ASKING) keep_early_grant(op, grant, now);
+    else if (op->state == HF_ACQUIRE_WAITING) use_grant(op, grant, now);
+}
+
 static void on_window(hf_op *op, hf_time turn, hf_time now) {
     op->wait.woken = true;
     op->acquire.turn_of_pollers = turn < LISTENERS_TURN;
@@ -843,7 +876,7 @@ static void on_window(hf_op *op, hf_time turn, hf_time now) {
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
-    if (delay == 0) op->wait.woken = true; /* the answer under way may be older */
+    op->wait.woken = true; /* the answer under way may be older */
     if (op->state != HF_ACQUIRE_WAITING) return;
     hf_time soonest = delay > 0 ? hf_time_add(now, hf_time_add(delay, HF_MS))
                                 : op->acquire.placed_at + LEAST_RECHECK;

@@ -17,6 +17,7 @@ local FOREVER = SILENCE / 1000
 local LOOK = 1 -- seconds between two checks whether the worker is ending
 local LATE = 0.02 -- seconds behind a deadline: the worker has done something else
 local BREATH = 0.01 -- seconds in which the threads read and write what has waited for that
+local FIRST_PAUSE, MOST_PAUSE = 0.01, 0.25 -- seconds between a failed dial and the next one
 
 local cosockets = {}
 
@@ -113,6 +114,20 @@ local function dial(client, link, socket)
   return socket:connect(host, port, options)
 end
 
+-- Doubles with each failure in a row, so that requests cannot make a worker dial without end.
+local function note_dial(self, number, connected)
+  local dials = self.dials
+  local pause = dials[number] and dials[number].pause or FIRST_PAUSE / 2
+  dials[number] = not connected
+    and { pause = math.min(2 * pause, MOST_PAUSE), failed_at = now() } or nil
+end
+
+local function pause_before_dial(self, number)
+  local failed = self.dials[number]
+  local left = failed and failed.failed_at + failed.pause - now() or 0
+  if left > 0 then ngx.sleep(left) end
+end
+
 local function disconnected(self, link, reason)
   link.socket = nil
   link.broken = nil
@@ -187,11 +202,15 @@ local function connect(self, link)
   local till = now() + connect_timeout
   socket:settimeouts(connect_timeout * 1000, command_timeout * 1000, SILENCE)
   engine.opening(self.client, link.number)
+  self.host.dials = self.host.dials + 1
+  link.dialing = true
   local connected, message = dial(self.client, link, socket)
   if connected then
     socket:settimeouts(math.max((till - now()) * 1000, 1), command_timeout * 1000, SILENCE)
     connected, message = agree(self.client, link, socket)
   end
+  link.dialing = false
+  note_dial(self, link.number, connected)
   if not connected then
     socket:close()
     return disconnected(self, link, message)
@@ -212,6 +231,9 @@ end
 local function read(self, link)
   while true do
     link.opening = false
+    if engine.wants(self.client, link.number) == "open" then
+      pause_before_dial(self, link.number)
+    end
     if engine.wants(self.client, link.number) == "open" then connect(self, link) end
     if engine.wants(self.client, link.number) ~= "open" then link.wake:wait(FOREVER) end
   end
@@ -243,7 +265,7 @@ local function write(self, link)
 end
 
 local function spawn_link(self, link)
-  link.opening, link.kicked, link.writing = false, false, false
+  link.opening, link.dialing, link.kicked, link.writing = false, false, false, false
   link.reader = ngx.thread.spawn(read, self, link)
   link.writer = ngx.thread.spawn(write, self, link)
 end
@@ -275,6 +297,15 @@ end
 
 function cosockets.begin(self)
   self.clock = assert(semaphore.new())
+  self.dials = self.dials or {} -- number of a link -> its last dial, if that failed
+end
+
+-- Whether a new task would lose no connection and no operation.
+function cosockets.is_free(self)
+  for _, link in pairs(self.links) do
+    if link.socket or link.dialing then return engine.load(self.client) == 0 end
+  end
+  return true
 end
 
 function cosockets.tend(self)

@@ -29,6 +29,10 @@ end
 local IDLE = 60 -- seconds that a task outlives its last work
 local IDLERS = 16 -- tasks that may do so although only one request has used their client
 local CROWD = 100 -- tasks that one timer takes
+-- connections that the tasks of one timer have made before they move to another one: ngx_lua frees
+-- what is left of each with the timer. Beyond the second number they do not wait for a moment in
+-- which that breaks no connection.
+local WORN, WORN_OUT = 200, 2000
 local LEAVE = 1 -- seconds that an exiting worker spends on cleaning up
 -- Lua states of a process that may have idle tasks; with lua_code_cache off each request adds one
 local STATES = 2
@@ -60,6 +64,30 @@ end
 
 local marked = 0 -- how many marks were made
 
+-- Tells a request from those that have its address before and after it, but not from its
+-- subrequests; raises in a timer.
+local function name_of_request()
+  return ngx.var.connection .. " " .. ngx.var.connection_requests
+end
+
+-- A subrequest has no log phase of its own, so its marks end with the main request.
+-- name of a request -> marks of its subrequests
+local families = setmetatable({}, { __mode = "v" })
+
+local function read_is_subrequest() return ngx.is_subrequest end
+
+local function is_subrequest()
+  local known, is_one = pcall(read_is_subrequest)
+  return known and is_one
+end
+
+local function join_family(mark)
+  local name = name_of_request()
+  local family = families[name] or {}
+  families[name] = family
+  family[#family + 1], mark.family = mark, family
+end
+
 -- After an internal redirect a request has a new ngx.ctx: its new mark leads to the old ones that
 -- have something to end. The last of them may be of a request before it at its address.
 local function new_mark(context)
@@ -75,6 +103,7 @@ local function new_mark(context)
   end
   marks[at] = mark
   context[SLOT] = mark
+  if is_subrequest() then join_family(mark) end
   return mark
 end
 
@@ -102,8 +131,12 @@ function loop.lives(mark)
   return living_marks()[mark] == true
 end
 
+local NO_TIMER = "; raise lua_max_pending_timers"
+
+-- ngx_lua frees a light thread with its request only, so this is a request of its own.
 function loop.spawn(fn)
-  ngx.thread.spawn(fn)
+  local begun, message = ngx.timer.at(0, function() fn() end)
+  if not begun then error(message .. NO_TIMER, 0) end
 end
 
 -- Returns whether this worker is ending.
@@ -206,11 +239,16 @@ end
 
 -- ---- where it can wait ----
 
-local PHASES_THAT_WAIT = {
-  rewrite = true, server_rewrite = true, access = true, content = true, timer = true,
-  preread = true,
-  ssl_cert = true, ssl_session_fetch = true, ssl_client_hello = true,
-}
+local probe -- a semaphore that nobody posts
+local waits_in = {} -- name of a phase -> whether one can wait there, as ngx_lua says
+
+-- Waits no time for the probe, which is an error of its own where nothing can wait.
+local function phase_waits()
+  if not get_request() then return false end
+  probe = probe or assert(semaphore.new())
+  local _, message = probe:wait(0)
+  return message == "timeout"
+end
 
 local TIMER = "let a timer do it: ngx.timer.at(0, function() … end)"
 local ADVICE = {
@@ -222,7 +260,8 @@ local ADVICE = {
 
 function loop.check()
   local phase = get_phase()
-  if PHASES_THAT_WAIT[phase] then return true end
+  if waits_in[phase] == nil then waits_in[phase] = phase_waits() end
+  if waits_in[phase] then return true end
   local name = phase == "ssl_session_store" and phase or phase .. "_by_lua"
   return nil, ("in %s; %s"):format(name, ADVICE[phase] or TIMER)
 end
@@ -253,8 +292,8 @@ end
 
 -- ---- the timers ----
 
--- The timer that takes the next task: { coming, taken, tasks, pid, wake }; `tasks` counts those
--- that have not ended, `wake` is nil until the timer begins.
+-- The timer that takes the next task: { coming, taken, tasks, dials, pid, wake }; `tasks` counts
+-- those that have not ended, `wake` is nil until the timer begins.
 local host
 local running_tasks = 0
 
@@ -274,10 +313,11 @@ end
 
 -- → a timer that takes one more task | nil, why there is none
 local function host_with_room()
-  if host and host.taken < CROWD and host.pid == ngx.worker.pid() then return host end
-  local fresh = { coming = {}, taken = 0, tasks = 0, pid = ngx.worker.pid() }
+  local has_room = host and host.taken < CROWD and host.dials < WORN
+  if has_room and host.pid == ngx.worker.pid() then return host end
+  local fresh = { coming = {}, taken = 0, tasks = 0, dials = 0, pid = ngx.worker.pid() }
   local begun, message = ngx.timer.at(0, serve, fresh)
-  if not begun then return nil, message .. "; raise lua_max_pending_timers" end
+  if not begun then return nil, message .. NO_TIMER end
   host = fresh
   return fresh
 end
@@ -406,6 +446,12 @@ function loop.io.tend(self)
   if self.asked ~= self.answered then answer(self) end
 end
 
+-- Whether another task is to go on in a fresh timer.
+function loop.io.is_worn(self)
+  local dials = self.host.dials
+  return dials >= WORN_OUT or dials >= WORN and cosockets.is_free(self)
+end
+
 function loop.io.stop(self)
   leave_host(self)
   cosockets.stop(self)
@@ -446,11 +492,6 @@ local function abandon(mark)
   for client, of in pairs(touched) do pump.start_for_nobody(pump.of(client, of), client) end
 end
 
--- Tells a request from those that have its address before and after it; raises in a timer.
-local function name_of_request()
-  return ngx.var.connection .. " " .. ngx.var.connection_requests
-end
-
 local function is_of_this_request(mark)
   local named, name = pcall(name_of_request)
   return named and mark.request == name
@@ -489,8 +530,15 @@ local function end_mark(mark)
   abandon(mark)
 end
 
+-- In the log phase of a main request, which comes after the end of its subrequests.
+local function end_subrequests()
+  if not next(families) or get_phase() ~= "log" or is_subrequest() then return end
+  for _, mark in ipairs(families[name_of_request()] or {}) do end_mark(mark) end
+end
+
 -- Releases all locks that this request holds, and ends its waits; does no I/O itself.
 function loop.finish()
+  end_subrequests()
   local mark = get_request() and marks[address()]
   while mark do
     local before = mark.previous

@@ -91,11 +91,20 @@ function pump.abandon(self, number, waiter)
   waiter.op:abandon()
 end
 
+-- Whether the caller was woken and has not gone on since: it was cancelled, which its coroutine's
+-- status does not show. The loop may be late, so it must have had a turn since a first look.
+local function is_overdue(waiter)
+  if not waiter.done then return false end
+  waiter.seen_at = waiter.seen_at or now()
+  return now() >= waiter.seen_at + LOOK
+end
+
 -- Abandons the waits of callers that are gone, so that the next waiter gets the lock.
 local function abandon_dead(self)
   local is_there = self.loop.living and self.loop.living() or is_living
   for number, waiter in pairs(self.waiting) do
-    if waiter.ready and not is_there(waiter) then pump.abandon(self, number, waiter) end
+    local gone = waiter.ready and (not is_there(waiter) or is_overdue(waiter))
+    if gone then pump.abandon(self, number, waiter) end
   end
 end
 
@@ -157,6 +166,12 @@ local function tell_apart(self)
   end
 end
 
+-- Whether the task is to leave its work to a new one.
+local function is_worn(self)
+  local io = self.loop.io
+  return io.is_worn and not self.closing and io.is_worn(self)
+end
+
 local function tend(self, task)
   local io, looked_at = self.loop.io, now()
   io.begin(self)
@@ -171,7 +186,7 @@ local function tend(self, task)
     if self.task ~= task then return end
     tell_listeners(self, false)
     tell_apart(self)
-    if self.task ~= task or may_end(self, task) then return end
+    if self.task ~= task or may_end(self, task) or is_worn(self) then return end
     io.rest(self, next(self.waiting) and LOOK or math.huge)
     self.failures = 0
   until self.task ~= task
@@ -195,14 +210,18 @@ local function is_broken(self)
 end
 
 -- Another task goes on with what is under way.
+local function go_on(self, client)
+  if not is_broken(self) and not self.closing and is_busy(client) then
+    pump.start_for_nobody(self, client)
+  end
+end
+
 local function fail(self, message)
   local client = self.client
   stop(self)
   self.why, self.failures = text(message), self.failures + 1
   self.loop.report(nil, message)
-  if not is_broken(self) and not self.closing and is_busy(client) then
-    pump.start_for_nobody(self, client)
-  end
+  go_on(self, client)
   for _, waiter in pairs(self.waiting) do
     if waiter.ready then waiter.ready:fire() end
   end
@@ -210,9 +229,12 @@ end
 
 local function run(self, task)
   if self.task ~= task then return end
+  local client = self.client
   local tended, message = pcall(tend, self, task)
   if self.task ~= task then return end
-  if tended then stop(self) else fail(self, message) end
+  if not tended then return fail(self, message) end
+  stop(self)
+  go_on(self, client)
 end
 
 -- → true | nil, why there is no task to work in
@@ -273,16 +295,18 @@ end
 -- ---- operations ----
 
 local REPLACED = "this request's ngx.ctx was replaced while it waited; put fields into it instead"
+local OVERDUE = "its coroutine was woken, and did not go on for a second: it counts as cancelled"
 
--- Of calls that have ended: { op, ready, owner, done, late, abandoned, gives_way }; `gives_way`:
--- the term that is waited for; its leader's resignation ends the wait, and so does the end of
--- nginx's worker.
+-- Of calls that have ended: { op, ready, owner, done, seen_at, late, abandoned, gives_way };
+-- `seen_at`: when the task first saw that it had been woken and had not gone on; `gives_way`: the
+-- term that is waited for; its leader's resignation ends the wait, and so does the end of nginx's
+-- worker.
 local spare, MOST_SPARE = {}, 1000
 
 local function new_waiter()
   local last = #spare
   local waiter = spare[last] or { op = false, ready = false, owner = false, done = false,
-    late = false, abandoned = false, gives_way = false }
+    seen_at = false, late = false, abandoned = false, gives_way = false }
   spare[last] = nil
   return waiter
 end
@@ -291,7 +315,7 @@ end
 local function spare_waiter(waiter)
   if waiter.abandoned or #spare >= MOST_SPARE then return end
   waiter.ready, waiter.owner, waiter.done, waiter.late = false, false, false, false
-  waiter.gives_way = false
+  waiter.seen_at, waiter.gives_way = false, false
   spare[#spare + 1] = waiter
 end
 
@@ -328,7 +352,7 @@ local function wait(self, client, waiter, number)
     if not over then alive, message = revive(self, client, waiter) end
   until over or not alive or is_over(waiter)
   if waiter.ready.free then waiter.ready:free() end
-  if waiter.abandoned then return nil, REPLACED, "interrupted" end
+  if waiter.abandoned then return nil, waiter.done and OVERDUE or REPLACED, "interrupted" end
   self.waiting[number] = nil
   count_wait(owner, -1)
   if is_over(waiter) then return true end
