@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "binding.h"
 
@@ -71,7 +70,7 @@ static bool needs_tls(const hf_client_config *config) {
 /* Hosts have no case, paths of sockets have. */
 static bool is_same_server(const hf_server *a, const hf_server *b) {
     if (a->port != b->port) return false;
-    return (a->port > 0 ? strcasecmp(a->host, b->host) : strcmp(a->host, b->host)) == 0;
+    return a->port > 0 ? hf_is_same_word(a->host, b->host) : strcmp(a->host, b->host) == 0;
 }
 
 /* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL:

@@ -561,7 +561,9 @@ static int l_tostring(lua_State *L) {
     view seen = snapshot(L, lock);
     hf_slice key = key_of(lock);
     char state[64] = "not held";
-    if (seen.held) snprintf(state, sizeof state, "held, %.1f s left", hf_to_seconds(seen.left));
+    char left[32];
+    if (seen.held)
+        snprintf(state, sizeof state, "held, %s s left", hf_seconds_text(left, seen.left, 1));
     else if (seen.loss) snprintf(state, sizeof state, "lost: %s", hf_lost_reason_name(seen.loss));
     luaL_Buffer buffer;
     luaL_buffinit(L, &buffer);

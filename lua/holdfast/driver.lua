@@ -205,7 +205,7 @@ local function settle(locks, kind, mark, done, ...)
 end
 
 for kind, run in pairs(blocking) do
-  local all = kind:match("^(%a+)_all$")
+  local all = kind:match("^([a-z]+)_all$")
   blocking[kind] = function(what, seconds, record)
     local mark = nginx.identify()
     return settle(all and what or { what }, all or kind, mark, run(what, seconds, record))

@@ -6,6 +6,7 @@
 -- when the client hung up (499) or the server failed (5xx).
 
 local driver = require "holdfast.driver"
+local locale = require "holdfast.locale"
 local locks = require "holdfast.lock"
 local options = require "holdfast.options"
 local record = require "holdfast.record"
@@ -85,7 +86,7 @@ end
 local function sorted_arguments()
   local pairs_of = {}
   for argument in (ngx.var.args or ""):gmatch("[^&]+") do pairs_of[#pairs_of + 1] = argument end
-  table.sort(pairs_of)
+  table.sort(pairs_of, locale.is_before)
   return table.concat(pairs_of, "&")
 end
 
@@ -162,7 +163,7 @@ local function response_of(guard)
   if not guard.parts then return "D" end
   local headers = {}
   for name, value in pairs(ngx.resp.get_headers(0)) do
-    if not HOP_BY_HOP[name:lower()] then headers[name] = value end
+    if not HOP_BY_HOP[locale.lower(name)] then headers[name] = value end
   end
   setmetatable(headers, nil)
   local text = record.encode(RECORD_MAX, ngx.status, headers, table.concat(guard.parts))

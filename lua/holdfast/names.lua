@@ -3,14 +3,15 @@
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local locale = require "holdfast.locale"
 
 local names = {}
 
 local UUID = "^%x+%-%x+%-%x+%-%x+%-%x+"
 
 local function parse(text)
-  local host, pid, name = text:match("^(%S+) (%d+) ?(.*)$")
-  if host then return { host = host, pid = tonumber(pid), name = name ~= "" and name or nil } end
+  local host, pid, name = text:match("^([^ ]+) (%d+) ?(.*)$")
+  if host then return { host = host, pid = locale.number(pid), name = name ~= "" and name or nil } end
 end
 
 -- Whether it begins with a client's uuid.

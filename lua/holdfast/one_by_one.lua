@@ -7,6 +7,7 @@
 local abort = require "holdfast.abort"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local locale = require "holdfast.locale"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
@@ -82,7 +83,7 @@ local SHOWN = 60 -- bytes of a type or an id in a message
 
 local function shown(part)
   local text = #part > SHOWN and part:sub(1, SHOWN) .. "..." or part
-  return (text:gsub("[%c\127]", "?"))
+  return (text:gsub(locale.CONTROL, "?"))
 end
 
 -- Why the function did not run, in the template's words.

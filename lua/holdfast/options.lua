@@ -4,6 +4,7 @@
 -- value, the place of that part behind the argument's name and what stands there.
 
 local error = require("holdfast.compat").error
+local locale = require "holdfast.locale"
 
 local options = {}
 
@@ -149,7 +150,7 @@ end
 function options.part_text(value)
   if type(value) == "string" then return value end
   if is_integer(value) then return ("%d"):format(value) end
-  return (value % 1 == 0 and "%.0f" or "%.14g"):format(value + 0)
+  return locale.decimal(value % 1 == 0 and "%.0f" or "%.14g", value + 0)
 end
 
 -- Userdata of the type with this name.
@@ -186,7 +187,7 @@ local function shown(value)
     if #value > 40 then return "a string of " .. #value .. " bytes" end
     return string.format("%q", value)
   end
-  if type(value) == "number" or type(value) == "boolean" then return tostring(value) end
+  if type(value) == "number" or type(value) == "boolean" then return locale.text(value) end
   return value == nil and "nothing" or "a " .. type(value)
 end
 
@@ -284,7 +285,7 @@ function options.nearest(name, known)
   local best, best_distance = nil, #name < 3 and 0 or #name < 5 and 1 or 2
   for candidate in pairs(known) do
     local d = distance(name, candidate)
-    if d < best_distance or d == best_distance and (not best or candidate < best) then
+    if d < best_distance or d == best_distance and (not best or locale.is_before(candidate, best)) then
       best, best_distance = candidate, d
     end
   end
@@ -293,7 +294,7 @@ end
 
 local function foreign_names(name, known)
   local list = {}
-  for _, ours in ipairs(FOREIGN[name:lower():gsub("[_-]", "")] or {}) do
+  for _, ours in ipairs(FOREIGN[locale.lower(name):gsub("[_-]", "")] or {}) do
     if known[ours] then list[#list + 1] = ('"%s"'):format(ours) end
   end
   return #list > 0 and table.concat(list, " or ")

@@ -10,6 +10,7 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
+local locale = require "holdfast.locale"
 local names = require "holdfast.names"
 local records = require "holdfast.status_record"
 local shared_metrics = require "holdfast.shared_metrics"
@@ -209,7 +210,7 @@ end
 
 -- Seconds of the clock, to the millisecond.
 local function clock(time)
-  return { text = ("%.3f"):format(time) }
+  return { text = locale.decimal("%.3f", time) }
 end
 
 local function waiter_json(view, entry, waiter, now)
@@ -243,7 +244,7 @@ local function matching(view, prefix)
   end
   table.sort(list, function(a, b)
     if a.waiters ~= b.waiters then return a.waiters > b.waiters end
-    return a.key < b.key
+    return locale.is_before(a.key, b.key)
   end)
   return list
 end

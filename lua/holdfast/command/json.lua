@@ -1,6 +1,8 @@
 -- Writes values as JSON: strings, numbers, booleans, lists, and objects given as lists of { name,
 -- value }.
 
+local locale = require "holdfast.locale"
+
 local json = {}
 
 local SHORT = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" }
@@ -27,7 +29,7 @@ end
 
 -- Bytes that are no UTF-8 are taken as Latin-1.
 local function string_of(text)
-  text = text:gsub('[%c"\\\127]', escape)
+  text = text:gsub('["\\]', escape):gsub(locale.CONTROL, escape)
   if not is_utf8(text) then text = text:gsub("[\128-\255]", escape) end
   return '"' .. text .. '"'
 end
@@ -37,7 +39,7 @@ local function number_of(number)
   if number == math.floor(number) and math.abs(number) < 2 ^ 53 then
     return ("%.0f"):format(number)
   end
-  return ("%.6g"):format(number)
+  return locale.decimal("%.6g", number)
 end
 
 -- An object with the fields of `pairs_list` in their order; those without a value are left out.

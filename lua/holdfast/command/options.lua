@@ -4,6 +4,7 @@
 -- check = text → value | nil, what it must be, help = "…", hidden = true: not in the help };
 -- without `value` it is a switch.
 
+local locale = require "holdfast.locale"
 local library_options = require "holdfast.options"
 
 local unpack = table.unpack or unpack
@@ -14,19 +15,20 @@ local UNITS = { ms = 0.001, s = 1, m = 60, h = 3600, d = 86400, w = 604800 }
 
 -- Seconds, or numbers with units: 90, 1.5, 5m, 1h30m. → seconds | nil
 local function duration(text)
-  local number = tonumber(text)
+  local number = locale.number(text)
   if number then return number end
   local sum = 0
-  local rest = text:gsub("(%d+%.?%d*)(%l+)", function(amount, unit)
+  local rest = text:gsub("(%d+%.?%d*)([a-z]+)", function(amount, unit)
     if not UNITS[unit] then return nil end
-    sum = sum + tonumber(amount) * UNITS[unit]
+    sum = sum + locale.number(amount) * UNITS[unit]
     return ""
   end)
   return text ~= "" and rest == "" and sum or nil
 end
 
 local function duration_from(least)
-  local wrong = ("a duration from %g s to 1e9 s, such as 90, 1.5, 5m or 1h30m"):format(least)
+  local wrong = ("a duration from %s s to 1e9 s, such as 90, 1.5, 5m or 1h30m"):format(
+    locale.decimal("%g", least))
   return function(text)
     local seconds = duration(text)
     if seconds and seconds >= least and seconds <= 1e9 then return seconds end
@@ -44,7 +46,7 @@ function options.timeout(text)
 end
 
 function options.exit_code(text)
-  local number = tonumber(text)
+  local number = locale.number(text)
   if number and number >= 0 and number <= 255 and number == math.floor(number) then
     return number
   end
@@ -52,7 +54,7 @@ function options.exit_code(text)
 end
 
 function options.count(text)
-  local number = tonumber(text)
+  local number = locale.number(text)
   if number and number >= 1 and number <= 1e9 and number == math.floor(number) then
     return number
   end
@@ -66,7 +68,7 @@ end
 
 -- On a line of a key in Redis, with the host and the process before it.
 function options.name(text)
-  if text ~= "" and #text <= 127 and not text:find("%c") then return text end
+  if text ~= "" and #text <= 127 and not text:find(locale.CONTROL) then return text end
   return nil, "1 to 127 printable characters"
 end
 

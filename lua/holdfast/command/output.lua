@@ -3,6 +3,7 @@
 
 local exits = require "holdfast.command.exits"
 local json = require "holdfast.command.json"
+local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 
 local unpack = table.unpack or unpack
@@ -18,7 +19,7 @@ function output.new(name, given)
 end
 
 local function printable(text)
-  return (text:gsub("[%c\127]", function(char) return ("\\x%02x"):format(char:byte()) end))
+  return (text:gsub(locale.CONTROL, function(char) return ("\\x%02x"):format(char:byte()) end))
 end
 
 output.printable = printable

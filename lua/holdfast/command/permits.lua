@@ -2,6 +2,7 @@
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local locale = require "holdfast.locale"
 local names = require "holdfast.names"
 
 local permits = {}
@@ -86,7 +87,7 @@ function permits.holders(client, key)
     "WITHSCORES", "LIMIT", 0, MOST)
   local list, by_owner, who = {}, {}, nil
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local owner, ttl = client_of(reply[i]), seconds_till(tonumber(reply[i + 1]) or math.huge, now)
+    local owner, ttl = client_of(reply[i]), seconds_till(locale.number(reply[i + 1]) or math.huge, now)
     who = who or identities(client)
     local id = owner or hex(reply[i])
     local holder = by_owner[id]

@@ -5,6 +5,7 @@
 -- A file has lines `name = value` and comments from #.
 
 local options = require "holdfast.command.options"
+local locale = require "holdfast.locale"
 local library_servers = require "holdfast.servers"
 
 local unpack = table.unpack or unpack
@@ -66,10 +67,13 @@ local function read_text()
   return ""
 end
 
+local SPACES = locale.SPACE .. "*"
+local SETTING = "^" .. SPACES .. "([A-Za-z0-9_]+)" .. SPACES .. "=" .. SPACES .. "(.-)" .. SPACES .. "$"
+
 local function read_line(line)
-  line = line:gsub("^#.*", ""):gsub("%s#.*", "")
-  if not line:find("%S") then return true end
-  local name, text = line:match("^%s*([%w_]+)%s*=%s*(.-)%s*$")
+  line = line:gsub("^#.*", ""):gsub(locale.SPACE .. "#.*", "")
+  if not line:find(locale.NOT_SPACE) then return true end
+  local name, text = line:match(SETTING)
   if not name then return nil, "not `name = value`" end
   if not settings.known[name] then return nil, ('unknown setting "%s"'):format(name) end
   local value, wrong = settings.known[name](text)

@@ -7,6 +7,7 @@
 -- and holdfast.loop.cosockets.
 
 local core = require "holdfast.core"
+local locale = require "holdfast.locale"
 local text = require("holdfast.compat").text
 
 local engine, raw = core.engine, core.lock
@@ -45,7 +46,7 @@ local VERBS = {
 local function cannot(kind, lock, why)
   local verb, server = VERBS[kind] or kind, core.client.server(raw.data(lock).client)
   local key = (kind == "ping" or kind == "command") and ""
-    or (' "%s"'):format((raw.key(lock):gsub("%c", "?")))
+    or (' "%s"'):format((raw.key(lock):gsub(locale.CONTROL, "?")))
   return ("cannot %s%s on %s: %s"):format(verb, key, server, why)
 end
 
@@ -462,7 +463,7 @@ function pump.command(client, loop, words, node)
   local lock = raw.new(client, { client = client, loop = loop, key = "command", lease = 1, wait = 0,
     token_ttl = 0 })
   local texts = {}
-  for i, word in ipairs(words) do texts[i] = tostring(word) end
+  for i, word in ipairs(words) do texts[i] = locale.text(word) end
   return pump.call(raw.data(lock), lock, "command", node or 0, texts)
 end
 
