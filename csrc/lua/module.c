@@ -78,8 +78,7 @@ static int l_parse_url(lua_State *L) {
 __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"now", l_now},
+    static const luaL_Reg functions[] = {{"now", l_now},
                                          {"parse_url", l_parse_url},
                                          {"is_before", l_is_before},
                                          {"states", l_states},

@@ -141,7 +141,9 @@ end
 local function stem_of(owner)
   local number = locale.number(owner:match("^:(%d+)", 37) or "0")
   local hex = owner:sub(1, 8) .. owner:sub(29, 36) .. ("%08x"):format(number % 4294967296)
-  return "hf" .. hex:gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end)
+  return "hf" .. hex:gsub("%x%x", function(byte)
+    return string.char(tonumber(byte, 16)) -- any locale: hexadecimal
+  end)
 end
 
 -- The owners of permits that wait are known by their stems; false: another one.

@@ -26,10 +26,10 @@ function locale.text(value)
   return (tostring(value):gsub("[^0-9a-z+-]+", "."))
 end
 
--- Reads a number, with a point before its fraction.
----@param text string
----@return number? value nil for any other text
+-- As tonumber, of a text with a point before its fraction.
+---@return number? value nil for anything else
 function locale.number(text)
+  if type(text) ~= "string" then return tonumber(text) end
   if text:find("[^0-9A-Za-z.+-]") then return nil end
   local point = ("%.1f"):format(0.5):sub(2, -2)
   return tonumber((text:gsub("%.", point)))

@@ -11,7 +11,8 @@ local UUID = "^%x+%-%x+%-%x+%-%x+%-%x+"
 
 local function parse(text)
   local host, pid, name = text:match("^([^ ]+) (%d+) ?(.*)$")
-  if host then return { host = host, pid = locale.number(pid), name = name ~= "" and name or nil } end
+  if not host then return nil end
+  return { host = host, pid = locale.number(pid), name = name ~= "" and name or nil }
 end
 
 -- Whether it begins with a client's uuid.

@@ -92,7 +92,7 @@ end
 
 -- A user or a password; what is wrong with it does not show it.
 function options.secret(value)
-  if (type(value) ~= "string" and type(value) ~= "number") or #tostring(value) > 511 then
+  if (type(value) ~= "string" and type(value) ~= "number") or #locale.text(value) > 511 then
     return "a string of at most 511 bytes"
   end
 end
@@ -285,7 +285,8 @@ function options.nearest(name, known)
   local best, best_distance = nil, #name < 3 and 0 or #name < 5 and 1 or 2
   for candidate in pairs(known) do
     local d = distance(name, candidate)
-    if d < best_distance or d == best_distance and (not best or locale.is_before(candidate, best)) then
+    local first = not best or locale.is_before(candidate, best)
+    if d < best_distance or d == best_distance and first then
       best, best_distance = candidate, d
     end
   end

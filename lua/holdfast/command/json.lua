@@ -58,7 +58,7 @@ function json.value(value)
   local kind = type(value)
   if kind == "string" then return string_of(value) end
   if kind == "number" then return number_of(value) end
-  if kind == "boolean" then return tostring(value) end
+  if kind == "boolean" then return value and "true" or "false" end
   return value.text
 end
 

@@ -87,7 +87,8 @@ function permits.holders(client, key)
     "WITHSCORES", "LIMIT", 0, MOST)
   local list, by_owner, who = {}, {}, nil
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local owner, ttl = client_of(reply[i]), seconds_till(locale.number(reply[i + 1]) or math.huge, now)
+    local owner, till = client_of(reply[i]), locale.number(reply[i + 1]) or math.huge
+    local ttl = seconds_till(till, now)
     who = who or identities(client)
     local id = owner or hex(reply[i])
     local holder = by_owner[id]

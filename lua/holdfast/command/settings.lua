@@ -176,7 +176,7 @@ function settings.client(chosen, more)
   end
   local made, client = pcall(holdfast.new, given)
   if made then return client end
-  local message = tostring(client):gsub("^.-holdfast%.new: ", "")
+  local message = tostring(client):gsub("^.-holdfast%.new: ", "") -- any locale: an error
   local place = message:match("^url: ") or message:match("^servers: ")
   return nil, place and chosen.source .. ": " .. message:sub(#place + 1) or message
 end
