@@ -212,7 +212,7 @@ for kind, run in pairs(blocking) do
   end
 end
 
-for _, name in ipairs { "is_held", "holds", "remaining", "token", "lost", "owner" } do
+for _, name in ipairs { "is_held", "holds", "remaining", "token", "lost", "owner", "collect", "settle" } do
   local asked = raw[name]
   driver.lock[name] = function(lock)
     nginx.identify()
