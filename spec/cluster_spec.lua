@@ -292,6 +292,24 @@ describe("in a cluster", function()
     assert.is_true(rival:release())
   end)
 
+  it("several locks are taken in order through the plain URL of a node", function()
+    local node, keys = nodes:node_of "key:1", {}
+    for i = 1, 100 do
+      if #keys < 3 and nodes:node_of("key:" .. i) == node then keys[#keys + 1] = "key:" .. i end
+    end
+    local url = ("redis://127.0.0.1:%d"):format(node.port)
+    local client, rival = connect(url), connect(url)
+    for _ = 1, 2 do
+      local all = client:multi_lock(keys)
+      assert(all:acquire(0))
+      assert.equal("busy", select(3, rival:multi_lock(keys):acquire(0)))
+      assert.is_true(all:release())
+    end
+    local refused = client:stats().round_trips
+    assert(client:multi_lock(keys):acquire(0)):release()
+    assert.equal(2 * #keys, client:stats().round_trips - refused) -- no step is tried again
+  end)
+
   it("a key whose braces are no tag is refused before anything is sent", function()
     for _, key in ipairs { "a{b", "a{}b" } do
       local _, message, code = connect():lock(key):try_acquire()

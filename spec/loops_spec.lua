@@ -1114,7 +1114,7 @@ for _, loop in ipairs(loops) do
     it("a multi-lock that cannot be had raises the error of what it gives back", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       local other = redis.start { tcp = true }
-      local all = holdfast.multi_lock { new({ url = other:tcp_url() }):lock("a"), new():lock("a") }
+      local all = holdfast.multi_lock { new({ url = other:tcp_url() }):lock("0"), new():lock("a") }
       local taken = new():lock("a")
       run(function()
         local acquiring, failure
@@ -1130,7 +1130,7 @@ for _, loop in ipairs(loops) do
         coroutine.resume(acquiring)
         other:kill("CONT")
         assert.is_true(wait_until(function()
-          return failure and other:cli("EXISTS", "a") == 0
+          return failure and other:cli("EXISTS", "0") == 0
         end))
         taken:release()
         assert.matches("something else than the event loop", failure)

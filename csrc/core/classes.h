@@ -100,6 +100,7 @@ struct hf_decider {
     void (*refresh)(hf_client *client, hf_hold *hold, hf_time now);
     void (*notice)(hf_client *client, hf_time now);
     void (*approve)(hf_client *client, hf_hold *hold, hf_time now);
+    void (*set_renewed)(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
     void (*abandon)(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
     void (*on_link)(void *node, const hf_session *session, bool open); /* NULL: it has no nodes */
     void (*on_answer)(void *node, const hf_request *request, hf_time now); /* as on_link */

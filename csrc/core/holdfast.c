@@ -31,6 +31,7 @@ hf_hold_view hf_view_of(const hf_hold *hold) {
                           .in_table = hold->in_table,
                           .detached = hold->unawaited,
                           .ending = hold->unawaited && hold->in_flight,
+                          .renewed = hold->renewed,
                           .valid_until = hold->valid_until,
                           .count = hold->count,
                           .token = hold->token};
@@ -134,6 +135,17 @@ size_t hf_client_node_count(const hf_client *client) {
 bool hf_client_node_serves(const hf_client *client, size_t index) {
     if (index >= client->node_count) return true; /* a member's */
     return client->nodes[index]->serves;
+}
+
+const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, size_t index) {
+    if (!client->decider->everywhere)
+        return index == 0 ? &hf_client_node(client, key)->links[HF_LINK_CALLS] : NULL;
+    size_t link = index * HF_LINKS + HF_LINK_CALLS;
+    return link < hf_client_link_count(client) ? hf_client_link(client, link) : NULL;
+}
+
+const char *hf_session_run_id(const hf_session *session) {
+    return hf_session_is_ready(session) ? session->run_id : "";
 }
 
 const hf_server *hf_session_server(const hf_session *session) {

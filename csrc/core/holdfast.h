@@ -84,6 +84,7 @@ typedef struct hf_hold_view {
     bool in_table;
     bool detached;       /* its release is or was detached */
     bool ending;         /* the detached release is under way; it may still find a loss */
+    bool renewed;        /* by the watchdog */
     hf_time valid_until; /* held before this */
     uint32_t count;      /* the owner's holds as the server has them */
     uint64_t token;      /* 0: none */
@@ -242,6 +243,9 @@ void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now);
 /* Returns a number that grows when a hold begins to need its owner's approval. */
 uint64_t hf_client_approvals_asked(const hf_client *client);
 
+/* From now on the watchdog renews the hold, or does so no longer. */
+void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
+
 /* A handle with `count` entries of the hold is gone without a release. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
@@ -306,6 +310,13 @@ size_t hf_client_node_count(const hf_client *client);
 bool hf_client_node_serves(const hf_client *client, size_t index);
 
 const hf_server *hf_session_server(const hf_session *session);
+
+/* Returns the link over which calls about the key go; of a quorum that of the server `index`. NULL:
+ * there are no more. */
+const hf_session *hf_client_link_of_key(const hf_client *client, hf_slice key, size_t index);
+
+/* Returns the run id of the server's process; "" while it is not connected, or does not tell. */
+const char *hf_session_run_id(const hf_session *session);
 
 /* Returns what the driver must do with the socket now. */
 typedef enum hf_want { HF_WANT_NOTHING, HF_WANT_OPEN, HF_WANT_CLOSE } hf_want;

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "binding.h"
 
@@ -71,7 +70,7 @@ static bool needs_tls(const hf_client_config *config) {
 /* Hosts have no case, paths of sockets have. */
 static bool is_same_server(const hf_server *a, const hf_server *b) {
     if (a->port != b->port) return false;
-    return (a->port > 0 ? strcasecmp(a->host, b->host) : strcmp(a->host, b->host)) == 0;
+    return a->port > 0 ? hf_is_same_word(a->host, b->host) : strcmp(a->host, b->host) == 0;
 }
 
 /* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL:
@@ -433,6 +432,38 @@ static int l_tenant(lua_State *L) {
     return 1;
 }
 
+/* Writes "<run id>/<db>". Without a run id writes how this program reaches it, and returns false.
+ */
+static bool name_process(char *text, size_t size, const hf_session *link) {
+    const hf_server *server = hf_session_server(link);
+    const char *run_id = hf_session_run_id(link);
+    if (run_id[0]) snprintf(text, size, "%s/%u", run_id, server->db);
+    else snprintf(text, size, "%s %s:%u/%u", server->label, server->host, server->port, server->db);
+    return run_id[0] != '\0';
+}
+
+/* processes(client, key) -> a list of texts that name the databases where the key is, the same in
+ * all programs; whether it is the same: the servers are connected, and tell their run ids */
+static int l_processes(lua_State *L) {
+    hf_driver *driver = hf_check_driver(L, 1);
+    hf_slice key;
+    key.data = luaL_checklstring(L, 2, &key.size);
+    bool known = true;
+    lua_newtable(L);
+    for (int i = 0;; i++) {
+        char text[2 * HF_URL_HOST + 64];
+        hf_driver_enter(driver);
+        const hf_session *link = hf_client_link_of_key(driver->client, key, (size_t)i);
+        if (link) known = name_process(text, sizeof text, link) && known;
+        hf_driver_leave(driver);
+        if (!link) break;
+        lua_pushstring(L, text);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_pushboolean(L, known);
+    return 2;
+}
+
 /* nodes(client) -> the list of those that have keys, for command; empty while those of a cluster
  * are not known */
 static int l_nodes(lua_State *L) {
@@ -506,6 +537,7 @@ void hf_open_client(lua_State *L) {
                                          {"uuid", l_uuid},
                                          {"server", l_server},
                                          {"tenant", l_tenant},
+                                         {"processes", l_processes},
                                          {"command", l_command},
                                          {"group", l_group},
                                          {"nodes", l_nodes},

@@ -341,6 +341,51 @@ static int l_approve(lua_State *L) {
     return 0;
 }
 
+/* ---- one of several that are being acquired ---- */
+
+/* Until then nobody has been told that it is held, and nobody is told that it is lost. */
+static void collect(hf_lua_lock *lock, taken *entry, hf_time now) {
+    hf_hold_view seen = hf_view_of(entry->hold);
+    if (seen.count == 1) entry->notified = true;
+    if (seen.renewed) return;
+    entry->kept_up = true;
+    hf_client_set_renewed(lock->driver->client, entry->hold, true, now);
+}
+
+static void settle(hf_lua_lock *lock, taken *entry, hf_time now) {
+    entry->notified = false;
+    if (entry->kept_up) hf_client_set_renewed(lock->driver->client, entry->hold, false, now);
+    entry->kept_up = false;
+}
+
+static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *, hf_time)) {
+    hf_lua_lock *lock = hf_lock_check(L);
+    lua_Number number = number_of(L, lock);
+    caller_text text;
+    if (!lock->driver) return 0;
+    hf_lock_enter(lock);
+    hf_slice caller = hf_lock_caller(lock, number, &text);
+    for (size_t i = 0; i < lock->taken_count; i++) {
+        taken *entry = &lock->taken[i];
+        bool own = entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->hold), caller);
+        if (own && hf_view_of(entry->hold).state == HF_HOLD_HELD)
+            act(lock, entry, hf_driver_now(lock->driver));
+    }
+    hf_driver_wake(lock->driver);
+    hf_driver_leave(lock->driver);
+    return 0;
+}
+
+/* collect(lock): the calling owner's hold is renewed while others are acquired that belong to it,
+ * and its loss is not told; settle(lock): all of them are held */
+static int l_collect(lua_State *L) {
+    return with_own_entry(L, collect);
+}
+
+static int l_settle(lua_State *L) {
+    return with_own_entry(L, settle);
+}
+
 /* ---- without the server ---- */
 
 /* The calling owner's hold, NULL when it has none; a hold whose time is over is marked lost. */
@@ -561,7 +606,9 @@ static int l_tostring(lua_State *L) {
     view seen = snapshot(L, lock);
     hf_slice key = key_of(lock);
     char state[64] = "not held";
-    if (seen.held) snprintf(state, sizeof state, "held, %.1f s left", hf_to_seconds(seen.left));
+    char left[32];
+    if (seen.held)
+        snprintf(state, sizeof state, "held, %s s left", hf_seconds_text(left, seen.left, 1));
     else if (seen.loss) snprintf(state, sizeof state, "lost: %s", hf_lost_reason_name(seen.loss));
     luaL_Buffer buffer;
     luaL_buffinit(L, &buffer);
@@ -590,6 +637,8 @@ void hf_open_lock(lua_State *L) {
                                          {"number", l_number},
                                          {"abandon", l_abandon},
                                          {"approve", l_approve},
+                                         {"collect", l_collect},
+                                         {"settle", l_settle},
                                          {"renumber", hf_lock_renumber},
                                          {"is_held", l_is_held},
                                          {"holds", l_holds},

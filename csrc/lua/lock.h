@@ -14,7 +14,8 @@ typedef struct taken {
     hf_hold *hold;      /* referenced */
     uint32_t count;     /* 0: a release has reported its loss, or is detached */
     uint32_t releasing; /* of `count`: releases that are under way */
-    bool notified;      /* its loss is counted in `untold`, or was */
+    bool notified;      /* its loss is counted in `untold`, or was, or is not to be */
+    bool kept_up;       /* it is renewed until `settle` only */
 } taken;
 
 typedef struct hf_lua_lock {

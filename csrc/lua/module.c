@@ -1,6 +1,7 @@
 /* holdfast.core: the client, lock and watchdog userdata, and the raw functions that lua/holdfast
  * builds its API on. */
 #include <pthread.h>
+#include <string.h>
 
 #include "binding.h"
 #include "lock.h"
@@ -51,6 +52,15 @@ static int l_now(lua_State *L) {
     return 1;
 }
 
+/* is_before(a, b) -> whether the bytes of a come before those of b. Lua's < follows the locale. */
+static int l_is_before(lua_State *L) {
+    size_t a_size, b_size;
+    const char *a = luaL_checklstring(L, 1, &a_size), *b = luaL_checklstring(L, 2, &b_size);
+    int order = memcmp(a, b, a_size < b_size ? a_size : b_size);
+    lua_pushboolean(L, order < 0 || (order == 0 && a_size < b_size));
+    return 1;
+}
+
 static int l_parse_url(lua_State *L) {
     size_t size;
     const char *url = luaL_checklstring(L, 1, &size);
@@ -68,8 +78,11 @@ static int l_parse_url(lua_State *L) {
 __attribute__((visibility("default"))) int luaopen_holdfast_core(lua_State *L);
 
 int luaopen_holdfast_core(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"now", l_now}, {"parse_url", l_parse_url}, {"states", l_states}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"now", l_now},
+                                         {"parse_url", l_parse_url},
+                                         {"is_before", l_is_before},
+                                         {"states", l_states},
+                                         {NULL, NULL}};
     hf_check_version(L);
     hf_stay_loaded(&NAMED_HERE); /* the watchdog runs this module's code, also after lua_close */
     hf_keepmainthread(L);

@@ -57,7 +57,7 @@ end
 
 -- Returns run(...), and calls abandon(lock) if the coroutine is closed meanwhile: Lua 5.4 and newer
 -- can close one.
-if _VERSION >= "Lua 5.4" then
+if _VERSION >= "Lua 5.4" then -- any locale: a digit
   compat.closing = require "holdfast.closing"
 else
   function compat.closing(_, _, run, ...) return run(...) end

@@ -10,6 +10,7 @@
 local circles = require "holdfast.circles"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local locale = require "holdfast.locale"
 local names = require "holdfast.names"
 local replies = require "holdfast.replies"
 
@@ -124,9 +125,9 @@ end
 
 -- The text of a wait → { since, waiter, kind, key } | nil
 local function parse(text)
-  local since, waiter, letter, key = text:match("^(%d+) (%S+) (%l) (.+)$")
+  local since, waiter, letter, key = text:match("^(%d+) ([^ ]+) ([a-z]) (.+)$")
   if not since or not KINDS[letter] then return nil end
-  return { since = tonumber(since), waiter = waiter, kind = KINDS[letter], key = key }
+  return { since = locale.number(since), waiter = waiter, kind = KINDS[letter], key = key }
 end
 
 -- ---- the graph ----
@@ -138,14 +139,16 @@ end
 
 -- As many permits as this owner's text says.
 local function count_of(owner)
-  return tonumber(owner:match("%*(%d+)$")) or 1
+  return locale.number(owner:match("%*(%d+)$") or "1")
 end
 
 -- What the ids of a permit's owner begin with, and end in two bytes that count them.
 local function stem_of(owner)
-  local number = tonumber(owner:match("^:(%d+)", 37) or 0)
+  local number = locale.number(owner:match("^:(%d+)", 37) or "0")
   local hex = owner:sub(1, 8) .. owner:sub(29, 36) .. ("%08x"):format(number % 4294967296)
-  return "hf" .. hex:gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end)
+  return "hf" .. hex:gsub("%x%x", function(byte)
+    return string.char(tonumber(byte, 16)) -- any locale: hexadecimal
+  end)
 end
 
 -- The owners of permits that wait are known by their stems; false: another one.
@@ -208,7 +211,7 @@ end
 local function does_listen(graph, uuid)
   for _, node in ipairs(core.client.nodes(graph.client)) do
     local reply = ask(graph, { "PUBSUB", "NUMSUB", "holdfast_grant:" .. uuid }, node)
-    if not reply or (tonumber(reply[2]) or 0) > 0 then return true end
+    if not reply or (locale.number(reply[2]) or 0) > 0 then return true end
   end
   return false
 end
@@ -327,9 +330,12 @@ function deadlocks.find(client)
   end
   for _, wait in pairs(graph.by_waiter) do result.waits[#result.waits + 1] = row(graph, wait) end
   table.sort(result.waits, function(a, b)
-    return a.key == b.key and a.owner < b.owner or a.key < b.key
+    if a.key ~= b.key then return locale.is_before(a.key, b.key) end
+    return locale.is_before(a.owner, b.owner)
   end)
-  table.sort(result.cycles, function(a, b) return a[1].key < b[1].key end)
+  table.sort(result.cycles, function(a, b)
+    return locale.is_before(a[1].key, b[1].key)
+  end)
   return result
 end
 

@@ -205,14 +205,14 @@ local function settle(locks, kind, mark, done, ...)
 end
 
 for kind, run in pairs(blocking) do
-  local all = kind:match("^(%a+)_all$")
+  local all = kind:match("^([a-z]+)_all$")
   blocking[kind] = function(what, seconds, record)
     local mark = nginx.identify()
     return settle(all and what or { what }, all or kind, mark, run(what, seconds, record))
   end
 end
 
-for _, name in ipairs { "is_held", "holds", "remaining", "token", "lost", "owner" } do
+for _, name in ipairs { "is_held", "holds", "remaining", "token", "lost", "owner", "collect", "settle" } do
   local asked = raw[name]
   driver.lock[name] = function(lock)
     nginx.identify()

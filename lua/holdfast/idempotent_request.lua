@@ -9,6 +9,7 @@
 -- user who sends the request: a digest of both, which also keeps credentials out of key names.
 
 local driver = require "holdfast.driver"
+local locale = require "holdfast.locale"
 local locks = require "holdfast.lock"
 local options = require "holdfast.options"
 local record = require "holdfast.record"
@@ -57,7 +58,7 @@ local function vary_option(value)
   if type(value) ~= "table" then return "a list of names of headers" end
   for i, name in ipairs(value) do
     local wrong = options.key(name)
-    if wrong then return wrong, ("[%d]"):format(i), tostring(name) end
+    if wrong then return wrong, ("[%d]"):format(i), locale.text(name) end
   end
 end
 
@@ -114,7 +115,7 @@ end
 local function sorted_arguments()
   local pairs_of = {}
   for argument in (ngx.var.args or ""):gmatch("[^&]+") do pairs_of[#pairs_of + 1] = argument end
-  table.sort(pairs_of)
+  table.sort(pairs_of, locale.is_before)
   return table.concat(pairs_of, "&")
 end
 
@@ -129,7 +130,7 @@ end
 -- A header of the request; several of one name are one text.
 local function header_text(value)
   if type(value) == "table" then return "=" .. table.concat(value, ", ") end
-  return value and "=" .. tostring(value) or ""
+  return value and "=" .. locale.text(value) or ""
 end
 
 -- Adds the headers that make a request another one.
@@ -179,7 +180,7 @@ local function given_key(opts)
   local key = opts.key
   if type(key) ~= "string" then key = key() end
   if key == nil or key == "" then return nil, "the key that makes this request idempotent is missing" end
-  return tostring(key), opts.vary and digest(add_varying(opts, {})) or nil
+  return locale.text(key), opts.vary and digest(add_varying(opts, {})) or nil
 end
 
 -- → key, fingerprint | nil, why there is none
@@ -228,7 +229,7 @@ end
 local NOT_KEPT = {}
 for name in ("connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length "
   .. "date server set-cookie set-cookie2 www-authenticate authentication-info proxy-authenticate "
-  .. "proxy-authentication-info proxy-authorization"):gmatch("%S+") do
+  .. "proxy-authentication-info proxy-authorization"):gmatch("[^ ]+") do
   NOT_KEPT[name] = true
 end
 
@@ -242,7 +243,7 @@ local function response_of(guard)
   if not guard.parts or not (guard.ended or has_no_body()) then return "D" end
   local headers = {}
   for name, value in pairs(ngx.resp.get_headers(0)) do
-    if not NOT_KEPT[name:lower()] then headers[name] = value end
+    if not NOT_KEPT[locale.lower(name)] then headers[name] = value end
   end
   setmetatable(headers, nil)
   local text = record.encode(RECORD_MAX, ngx.status, headers, table.concat(guard.parts))

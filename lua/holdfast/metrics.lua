@@ -4,6 +4,7 @@
 -- holdfast_<family><suffix>{<labels>}.
 
 local core = require "holdfast.core"
+local locale = require "holdfast.locale"
 
 local metrics = {}
 
@@ -47,17 +48,17 @@ end
 local function sorted(map)
   local names = {}
   for name in pairs(map) do names[#names + 1] = name end
-  table.sort(names)
+  table.sort(names, locale.is_before)
   return names
 end
 
 local function number_text(value)
   if value % 1 == 0 and value < 2 ^ 53 then return ("%.0f"):format(value) end
-  return ("%.9g"):format(value)
+  return locale.decimal("%.9g", value)
 end
 
 local function bound_text(value)
-  return value % 1 == 0 and ("%.1f"):format(value) or ("%.9g"):format(value)
+  return locale.decimal(value % 1 == 0 and "%.1f" or "%.9g", value)
 end
 
 local function add_histogram(list, family, class, histogram)

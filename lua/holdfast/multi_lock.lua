@@ -1,13 +1,14 @@
 -- Several locks as one: after an acquire either all are held or none.
 --
--- Members stand in one order for everybody, by server and key, so that those who take them one
--- after the other never wait in a circle. Locks of one client are first tried in a single step;
+-- All programs take the members in one order, by key and then by server, so those that take them
+-- one after the other never wait in a circle. Locks of one client are first tried in a single step;
 -- when one of them is taken, and for locks of different clients, they are taken in order, each
 -- through its queue, and rolled back if one cannot be had.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local locale = require "holdfast.locale"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
 
@@ -37,26 +38,63 @@ function multi_lock.check_members(value)
   return options.list(value, MOST, "a list of 1 to 1024 locks", check_member)
 end
 
-local function place(lock)
-  return core.client.server(raw.data(lock).client), raw.key(lock)
+local function copy(members)
+  return { compat.unpack(members) }
+end
+
+local function client_of(lock)
+  return raw.data(lock).client
 end
 
 local function is_before(a, b)
-  local server_a, key_a = place(a)
-  local server_b, key_b = place(b)
-  if server_a ~= server_b then return server_a < server_b end
-  return key_a < key_b
+  return locale.is_before(raw.key(a), raw.key(b))
 end
 
--- Raises when a key of a server stands there twice.
-local function in_order(members, what, level)
-  local sorted = { compat.unpack(members) }
-  table.sort(sorted, is_before)
-  for i = 2, #sorted do
-    if not is_before(sorted[i - 1], sorted[i]) then
-      error(("%s: the key %q is named twice"):format(what, raw.key(sorted[i])), level + 1)
+-- Whether sorted[i] and one beside it have the same key: locks of different clients.
+local function is_tied(sorted, i)
+  local key, before, behind = raw.key(sorted[i]), sorted[i - 1], sorted[i + 1]
+  return before and raw.key(before) == key or behind and raw.key(behind) == key or false
+end
+
+-- The databases where the lock is, as text that is the same in all programs once the client is
+-- connected, if the servers tell their run ids. `connects`: the client sends a command before that.
+local function place_of(lock, connects)
+  local client, key = client_of(lock), raw.key(lock)
+  local names, known = core.client.processes(client, key)
+  if connects and not known then
+    raw.ttl(lock)
+    names = core.client.processes(client, key)
+  end
+  table.sort(names, locale.is_before)
+  return table.concat(names, " ")
+end
+
+-- The places of locks that have one key, lock → text; nil: there are no such locks. Raises when two
+-- of them have one place.
+local function places_of(sorted, connects, what, level)
+  local places, seen = {}, {}
+  for i, lock in ipairs(sorted) do
+    if is_tied(sorted, i) then
+      local place = place_of(lock, connects)
+      local name = raw.key(lock) .. "\0" .. place
+      if seen[name] then
+        error(("%s: the key %q is named twice"):format(what, raw.key(lock)), level + 1)
+      end
+      places[lock], seen[name] = place, true
     end
   end
+  return next(places) and places
+end
+
+-- The members in the order in which every program takes them.
+local function in_order(self, what, level)
+  if not self.tied then return self.members end
+  local sorted = copy(self.members)
+  local places = places_of(sorted, true, what, level + 1)
+  table.sort(sorted, function(a, b)
+    if raw.key(a) ~= raw.key(b) then return is_before(a, b) end
+    return locale.is_before(places[a], places[b])
+  end)
   return sorted
 end
 
@@ -82,9 +120,11 @@ end
 
 -- `members` are checked; `wait` is the total, nil: 1.5 s for each.
 function multi_lock.new(members, wait, what, level)
-  local sorted = in_order(members, what, level + 1)
+  local sorted = copy(members)
+  table.sort(sorted, is_before)
   return setmetatable({
     members = sorted,
+    tied = places_of(sorted, false, what, level + 1) ~= nil,
     together = are_alike(sorted),
     wait = wait or WAIT_EACH * #sorted,
   }, MultiLock)
@@ -121,18 +161,19 @@ local function give_back(taken, message, code)
   return nil, message, code
 end
 
--- `taken`: gets those that it has
-local function take_in_order(members, wait, taken)
-  local by = core.now() + wait
+-- `taken`: gets those that it has. Until all are there each is renewed, whatever its lease is.
+local function take_in_order(members, by, taken)
   for i, lock in ipairs(members) do
     local acquired, message, code = raw.acquire(lock, math.max(0, by - core.now()))
     if not acquired then return give_back(taken, message, code) end
     taken[i] = lock
+    raw.collect(lock)
   end
   for i = 1, #members > 1 and #members or 0 do
     local held, message, code = start_lease(members[i])
     if not held then return give_back(taken, message, code) end
   end
+  for _, lock in ipairs(members) do raw.settle(lock) end
   return true
 end
 
@@ -147,20 +188,40 @@ local function settled(taken, ran, ...)
   error((...), 0)
 end
 
-local function acquire_in_order(members, wait)
+local function acquire_in_order(members, by)
   local taken = {}
-  return settled(taken, compat.closing(close_each, taken, pcall, take_in_order, members, wait,
-    taken))
+  return settled(taken, compat.closing(close_each, taken, pcall, take_in_order, members, by, taken))
 end
 
-local function acquire(self, wait)
-  local acquired, message, code
-  if self.together then
-    acquired, message, code = raw.acquire_all(self.members)
-    if acquired then return self end
-    if code ~= "busy" or wait == 0 then return nil, message, code end
+-- What the client has learnt of its server.
+local function learnt(self)
+  return core.client.data(client_of(self.members[1]))
+end
+
+-- Whether one step serves all. A server behind a plain URL may be a node of a cluster, which
+-- refuses steps with keys of several slots.
+local function is_one_step(self)
+  return self.together and not learnt(self).checks_slots
+end
+
+-- Whether the locks may be had one by one that could not be had in one step.
+local function may_go_on(self, wait, message, code)
+  if code == "server" and message:find("CROSSSLOT", 1, true) then
+    learnt(self).checks_slots = true
+    return true
   end
-  acquired, message, code = acquire_in_order(self.members, wait)
+  return code == "busy" and wait > 0
+end
+
+local function acquire(self, wait, what, level)
+  local by = core.now() + wait
+  local members = in_order(self, what, level + 1)
+  if is_one_step(self) then
+    local acquired, message, code = raw.acquire_all(members)
+    if acquired then return self end
+    if not may_go_on(self, wait, message, code) then return nil, message, code end
+  end
+  local acquired, message, code = acquire_in_order(members, by)
   if acquired then return self end
   return nil, message, code
 end
@@ -175,7 +236,9 @@ function MultiLock:acquire(wait)
   check_self(self, MultiLock, "multi_lock:acquire", 2)
   if wait ~= nil then argument(wait, options.wait, "multi_lock:acquire", "wait", 2) end
   tell()
-  return acquire(self, wait or self.wait)
+  local all, message, code = acquire(self, wait or self.wait, "multi_lock:acquire", 2)
+  if all then return all end
+  return nil, message, code
 end
 
 -- acquire(0).
@@ -185,7 +248,9 @@ end
 function MultiLock:try_acquire()
   check_self(self, MultiLock, "multi_lock:try_acquire", 2)
   tell()
-  return acquire(self, 0)
+  local all, message, code = acquire(self, 0, "multi_lock:try_acquire", 2)
+  if all then return all end
+  return nil, message, code
 end
 
 -- Empties the list: calls act(lock, with) for each, also where one raises an error, which comes
@@ -201,13 +266,9 @@ local function each(locks, act, with)
   return true
 end
 
-local function copy(members)
-  return { compat.unpack(members) }
-end
-
 -- The rest is released also where the coroutine is closed meanwhile.
 local function release(self)
-  if self.together then return raw.release_all(self.members) end
+  if is_one_step(self) then return raw.release_all(self.members) end
   local held = copy(self.members)
   return compat.closing(close_each, held, each, held, raw.release)
 end

@@ -2,6 +2,7 @@
 -- holdfast_client:<uuid>, with the uuid that its owners begin with, and its tenant before that.
 
 local core = require "holdfast.core"
+local locale = require "holdfast.locale"
 local replies = require "holdfast.replies"
 
 local names = {}
@@ -9,8 +10,9 @@ local names = {}
 local UUID = "^%x+%-%x+%-%x+%-%x+%-%x+"
 
 local function parse(text)
-  local host, pid, name = text:match("^(%S+) (%d+) ?(.*)$")
-  if host then return { host = host, pid = tonumber(pid), name = name ~= "" and name or nil } end
+  local host, pid, name = text:match("^([^ ]+) (%d+) ?(.*)$")
+  if not host then return nil end
+  return { host = host, pid = locale.number(pid), name = name ~= "" and name or nil }
 end
 
 -- Whether it begins with a client's uuid.

@@ -4,6 +4,7 @@
 -- value, the place of that part behind the argument's name and what stands there.
 
 local error = require("holdfast.compat").error
+local locale = require "holdfast.locale"
 
 local options = {}
 
@@ -117,7 +118,7 @@ end
 
 -- A user or a password; what is wrong with it does not show it.
 function options.secret(value)
-  if (type(value) ~= "string" and type(value) ~= "number") or #tostring(value) > 511 then
+  if (type(value) ~= "string" and type(value) ~= "number") or #locale.text(value) > 511 then
     return "a string of at most 511 bytes"
   end
 end
@@ -175,7 +176,7 @@ end
 function options.part_text(value)
   if type(value) == "string" then return value end
   if is_integer(value) then return ("%d"):format(value) end
-  return (value % 1 == 0 and "%.0f" or "%.14g"):format(value + 0)
+  return locale.decimal(value % 1 == 0 and "%.0f" or "%.14g", value + 0)
 end
 
 -- Userdata of the type with this name.
@@ -212,7 +213,7 @@ local function shown(value)
     if #value > 40 then return "a string of " .. #value .. " bytes" end
     return string.format("%q", value)
   end
-  if type(value) == "number" or type(value) == "boolean" then return tostring(value) end
+  if type(value) == "number" or type(value) == "boolean" then return locale.text(value) end
   return value == nil and "nothing" or "a " .. type(value)
 end
 
@@ -310,7 +311,8 @@ function options.nearest(name, known)
   local best, best_distance = nil, #name < 3 and 0 or #name < 5 and 1 or 2
   for candidate in pairs(known) do
     local d = distance(name, candidate)
-    if d < best_distance or d == best_distance and (not best or candidate < best) then
+    local first = not best or locale.is_before(candidate, best)
+    if d < best_distance or d == best_distance and first then
       best, best_distance = candidate, d
     end
   end
@@ -319,7 +321,7 @@ end
 
 local function foreign_names(name, known)
   local list = {}
-  for _, ours in ipairs(FOREIGN[name:lower():gsub("[_-]", "")] or {}) do
+  for _, ours in ipairs(FOREIGN[locale.lower(name):gsub("[_-]", "")] or {}) do
     if known[ours] then list[#list + 1] = ('"%s"'):format(ours) end
   end
   return #list > 0 and table.concat(list, " or ")

@@ -3,6 +3,8 @@
 --
 --   N | T | F | D<number>; | S<size>:<bytes> | { key value … }
 
+local locale = require "holdfast.locale"
+
 local record = {}
 
 local DEPTH = 32
@@ -28,7 +30,7 @@ end
 -- Where Lua has integers, 2.0 is none.
 local function write_number(value, out)
   local kind = math.type and math.type(value)
-  local text = (kind == "integer" and "%d" or "%.17g"):format(value)
+  local text = locale.decimal(kind == "integer" and "%d" or "%.17g", value)
   if kind == "float" and not text:find("[^%d-]") then text = text .. ".0" end
   local is_finite = value == value and value ~= math.huge and value ~= -math.huge
   return is_finite and put(out, "D" .. text .. ";")
@@ -72,12 +74,12 @@ end
 
 local function read_number(text, at)
   local digits, after = text:match("^([^;]*);()", at)
-  return assert(tonumber(digits)), after
+  return assert(locale.number(digits)), after
 end
 
 local function read_string(text, at)
   local size, after = text:match("^(%d+):()", at)
-  local stop = after + tonumber(size)
+  local stop = after + locale.number(size)
   assert(stop - 1 <= #text)
   return text:sub(after, stop - 1), stop
 end

@@ -1,5 +1,6 @@
 -- The options `servers` and `mode` of a client: several servers, and what they are to each other.
 
+local locale = require "holdfast.locale"
 local options = require "holdfast.options"
 
 local MOST = { quorum = 32, shards = 64 }
@@ -70,10 +71,10 @@ end
 function servers.split(text)
   local list = {}
   for entry in (text .. ","):gmatch("([^,]*),") do
-    if not entry:find("%S") then
+    if not entry:find(locale.NOT_SPACE) then
       return nil, ("URLs between commas; number %d is empty"):format(#list + 1)
     end
-    for url in entry:gmatch("%S+") do list[#list + 1] = url end
+    for url in entry:gmatch(locale.NOT_SPACE .. "+") do list[#list + 1] = url end
   end
   return list
 end

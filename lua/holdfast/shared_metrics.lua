@@ -5,6 +5,7 @@
 -- and reloads. A sample's name in the dict is "family|suffix|labels".
 
 local core = require "holdfast.core"
+local locale = require "holdfast.locale"
 local metrics = require "holdfast.metrics"
 
 local shared_metrics = {}
@@ -64,13 +65,13 @@ local RANK = { _bucket = 1, _count = 2, _sum = 3, _total = 4 }
 
 local function bound(labels)
   local le = labels:match('le="([^"]+)"$')
-  return le == "+Inf" and math.huge or tonumber(le) or 0
+  return le == "+Inf" and math.huge or locale.number(le) or 0
 end
 
 -- Samples of one class stand together, the buckets of a histogram in order.
 local function is_before(a, b)
   local of_a, of_b = a[3]:gsub(',le="[^"]+"$', ""), b[3]:gsub(',le="[^"]+"$', "")
-  if of_a ~= of_b then return of_a < of_b end
+  if of_a ~= of_b then return locale.is_before(of_a, of_b) end
   if a[2] ~= b[2] then return RANK[a[2]] < RANK[b[2]] end
   return bound(a[3]) < bound(b[3])
 end
@@ -78,7 +79,7 @@ end
 local function samples(dict)
   local list = {}
   for _, name in ipairs(dict:get_keys(0)) do
-    local family, suffix, labels = name:match("^([%w_]+)|([%w_]*)|(.*)$")
+    local family, suffix, labels = name:match("^([^|]+)|([^|]*)|(.*)$")
     if family then list[#list + 1] = { family, suffix, labels, dict:get(name) } end
   end
   table.sort(list, is_before)
@@ -90,7 +91,7 @@ function shared_metrics.losses()
   local dict, lost = ngx.shared[NAME], {}
   if not dict then return nil end
   for _, name in ipairs(dict:get_keys(0)) do
-    local reason = name:match('^losses|_total|.*reason="(%l+)"$')
+    local reason = name:match('^losses|_total|.*reason="([a-z]+)"$')
     if reason then lost[reason] = (lost[reason] or 0) + (dict:get(name) or 0) end
   end
   return lost

@@ -12,6 +12,7 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local json = require "holdfast.command.json"
 local locks = require "holdfast.command.locks"
+local locale = require "holdfast.locale"
 local names = require "holdfast.names"
 local observed = require "holdfast.observed"
 local records = require "holdfast.status_record"
@@ -217,18 +218,18 @@ local function refresh(view)
   forget_names(view, now)
   if not ok then
     view.trouble = "a reply of the server was not understood, see nginx's error log"
-    ngx.log(ngx.ERR, "holdfast.status: ", tostring(err))
+    ngx.log(ngx.ERR, "holdfast.status: ", locale.text(err))
   end
   note(view)
 end
 
 local function by_key(a, b)
-  return a.key < b.key
+  return locale.is_before(a.key, b.key)
 end
 
 local function by_waiters(a, b)
   if a.waiters ~= b.waiters then return a.waiters > b.waiters end
-  return a.key < b.key
+  return locale.is_before(a.key, b.key)
 end
 
 local function new_view(client, pattern, where)
@@ -255,7 +256,7 @@ end
 
 -- Seconds of the clock, to the millisecond.
 local function clock(time)
-  return { text = ("%.3f"):format(time) }
+  return { text = locale.decimal("%.3f", time) }
 end
 
 -- A text may be as long as a key of Redis.
@@ -403,7 +404,7 @@ local function asked_for(args)
   local from = type(args.from) == "string" and args.from:match("^%d%d?%d?%d?%d?%d?%d?%d?%d?$")
   return {
     prefix = type(args.prefix) == "string" and args.prefix or "",
-    from = tonumber(from) or 0, open = open,
+    from = locale.number(from) or 0, open = open,
   }
 end
 

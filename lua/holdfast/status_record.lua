@@ -5,6 +5,8 @@
 -- it until it has not come for LEASE seconds: a count of hand-offs needs one observer. Without the
 -- dict each worker has a record of its own.
 
+local locale = require "holdfast.locale"
+
 local status_record = { STEP = 5, SPAN = 600 }
 
 local NAME = "holdfast"
@@ -59,7 +61,7 @@ end
 -- → hand-offs, most waiters
 function shared:point(at)
   local handed, waiting = (self.dict:get(self.name .. at) or "0 0"):match("^(%d+) (%d+)$")
-  return tonumber(handed), tonumber(waiting)
+  return locale.number(handed), locale.number(waiting)
 end
 
 local function name_of(self, key, waiter)

@@ -48,7 +48,9 @@ local function finish(lock, ran, ...)
   local aborted = not ran and abort.is_for((...), lock)
   if not ran and not aborted then error((...), 0) end
   if not told then error(failure, 0) end
-  if aborted then return nil, code == "lost" and message or tostring((...)), "lost" end
+  if aborted then
+    return nil, code == "lost" and message or tostring((...)), "lost" -- any locale: an error
+  end
   message, code = doubt(lock, reason, message, code)
   if code then return with_lock.unprotected(message, code, ...) end
   return with_lock.results(...)

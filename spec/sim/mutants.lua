@@ -278,6 +278,7 @@ local IN_CORE = {
   { "LOSS_IGNORED", "a renewal that was refused counts" },
   { "RENEWAL_AFTER", "a released hold is renewed" },
   { "NO_RENEWAL", "nothing is renewed after the first time" },
+  { "COLLECTED_ENDS", "what is collected ends with its own lease" },
   { "COUNT_TWICE", "a re-entry counts two" },
   { "NO_LOGOUT", "the events link stays open" },
   { "NO_WORD", "a hold is renewed without its owner's word" },

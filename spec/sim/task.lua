@@ -643,9 +643,18 @@ local function give_back(self, handles, last, all)
   for i = last, 1, -1 do release(self, handles[i], all or raw.holds(handles[i].lock) <= 1) end
 end
 
+-- In a calm schedule what is collected lasts until all is there, whatever its lease is.
 local function start_lease(self, handle)
-  if not self.plan.renewed then return perform(self, handle, "extend", self.plan.lease) end
-  return raw.is_held(handle.lock) or perform(self, handle, "check", 0)
+  local held, code = raw.is_held(handle.lock), nil
+  if not (held and self.plan.renewed) then
+    local kind = self.plan.renewed and "check" or "extend"
+    local _
+    held, _, code = perform(self, handle, kind, self.plan.lease)
+  end
+  if code == "lost" and self.watcher.calm and not self.plan.patience then
+    self.world:fail("several", "%s: %s loses it before it has all", handle.key, self.name)
+  end
+  return held
 end
 
 -- One after the other, each through its queue, as multi_lock does it. → claims | nil
@@ -655,11 +664,13 @@ local function acquire_in_order(self, handles)
     local ok, claim = acquire(self, handle, math.max(0, by - self.world.now) / 1e6)
     if not ok then return give_back(self, handles, i - 1) end
     claims[i] = claim
+    raw.collect(handle.lock)
   end
   for _, handle in ipairs(handles) do
     if not start_lease(self, handle) then return give_back(self, handles, #handles) end
     self:look_now()
   end
+  for _, handle in ipairs(handles) do raw.settle(handle.lock) end
   return claims
 end
 

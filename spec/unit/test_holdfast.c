@@ -248,6 +248,8 @@ TEST(what_a_topology_and_a_decider_say) {
         CHECK_EQ_INT(hf_client_is_everywhere(made), cases[i].everywhere);
         CHECK_EQ_INT(hf_client_decides_early(made), cases[i].early);
         CHECK_EQ_INT(hf_client_node_beside(made, ME), cases[i].beside);
+        CHECK_STR(hf_session_run_id(hf_client_link_of_key(made, ME, 0)), "");
+        CHECK(!hf_client_link_of_key(made, ME, 1));
         hf_client_delete(made);
     }
 }

@@ -539,6 +539,20 @@ static void answer_leaves(hf_time now) {
     tick(now);
 }
 
+TEST(the_runs_of_all_servers_are_known) {
+    start_with(GUARD);
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    hf_slice key = hf_slice_of("k");
+    CHECK_STR(hf_session_run_id(hf_client_link_of_key(&rig.client, key, 1)), "");
+    for (int i = 0; i < COUNT; i++) log_in(i, i == 1 ? "r2" : "r1", "", AT(0));
+    CHECK_STR(hf_session_run_id(hf_client_link_of_key(&rig.client, key, 0)), "r1");
+    CHECK_STR(hf_session_run_id(hf_client_link_of_key(&rig.client, key, 1)), "r2");
+    CHECK(hf_client_link_of_key(&rig.client, key, COUNT - 1));
+    CHECK(!hf_client_link_of_key(&rig.client, key, COUNT));
+    hf_op_end(op, AT(1));
+    finish(AT(2));
+}
+
 TEST(a_server_that_nobody_has_known_for_long_has_no_vote) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));

@@ -742,6 +742,18 @@ TEST(the_owners_approval_goes_to_every_member) {
     finish(AT(11001));
 }
 
+TEST(what_is_renewed_no_longer_is_so_at_no_member) {
+    start();
+    hold_by(4, AT(0));
+    hf_client_set_renewed(&rig.client, hold_of(&rig), false, AT(1));
+    pass(AT(1), AT(11000));
+    for (int i = 0; i < COUNT; i++) CHECK_STR(said(link_at(i, RENEWER)), "");
+    hf_client_set_renewed(&rig.client, hold_of(&rig), true, AT(11000));
+    tick(AT(11000));
+    for (int i = 0; i < 4; i++) CHECK_SAYS(said(link_at(i, RENEWER)), "EVALSHA renew 1 k");
+    finish(AT(11001));
+}
+
 TEST(a_member_counts_for_the_class_of_the_quorum) {
     start();
     hf_observe_class(&rig.client, "");

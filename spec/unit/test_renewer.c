@@ -75,6 +75,22 @@ TEST(renewed_after_a_third_of_the_lease) {
     rig_end(&rig, AT(11000));
 }
 
+TEST(a_lease_of_its_own_is_renewed_while_that_is_wanted) {
+    rig_begin(&rig);
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
+    hf_client_set_renewed(&rig.client, hold, true, AT(1));
+    rig_sleep(&rig, AT(1), AT(10000));
+    CHECK_SAID(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    hf_client_set_renewed(&rig.client, hold, true, AT(10001)); /* under way already */
+    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    answer_batch(1, ":1", AT(10400));
+    hf_client_set_renewed(&rig.client, hold, false, AT(10500));
+    CHECK_EQ_U64(hold->wake_at, hold->valid_until);
+    rig_sleep(&rig, AT(10500), AT(39000));
+    CHECK_SAID(&rig, RENEWER, "");
+    rig_end(&rig, AT(39001));
+}
+
 TEST(held_as_long_as_it_is_renewed) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));

@@ -35,6 +35,25 @@ TEST(slices_compare_as_bytes) {
     CHECK_EQ_INT(hf_slice_of("").size, 0);
 }
 
+TEST(seconds_have_a_point_and_are_rounded) {
+    char text[32];
+    CHECK_STR(hf_seconds_text(text, 0, 1), "0.0");
+    CHECK_STR(hf_seconds_text(text, 29 * HF_SECOND + 950 * HF_MS, 1), "30.0");
+    CHECK_STR(hf_seconds_text(text, 29 * HF_SECOND + 949 * HF_MS, 1), "29.9");
+    CHECK_STR(hf_seconds_text(text, 1500 * HF_MS, 3), "1.500");
+    CHECK_STR(hf_seconds_text(text, 1042 * HF_MS + 499999, 3), "1.042");
+    CHECK_STR(hf_seconds_text(text, 7, 9), "0.000000007");
+}
+
+TEST(words_are_the_same_without_case) {
+    CHECK(hf_is_same_word("Host-1.I", "hOST-1.i"));
+    CHECK(hf_is_same_word("", ""));
+    CHECK(!hf_is_same_word("a", "ab"));
+    CHECK(!hf_is_same_word("ab", "a"));
+    CHECK(!hf_is_same_word("[", "{")); /* which differ as a letter and its capital do */
+    CHECK(!hf_is_same_word("\xc4", "\xe4"));
+}
+
 TEST(uuid_is_version_8) {
     char uuid[HF_UUID_SIZE + 1];
     unsigned char random[16];

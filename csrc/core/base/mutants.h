@@ -28,6 +28,7 @@
     X(LOSS_IGNORED)       /* a renewal that was refused counts */                                  \
     X(RENEWAL_AFTER)      /* a released hold is renewed */                                         \
     X(NO_RENEWAL)         /* nothing is renewed after the first time */                            \
+    X(COLLECTED_ENDS)     /* what is collected ends with its own lease */                          \
     X(COUNT_TWICE)        /* a re-entry counts two */                                              \
     X(NO_LOGOUT)          /* the events link stays open */                                         \
     X(NO_WORD)            /* a hold is renewed without its owner's approval */                     \

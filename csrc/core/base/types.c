@@ -55,6 +55,25 @@ hf_slice hf_decimal(char text[24], uint64_t value) {
     return (hf_slice){at, (size_t)(end - at)};
 }
 
+const char *hf_seconds_text(char text[32], hf_time time, unsigned digits) {
+    hf_time parts = 1; /* of a second */
+    for (unsigned i = 0; i < digits; i++) parts *= 10;
+    hf_time unit = HF_SECOND / parts;
+    hf_time count = time / unit + (time % unit > (unit - 1) / 2);
+    snprintf(text, 32, "%llu.%0*llu", (unsigned long long)(count / parts), (int)digits,
+             (unsigned long long)(count % parts));
+    return text;
+}
+
+static char lower(char byte) {
+    return byte >= 'A' && byte <= 'Z' ? (char)(byte - 'A' + 'a') : byte;
+}
+
+bool hf_is_same_word(const char *a, const char *b) {
+    while (*a && lower(*a) == lower(*b)) a++, b++;
+    return lower(*a) == lower(*b);
+}
+
 static uint64_t hash_word(uint64_t hash, uint64_t word) {
     hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
     return hash ^ hash >> 32;

@@ -55,6 +55,14 @@ bool hf_slice_skip(hf_slice *slice, const char *prefix);
 /* For hash tables. `hash`: the seed, or the hash of what comes before. */
 uint64_t hf_hash(uint64_t hash, hf_slice bytes);
 
+/* Writes the seconds with `digits` (1..9) of their fraction, rounded, and returns the text. printf
+ * would write the decimal point of the program's locale. */
+const char *hf_seconds_text(char text[32], hf_time time, unsigned digits);
+
+/* Returns whether two texts are equal, letters of ASCII without case. strcasecmp would follow the
+ * program's locale. */
+bool hf_is_same_word(const char *a, const char *b);
+
 /* Writes the decimal digits of `value` into `text`, and returns them. */
 hf_slice hf_decimal(char text[24], uint64_t value);
 

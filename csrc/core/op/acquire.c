@@ -104,8 +104,9 @@ static void fail_busy(hf_op *op, hf_time now) {
                *reason = deaf ? events->reason : "";
     const char *taken = op->spec.lock_kind->taken;
     if (op->acquire.busy_until > now) {
-        hf_op_fail(op, HF_BUSY, "%s, for up to %.3f s more unless renewed%s%s", taken,
-                   (double)(op->acquire.busy_until - now) / (double)HF_SECOND, aside, reason);
+        char left[32];
+        hf_op_fail(op, HF_BUSY, "%s, for up to %s s more unless renewed%s%s", taken,
+                   hf_seconds_text(left, op->acquire.busy_until - now, 3), aside, reason);
     } else {
         hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->counted ? FEW : taken, aside, reason);
     }

@@ -122,6 +122,7 @@ const hf_decider hf_alone = {
     .refresh = refresh,
     .notice = notice,
     .approve = hf_renewer_approve,
+    .set_renewed = hf_renewer_set_renewed,
     .abandon = hf_renewer_abandon,
     .on_link = hf_observe_link,
     .on_answer = hf_observe_answer,

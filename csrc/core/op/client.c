@@ -111,6 +111,10 @@ void hf_client_approve(hf_client *client, hf_hold *hold, hf_time now) {
     client->decider->approve(client, hold, now);
 }
 
+void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now) {
+    client->decider->set_renewed(client, hold, renewed, now);
+}
+
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     uint32_t released = count < hold->strays ? count : hold->strays;
     if (HF_MUTANT(STRAYS_FORGOTTEN)) released = 0;

@@ -85,9 +85,13 @@ void hf_op_fail_unconfirmed(hf_op *op) {
                    request->failure.text);
         return;
     }
-    hf_op_fail(op, HF_NO_QUORUM, "%u of %u replicas confirmed within %g s",
-               (unsigned)request->confirmed, (unsigned)sync->replicas,
-               (double)sync->timeout / (double)HF_SECOND);
+    char seconds[32];
+    hf_seconds_text(seconds, sync->timeout, 6);
+    size_t size = strlen(seconds);
+    while (seconds[size - 1] == '0') size--;
+    if (seconds[size - 1] == '.') size--;
+    hf_op_fail(op, HF_NO_QUORUM, "%u of %u replicas confirmed within %.*s s",
+               (unsigned)request->confirmed, (unsigned)sync->replicas, (int)size, seconds);
 }
 
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_for_connection,

@@ -434,6 +434,11 @@ void hf_renewer_resume(hf_client *client, hf_hold *hold, hf_time now) {
     hf_holds_wake_at(&client->holds, hold, hf_time_min(hf_time_max(next, now), hold->valid_until));
 }
 
+void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now) {
+    hold->renewed = renewed && !HF_MUTANT(COLLECTED_ENDS);
+    if (!hold->in_flight) hf_renewer_resume(client, hold, now);
+}
+
 /* A command that was sent at `sent_at` has set the lease of a hold that stays held. That counts as
  * a renewal, unless replicas must confirm it. */
 static void keep(hf_client *client, hf_hold *hold, hf_time sent_at) {

@@ -84,8 +84,9 @@ void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now);
  * that are left. They may have been abandoned meanwhile. */
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
 
-/* See hf_client_approve and hf_client_abandon. */
+/* See hf_client_approve, hf_client_set_renewed and hf_client_abandon. */
 void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now);
+void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* The re-entry that was under way is over: what was abandoned meanwhile is released. */

@@ -269,6 +269,15 @@ static void approve(hf_client *client, hf_hold *hold, hf_time now) {
     }
 }
 
+static void set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now) {
+    hold->renewed = renewed;
+    for (size_t i = 0; i < hold->member_count; i++) {
+        if (hold->member_holds[i])
+            hf_client_set_renewed(client->quorum->members[i], hold->member_holds[i], renewed, now);
+    }
+    hf_quorum_refresh(client, hold, now);
+}
+
 /* An acquire that enters the hold and is not decided yet. */
 static bool is_entered(const hf_client *client, const hf_hold *hold) {
     for (hf_op *op = client->ops; op && hold->state == HF_HOLD_HELD; op = op->next) {
@@ -567,6 +576,7 @@ const hf_decider hf_majority = {
     .refresh = hf_quorum_refresh,
     .notice = notice,
     .approve = approve,
+    .set_renewed = set_renewed,
     .abandon = hf_quorum_abandon,
     .add_stats = add_stats,
     .approvals_asked = asked,

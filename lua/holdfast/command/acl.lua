@@ -95,7 +95,7 @@ function acl.words(prefix, given)
     given.sync and "wait" or "" }
   for _, kind in ipairs(given.kinds) do all[#all + 1] = kind.commands end
   if given.idempotent then all[#all + 1] = acl.kinds[1].commands end
-  for name in table.concat(all, " "):gmatch("%S+") do command(name) end
+  for name in table.concat(all, " "):gmatch("[^ ]+") do command(name) end
   return rule
 end
 

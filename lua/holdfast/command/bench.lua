@@ -4,6 +4,7 @@ local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
+local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local verb = require "holdfast.command.verb"
 
@@ -109,7 +110,7 @@ local function contend(lock, key, given, chosen)
 end
 
 local function row(name, seconds)
-  return { name, ("%.1f"):format(seconds * 1e6), ("%.0f"):format(1 / seconds) }
+  return { name, locale.decimal("%.1f", seconds * 1e6), ("%.0f"):format(1 / seconds) }
 end
 
 local function work(client, given)

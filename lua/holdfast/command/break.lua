@@ -5,6 +5,7 @@ local identity = require "holdfast.command.identity"
 local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
 local permits = require "holdfast.command.permits"
+local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local records = require "holdfast.command.records"
 local verb = require "holdfast.command.verb"
@@ -26,7 +27,7 @@ break_lock.options = verb.options(break_lock, {
 local function asks(question, ...)
   io.stderr:write(question:format(...))
   local answer = io.stdin:read("*l")
-  return answer ~= nil and answer:lower():find("^%s*ye?s?%s*$") ~= nil
+  return answer ~= nil and locale.lower(answer):find("^[ \t]*ye?s?[ \t\r]*$") ~= nil
 end
 
 local function asks_to_break(client, entry)

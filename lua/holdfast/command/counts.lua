@@ -2,6 +2,7 @@
 -- too. The channel that their waiters listen to tells them apart.
 
 local core = require "holdfast.core"
+local locale = require "holdfast.locale"
 local replies = require "holdfast.replies"
 
 local counts = {}
@@ -44,7 +45,7 @@ function counts.read(client, key)
   local text = replies.command(client, { "GET", key })
   if type(text) ~= "string" or not text:find("^%-?%d+$") then return nil end
   if replies.command(client, { "PTTL", key }) ~= -1 then return nil end
-  local entry = { key = key, kind = "number", count = tonumber(text), waiters = 0, mutex = false }
+  local entry = { key = key, kind = "number", count = locale.number(text), waiters = 0, mutex = false }
   for kind, channel in pairs(CHANNELS) do
     local waiters = listeners(client, names_of(channel, key))
     if waiters > 0 then entry.kind, entry.waiters = kind, waiters end

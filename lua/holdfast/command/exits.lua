@@ -1,5 +1,7 @@
 -- The exit codes of the command. docs/command.md and docs/holdfast.1 list them.
 
+local locale = require "holdfast.locale"
+
 local exits = {
   OK = 0,
   BUSY = 1,
@@ -17,6 +19,9 @@ local exits = {
   NOT_FOUND = 127,
 }
 
+local BY_CODE = {}
+for name, number in pairs(exits) do BY_CODE[locale.lower(name)] = number end
+
 exits.help = [[
 Exit codes, beside the command's own: 1, or that of -E, the lock is taken; 64 usage, also
 of a run that would wait for the run around it; 69 no answer from the server; 70 another error of it;
@@ -28,7 +33,7 @@ local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15 }
 
 -- For the code of a failure of the library.
 function exits.of(code)
-  return exits[code:upper()] or exits.SERVER
+  return BY_CODE[code] or exits.SERVER
 end
 
 -- For an end by a signal, by its name or its number.

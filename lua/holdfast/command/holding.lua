@@ -9,6 +9,7 @@ local driver = require "holdfast.driver"
 local exits = require "holdfast.command.exits"
 local holdfast = require "holdfast"
 local permits = require "holdfast.command.permits"
+local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local replies = require "holdfast.replies"
 local signals = require "holdfast.command.signals"
@@ -156,7 +157,7 @@ function Holding:tell_acquired(waited)
     self.out:event("acquired", {
       { "key", lock:key() }, { "owner", lock:owner() }, { "token", lock:token() },
       { "waited", waited },
-    }, ('acquired "%s" after %.3f s'):format(lock:key(), waited))
+    }, ('acquired "%s" after %s s'):format(lock:key(), locale.decimal("%.3f", waited)))
   end
 end
 

@@ -1,6 +1,7 @@
 -- Writes values as JSON: strings, numbers, booleans, lists, and objects given as lists of { name,
 -- value }.
 
+local locale = require "holdfast.locale"
 local text = require "holdfast.text"
 
 local json = {}
@@ -29,7 +30,7 @@ local function number_of(number)
   if number == math.floor(number) and math.abs(number) < 2 ^ 53 then
     return ("%.0f"):format(number)
   end
-  return ("%.6g"):format(number)
+  return locale.decimal("%.6g", number)
 end
 
 -- An object with the fields of `pairs_list` in their order; those without a value are left out.
@@ -48,7 +49,7 @@ function json.value(value)
   local kind = type(value)
   if kind == "string" then return string_of(value) end
   if kind == "number" then return number_of(value) end
-  if kind == "boolean" then return tostring(value) end
+  if kind == "boolean" then return value and "true" or "false" end
   return value.text
 end
 

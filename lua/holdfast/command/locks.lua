@@ -18,6 +18,7 @@ local driver = require "holdfast.driver"
 local identity = require "holdfast.command.identity"
 local output = require "holdfast.command.output"
 local records = require "holdfast.command.records"
+local locale = require "holdfast.locale"
 local replies = require "holdfast.replies"
 
 local locks = {}
@@ -267,7 +268,7 @@ function locks.all(client, pattern, mutexes)
     if not ok then return nil, message, code end
   end
   table.sort(list, function(a, b)
-    if a.key ~= b.key then return a.key < b.key end
+    if a.key ~= b.key then return locale.is_before(a.key, b.key) end
     return not a.done and b.done == true
   end)
   return list
@@ -379,8 +380,8 @@ function locks.waiters(client, key, limit, kind)
     "WITHSCORES", "LIMIT", 0, limit)
   local list = {}
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local owner = reply[i]:match("^%S+ (.*)$") or reply[i]:match("^1%l([^:]*:%d+)") or reply[i]
-    list[#list + 1] = { owner = owner, place = #list + 1, score = tonumber(reply[i + 1]) }
+    local owner = reply[i]:match("^[^ ]+ (.*)$") or reply[i]:match("^1[a-z]([^:]*:%d+)") or reply[i]
+    list[#list + 1] = { owner = owner, place = #list + 1, score = locale.number(reply[i + 1]) }
   end
   return list
 end
@@ -399,7 +400,7 @@ end
 
 function locks.seconds(ttl)
   if not ttl then return "-" end
-  return ttl == math.huge and "none" or ("%.1f s"):format(ttl)
+  return ttl == math.huge and "none" or locale.decimal("%.1f", ttl) .. " s"
 end
 
 function locks.token(token)

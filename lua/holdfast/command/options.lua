@@ -4,6 +4,7 @@
 -- check = text → value | nil, what it must be, help = "…", hidden = true: not in the help };
 -- without `value` it is a switch.
 
+local locale = require "holdfast.locale"
 local library_options = require "holdfast.options"
 local texts = require "holdfast.text"
 
@@ -17,20 +18,21 @@ local MOST_LENGTH = 64 -- of a duration: matching its parts is slow on a long te
 
 -- Seconds, or numbers with units: 90, 1.5, 5m, 1h30m. → seconds | nil
 local function duration(text)
-  local number = tonumber(text)
+  local number = locale.number(text)
   if number then return number end
   if #text > MOST_LENGTH then return nil end
   local sum = 0
-  local rest = text:gsub("(%d+%.?%d*)(%l+)", function(amount, unit)
+  local rest = text:gsub("(%d+%.?%d*)([a-z]+)", function(amount, unit)
     if not UNITS[unit] then return nil end
-    sum = sum + tonumber(amount) * UNITS[unit]
+    sum = sum + locale.number(amount) * UNITS[unit]
     return ""
   end)
   return text ~= "" and rest == "" and sum or nil
 end
 
 local function duration_from(least)
-  local wrong = ("a duration from %g s to 1e9 s, such as 90, 1.5, 5m or 1h30m"):format(least)
+  local wrong = ("a duration from %s s to 1e9 s, such as 90, 1.5, 5m or 1h30m"):format(
+    locale.decimal("%g", least))
   return function(text)
     local seconds = duration(text)
     if seconds and seconds >= least and seconds <= 1e9 then return seconds end
@@ -48,7 +50,7 @@ function options.timeout(text)
 end
 
 function options.exit_code(text)
-  local number = tonumber(text)
+  local number = locale.number(text)
   if number and number >= 0 and number <= 255 and number == math.floor(number) then
     return number
   end
@@ -56,7 +58,7 @@ function options.exit_code(text)
 end
 
 function options.count(text)
-  local number = tonumber(text)
+  local number = locale.number(text)
   if number and number >= 1 and number <= 1e9 and number == math.floor(number) then
     return number
   end

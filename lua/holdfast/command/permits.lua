@@ -2,6 +2,7 @@
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local locale = require "holdfast.locale"
 local names = require "holdfast.names"
 local replies = require "holdfast.replies"
 
@@ -82,13 +83,14 @@ end
 -- The owners of permits, and the end of the lease of each: → { { owner, permits, ttl, who }, ... }
 function permits.holders(client, key)
   local time = command_beside(client, key, "TIME")
-  local seconds, micros = tonumber(time and time[1]), tonumber(time and time[2])
+  local seconds, micros = locale.number(time and time[1]), locale.number(time and time[2])
   local now = seconds and micros and seconds * 1000 + math.floor(micros / 1000) or 0
   local reply = command_beside(client, key, "ZRANGEBYSCORE", leases_of(key), ("(%.0f"):format(now), "+inf",
     "WITHSCORES", "LIMIT", 0, MOST)
   local list, by_owner, who = {}, {}, nil
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local owner, ttl = client_of(reply[i]), seconds_till(tonumber(reply[i + 1]) or math.huge, now)
+    local owner, till = client_of(reply[i]), locale.number(reply[i + 1]) or math.huge
+    local ttl = seconds_till(till, now)
     who = who or identities(client)
     local id = owner or hex(reply[i])
     local holder = by_owner[id]

@@ -3,6 +3,7 @@
 local exits = require "holdfast.command.exits"
 local output = require "holdfast.command.output"
 local verb = require "holdfast.command.verb"
+local locale = require "holdfast.locale"
 
 local ping = {}
 
@@ -16,7 +17,8 @@ function ping.main(args)
     local first, message, code = client:ping()
     local again = first and client:ping()
     if not again then return verb.failed(out, message, code) end
-    output.print(("answers in %.2f ms, the first time in %.2f ms"):format(again * 1e3, first * 1e3))
+    output.print(("answers in %s ms, the first time in %s ms"):format(
+      locale.decimal("%.2f", again * 1e3), locale.decimal("%.2f", first * 1e3)))
     return exits.OK
   end)
 end

@@ -40,7 +40,7 @@ end
 function records.ttl(client, key)
   local ttls, nodes = {}, places(client)
   for _, node in ipairs(nodes) do ttls[#ttls + 1] = ttl_at(client, key, node) end
-  table.sort(ttls, function(a, b) return a > b end)
+  table.sort(ttls, function(a, b) return a > b end) -- any locale: numbers
   return ttls[math.floor(#nodes / 2) + 1]
 end
 

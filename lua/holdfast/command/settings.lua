@@ -6,6 +6,7 @@
 
 local options = require "holdfast.command.options"
 local library_options = require "holdfast.options"
+local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local library_servers = require "holdfast.servers"
 local texts = require "holdfast.text"
@@ -100,12 +101,15 @@ local function read_text()
   return ""
 end
 
+local SPACES = locale.SPACE .. "*"
+local SETTING = "^" .. SPACES .. "([A-Za-z0-9_]+)" .. SPACES .. "=" .. SPACES .. "(.*)$"
+
 local function read_line(line)
-  line = line:gsub("^#.*", ""):gsub("%s#.*", "")
-  if not line:find("%S") then return true end
-  local name, text = line:match("^%s*([%w_]+)%s*=%s*(.*)$")
+  line = line:gsub("^#.*", ""):gsub(locale.SPACE .. "#.*", "")
+  if not line:find(locale.NOT_SPACE) then return true end
+  local name, text = line:match(SETTING)
   if not name then return nil, "not `name = value`" end
-  text = text:match("^.*%S") or ""
+  text = text:match("^.*" .. locale.NOT_SPACE) or ""
   if not settings.known[name] then return nil, ('unknown setting "%s"'):format(name) end
   local value, wrong = settings.known[name](text)
   if value == nil then return nil, name .. " must be " .. wrong end
@@ -207,7 +211,7 @@ function settings.client(chosen, more)
   end
   local made, client = pcall(holdfast.new, given)
   if made then return client end
-  local message = tostring(client):gsub("^.-holdfast%.new: ", "")
+  local message = tostring(client):gsub("^.-holdfast%.new: ", "") -- any locale: an error
   local place = message:match("^url: ") or message:match("^servers: ")
   return nil, place and chosen.source .. ": " .. message:sub(#place + 1) or message
 end

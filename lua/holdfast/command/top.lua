@@ -10,6 +10,7 @@ local locks = require "holdfast.command.locks"
 local observed = require "holdfast.observed"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
+local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local verb = require "holdfast.command.verb"
 
@@ -29,7 +30,7 @@ local RIGHT = { false, false, true, true, true, true }
 local FOOT = "sort by: k key  h hand-offs  w waiters  t time held    q quit"
 
 local SORTS = {
-  k = function(a, b) return a.key < b.key end,
+  k = function(a, b) return locale.is_before(a.key, b.key) end,
   h = function(a, b) return a.rate > b.rate end,
   w = function(a, b) return a.waiters > b.waiters end,
   t = function(a, b) return a.since < b.since end,
@@ -92,7 +93,7 @@ function View:sorted()
   local before = SORTS[self.sort]
   table.sort(self.list, function(a, b)
     if before(a, b) or before(b, a) then return before(a, b) end
-    return a.key < b.key
+    return locale.is_before(a.key, b.key)
   end)
   return self.list
 end
@@ -102,15 +103,16 @@ function View:title()
   for _, entry in ipairs(self.list) do
     waiters, rate = waiters + entry.waiters, rate + entry.rate
   end
-  return ("%d lock%s, %d waiter%s, at least %.1f hand-offs/s"):format(
-    #self.list, #self.list == 1 and "" or "s", waiters, waiters == 1 and "" or "s", rate)
+  return ("%d lock%s, %d waiter%s, at least %s hand-offs/s"):format(
+    #self.list, #self.list == 1 and "" or "s", waiters, waiters == 1 and "" or "s",
+    locale.decimal("%.1f", rate))
 end
 
 function View:row(entry)
   local holder = locks.holder_text(entry, entry.owner and self.names(entry.owner))
   return {
     output.printable(entry.key), holder, ("%.0f s"):format(os.time() - entry.since),
-    locks.seconds(entry.ttl), ("%d"):format(entry.waiters), ("%.1f"):format(entry.rate),
+    locks.seconds(entry.ttl), ("%d"):format(entry.waiters), locale.decimal("%.1f", entry.rate),
   }
 end
 

@@ -4,6 +4,7 @@ local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local locks = require "holdfast.command.locks"
 local output = require "holdfast.command.output"
+local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local settings = require "holdfast.command.settings"
 local target = require "holdfast.command.target"
@@ -40,7 +41,8 @@ local function still_held(entry, given, out)
       entry.count))
   end
   local ends = entry.ttl and entry.ttl < math.huge
-  local left = ends and (", for up to %.3f s more unless renewed"):format(entry.ttl) or ""
+  local left = ends and locale.decimal("%.3f", entry.ttl)
+  left = left and (", for up to %s s more unless renewed"):format(left) or ""
   return out:fail(exit, "busy", ('"%s" is held%s'):format(output.printable(entry.key), left))
 end
 

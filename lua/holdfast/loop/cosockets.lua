@@ -107,7 +107,7 @@ end
 -- It uses its own pool, because connect must not return a connection that other code has used.
 local function dial(client, link, socket)
   local host, port = engine.server(client, link.number)
-  local options = { pool = "holdfast " .. tostring(socket) }
+  local options = { pool = "holdfast " .. tostring(socket) } -- any locale: a table
   if port == 0 then return socket:connect("unix:" .. host, options) end
   if host == "localhost" then host = "127.0.0.1" end
   if host:find(":", 1, true) then host = "[" .. host .. "]" end

@@ -59,7 +59,7 @@ local kept = setmetatable({}, { __mode = "k" })
 local owners = setmetatable({}, { __mode = "k" })
 
 local function address()
-  return tonumber(ffi.cast("uintptr_t", get_request()))
+  return tonumber(ffi.cast("uintptr_t", get_request())) -- any locale: an address
 end
 
 local marked = 0 -- how many marks were made

@@ -7,6 +7,7 @@
 -- and holdfast.loop.cosockets.
 
 local core = require "holdfast.core"
+local locale = require "holdfast.locale"
 local text = require("holdfast.compat").text
 local printable = require("holdfast.text").printable
 
@@ -487,7 +488,7 @@ function pump.command(client, loop, words, node)
   local lock = raw.new(client, { client = client, loop = loop, key = "command", lease = 1, wait = 0,
     token_ttl = 0 })
   local texts = {}
-  for i, word in ipairs(words) do texts[i] = tostring(word) end
+  for i, word in ipairs(words) do texts[i] = locale.text(word) end
   return pump.call(raw.data(lock), lock, "command", node or 0, texts)
 end
 

@@ -1,0 +1,159 @@
+-- A multi lock that collects its locks one after the other: the order, the time that it may take,
+-- and what becomes of those that it has when it cannot have all.
+
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+
+describe("a multi lock", function()
+  local one, two, clients
+
+  setup(function()
+    local servers = { redis.start { tcp = true }, redis.start { tcp = true } }
+    table.sort(servers, function(a, b)
+      return a:cli("INFO", "server"):match "run_id:(%x+)" < b:cli("INFO", "server"):match "run_id:(%x+)"
+    end)
+    one, two = servers[1], servers[2] -- the order of their keys
+  end)
+  teardown(function()
+    one:stop()
+    two:stop()
+  end)
+
+  before_each(function()
+    clients = {}
+    one:cli("FLUSHALL")
+    two:cli("FLUSHALL")
+  end)
+  after_each(function()
+    for _, client in ipairs(clients) do client:close() end
+  end)
+
+  local function connect(options)
+    clients[#clients + 1] = holdfast.new(options)
+    return clients[#clients]
+  end
+
+  -- Takes the lock from elsewhere; its lease ends by itself.
+  local function occupy(server, key, lease)
+    return assert(connect(server:url()):lock(key, { lease = lease }):acquire(0))
+  end
+
+  describe("that waits", function()
+    it("has its `wait` for all locks together", function()
+      local client = connect(one:url())
+      occupy(one, "a", 1)
+      occupy(one, "b", 60)
+      local began = process.now()
+      local _, _, code = client:multi_lock({ "a", "b" }):acquire(1.2)
+      assert.equal("busy", code)
+      assert.is_true(process.now() - began < 2)
+      assert.equal(0, one:cli("EXISTS", "a"))
+    end)
+
+    it("keeps what it has beyond a short lease, which begins when it has all", function()
+      local told = {}
+      local all = connect(one:url()):multi_lock({ "a", "b", "c" }, {
+        lease = 0.6, on_lost = function(lock) told[#told + 1] = lock:key() end,
+      })
+      occupy(one, "c", 1.3)
+      assert(all:acquire(20))
+      assert.same({}, told)
+      for _, key in ipairs(all:keys()) do assert.is_true(one:cli("PTTL", key) <= 600) end
+      assert.is_true(process.wait_until(function()
+        return all:lost() == "expired" and #told == 3
+      end, 20))
+      all:release()
+    end)
+
+    it("gives all back when one is lost meanwhile, and calls no on_lost", function()
+      local told = 0
+      local all = connect(one:url()):multi_lock({ "a", "b" }, {
+        lease = 5, on_lost = function() told = told + 1 end,
+      })
+      occupy(one, "b", 0.6)
+      local deleter = process.lua {
+        code = [[
+          local store = require("spec.support.resp").connect { path = arg[1] }
+          local function is_deleted() return store:call("DEL", "a") == 1 end
+          assert(require("spec.support.process").wait_until(is_deleted, 20))
+        ]],
+        args = { one.path },
+      }
+      assert.equal("lost", select(3, all:acquire(20)))
+      assert.equal("exit", (deleter:wait(20)), deleter:output())
+      assert.is_false(all:is_held())
+      assert.equal(0, told)
+      assert.equal(0, one:cli("EXISTS", "a", "b"))
+    end)
+  end)
+
+  describe("over several servers", function()
+    -- → how many locks it gets at each server before one keeps it out
+    local function tried(first_url, second_url, turned)
+      local first, second = connect(first_url), connect(second_url)
+      local locks = { first:lock("stock"), second:lock("stock") }
+      if turned then locks[1], locks[2] = locks[2], locks[1] end
+      local _, _, code = holdfast.multi_lock(locks):acquire(0)
+      assert.equal("busy", code)
+      return { first:stats().acquires, second:stats().acquires }
+    end
+
+    it("takes the locks in one order, whatever the servers are called", function()
+      for _, turned in ipairs { false, true } do
+        for _, urls in ipairs {
+          { one:url(), two:url() }, { one:tcp_url(), two:url() }, { one:url(), two:tcp_url() },
+        } do
+          local held = occupy(two, "stock", 60)
+          assert.same({ 1, 0 }, tried(urls[1], urls[2], turned))
+          held:release()
+          held = occupy(one, "stock", 60)
+          assert.same({ 0, 0 }, tried(urls[1], urls[2], turned))
+          held:release()
+        end
+      end
+    end)
+
+    it("takes different keys by their bytes, wherever they are", function()
+      for _, servers in ipairs { { one, two }, { two, one } } do
+        local small, capital = connect(servers[1]:url()), connect(servers[2]:url())
+        local both = holdfast.multi_lock { small:lock("stock:a"), capital:lock("stock:B") }
+        assert.same({ "stock:B", "stock:a" }, both:keys())
+      end
+    end)
+
+    it("raises where two names mean one lock, at the line of the caller", function()
+      local both = holdfast.multi_lock {
+        connect(one:url()):lock("stock"), connect(one:tcp_url()):lock("stock"),
+      }
+      for _, name in ipairs { "acquire", "try_acquire" } do
+        local fine, message = pcall(function() local _ = both[name](both) end)
+        assert.is_false(fine)
+        assert.matches('^[^:]*multi_lock_spec.lua:%d+: multi_lock:' .. name
+          .. ': the key "stock" is named twice', message)
+      end
+    end)
+
+    it("takes one key in two databases of a server", function()
+      local both = holdfast.multi_lock {
+        connect(one:tcp_url()):lock("stock"), connect(one:tcp_url() .. "/1"):lock("stock"),
+      }
+      assert(both:acquire(0))
+      assert.equal(1, one:cli("EXISTS", "stock"))
+      assert.is_true(both:release())
+    end)
+
+    it("takes one key of two masters with one name, and of two quorums", function()
+      local function sentinel(port) return { url = ("redis+sentinel://127.0.0.1:%d/m"):format(port) } end
+      local function quorum(...) return { servers = { ... }, mode = "quorum" } end
+      for _, pair in ipairs {
+        { sentinel(1), sentinel(2) },
+        { quorum("redis://a", "redis://b", "redis://c"), quorum("redis://a", "redis://d", "redis://e") },
+      } do
+        assert(holdfast.multi_lock {
+          connect(pair[1]):lock("stock"), connect(pair[2]):lock("stock"),
+        })
+      end
+    end)
+  end)
+end)

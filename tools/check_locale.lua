@@ -1,0 +1,134 @@
+-- Which places use what follows the locale that a program has set: lua5.4 tools/check_locale.lua
+--
+-- What must be equal in all programs, or what a parser reads, must not depend on it: ids, orders,
+-- records, metrics, JSON, messages, options. lua/holdfast/locale.lua and csrc/core/base/types.h
+-- have what to use instead. A line that may stay ends in `-- any locale: ` and the reason.
+
+local ABOUT_IT = { ["lua/holdfast/locale.lua"] = true }
+
+-- Numbers have < and the like between them: by the last word of the name of one of them. Texts are
+-- compared by locale.is_before.
+local NUMBERS = {}
+for name in ([[
+  at best_distance columns count deadline from head last lease least length most now rate read_at seconds
+  since sleeps_until till token ttl wait waiters workers
+]]):gmatch "%S+" do NUMBERS[name] = true end
+
+local FLOAT = "%%[-+ #0]*%d*%.?%d*[aAeEfgG]"
+
+-- A pattern, or a function that finds the place, and what to use.
+local LUA = {
+  { "[.:]lower%s*%(", "locale.lower" },
+  { "[.:]upper%s*%(", "a table of words" },
+  { "%f[%w_.]tonumber%s*%(", "locale.number" },
+  { "%f[%w_.]tostring%s*%(", "locale.text" },
+  { "table%.sort%s*%([^,()]*%)", "table.sort with locale.is_before" },
+  { "os%.date%s*%(%s*\"[^\"]*%%[^YmdHMS%%]", "os.date with numbers only" },
+  { "setlocale", "no locale of one's own" },
+}
+
+local C = {}
+for name in ([[
+  strtod strtof strtold atof strcoll strxfrm strcasecmp strncasecmp tolower toupper isalnum isalpha
+  isblank iscntrl isdigit isgraph islower isprint ispunct isspace isupper isxdigit strftime setlocale
+  lua_lessthan lua_compare lua_arith luaL_tolstring
+]]):gmatch "%S+" do
+  C[#C + 1] = { "%f[%w_]" .. name .. "%s*%(", "hf_slice_equal, hf_is_same_word or hf_seconds_text" }
+end
+
+local failures = 0
+
+local function fail(path, number, what, instead)
+  failures = failures + 1
+  print(("%s:%d: %s follows the program's locale; use %s"):format(path, number, what, instead))
+end
+
+-- Texts become "", so that what remains is code.
+local function code_of(line)
+  line = line:gsub("\\.", ""):gsub('"[^"]*"', '""'):gsub("'[^']*'", "''"):gsub("%[%[.-%]%]", '""')
+  return (line:gsub("%-%-.*", ""):gsub("%f[%w_]locale%.[%a_]+", ""))
+end
+
+local function texts_of(line)
+  local texts = {}
+  for text in line:gmatch '"([^"]*)"' do texts[#texts + 1] = text end
+  for text in line:gmatch "'([^']*)'" do texts[#texts + 1] = text end
+  return texts
+end
+
+local function is_number(side)
+  if side:find "%d%s*$" or side:find "#[%w_.%[%]]+%s*$" or side:find "[+*/-]" then return true end
+  if side:find "%)%s*$" then return true end -- what a call returns: now(), math.floor(…)
+  local name = side:gsub("%b[]%s*$", ""):match "([%a_][%w_]*)%s*$"
+  return name ~= nil and (NUMBERS[name] or name:find "^%u[%u_]*$" ~= nil)
+end
+
+local function is_number_ahead(side)
+  local name = side:match "^%s*([%w_.:#]+%b())" or side:match "^%s*([%w_.:#]+)"
+  return side:find "^%s*[-%d#(]" ~= nil or name ~= nil and is_number(name)
+end
+
+local function check_order(path, number, code)
+  for before, ahead in code:gmatch "()%s[<>]=?%s()" do
+    if not (is_number(code:sub(1, before - 1)) or is_number_ahead(code:sub(ahead))) then
+      fail(path, number, "an order of texts", "locale.is_before")
+    end
+  end
+end
+
+-- A class of Lua's patterns such as %a, and a directive for a float.
+local function check_texts(path, number, line)
+  local matches = line:find "[.:]g?match%s*[(\"']" or line:find "[.:]gsub%s*%("
+    or line:find "[.:]find%s*[(\"']"
+  for _, text in ipairs(texts_of(line)) do
+    local plain = text:gsub("%%%%", "")
+    if matches and plain:find "%%[aclpuwACLPUWS]" then
+      fail(path, number, ("a class in %q"):format(text), "letters, such as [a-z]")
+    elseif not matches and plain:gsub("%%%.0f", ""):find(FLOAT) and not line:find("locale.decimal(", 1, true) then
+      fail(path, number, ("the point in %q"):format(text), "locale.decimal")
+    end
+  end
+end
+
+local function check_lua(path)
+  local number = 0
+  for line in io.lines(path) do
+    number = number + 1
+    local code = code_of(line)
+    if code ~= "" and not line:find "%-%- any locale: %S" then
+      for _, rule in ipairs(LUA) do
+        if code:find(rule[1]) then fail(path, number, code:match(rule[1]), rule[2]) end
+      end
+      check_order(path, number, code)
+      check_texts(path, number, line)
+    end
+  end
+end
+
+local function check_c(path)
+  local number = 0
+  for line in io.lines(path) do
+    number = number + 1
+    for _, rule in ipairs(C) do
+      if code_of(line):find(rule[1]) then fail(path, number, line:match(rule[1]), rule[2]) end
+    end
+    for text in line:gmatch '"([^"]*)"' do
+      if text:gsub("%%%%", ""):find(FLOAT) then
+        fail(path, number, ("the point in %q"):format(text), "hf_seconds_text")
+      end
+    end
+  end
+end
+
+local function each(command, check)
+  local pipe = assert(io.popen(command))
+  for path in pipe:lines() do
+    if not ABOUT_IT[path] then check(path) end
+  end
+  assert(pipe:close())
+end
+
+each("find lua -name '*.lua' | sort; echo bin/holdfast", check_lua)
+-- the programs run in the server, whose locale is C
+each("find csrc -name '*.[ch]' -not -path 'csrc/programs/*' | sort", check_c)
+os.exit(failures == 0 and 0 or 1)
