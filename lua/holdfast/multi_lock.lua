@@ -153,14 +153,18 @@ local function acquire_in_order(members, wait)
     taken))
 end
 
+-- After these a lock that is asked for alone may wait: the server may only refuse it for the moment.
+local MAY_PASS = { busy = true, unreachable = true }
+
 local function acquire(self, wait)
   local acquired, message, code
+  local by = core.now() + wait
   if self.together then
     acquired, message, code = raw.acquire_all(self.members)
     if acquired then return self end
-    if code ~= "busy" or wait == 0 then return nil, message, code end
+    if not MAY_PASS[code] or core.now() >= by then return nil, message, code end
   end
-  acquired, message, code = acquire_in_order(self.members, wait)
+  acquired, message, code = acquire_in_order(self.members, by - core.now())
   if acquired then return self end
   return nil, message, code
 end

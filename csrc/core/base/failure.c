@@ -50,6 +50,10 @@ static const struct {
     {HF_BUSY, "another process holds it under this owner's name",
      "release it there, or use another owner; waiting does not help"},
     {HF_SERVER, "DB index is out of range", "check the number of the database"},
+    {HF_UNREACHABLE, "NOREPLICAS", "check the server's replicas and min-replicas-to-write"},
+    {HF_UNREACHABLE, "MISCONF", "check the server's disk and its log"},
+    {HF_UNREACHABLE, "OOM", "check the server's memory and its maxmemory"},
+    {HF_UNREACHABLE, "BUSY ", "check which script the server runs"},
 };
 
 static const char *advice_on(hf_code code, const char *said) {
@@ -155,8 +159,7 @@ hf_code hf_code_of_error(const char *error) {
     if (strstr(error, "WRONGTYPE"))
         return HF_CONFLICT; /* servers before 7 put it inside a script error */
     if (hf_error_is_readonly(error) || is_missing_right(error)) return HF_DENIED;
-    if (hf_error_is_passing(error) && !starts(error, "BUSY")) return HF_UNREACHABLE;
-    if (strstr(error, "max number of clients")) return HF_UNREACHABLE;
+    if (hf_error_is_passing(error) || strstr(error, "max number of clients")) return HF_UNREACHABLE;
     return HF_SERVER;
 }
 
@@ -164,8 +167,31 @@ bool hf_error_is_readonly(const char *error) {
     return starts(error, "READONLY") || strstr(error, "-READONLY");
 }
 
+/* The refusals that pass. A server before 7 puts one of a write into a script error, behind a
+ * minus. */
+static const struct {
+    const char *word;
+    hf_refusal refusal;
+} PASSING[] = {
+    {"LOADING", HF_REFUSAL_AWAY},      {"TRYAGAIN", HF_REFUSAL_AWAY},
+    {"CLUSTERDOWN", HF_REFUSAL_AWAY},  {"MASTERDOWN", HF_REFUSAL_AWAY},
+    {"BUSY ", HF_REFUSAL_BUSY},        {"NOREPLICAS", HF_REFUSAL_OF_WRITES},
+    {"MISCONF", HF_REFUSAL_OF_WRITES}, {"OOM ", HF_REFUSAL_OF_WRITES},
+};
+
+static bool is_in_script_error(const char *error, const char *word) {
+    const char *minus = starts(error, "ERR Error running script") ? strstr(error, ": -") : NULL;
+    return minus && starts(minus + 3, word);
+}
+
+hf_refusal hf_refusal_of(const char *error) {
+    for (size_t i = 0; i < sizeof PASSING / sizeof *PASSING; i++) {
+        if (starts(error, PASSING[i].word) || is_in_script_error(error, PASSING[i].word))
+            return PASSING[i].refusal;
+    }
+    return HF_REFUSAL_FINAL;
+}
+
 bool hf_error_is_passing(const char *error) {
-    static const char *const passing[] = {"LOADING",     "BUSY ",      "TRYAGAIN",
-                                          "CLUSTERDOWN", "MASTERDOWN", NULL};
-    return starts_with_any(error, passing);
+    return hf_refusal_of(error) != HF_REFUSAL_FINAL;
 }
