@@ -148,9 +148,13 @@ TEST(error_replies_become_codes) {
         {"CLUSTERDOWN The cluster is down", HF_UNREACHABLE},
         {"TRYAGAIN Multiple keys request during rehashing of slot", HF_UNREACHABLE},
         {"ERR max number of clients reached", HF_UNREACHABLE},
-        {"BUSY Redis is busy running a script.", HF_SERVER},
-        {"OOM command not allowed when used memory > 'maxmemory'.", HF_SERVER},
-        {"MISCONF Redis is configured to save RDB snapshots", HF_SERVER},
+        {"BUSY Redis is busy running a script.", HF_UNREACHABLE},
+        {"OOM command not allowed when used memory > 'maxmemory'.", HF_UNREACHABLE},
+        {"MISCONF Redis is configured to save RDB snapshots", HF_UNREACHABLE},
+        {"NOREPLICAS Not enough good replicas to write. script: 620cd258", HF_UNREACHABLE},
+        {"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command "
+         "not allowed",
+         HF_UNREACHABLE},
         {"ERR unknown command", HF_SERVER},
         {"", HF_SERVER},
     };
@@ -164,9 +168,20 @@ TEST(passing_errors) {
     CHECK(hf_error_is_passing("BUSY Redis is busy running a script."));
     CHECK(hf_error_is_passing("MASTERDOWN Link with MASTER is down"));
     CHECK(!hf_error_is_passing("BUSYKEY Target key name already exists."));
-    CHECK(!hf_error_is_passing("OOM command not allowed"));
     CHECK(!hf_error_is_passing("ERR LOADING"));
+    CHECK(!hf_error_is_passing("ERR no such key: -OOM "));
     CHECK(!hf_error_is_passing(""));
+}
+
+TEST(refusals_of_writes) {
+    CHECK_EQ_INT(hf_refusal_of("OOM command not allowed"), HF_REFUSAL_OF_WRITES);
+    CHECK_EQ_INT(hf_refusal_of("MISCONF Errors writing to the AOF file"), HF_REFUSAL_OF_WRITES);
+    CHECK_EQ_INT(hf_refusal_of("NOREPLICAS Not enough"), HF_REFUSAL_OF_WRITES);
+    CHECK_EQ_INT(hf_refusal_of("ERR Error running script (call to f_1): @user_script:1: "
+                               "@user_script: 1: -NOREPLICAS Not enough"),
+                 HF_REFUSAL_OF_WRITES);
+    CHECK_EQ_INT(hf_refusal_of("TRYAGAIN Multiple keys"), HF_REFUSAL_AWAY);
+    CHECK_EQ_INT(hf_refusal_of("READONLY You can't write"), HF_REFUSAL_FINAL);
 }
 
 CHECK_MAIN

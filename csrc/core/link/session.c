@@ -627,21 +627,20 @@ static hf_time pause_after_refusal(const hf_session *session, const hf_request *
     return pause / 2 + hf_jitter(session->random, pause);
 }
 
-/* Sends it again after a pause. It has got an answer, so a request that persists outlasts what
- * comes now, as one that waits in a queue. The error is kept: it says more than "no reply in time"
- * if the time is over before the next reply. */
+/* Sends it again after a pause. A request that persists outlasts from now on what else goes wrong,
+ * as one that waits in a queue. The error is kept: it says more than "no reply in time" if the time
+ * is over before the next reply. */
 static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
     bool persists = request->persists_until > 0 && !HF_MUTANT(REFUSAL_ENDS_WAIT);
     if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists) return false;
-    if (request->persists_until > request->deadline) {
+    if (persists) {
         request->deadline = request->persists_until;
         request->waits_for_connection = true;
     }
-    hf_time delay = pause_after_refusal(session, request);
-    if (now + delay >= request->deadline) return false;
+    if (now >= request->deadline) return false;
     request->failure.code = hf_code_of_error(error);
     snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
-    request->retry_at = now + delay;
+    request->retry_at = hf_time_min(now + pause_after_refusal(session, request), request->deadline);
     enqueue(session, request);
     return true;
 }

@@ -258,8 +258,7 @@ static void ask(hf_op *op, hf_time now) {
     op->request.no_retry = op->spec.shared && op->acquire.from > 0;
     op->acquire.queued = op->acquire.queued || with_place;
     /* Not while it is held: no renewal is sent meanwhile. */
-    op->request.persists_until =
-        persists ? hf_time_max(op->wait.until, now + least_patience(op)) : 0;
+    op->request.persists_until = persists ? op->wait.until : 0;
     hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
 }
 
@@ -780,7 +779,8 @@ static void unblock(hf_op *op, hf_time now) {
     }
     bool failed = hold->in_table && hold->state == HF_HOLD_CLEANING_UP && hold->failures > 0;
     if (failed && !hf_renewer_set_aside(op->client, hold, now)) {
-        fail_blocked(op, now);
+        if (hold->refused && op->spec.wait > 0 && !op->wait.interrupted) hf_op_block(op, hold);
+        else fail_blocked(op, now);
         return;
     }
     hf_hold_unref(op->hold);

@@ -120,7 +120,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 /* An outage or a refusal that passes is waited out, unless the wait begins in the outage. */
 static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
     hf_time least = hf_time_max(op->wait.until, now + LEAST_PATIENCE);
-    return first ? hf_time_min(least, op->begun_at + command_timeout(op))
+    return first ? hf_time_min(least, now + command_timeout(op))
                  : hf_time_min(least, now + MOST_PATIENCE);
 }
 
@@ -136,7 +136,8 @@ static void ask(hf_op *op, hf_time now) {
     op->wait.woken = false;
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
-    op->request.persists_until = op->spec.wait == 0 ? 0 : poll_deadline(op, false, now);
+    op->request.persists_until =
+        op->spec.wait == 0 ? 0 : hf_time_min(op->wait.until, now + MOST_PATIENCE);
     hf_op_send(op, on_answer, deadline, !first, now);
 }
 

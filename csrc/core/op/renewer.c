@@ -109,7 +109,7 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
 /* ---- whether the server takes batches ----
  *
  * One that refuses each batch (a proxy of a cluster) must not cost a refused command for each; one
- * that refused everything for a while (it was full, or without replicas) takes batches again. It
+ * that refused everything for a while (a right was taken away) takes batches again. It
  * cannot be told which one it is, so what is always true: only refusals in a row count, and a batch
  * is tried at the latest a minute after the last one that counted. */
 
@@ -572,6 +572,7 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
                    (HF_MUTANT(UNDO_REFUSED) && request->refusals > 0);
     if (settled) client->stats.undone++;
     else hold->failures++;
+    hold->refused = request->refusals > 0;
     if (settled && is_cleaning_up(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_unblock(client, hold, now);
     if (is_cleaning_up(hold) && !hold->in_flight)
