@@ -69,6 +69,10 @@ const char *hf_code_name(hf_code code) {
     return NAMES[code];
 }
 
+static bool starts(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
 /* Writes the key so that it can be printed: other bytes as \xNN, a long one cut. */
 static void printable(char *out, size_t size, hf_slice key) {
     size_t used = 0;
@@ -86,11 +90,15 @@ static void printable(char *out, size_t size, hf_slice key) {
 }
 
 /* Where in a program an error came from says nothing to a caller: " script: <digest>, on
- * @user_script:38." */
+ * @user_script:38." What comes behind that stays. */
 static void cut_place_in_script(char *detail) {
-    static const char before[] = " script: ";
+    static const char before[] = " script: ", line[] = ", on @user_script:";
     char *place = strstr(detail, before);
-    if (place && strspn(place + strlen(before), "0123456789abcdef") == 40) *place = '\0';
+    if (!place || strspn(place + strlen(before), "0123456789abcdef") != 40) return;
+    char *rest = place + strlen(before) + 40;
+    if (starts(rest, line)) rest += strlen(line) + strspn(rest + strlen(line), "0123456789");
+    if (*rest == '.') rest++;
+    memmove(place, rest, strlen(rest) + 1);
 }
 
 /* What a server says may hold anything. */
@@ -125,10 +133,6 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
     hide_controls(failure->text);
     failure->code = code;
-}
-
-static bool starts(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
 }
 
 static bool starts_with_any(const char *error, const char *const *prefixes) {
