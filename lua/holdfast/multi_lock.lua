@@ -153,7 +153,7 @@ local function acquire_in_order(members, wait)
     taken))
 end
 
--- After these a lock that is asked for alone may wait: the server may only refuse it for the moment.
+-- After these a lock that is asked for alone may wait: a server may only refuse for the moment.
 local MAY_PASS = { busy = true, unreachable = true }
 
 local function acquire(self, wait)

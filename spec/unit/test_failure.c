@@ -99,6 +99,10 @@ TEST(place_in_a_script_is_left_out) {
         failure.text,
         "cannot acquire \"order:42\" on h:1: WRONGTYPE Operation against a key holding the wrong "
         "kind of value; use another key or a prefix");
+    hf_failure_set(&failure, HF_UNREACHABLE, "release", ORDER, "h:1", "%s; it goes on",
+                   "NOREPLICAS Not enough good replicas to write. script: "
+                   "e547016e5dd6dc5a849cb1ab095dd7288384185f, on @user_script:38.");
+    CHECK(strstr(failure.text, " to write.; it goes on; check the server's replicas"));
     hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h:1", "%s", "ERR no script: e547");
     CHECK(strstr(failure.text, ": ERR no script: e547"));
     hf_failure_set(&failure, HF_SERVER, "acquire", (hf_slice){"a script: b", 11}, "h:1", "oops");
