@@ -627,16 +627,23 @@ static hf_time pause_after_refusal(const hf_session *session, const hf_request *
     return pause / 2 + hf_jitter(session->random, pause);
 }
 
-/* Sends it again after a pause. A request that persists outlasts from now on what else goes wrong,
- * as one that waits in a queue. The error is kept: it says more than "no reply in time" if the time
+static bool persists(const hf_request *request) {
+    return request->persists_until > 0 && !HF_MUTANT(REFUSAL_ENDS_WAIT);
+}
+
+/* A request that persists outlasts from now on what else goes wrong, as one that waits in a queue.
+ */
+static void note_refusal(hf_request *request, bool passing) {
+    request->refusals = passing ? request->refusals + 1 : 0;
+    if (!passing || !persists(request)) return;
+    request->deadline = request->persists_until;
+    request->waits_for_connection = true;
+}
+
+/* Sends it again after a pause. The error is kept: it says more than "no reply in time" if the time
  * is over before the next reply. */
 static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
-    bool persists = request->persists_until > 0 && !HF_MUTANT(REFUSAL_ENDS_WAIT);
-    if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists) return false;
-    if (persists) {
-        request->deadline = request->persists_until;
-        request->waits_for_connection = true;
-    }
+    if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists(request)) return false;
     if (now >= request->deadline) return false;
     request->failure.code = hf_code_of_error(error);
     snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
@@ -670,7 +677,7 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     bool unknown =
         request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
     bool passing = hf_error_is_passing(reply->string);
-    request->refusals = passing ? request->refusals + 1 : 0;
+    note_refusal(request, passing);
     if (unknown) {
         request->as_eval = true;
         send(session, request, now);
