@@ -347,7 +347,7 @@ describe("a server that refuses", function()
     local server = world.another { tcp = true, maxmemory = "1kb",
       conf = { "maxmemory-policy noeviction" } }
     local one = client { url = server:tcp_url() }
-    local message = fails("server", 0, function() return one:lock("k"):acquire(5) end)
+    local message = fails("unreachable", 0, function() return one:lock("k"):acquire(0) end)
     assert.matches("OOM", message)
     assert.same({}, server:cli("KEYS", "*"))
   end)
@@ -409,7 +409,7 @@ describe("a server that is busy with a script", function()
 
   it("is given a while, and then its words", function()
     local lock = client():lock("k")
-    local message = fails("server", COMMAND, function() return lock:acquire(0) end)
+    local message = fails("unreachable", COMMAND, function() return lock:acquire(0) end)
     assert.matches("BUSY", message)
     world.cli("SCRIPT", "KILL")
     assert(lock:acquire(20))

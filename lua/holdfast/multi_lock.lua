@@ -204,13 +204,16 @@ local function is_one_step(self)
   return self.together and not learnt(self).checks_slots
 end
 
+-- After these a lock that is asked for alone may wait: a server may only refuse for the moment.
+local MAY_PASS = { busy = true, unreachable = true }
+
 -- Whether the locks may be had one by one that could not be had in one step.
-local function may_go_on(self, wait, message, code)
+local function may_go_on(self, by, message, code)
   if code == "server" and message:find("CROSSSLOT", 1, true) then
     learnt(self).checks_slots = true
     return true
   end
-  return code == "busy" and wait > 0
+  return MAY_PASS[code] and core.now() < by
 end
 
 local function acquire(self, wait, what, level)
@@ -219,7 +222,7 @@ local function acquire(self, wait, what, level)
   if is_one_step(self) then
     local acquired, message, code = raw.acquire_all(members)
     if acquired then return self end
-    if not may_go_on(self, wait, message, code) then return nil, message, code end
+    if not may_go_on(self, by, message, code) then return nil, message, code end
   end
   local acquired, message, code = acquire_in_order(members, by)
   if acquired then return self end

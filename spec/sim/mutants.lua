@@ -314,6 +314,9 @@ local IN_CORE = {
   { "CLOSE_WAITS", "…and goes on with its calls" },
   { "REFUSAL_COUNTS", "a renewal that the server refuses counts" },
   { "GRANT_OURS", "a grant is believed for as long as its waiter would give one" },
+  { "REFUSAL_ENDS_WAIT", "a server that refuses to write for the moment ends a wait" },
+  { "UNDO_REFUSED", "…and what undoes or releases is not sent again" },
+  { "RECORD_DROPPED", "…and a guard's record is not written later" },
 }
 
 local function of_program(name, about, text, replacement)
@@ -433,6 +436,7 @@ local IN_SYSTEM = {
     "string.format('%.0f', left)", "'0'" },
   { "plain_semaphore", "NO_UNDO", "an acquire in doubt keeps what it has taken" },
   { "plain_semaphore", "RELEASE_DROPPED", "a release in doubt does not go on" },
+  { "plain_semaphore", "REFUSED_PERMIT_LOST", "…nor one that the server refuses for the moment" },
   { "plain_semaphore", "NOTE_FORGOTTEN", "a note is deleted although a copy of its call may come" },
   { "plain_semaphore", "NOT_PASSED_ON", "who is served does not tell the next waiter" },
   { "plain_semaphore", "LATCH_BELIEVES", "a message is taken for permits" },

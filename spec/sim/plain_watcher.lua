@@ -5,12 +5,13 @@
 --              back at most once
 --   told       …and what it returns is what it did
 --   leak       at the end what has failed has taken nothing, and every release has been carried out
---              but those that a server has refused, as their callers were told
+--              but those that a server has refused for good, as their callers were told
 --   missed     a wait that times out has looked at its end
 --   late       where nothing goes wrong, a message ends a wait at once
 --   asleep     …and no thread of Java sleeps on that had to be told
 
 local Latch = require "spec.sim.latch_watcher"
+local refused = require "spec.sim.refused"
 local wire = require "spec.sim.wire"
 
 local CLOCKS = 0.99 -- by which a process may be late with its end
@@ -138,14 +139,15 @@ local function change_of(call, result)
   return call.amount
 end
 
-local REFUSED = { server = true, denied = true }
+local FINAL = { server = true, denied = true }
 
 function Watcher:called(task, kind, result, code, asked_at, number, message)
   local note = wire.note_of(self.name, task.process.uuid, number)
   local call = self.notes[note]
   call.returned, call.good = true, result ~= nil
   call.refused = call.refused
-    or not result and REFUSED[code] and not message:find("goes on in the background", 1, true)
+    or not result and FINAL[code] and not refused.says(message)
+    and not message:find("goes on in the background", 1, true)
   if not self:is_certain(asked_at) then return end
   if kind == "take" then check_wait(self, task, call, result, code, asked_at) end
   if result == nil then

@@ -13,6 +13,7 @@ local fair_of = require "spec.sim.fair_plan"
 local pool_plan = require "spec.sim.pool_plan"
 local quorum_of = require "spec.sim.quorum_plan"
 local read_write_plan = require "spec.sim.read_write_plan"
+local refusals = require "spec.sim.refusals"
 local several_handles_plan = require "spec.sim.several_handles_plan"
 local system_of = require "spec.sim.system_plan"
 
@@ -392,6 +393,7 @@ function plans.of(seed)
   break_kept(plan)
   several_handles_plan(plan)
   add_closing(plan)
+  refusals.add_writes(plan)
   return plan
 end
 
@@ -405,6 +407,7 @@ function plans.system(seed, kind)
   break_kept(plan)
   several_handles_plan(plan)
   add_closing(plan)
+  refusals.add_writes(plan)
   return plan
 end
 

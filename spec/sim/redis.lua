@@ -13,7 +13,7 @@
 --                                           spec/sim/resp.lua
 --   client:close()                          server:restart { keep_data = boolean }
 --
--- server.faults: oom, readonly, misconf, loading, busy (booleans), deny = { get = true,
+-- server.faults: oom, readonly, misconf, noreplicas, loading, busy (booleans), deny = { get = true,
 -- ["client|list"] = true },
 --   deny_channels (boolean): from then on commands are refused as the real server would.
 -- server.replaced[name] = function(run, client, args): takes the place of a command, to see who
@@ -41,6 +41,7 @@ local REFUSED = {
     .. "that may modify the data set are disabled, because this instance is configured to report errors during writes if "
     .. "RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the "
     .. "RDB error.",
+  noreplicas = "NOREPLICAS Not enough good replicas to write.",
   loading = "LOADING Redis is loading the dataset in memory",
   busy = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
   channel = "NOPERM this user has no permissions to access one of the channels used as arguments",
@@ -208,6 +209,7 @@ local function refusal(client, command)
   if faults.deny_channels and command.c then return REFUSED.channel end
   if faults.oom and command.m then return REFUSED.oom end
   if faults.misconf and (command.w or name == "ping") then return REFUSED.misconf end
+  if faults.noreplicas and command.w then return REFUSED.noreplicas end
   if (faults.readonly or client.server.is_replica) and command.w then return REFUSED.readonly end
   if client:subscribed() and not command.p then
     return ("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in "
@@ -228,8 +230,10 @@ local function refusal_in_script(state, command)
     return "ERR The user executing the script can't publish to the channel mentioned in the command"
   end
   if (faults.readonly or state.server.is_replica) and command.w then return REFUSED.readonly end
+  if state.wrote then return nil end
   if faults.misconf and command.w then return REFUSED.misconf end
-  if faults.oom and command.m and not state.wrote then return REFUSED.oom end
+  if faults.noreplicas and command.w then return REFUSED.noreplicas end
+  if faults.oom and command.m then return REFUSED.oom end
   return nil
 end
 
@@ -261,8 +265,8 @@ local function perform(command, client, args)
   error(reply, 0)
 end
 
--- state: what the running script sees as its client, and `wrote`: memory no longer stops a script
--- that has written.
+-- state: what the running script sees as its client, and `wrote`: a script that has written is only
+-- stopped by a lack of rights, and on a replica.
 function Server.execute_in_script(state, args)
   local command, kind = lookup(args)
   if not command then

@@ -126,10 +126,14 @@ local function expect_ok(reply)
   assert(type(reply) == "table" and reply.ok == "OK", reply.err)
 end
 
+-- The setting by which a real server has the fault.
+local SETTINGS = { oom = "maxmemory", noreplicas = "min-replicas-to-write" }
+
 function Pair:set_fault(step)
-  if step.fault == "oom" then
-    expect_ok(self:ask("CONFIG", "SET", "maxmemory", step.on and "1" or "0"))
-    self.small.faults.oom = step.on
+  local setting = SETTINGS[step.fault]
+  if setting then
+    expect_ok(self:ask("CONFIG", "SET", setting, step.on and "1" or "0"))
+    self.small.faults[step.fault] = step.on
   else
     expect_ok(self:ask("ACL", "SETUSER", "default", (step.on and "-" or "+") .. step.name))
     self.small.faults.deny[step.name] = step.on or nil
@@ -139,7 +143,7 @@ end
 -- Everything back to the start, connections kept.
 function Pair:reset()
   expect_ok(self:ask("ACL", "SETUSER", "default", "+@all"))
-  expect_ok(self:ask("CONFIG", "SET", "maxmemory", "0"))
+  for _, setting in pairs(SETTINGS) do expect_ok(self:ask("CONFIG", "SET", setting, "0")) end
   self.small.faults = { deny = {} }
   self.longest_step = 0
   self:set_clock()

@@ -102,6 +102,7 @@ describe("the small Redis", function()
     end
     fault("oom", { "SET", "k", "v" }, "OOM ")
     fault("readonly", { "DEL", "k" }, "READONLY ")
+    fault("noreplicas", { "DEL", "k" }, "NOREPLICAS ")
     fault("loading", { "PING" }, "LOADING ")
     fault("busy", { "GET", "k" }, "BUSY ")
     fault("deny_channels", { "PUBLISH", "c", "x" }, "NOPERM ")
@@ -116,6 +117,14 @@ describe("the small Redis", function()
     assert.matches("^OOM ", call("EVAL", "redis.pcall('SET', 'k', 1) return redis.call('SET', 'k', 1)", "0").err)
     assert.same({ ok = "OK" }, call("EVAL",
       "redis.call('DEL', 'k') return redis.call('SET', 'k', 1)", "0"))
+  end)
+
+  it("stops a script for want of replicas or of a snapshot only until its first write", function()
+    for _, name in ipairs { "noreplicas", "misconf" } do
+      server.faults = { deny = {}, [name] = true }
+      assert.matches("^" .. name:upper(), call("EVAL", "return redis.call('DEL', 'k')", "0").err)
+      assert.equal(1, call("EVAL", "redis.call('GET', 'k') return 1", "0"))
+    end
   end)
 
   it("raises what it cannot do, also through a script that catches errors", function()

@@ -5,7 +5,7 @@
 -- A step is one of
 --   { client =, args =, loose =, sorted = }   loose: integers in the reply are times; sorted: its
 --                                             order means nothing
---   { fault = "oom", on = boolean }
+--   { fault = "oom" or "noreplicas", on = boolean }
 --   { fault = "deny", name = command, on = boolean }
 -- Clients from LISTENER on mostly listen.
 
@@ -236,7 +236,9 @@ function kinds.script(prng)
 end
 
 function kinds.fault(prng)
-  if prng:chance(40) then return { fault = "oom", on = prng:chance(30) } end
+  if prng:chance(50) then
+    return { fault = prng:pick { "oom", "noreplicas" }, on = prng:chance(30) }
+  end
   local name = prng:pick { "hset", "zadd", "publish", "pubsub|numsub", "script|load", "set",
     "eval" }
   return { fault = "deny", name = name, on = prng:chance(30) }

@@ -26,4 +26,54 @@ function refusals.add_some(plan)
   if not plan.calm and prng:chance(SOME) then refusals.add(prng, plan) end
 end
 
+-- ---- refusals of writes ----
+
+local OF_WRITES = { "noreplicas", "noreplicas", "misconf", "oom" }
+local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete", "freed", "failed" }
+local CALM, OTHERS = 25, 10 -- so many of 100 plans where nothing else goes wrong, and of the others
+
+local function some_mishap(plan)
+  local calm = not plan.gather
+  for _, part in ipairs(plan.parts) do
+    if part.what == "task" and part.alone then return nil end -- it is kept out by its own hold then
+    if part.what == "mishap" or part.late then calm = false end
+  end
+  return calm and "none" or "some"
+end
+
+local function add_window(prng, plan)
+  local window = {
+    what = "mishap", kind = prng:pick(OF_WRITES), process = 1, link = "calls", lag = 0,
+    key = plan.keys[1].name, server = plan.rates and prng:range(1, #plan.rates) or nil,
+    at = prng:range(0, prng:pick { 0, 5000, 300000, 2 * S }),
+    duration = prng:range(1000, prng:pick { 50000, S, 4 * S, 6 * S }),
+  }
+  if prng:chance(60) then window.on, window.nth = prng:pick(MOMENTS), prng:range(1, 3) end
+  plan.parts[#plan.parts + 1] = window
+  return window
+end
+
+-- The server refuses a record for longer than its caller waits.
+local function refuse_record(prng, plan)
+  for _, part in ipairs(plan.parts) do
+    if part.layout == "guard" and part.what == "task" then part.lease, part.finish = 10, "complete" end
+  end
+  local window = add_window(prng, plan)
+  window.on, window.nth, window.at = "complete", 1, 0
+  window.duration = math.floor(plan.timeout * S) + prng:range(0, 2 * S)
+end
+
+-- For windows of time the server refuses writes; in some plans nothing else goes wrong.
+function refusals.add_writes(plan)
+  local prng, mishaps = Prng.new((plan.seed * 83 + 101) % 2147483647), some_mishap(plan)
+  if plan.quorum or not mishaps or not prng:chance(mishaps == "none" and CALM or OTHERS) then return end
+  plan.only_refusals = mishaps == "none" and not plan.rates
+  if plan.only_refusals and plan.keys[1].layout == "guard" and prng:chance(50) then
+    refuse_record(prng, plan)
+  else
+    for _ = 1, prng:range(1, 3) do add_window(prng, plan) end
+  end
+  plan.calm, plan.faults = false, plan.faults or true
+end
+
 return refusals

@@ -136,7 +136,8 @@ end
 local REFUSALS = {
   oom = { oom = true }, loading = { loading = true }, busy = { busy = true },
   readonly = { readonly = true },
-  misconf = { misconf = true }, nochannel = { deny_channels = true },
+  misconf = { misconf = true }, noreplicas = { noreplicas = true },
+  nochannel = { deny_channels = true },
   noperm = { deny = { eval = true, evalsha = true } },
 }
 Server.refusals = REFUSALS

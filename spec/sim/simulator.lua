@@ -236,6 +236,7 @@ local function set_up(plan, options)
     })
     if plan.scripts_known then run.servers[index]:load_programs() end
   end
+  run.world.refusing = plan.only_refusals and run.servers[1] or nil
   run.network = Network.new(run.world, run.servers)
   run.watcher = watcher_of(plan).new(run.world, run.servers, plan)
   run.topology = TOPOLOGIES[plan.system] and TOPOLOGIES[plan.system].new(run)

@@ -5,6 +5,7 @@
 
 local core = require "holdfast.core"
 local leader = require "spec.sim.leader"
+local refused = require "spec.sim.refused"
 local several_handles = require "spec.sim.several_handles"
 local wire = require "spec.sim.wire"
 
@@ -374,6 +375,7 @@ local function acquire(self, handle, wait, patience)
   local ok, message, code, record = perform(self, handle, "acquire", wait, patience)
   if wait > 0 then self.world.circles:ends(self, handle.key, code) end
   self.watcher:answered(self, handle.key, code, asked_at, paused_us, message)
+  refused.check_wait(self, handle.key, wait, entered, asked_at, code, message)
   if handle.layout == "guard" then
     self.watcher:begun(handle.key, self, self.plan.print or "", asked_at, code, record)
   end
@@ -397,9 +399,13 @@ end
 
 local function release(self, handle, last)
   if last then unclaim(self, handle) end
-  local ok, _, code
-  if self.plan.async then ok, _, code = send_release(self, handle) else ok, _,
-    code = perform(self, handle, "release", 0) end
+  local ok, message, code
+  local ends_at = self.world.now / 1e6 + raw.remaining(handle.lock)
+  if self.plan.async then ok, message, code = send_release(self, handle)
+  else ok, message, code = perform(self, handle, "release", 0) end
+  if last and not ok then
+    refused.expect_release(self, handle, ends_at - self.world.now / 1e6, message)
+  end
   if code == "lost" or code == "not_held" and self.plan.common then
     self.watcher:lost(self.plan, handle)
   end
@@ -578,9 +584,13 @@ end
 local function complete(self, handle)
   local plan, watcher = self.plan, self.watcher
   local asked_at, record = self.world.now, watcher:record(handle.key, self, plan.print or "")
-  local ok = perform(self, handle, "complete", plan.keep, nil, record)
+  local ends_at = asked_at / 1e6 + raw.remaining(handle.lock)
+  local ok, message = perform(self, handle, "complete", plan.keep, nil, record)
   if ok then watcher:completed(handle.key, asked_at, asked_at + plan.keep * 990000)
   elseif watcher.not_completed then watcher:not_completed(handle.owner) end
+  if not ok then
+    refused.expect_record(self, handle.key, record, ends_at - self.world.now / 1e6, message)
+  end
 end
 
 local function guard_round(self, handle)
@@ -658,8 +668,8 @@ local function start_lease(self, handle)
 end
 
 -- One after the other, each through its queue, as multi_lock does it. → claims | nil
-local function acquire_in_order(self, handles)
-  local claims, by = {}, self.world.now + self.plan.wait * 1e6
+local function acquire_in_order(self, handles, by)
+  local claims = {}
   for i, handle in ipairs(handles) do
     local ok, claim = acquire(self, handle, math.max(0, by - self.world.now) / 1e6)
     if not ok then return give_back(self, handles, i - 1) end
@@ -675,9 +685,11 @@ local function acquire_in_order(self, handles)
 end
 
 local function acquire_several(self, handles)
+  local by = self.world.now + self.plan.wait * 1e6
   local claims, code = acquire_together(self, handles)
-  if claims or code ~= "busy" or self.plan.wait == 0 then return claims end
-  return acquire_in_order(self, handles)
+  local may_pass = code == "busy" or code == "unreachable"
+  if claims or not may_pass or self.world.now >= by then return claims end
+  return acquire_in_order(self, handles, by)
 end
 
 -- They are collected one after the other.
@@ -768,6 +780,7 @@ local function call_noted(self, handle, kind, amount)
   local result, message, code = await(self, op, kind, handle.key, seconds, plan.patience)
   if self.dead then return nil end
   self.watcher:called(self, kind, result, code, asked_at, number, message)
+  if waits then refused.check_wait(self, handle.key, seconds, false, asked_at, code, message) end
   return result
 end
 

@@ -25,7 +25,7 @@ function Watcher.new(world, servers, plan)
     late = rules.is_late(plan),
     look_us = rules.longest_grant(plan),
     keys = {}, names = {}, uuids = {}, shared = {}, key_of_wait = {}, queue_of = {},
-    vanished = {}, ended = {},
+    vanished = {}, ended = {}, recorded = {},
   }, Watcher)
   for _, part in ipairs(plan.parts) do
     if part.owner then self.shared[part.owner] = true end
@@ -735,6 +735,7 @@ function Watcher:after(name, client, args, reply)
     if key.passed and key.granted_to then check_told(self, key) end
   end
   if name:find("leave$") then note_ended(self, args) end
+  if name == "complete" and type(reply) == "number" then self.recorded[args[#args]] = true end
   if name == "acquire_all" then check_several(self, args, reply) end
   tell_program(self, name, client, args, reply)
 end

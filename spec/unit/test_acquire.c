@@ -162,7 +162,7 @@ TEST(an_error_leaves_nothing) {
     } cases[] = {
         {"-NOPERM this user has no permissions\r\n", "denied"},
         {"-NOAUTH Authentication required.\r\n", "denied"},
-        {"-OOM command not allowed when used memory > 'maxmemory'.\r\n", "server"},
+        {"-ERR no\r\n", "server"},
         {"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", "conflict"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1377,7 +1377,7 @@ static void check_still_kept(const char *reply, const char *code, bool undone) {
 
 TEST(after_a_failed_second_entry_the_lock_is_still_renewed) {
     check_still_kept(NULL, "unreachable", false);
-    check_still_kept("-OOM command not allowed\r\n", "server", false);
+    check_still_kept("-ERR no\r\n", "server", false);
     check_still_kept("-NOPERM no\r\n", "denied", false);
     check_still_kept("*1\r\n:9\r\n", "server", false);
     check_still_kept("*1\r\n:-3\r\n", "conflict", false);
@@ -2281,7 +2281,7 @@ TEST(each_end_is_the_end_of_all_that_waits) {
         {"*1\r\n:4\r\n", "mismatch"},
         {"*1\r\n:77\r\n", "server"},
         {"*2\r\n:3\r\n$3\r\nold\r\n", "duplicate"},
-        {"-OOM no\r\n", "server"},
+        {"-ERR no\r\n", "server"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);

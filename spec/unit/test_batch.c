@@ -138,7 +138,7 @@ TEST(an_error_leaves_nothing) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     hear_calls(&rig, "-NOSCRIPT\r\n", AT(1));
-    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    hear_calls(&rig, "-ERR no\r\n", AT(2));
     CHECK_OUTCOME(op, "server");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     finish(AT(3));
@@ -983,7 +983,7 @@ TEST(abandoned_while_a_release_gets_no_reply_they_are_left_alone) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
-    hear_calls(&rig, "-OOM no\r\n", AT(12));
+    hear_calls(&rig, "-ERR no\r\n", AT(12));
     CHECK_OUTCOME(op, "server");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);

@@ -177,7 +177,7 @@ TEST(a_partial_release_without_an_answer_is_made_up_for_by_the_next) {
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
     said(link_of(&rig, CALLS));
-    hear_calls(&rig, "-OOM command not allowed\r\n", AT(101));
+    hear_calls(&rig, "-ERR no\r\n", AT(101));
     CHECK_OUTCOME(op, "server");
     CHECK_EQ_INT(hold->state, HF_HOLD_HELD);
     CHECK_EQ_INT(hold->count, 1);
@@ -483,7 +483,7 @@ TEST(of_a_shared_owner_a_refused_release_goes_on_in_the_background) {
     hf_hold *hold = hold_times(1, AT(0));
     hold->shared = true;
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    hear_calls(&rig, "-ERR no\r\n", AT(2));
     CHECK_OUTCOME(op, "server");
     said(link_of(&rig, CALLS));
     rig_tick(&rig, AT(3));
@@ -912,7 +912,7 @@ TEST(a_record_that_was_not_written_leaves_the_key_taken) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    hear_calls(&rig, "-OOM no\r\n", AT(2));
+    hear_calls(&rig, "-ERR no\r\n", AT(2));
     CHECK_OUTCOME(op, "server");
     CHECK_EQ_INT(rig.client.holds.count, 0);
     hold_guard(AT(10));

@@ -343,6 +343,19 @@ TEST(try_again_is_tried_again_until_the_deadline) {
     rig_end(&rig, AT(4100));
 }
 
+/* Each reply takes its time, so one is awaited when a command's time is over. */
+TEST(a_wait_outlasts_a_slot_that_moves) {
+    cluster_known(AT(0));
+    hf_op *op = acquire(60 * HF_SECOND, AT(1000));
+    for (int ms = 1000; ms < 20000; ms += 400) {
+        rig_sleep(&rig, AT(ms), AT(ms + 399));
+        if (strstr(said(at(0, CALLS)), "acquire"))
+            hears(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms + 399));
+    }
+    CHECK_OUTCOME(op, "under way");
+    rig_end(&rig, AT(20000));
+}
+
 TEST(cluster_down_also_asks_for_the_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));

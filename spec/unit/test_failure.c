@@ -109,6 +109,10 @@ TEST(place_in_a_script_is_left_out) {
         failure.text,
         "cannot acquire \"order:42\" on h:1: WRONGTYPE Operation against a key holding the wrong "
         "kind of value; use another key or a prefix");
+    hf_failure_set(&failure, HF_UNREACHABLE, "release", ORDER, "h:1", "%s; it goes on",
+                   "NOREPLICAS Not enough good replicas to write. script: "
+                   "e547016e5dd6dc5a849cb1ab095dd7288384185f, on @user_script:38.");
+    CHECK(strstr(failure.text, " to write.; it goes on; check the server's replicas"));
     hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h:1", "%s", "ERR no script: e547");
     CHECK(strstr(failure.text, ": ERR no script: e547"));
     hf_failure_set(&failure, HF_SERVER, "acquire", (hf_slice){"a script: b", 11}, "h:1", "oops");
@@ -158,9 +162,13 @@ TEST(error_replies_become_codes) {
         {"CLUSTERDOWN The cluster is down", HF_UNREACHABLE},
         {"TRYAGAIN Multiple keys request during rehashing of slot", HF_UNREACHABLE},
         {"ERR max number of clients reached", HF_UNREACHABLE},
-        {"BUSY Redis is busy running a script.", HF_SERVER},
-        {"OOM command not allowed when used memory > 'maxmemory'.", HF_SERVER},
-        {"MISCONF Redis is configured to save RDB snapshots", HF_SERVER},
+        {"BUSY Redis is busy running a script.", HF_UNREACHABLE},
+        {"OOM command not allowed when used memory > 'maxmemory'.", HF_UNREACHABLE},
+        {"MISCONF Redis is configured to save RDB snapshots", HF_UNREACHABLE},
+        {"NOREPLICAS Not enough good replicas to write. script: 620cd258", HF_UNREACHABLE},
+        {"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command "
+         "not allowed",
+         HF_UNREACHABLE},
         {"ERR unknown command", HF_SERVER},
         {"", HF_SERVER},
     };
@@ -174,9 +182,20 @@ TEST(passing_errors) {
     CHECK(hf_error_is_passing("BUSY Redis is busy running a script."));
     CHECK(hf_error_is_passing("MASTERDOWN Link with MASTER is down"));
     CHECK(!hf_error_is_passing("BUSYKEY Target key name already exists."));
-    CHECK(!hf_error_is_passing("OOM command not allowed"));
     CHECK(!hf_error_is_passing("ERR LOADING"));
+    CHECK(!hf_error_is_passing("ERR no such key: -OOM "));
     CHECK(!hf_error_is_passing(""));
+}
+
+TEST(refusals_of_writes) {
+    CHECK_EQ_INT(hf_refusal_of("OOM command not allowed"), HF_REFUSAL_OF_WRITES);
+    CHECK_EQ_INT(hf_refusal_of("MISCONF Errors writing to the AOF file"), HF_REFUSAL_OF_WRITES);
+    CHECK_EQ_INT(hf_refusal_of("NOREPLICAS Not enough"), HF_REFUSAL_OF_WRITES);
+    CHECK_EQ_INT(hf_refusal_of("ERR Error running script (call to f_1): @user_script:1: "
+                               "@user_script: 1: -NOREPLICAS Not enough"),
+                 HF_REFUSAL_OF_WRITES);
+    CHECK_EQ_INT(hf_refusal_of("TRYAGAIN Multiple keys"), HF_REFUSAL_AWAY);
+    CHECK_EQ_INT(hf_refusal_of("READONLY You can't write"), HF_REFUSAL_FINAL);
 }
 
 CHECK_MAIN

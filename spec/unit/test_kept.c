@@ -310,7 +310,7 @@ TEST(a_failed_question_lets_the_next_one_ask) {
     rig_begin(&rig);
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
     CHECK_SAID(&rig, CALLS, ASK("01", ""));
-    hear_calls(&rig, "-OOM x\r\n", AT(1));
+    hear_calls(&rig, "-ERR x\r\n", AT(1));
     CHECK_EQ_INT(a->failure.code, HF_SERVER);
     CHECK_OUTCOME(b, "under way");
     rig_tick(&rig, AT(1));
@@ -700,7 +700,7 @@ TEST(a_server_that_does_not_answer_a_shortening_is_tried_over_a_new_connection) 
 TEST(with_its_last_waiter_it_is_forgotten) {
     rig_begin(&rig);
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
-    hear_calls(&rig, "-OOM x\r\n", AT(1));
+    hear_calls(&rig, "-ERR x\r\n", AT(1));
     CHECK_OUTCOME(first, "server");
     hf_op_interrupt(waits, AT(1));
     CHECK_OUTCOME(waits, "interrupted");

@@ -585,7 +585,7 @@ TEST(a_refused_copy_of_a_release_says_nothing_of_the_first) {
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
     hush();
-    hear_calls(&rig, "-OOM no\r\n", AT(501));
+    hear_calls(&rig, "-ERR no\r\n", AT(501));
     CHECK_OUTCOME(op, "server");
     CHECK(strstr(op->failure.text, "goes on in the background"));
     end(op, AT(502));

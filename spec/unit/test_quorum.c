@@ -57,6 +57,23 @@ TEST(servers_that_are_away_count_at_once) {
     finish(AT(1));
 }
 
+TEST(servers_that_refuse_writes_for_the_moment_are_waited_for) {
+    start();
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
+    answers(0, 3, "-NOREPLICAS no\r\n", AT(1));
+    answers(3, COUNT, busy(20000, 0, 0), AT(1));
+    CHECK_OUTCOME(op, "under way");
+    pass(AT(1), AT(400));
+    answers(0, 3, yes(7), AT(400));
+    CHECK_OUTCOME(op, "ok");
+    hf_op_end(op, AT(400));
+    op = begin_quorum(HF_OP_ACQUIRE, 0, AT(401));
+    answers(0, COUNT, "-OOM no\r\n", AT(402));
+    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_SAYS(op->failure.text, "s1 OOM no");
+    finish(AT(402));
+}
+
 TEST(servers_that_refused_a_moment_ago_are_spared_while_the_others_suffice) {
     start();
     rig.down[0] = rig.down[1] = "refused";

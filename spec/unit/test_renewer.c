@@ -281,7 +281,7 @@ static void renew_five(hf_hold *holds[5]) {
 }
 
 TEST(one_key_that_is_refused_does_not_take_the_others_along) {
-    static const char *const errors[] = {"-NOPERM no\r\n", "-CROSSSLOT no\r\n", "-OOM no\r\n",
+    static const char *const errors[] = {"-NOPERM no\r\n", "-CROSSSLOT no\r\n", "-ERR no\r\n",
                                          "-WRONGTYPE no\r\n"};
     for (size_t n = 0; n < sizeof errors / sizeof *errors; n++) {
         hf_hold *holds[5];
@@ -356,7 +356,7 @@ TEST(a_server_that_has_refused_three_batches_takes_one_key_at_a_time) {
 }
 
 static void hear_refusal_of_five(hf_time now) {
-    hear_renewer("-NOREPLICAS no\r\n", now);
+    hear_renewer("-ERR no\r\n", now);
     rig_tick(&rig, now);
     said(link_of(&rig, RENEWER));
     for (int i = 0; i < 5; i++) hear_renewer("*1\r\n:1\r\n", now);

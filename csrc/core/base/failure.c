@@ -50,6 +50,10 @@ static const struct {
     {HF_BUSY, "another process holds it under this owner's name",
      "release it there, or use another owner; waiting does not help"},
     {HF_SERVER, "DB index is out of range", "check the number of the database"},
+    {HF_UNREACHABLE, "NOREPLICAS", "check the server's replicas and min-replicas-to-write"},
+    {HF_UNREACHABLE, "MISCONF", "check the server's disk and its log"},
+    {HF_UNREACHABLE, "OOM", "check the server's memory and its maxmemory"},
+    {HF_UNREACHABLE, "BUSY ", "check which script the server runs"},
 };
 
 static const char *advice_on(hf_code code, const char *said) {
@@ -88,6 +92,10 @@ static size_t plain_size(const char *text, size_t left) {
     return is_hidden(code) ? 0 : size;
 }
 
+static bool starts(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
 /* Writes the key so that it can be printed: other bytes as \xNN, a long one cut. */
 static void printable(char *out, size_t size, hf_slice key) {
     size_t used = 0, plain;
@@ -107,11 +115,15 @@ static void printable(char *out, size_t size, hf_slice key) {
 }
 
 /* Where in a program an error came from says nothing to a caller: " script: <digest>, on
- * @user_script:38." */
+ * @user_script:38." What comes behind that stays. */
 static void cut_place_in_script(char *detail) {
-    static const char before[] = " script: ";
+    static const char before[] = " script: ", line[] = ", on @user_script:";
     char *place = strstr(detail, before);
-    if (place && strspn(place + strlen(before), "0123456789abcdef") == 40) *place = '\0';
+    if (!place || strspn(place + strlen(before), "0123456789abcdef") != 40) return;
+    char *rest = place + strlen(before) + 40;
+    if (starts(rest, line)) rest += strlen(line) + strspn(rest + strlen(line), "0123456789");
+    if (*rest == '.') rest++;
+    memmove(place, rest, strlen(rest) + 1);
 }
 
 /* What a server says may hold anything, and may have been cut. */
@@ -152,10 +164,6 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     failure->code = code;
 }
 
-static bool starts(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 static bool starts_with_any(const char *error, const char *const *prefixes) {
     for (; *prefixes; prefixes++) {
         if (starts(error, *prefixes)) return true;
@@ -184,8 +192,7 @@ hf_code hf_code_of_error(const char *error) {
     if (strstr(error, "WRONGTYPE"))
         return HF_CONFLICT; /* servers before 7 put it inside a script error */
     if (hf_error_is_readonly(error) || is_missing_right(error)) return HF_DENIED;
-    if (hf_error_is_passing(error) && !starts(error, "BUSY")) return HF_UNREACHABLE;
-    if (strstr(error, "max number of clients")) return HF_UNREACHABLE;
+    if (hf_error_is_passing(error) || strstr(error, "max number of clients")) return HF_UNREACHABLE;
     return HF_SERVER;
 }
 
@@ -193,8 +200,31 @@ bool hf_error_is_readonly(const char *error) {
     return starts(error, "READONLY") || strstr(error, "-READONLY");
 }
 
+/* The refusals that pass. A server before 7 puts one of a write into a script error, behind a
+ * minus. */
+static const struct {
+    const char *word;
+    hf_refusal refusal;
+} PASSING[] = {
+    {"LOADING", HF_REFUSAL_AWAY},      {"TRYAGAIN", HF_REFUSAL_AWAY},
+    {"CLUSTERDOWN", HF_REFUSAL_AWAY},  {"MASTERDOWN", HF_REFUSAL_AWAY},
+    {"BUSY ", HF_REFUSAL_BUSY},        {"NOREPLICAS", HF_REFUSAL_OF_WRITES},
+    {"MISCONF", HF_REFUSAL_OF_WRITES}, {"OOM ", HF_REFUSAL_OF_WRITES},
+};
+
+static bool is_in_script_error(const char *error, const char *word) {
+    const char *minus = starts(error, "ERR Error running script") ? strstr(error, ": -") : NULL;
+    return minus && starts(minus + 3, word);
+}
+
+hf_refusal hf_refusal_of(const char *error) {
+    for (size_t i = 0; i < sizeof PASSING / sizeof *PASSING; i++) {
+        if (starts(error, PASSING[i].word) || is_in_script_error(error, PASSING[i].word))
+            return PASSING[i].refusal;
+    }
+    return HF_REFUSAL_FINAL;
+}
+
 bool hf_error_is_passing(const char *error) {
-    static const char *const passing[] = {"LOADING",     "BUSY ",      "TRYAGAIN",
-                                          "CLUSTERDOWN", "MASTERDOWN", NULL};
-    return starts_with_any(error, passing);
+    return hf_refusal_of(error) != HF_REFUSAL_FINAL;
 }

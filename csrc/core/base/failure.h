@@ -10,7 +10,7 @@
 typedef enum hf_code {
     HF_OK,
     HF_BUSY,        /* another owner has the lock, the wait is over */
-    HF_UNREACHABLE, /* no usable answer from the server in time */
+    HF_UNREACHABLE, /* no usable answer from the server in time, or a refusal that passes */
     HF_LOST,        /* it was held and is gone */
     HF_NOT_HELD,    /* this owner does not hold it */
     HF_INTERRUPTED, /* a signal ended an interruptible wait */
@@ -50,8 +50,18 @@ hf_code hf_code_of_error(const char *error);
 /* Returns whether the server refused to write because it is a replica, also inside a script. */
 bool hf_error_is_readonly(const char *error);
 
-/* Returns whether the same command may soon succeed after this error reply; the server has executed
- * nothing of it. */
+typedef enum hf_refusal {
+    HF_REFUSAL_FINAL,
+    HF_REFUSAL_AWAY,     /* the server serves nobody now; in a cluster another node may */
+    HF_REFUSAL_BUSY,     /* it runs a long script */
+    HF_REFUSAL_OF_WRITES /* it serves reads only, maybe for long */
+} hf_refusal;
+
+/* Returns how the server refused a command by this error reply. After any but FINAL the same
+ * command may succeed later; the server has executed nothing of it. */
+hf_refusal hf_refusal_of(const char *error);
+
+/* Returns whether the refusal is not FINAL. */
 bool hf_error_is_passing(const char *error);
 
 #endif

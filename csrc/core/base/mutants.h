@@ -89,6 +89,10 @@
     X(CIRCLE_ALL)         /* …all of them end */                                                 \
     X(CIRCLE_ANY)         /* whoever waits for one that waits takes that for a circle */           \
     X(CIRCLE_FOLLOWED)    /* a circle of others is followed on and on */                           \
+    X(REFUSAL_ENDS_WAIT)  /* a server that refuses to write for the moment ends a wait */          \
+    X(REFUSED_PERMIT_LOST) /* …and a permit that is given back then is lost */                   \
+    X(UNDO_REFUSED)        /* …and what undoes or releases is not sent again */                  \
+    X(RECORD_DROPPED)      /* …and a guard's record is not written later */                      \
     /* a release that was redirected is not sent on */                                             \
     X(CLUSTER_RELEASE_DROPPED)                                                                     \
     /* …nor is what undoes an acquire */                                                         \

@@ -46,12 +46,15 @@ struct hf_request {
     size_t size;
     const hf_program *program; /* NULL: a plain command */
     hf_time deadline;
-    hf_time sent_at;      /* just before the last sending; a lease counts from here */
-    hf_time retry_at;     /* after a passing error; 0: at once */
-    uint64_t reply_index; /* place among the replies awaited over that connection of the session,
-                             once sent */
-    uint64_t opens;       /* … the number of that connection */
-    uint32_t sends;       /* that the server may have carried out */
+    hf_time sent_at;        /* just before the last sending; a lease counts from here */
+    hf_time retry_at;       /* after a passing error; 0: at once */
+    hf_time persists_until; /* until when it is sent again while the server refuses it in passing;
+                               0: until `deadline`, and not at all if it only refuses writes */
+    uint32_t refusals;      /* in a row, that pass; 0: its last answer was none */
+    uint64_t reply_index;   /* place among the replies awaited over that connection of the session,
+                               once sent */
+    uint64_t opens;         /* … the number of that connection */
+    uint32_t sends;         /* that the server may have carried out */
     hf_request_state state;
     bool waits_for_connection; /* waits for a connection until its deadline instead of failing with
                                   the first refusal */

@@ -211,7 +211,7 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
     request->routing = (hf_routing){.routed = true, .of_op = of_op, .link = (uint8_t)link};
     request->routing.slot = hf_slot_of(slot_key_of(cluster, key, text));
     request->asking = false;
-    request->sends = 0;
+    request->sends = request->refusals = 0;
     request->failure.code = HF_OK;
     route(cluster, request, now);
 }
@@ -280,8 +280,8 @@ static bool on_refusal(void *context, hf_request *request, const char *error, hf
         redirect(cluster, request, &to, now);
         return true;
     }
-    bool busy_script = strncmp(error, "BUSY ", 5) == 0;
-    return hf_error_is_passing(error) && !busy_script && try_again(cluster, request, error, now);
+    bool away = hf_refusal_of(error) == HF_REFUSAL_AWAY;
+    return away && try_again(cluster, request, error, now);
 }
 
 static void invalidate(hf_node *node, hf_link link, hf_time now) {

@@ -8,7 +8,8 @@
 #define RETRY_FIRST (10 * HF_MS)
 #define RETRY_MOST HF_SECOND
 #define RETRY_MOST_FOLLOWING (250 * HF_MS) /* a failover may end any moment */
-#define PASSING_RETRY (20 * HF_MS)
+#define PASSING_RETRY (20 * HF_MS)         /* then twice as long, up to 16 times */
+#define PASSING_DOUBLINGS 4
 #define STAYS_REPLICA (100 * HF_MS) /* after a refusal another connection is not tried again */
 #define LEAST_MAJOR 5 /* before it a program must not write after it has read the time */
 
@@ -361,7 +362,7 @@ static void flush(hf_session *session, hf_time now) {
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now) {
     assert(request->state == HF_REQUEST_IDLE || request->state == HF_REQUEST_DONE);
     assert(request->bytes && request->done && !request->reply);
-    request->sends = 0;
+    request->sends = request->refusals = 0;
     request->failure.code = HF_OK;
     hf_session_adopt(session, request, now);
 }
@@ -531,7 +532,9 @@ void hf_session_opened(hf_session *session, hf_time now) {
  * unless the error says that the server serves nobody now. */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
-    return strncmp(error, "NOAUTH", 6) == 0 || hf_code_of_error(error) == HF_UNREACHABLE;
+    bool serves_nobody =
+        hf_code_of_error(error) == HF_UNREACHABLE && hf_refusal_of(error) != HF_REFUSAL_BUSY;
+    return strncmp(error, "NOAUTH", 6) == 0 || serves_nobody;
 }
 
 /* A user without the right to ask for the role gets READONLY later. */
@@ -618,14 +621,33 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
 
 /* ---- replies ---- */
 
-/* The error is kept: it says more than "no reply in time" if the time is over before the next
- * reply. */
+static hf_time pause_after_refusal(const hf_session *session, const hf_request *request) {
+    uint32_t before = request->refusals - 1;
+    hf_time pause = PASSING_RETRY << (before < PASSING_DOUBLINGS ? before : PASSING_DOUBLINGS);
+    return pause / 2 + hf_jitter(session->random, pause);
+}
+
+static bool persists(const hf_request *request) {
+    return request->persists_until > 0 && !HF_MUTANT(REFUSAL_ENDS_WAIT);
+}
+
+/* A request that persists outlasts from now on what else goes wrong, as one that waits in a queue.
+ */
+static void note_refusal(hf_request *request, bool passing) {
+    request->refusals = passing ? request->refusals + 1 : 0;
+    if (!passing || !persists(request)) return;
+    request->deadline = request->persists_until;
+    request->waits_for_connection = true;
+}
+
+/* Sends it again after a pause. The error is kept: it says more than "no reply in time" if the time
+ * is over before the next reply. */
 static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
-    hf_time delay = PASSING_RETRY / 2 + hf_jitter(session->random, PASSING_RETRY);
-    if (now + delay >= request->deadline) return false;
+    if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists(request)) return false;
+    if (now >= request->deadline) return false;
     request->failure.code = hf_code_of_error(error);
     snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
-    request->retry_at = now + delay;
+    request->retry_at = hf_time_min(now + pause_after_refusal(session, request), request->deadline);
     enqueue(session, request);
     return true;
 }
@@ -655,6 +677,7 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     bool unknown =
         request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
     bool passing = hf_error_is_passing(reply->string);
+    note_refusal(request, passing);
     if (unknown) {
         request->as_eval = true;
         send(session, request, now);

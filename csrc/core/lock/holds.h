@@ -79,6 +79,7 @@ struct hf_hold {
     bool same_connection;   /* cleaned up behind the command in doubt, over the same link */
     bool alone;             /* the server has refused it as one of a batch */
     bool undoes;            /* CLEANING_UP, of a noted kind: undoes an acquire, adds nothing */
+    bool refused;           /* CLEANING_UP: the server refuses it for the moment */
     bool at_risk;           /* the last renewal failed */
     bool unawaited;         /* RELEASING: the release is detached */
     bool keeps;             /* its owner keeps the lock for other callers */

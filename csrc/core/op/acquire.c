@@ -250,6 +250,7 @@ static void fail_for_memory(hf_op *op, hf_time now) {
 static void ask(hf_op *op, hf_time now) {
     assert(!op->blocked && (op->hold->in_flight || op->hold->state == HF_HOLD_LOST));
     bool may_wait = op->spec.wait > 0 && (op->acquire.from == 0 || op->spec.shared);
+    bool persists = may_wait && op->hold->state != HF_HOLD_HELD && !op->wait.interrupted;
     bool with_place = op->acquire.queued || (may_wait && is_subscribed(op));
     if ((with_place && !make_waiter(op)) || !encode_ask(op, with_place)) {
         fail_for_memory(op, now);
@@ -261,6 +262,8 @@ static void ask(hf_op *op, hf_time now) {
     bool waits_for_connection = op->acquire.queued;
     op->request.no_retry = op->spec.shared && op->acquire.from > 0;
     op->acquire.queued = op->acquire.queued || with_place;
+    /* Not while it is held: no renewal is sent meanwhile. */
+    op->request.persists_until = persists ? op->wait.until : 0;
     hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
 }
 
@@ -281,6 +284,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     }
     op->state = HF_ACQUIRE_CANCELLING;
     op->request.no_retry = false;
+    op->request.persists_until = 0;
     hf_op_send(op, on_cancelled,
                now + hf_time_min(HF_SECOND, op->client->config.session.command_timeout), false,
                now);
@@ -780,7 +784,8 @@ static void unblock(hf_op *op, hf_time now) {
     }
     bool failed = hold->in_table && hold->state == HF_HOLD_CLEANING_UP && hold->failures > 0;
     if (failed && !hf_renewer_set_aside(op->client, hold, now)) {
-        fail_blocked(op, now);
+        if (hold->refused && op->spec.wait > 0 && !op->wait.interrupted) hf_op_block(op, hold);
+        else fail_blocked(op, now);
         return;
     }
     hf_hold_unref(op->hold);
@@ -908,7 +913,7 @@ static void interrupt(hf_op *op, hf_time now) {
     if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) {
         cancel(op, HF_INTERRUPTED, now);
     } else if (op->state == HF_ACQUIRE_ASKING) {
-        op->request.deadline = hf_time_min(op->request.deadline, now + LEAST_PATIENCE);
+        hf_op_hurry(op, now + LEAST_PATIENCE);
     } else if (op->state == HF_ACQUIRE_BLOCKED || op->state == HF_ACQUIRE_FOLLOWING ||
                op->state == HF_ACQUIRE_QUEUED) {
         end_blocked(op, HF_INTERRUPTED, now);

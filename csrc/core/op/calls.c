@@ -190,6 +190,21 @@ static void release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline, false, now);
 }
 
+/* A record that the server refuses for the moment is written behind the operation's end. After the
+ * lease another run may have begun. */
+static bool write_later(hf_op *op, hf_time now) {
+    hf_hold *hold = op->hold;
+    return op->request.refusals > 0 && !HF_MUTANT(RECORD_DROPPED) &&
+           hf_renewer_carry_on(op->client, hf_hold_key(hold), &op->request, hold->valid_until, now);
+}
+
+static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) {
+    hf_failure failure = request->failure;
+    bool goes_on = write_later(op, now);
+    hf_op_fail(op, failure.code, "%s%s", failure.text,
+               goes_on ? "; the record is written in the background" : "");
+}
+
 /* A guard's hold ends with a record of the run. If the record could not be written, the key stays
  * taken until its lease ends, because the run has happened. If the command was sent twice, the
  * program sees by the record whether the first one wrote it; without a record to write, the first
@@ -199,7 +214,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
     bool ended = verdict == HF_VERDICT_YES || verdict == HF_VERDICT_MORE;
     if (!reply) {
-        hf_op_fail_as(op, request);
+        fail_to_complete(op, request, now);
     } else if (ended || (request->sends > 1 && op->spec.keep == 0)) {
         op->client->stats.releases++;
         hf_op_succeed(op);
@@ -221,6 +236,7 @@ static void complete(hf_op *op, hf_time now) {
         return;
     }
     hf_holds_wake_at(&op->client->holds, op->hold, op->hold->valid_until);
+    op->request.persists_until = deadline_of(op);
     hf_op_send(op, on_completed, deadline_of(op), false, now);
 }
 
@@ -388,10 +404,12 @@ static void unblock(hf_op *op, hf_time now) {
     op->class->begin(op, now);
 }
 
-/* What was sent goes on by itself: the server may still ask for the program's text. */
-static void let_go_on(hf_op *op) {
-    if (op->blocked || !hf_renewer_see_through(op->client, &op->request))
-        hf_session_drop(&op->request);
+/* What was sent goes on by itself: the server may still ask for the program's text. False: there is
+ * nothing of that kind. */
+static bool let_go_on(hf_op *op) {
+    bool goes_on = !op->blocked && hf_renewer_see_through(op->client, &op->request);
+    if (!goes_on) hf_session_drop(&op->request);
+    return goes_on;
 }
 
 /* An abandoned release goes on in the background; that of a shared owner must not be sent twice. */
@@ -404,7 +422,7 @@ static void abandon_release(hf_op *op, hf_time now) {
 
 /* A record that is abandoned before it was sent leaves the key taken until its lease ends. */
 static void abandon_complete(hf_op *op, hf_time now) {
-    let_go_on(op);
+    if (!let_go_on(op) && !op->blocked) write_later(op, now);
     if (!op->blocked) drop_from_table(op, now);
     else if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
 }

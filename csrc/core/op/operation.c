@@ -106,6 +106,11 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
     else hf_client_submit(op->client, place_key_of(op), HF_LINK_CALLS, &op->request, now);
 }
 
+void hf_op_hurry(hf_op *op, hf_time until) {
+    op->request.deadline = hf_time_min(op->request.deadline, until);
+    op->request.persists_until = hf_time_min(op->request.persists_until, until);
+}
+
 hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner) {
     return (hf_wire_lock){op->spec.lock_kind, op->spec.names, owner,
                           op->client->config.grant_lease};

@@ -31,6 +31,9 @@ void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now);
 void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_for_connection,
                 hf_time now);
 
+/* Lets the operation's request go on until `until` at most. */
+void hf_op_hurry(hf_op *op, hf_time until);
+
 /* The operation is blocked until hf_client_unblock of this hold, which it refers to. */
 void hf_op_block(hf_op *op, hf_hold *hold);
 

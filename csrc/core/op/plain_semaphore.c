@@ -172,7 +172,8 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_op_succeed(op);
         return;
     }
-    bool goes_on = request->failure.code == HF_UNREACHABLE || request->sends > 0;
+    bool lost = HF_MUTANT(REFUSED_PERMIT_LOST) && request->refusals > 0;
+    bool goes_on = (request->failure.code == HF_UNREACHABLE && !lost) || request->sends > 0;
     if (goes_on) settle_given(op, now);
     hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
                goes_on ? "; it goes on in the background, so do not call it again" : "");

@@ -82,9 +82,20 @@ static void on_failed(hf_op *op, hf_time now) {
     else finish(op, now);
 }
 
+/* Whether one command has been refused for as long as it may be sent, and the wait goes on. */
+static bool is_refused_on(const hf_op *op, hf_time now) {
+    const hf_request *request = &op->request;
+    return request->refusals > 0 && request->sends == 0 && request->persists_until > 0 &&
+           now < op->wait.until && !op->wait.interrupted;
+}
+
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     assert(op->state == HF_ACQUIRE_ASKING && !op->done);
+    if (!reply && is_refused_on(op, now)) {
+        ask(op, now);
+        return;
+    }
     if (!reply) hf_op_fail_as(op, request);
     bool done = reply && op->class->poll->is_done(op, reply, now);
     if (op->done) {
@@ -106,10 +117,10 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     }
 }
 
-/* An outage that begins during the wait is waited out. */
+/* An outage or a refusal that passes is waited out, unless the wait begins in the outage. */
 static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
     hf_time least = hf_time_max(op->wait.until, now + LEAST_PATIENCE);
-    return first ? hf_time_min(least, op->begun_at + command_timeout(op))
+    return first ? hf_time_min(least, now + command_timeout(op))
                  : hf_time_min(least, now + MOST_PATIENCE);
 }
 
@@ -125,6 +136,8 @@ static void ask(hf_op *op, hf_time now) {
     op->wait.woken = false;
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
+    op->request.persists_until =
+        op->spec.wait == 0 ? 0 : hf_time_min(op->wait.until, now + MOST_PATIENCE);
     hf_op_send(op, on_answer, deadline, !first, now);
 }
 
@@ -151,7 +164,7 @@ void hf_poll_tick(hf_op *op, hf_time now) {
 void hf_poll_interrupt(hf_op *op, hf_time now) {
     op->wait.interrupted = true;
     if (sleeps(op)) fail_interrupted(op, now);
-    else op->request.deadline = hf_time_min(op->request.deadline, now + LEAST_PATIENCE);
+    else hf_op_hurry(op, now + LEAST_PATIENCE);
 }
 
 void hf_poll_abandon(hf_op *op, hf_time now) {

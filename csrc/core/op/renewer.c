@@ -109,7 +109,7 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
 /* ---- whether the server takes batches ----
  *
  * One that refuses each batch (a proxy of a cluster) must not cost a refused command for each; one
- * that refused everything for a while (it was full, or without replicas) takes batches again. It
+ * that refused everything for a while (a right was taken away) takes batches again. It
  * cannot be told which one it is, so what is always true: only refusals in a row count, and a batch
  * is tried at the latest a minute after the last one that counted. */
 
@@ -573,9 +573,11 @@ static void on_cleaned_up(hf_request *request, const hf_reply *reply, hf_time no
         free_task(task);
         return;
     }
-    bool settled = reply || used_up || request->failure.code == HF_CONFLICT;
+    bool settled = reply || used_up || request->failure.code == HF_CONFLICT ||
+                   (HF_MUTANT(UNDO_REFUSED) && request->refusals > 0);
     if (settled) client->stats.undone++;
     else hold->failures++;
+    hold->refused = request->refusals > 0;
     if (settled && is_cleaning_up(hold)) hf_holds_remove(&client->holds, hold);
     hf_client_unblock(client, hold, now);
     if (is_cleaning_up(hold) && !hold->in_flight)
@@ -720,6 +722,7 @@ bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, 
     task->request.done = on_late_answer;
     task->request.context = task;
     task->request.no_retry = true;
+    task->request.persists_until = 0;
     task->request.deadline =
         now + time_left(hold, now) / 2; /* the rest is for what comes after it */
     return true;
@@ -745,6 +748,23 @@ bool hf_renewer_see_through(hf_client *client, hf_request *request) {
     task->request.done = on_seen_through;
     task->request.context = task;
     client->unanswered++;
+    return true;
+}
+
+bool hf_renewer_carry_on(hf_client *client, hf_slice key, hf_request *request, hf_time until,
+                         hf_time now) {
+    hf_task *task = new_task(client);
+    if (!task) return false;
+    assert(request->state == HF_REQUEST_DONE || request->state == HF_REQUEST_IDLE);
+    task->request = *request;
+    request->bytes = NULL;
+    task->request.routing.of_op = false;
+    task->request.done = on_seen_through;
+    task->request.context = task;
+    task->request.deadline = task->request.persists_until = until;
+    task->request.waits_for_connection = true;
+    client->unanswered++;
+    hf_client_submit(client, key, HF_LINK_CALLS, &task->request, now);
     return true;
 }
 

@@ -17,6 +17,7 @@ typedef struct hf_vote {
     bool counted, yes;
     bool skipped;     /* a no: the server refused a moment ago and was not asked again */
     bool rolled_back; /* a yes that does not count and is rolled back already */
+    bool refused;     /* a no that may pass: the server refuses such commands for the moment */
     bool guarded;     /* it does not count because its server is not known long enough yet */
     hf_code code;     /* of a no */
     char why[64];

@@ -71,13 +71,21 @@ static bool waits_for_guard(const hf_op *op) {
     return votes.guarded > 0 && votes.yes + votes.guarded >= hf_quorum_of(op)->majority;
 }
 
+/* Whether a majority is there, some of which refuse for the moment. */
+static bool waits_for_refusals(const hf_op *op) {
+    hf_tally votes = hf_votes_count(op->round);
+    return votes.refused > 0 &&
+           votes.yes + votes.busy + votes.refused >= hf_quorum_of(op)->majority;
+}
+
 /* An acquire that waits goes on waiting, but not for servers that were not there from the
  * beginning. */
 static void on_no_majority(hf_op *op, hf_time now) {
     if (ends_at_once(op, now)) return;
     hf_code code = hf_votes_code(op);
     bool may_change = code == HF_BUSY ||
-                      (code == HF_NO_QUORUM && (op->round->attempts > 1 || waits_for_guard(op)));
+                      (code == HF_NO_QUORUM &&
+                       (op->round->attempts > 1 || waits_for_guard(op) || waits_for_refusals(op)));
     bool gone = op->hold->state == HF_HOLD_LOST;
     if (!may_change || gone || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);

@@ -81,6 +81,7 @@ hf_tally hf_votes_count(const hf_round *round) {
         votes.yes += vote->counted && vote->yes;
         votes.skipped += vote->skipped;
         votes.guarded += vote->guarded;
+        votes.refused += vote->refused;
         votes.busy += vote->counted && !vote->yes && vote->code == HF_BUSY;
         votes.denied += vote->counted && !vote->yes && vote->code == HF_DENIED;
         votes.conflict += vote->counted && !vote->yes && vote->code == HF_CONFLICT;
@@ -116,6 +117,7 @@ static void count_vote(hf_op *op, size_t index, hf_time now) {
     assert(!vote->counted && asked->done);
     if (asked->failure.code != HF_OK) {
         hf_vote_no(vote, asked->failure.code, why_not(asked));
+        vote->refused = asked->failure.code == HF_UNREACHABLE && asked->request.refusals > 0;
         return;
     }
     hf_vote_yes(vote);

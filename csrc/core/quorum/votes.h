@@ -7,7 +7,7 @@
 #define HF_LEAST_GRACE (250 * HF_MS) /* for servers on which the outcome still depends */
 
 typedef struct hf_tally {
-    size_t yes, pending, skipped, busy, denied, conflict, lost, guarded;
+    size_t yes, pending, skipped, busy, denied, conflict, lost, guarded, refused;
 } hf_tally;
 
 static inline hf_quorum *hf_quorum_of(const hf_op *op) {

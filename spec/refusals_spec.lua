@@ -1,0 +1,160 @@
+-- What the server refuses for the moment, with real servers: without replicas, without memory, and
+-- after a snapshot that failed.
+
+local lfs = require "lfs"
+local process = require "spec.support.process"
+local world = require("spec.support.world").new { conf = { "enable-protected-configs yes" } }
+
+-- { the refusal's word, the setting, what turns it on, off }
+local REFUSALS = {
+  { "NOREPLICAS", "min-replicas-to-write", "1", "0" },
+  { "MISCONF", "stop-writes-on-bgsave-error", "yes", "no" },
+  { "OOM", "maxmemory", "1", "0" },
+}
+
+-- name → what acquires, in a program with `c`: a client
+local WAITS = {
+  lock = 'c:lock("lock"):acquire(60)', mutex = 'c:mutex("mutex"):acquire(60)',
+  fair = 'c:fair_lock("fair"):acquire(60)', read = 'c:read_write_lock("read"):read():acquire(60)',
+  write = 'c:read_write_lock("write"):write():acquire(60)',
+  permits = 'c:semaphore("permits", { permits = 2 }):acquire(1, 60)',
+  plain = 'c:plain_semaphore("plain"):acquire(1, 60)',
+  several = 'c:multi_lock({ "several", "more" }, { wait = 60 }):acquire()',
+  one_by_one = 'c:one_by_one({ wait = 60 }):execute("one", 1, function() return true end)',
+  idempotent = 'c:idempotent("idempotent", { wait = 60 }, function() return true end)',
+}
+
+local function names_of(list)
+  local names = {}
+  for name in pairs(list) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+-- How many commands the server has refused.
+local function refused(word)
+  local count = world.cli("INFO", "errorstats"):match("errorstat_" .. word .. ":count=(%d+)")
+  return tonumber(count) or 0
+end
+
+-- From then on stop-writes-on-bgsave-error decides whether it writes.
+local function fail_to_save()
+  assert(lfs.mkdir(world.server.directory .. "/stuck.rdb"))
+  assert(lfs.mkdir(world.server.directory .. "/stuck.rdb/x"))
+  for setting, value in pairs { save = "3600 1000000", dbfilename = "stuck.rdb",
+      ["stop-writes-on-bgsave-error"] = "no" } do
+    world.cli("CONFIG", "SET", setting, value)
+  end
+  world.cli("BGSAVE")
+  assert.truthy(process.wait_until(function()
+    return world.cli("INFO", "persistence"):find("rdb_last_bgsave_status:err", 1, true)
+  end))
+end
+
+local function set(refusal, on)
+  world.cli("CONFIG", "SET", refusal[2], on and refusal[3] or refusal[4])
+end
+
+before_each(function()
+  world.open()
+  fail_to_save()
+end)
+after_each(function()
+  world.cli("CONFIG", "SET", "save", "")
+  world.close()
+end)
+
+describe("a refusal of writes", function()
+  it("is outlasted by each kind of wait", function()
+    assert(world.client():plain_semaphore("plain"):set(#REFUSALS))
+    for _, refusal in ipairs(REFUSALS) do
+      local names = refusal[1] == "NOREPLICAS" and names_of(WAITS) or { "lock", "plain" }
+      set(refusal, true)
+      local children = {}
+      for i, name in ipairs(names) do
+        children[i] = world.program { code = ([[
+          local c = require("holdfast").new { url = %q }
+          local got, message = %s
+          print(got and "got it" or message)
+          c:close()
+        ]]):format(world.server:url(), WAITS[name]) }
+      end
+      assert.truthy(process.wait_until(function() return refused(refusal[1]) >= 3 * #names end))
+      for i, name in ipairs(names) do assert.equal("", children[i]:output(), name) end
+      set(refusal, false)
+      for i, name in ipairs(names) do
+        assert.equal(0, select(2, children[i]:wait()), name)
+        assert.equal("got it\n", children[i]:output(), refusal[1] .. ", " .. name)
+      end
+      world.cli("DEL", "idempotent")
+    end
+    world.cli("DEL", "plain", "permits")
+  end)
+
+  it("fails a call that does not wait at once, and says what to look at", function()
+    local client = world.client()
+    for _, refusal in ipairs(REFUSALS) do
+      set(refusal, true)
+      local _, message, code = client:lock("k"):try_acquire()
+      assert.equal("unreachable", code)
+      assert.matches(refusal[1], message)
+      assert.matches("; check the server's ", message)
+      assert.equal("unreachable", select(3, client:lock("k"):acquire(0.05)))
+      set(refusal, false)
+    end
+  end)
+
+  it("delays what is given back", function()
+    local client = world.client()
+    local plain = client:plain_semaphore("plain")
+    assert(plain:set(1))
+    local locks = { client:lock("lock"), client:mutex("mutex"), client:fair_lock("fair"),
+      client:read_write_lock("read"):read(), client:read_write_lock("write"):write() }
+    for _, lock in ipairs(locks) do assert(lock:acquire(5)) end
+    local permit = assert(client:semaphore("permits", { permits = 1 }):acquire(1, 5))
+    assert.equal("done", plain:with_permit(function()
+      set(REFUSALS[1], true)
+      return "done"
+    end))
+    for _, lock in ipairs(locks) do
+      local _, message, code = lock:release()
+      assert.equal("unreachable", code)
+      assert.matches("; the release goes on in the background", message)
+    end
+    permit:release()
+    set(REFUSALS[1], false)
+    for _, lock in ipairs(locks) do assert.truthy(world.is_free(lock:key()), lock:key()) end
+    assert.truthy(process.wait_until(function() return plain:available() == 1 end))
+    assert(client:semaphore("permits", { permits = 1 }):acquire(1, 5)):release()
+    world.cli("DEL", "plain", "permits")
+  end)
+
+  it("delays a record, and the run counts once", function()
+    local child = world.program { code = ([[
+      local c = require("holdfast").new { url = %q }
+      print(c:idempotent("pay", { expire = 60, replay = true }, function()
+        print "running"
+        io.stdout:flush()
+        repeat
+          local probe, _, code = c:lock("probe"):try_acquire()
+          if probe then probe:release() end
+        until code
+        print "refused"
+        io.stdout:flush()
+        return "paid"
+      end))
+      c:close()
+    ]]):format(world.server:url()) }
+    assert.truthy(child:wait_output("running"))
+    set(REFUSALS[1], true)
+    assert.truthy(child:wait_output("refused"))
+    local before = refused("NOREPLICAS")
+    assert.truthy(process.wait_until(function() return refused("NOREPLICAS") >= before + 2 end))
+    set(REFUSALS[1], false)
+    assert.equal(0, select(2, child:wait()))
+    assert.equal("running\nrefused\npaid\n", child:output())
+    local function run_again() return "twice" end
+    assert.equal("paid", world.client():idempotent("pay", { replay = true }, run_again))
+    world.cli("DEL", "pay")
+  end)
+end)

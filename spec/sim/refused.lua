@@ -1,0 +1,69 @@
+-- What must be true while a server refuses commands for the moment, and then does them again.
+--
+--   patience   a wait does not end before its time because of such a refusal
+--   late       what it refused to release is free, and what it refused to record is recorded, soon
+--              after the last refusal, if the lease lasts until then; where nothing else goes wrong
+local WORDS = { "NOREPLICAS", "MISCONF", "OOM", "LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN",
+  "MASTERDOWN" }
+local CLOCKS = 0.98  -- by which a wait may end too early, by the clock of its process
+local SOON = 3000000 -- a release is tried again each second, and the network may be slow;
+local RECORDED = 1500000 -- a record twice in a second
+local SLACK = 300000 -- by which a lease may end too early
+
+local refused = {}
+
+-- Whether a message tells of such a refusal.
+function refused.says(message)
+  for _, word in ipairs(WORDS) do
+    if message and message:find(": " .. word .. " ", 1, true) then return true end
+  end
+  return false
+end
+
+-- entered: its caller has the lock already, and does not wait.
+function refused.check_wait(task, key, wait, entered, asked_at, code, message)
+  local ends = code == "unreachable" or code == "server"
+  if not ends or entered or not refused.says(message) or task.process.closed then return end
+  local took = task.world.now - asked_at
+  if took < wait * 1e6 * CLOCKS then
+    task.world:fail("patience", "%s: the wait of %s ends after %.3f s of %.14g: %s", key, task.name,
+      took / 1e6, wait, message)
+  end
+end
+
+-- Fails by the end of a lease in `left` seconds unless is_done(), soon after the last refusal.
+local function expect(task, left, soon, is_done, text)
+  local world, process = task.world, task.process
+  local server, till = world.refusing, world.now + left * 1e6 - SLACK
+  local function look()
+    if is_done() or process.dead or process.closed then return end
+    local due = server.refuses_until + soon
+    if due >= till then return end
+    if world.now >= due then
+      world:fail("late", "%s", text)
+    else
+      world:at(due, look)
+    end
+  end
+  if server then look() end
+end
+
+-- A release failed: of a lock that is a hash or a string.
+function refused.expect_release(task, handle, left, message)
+  if not refused.says(message) or handle.shared or not handle.owner then return end
+  local owner, world = handle.owner, task.world
+  expect(task, left, SOON, function()
+    local entry = world.refusing.db.entries[handle.key]
+    if not entry or entry.kind == "string" then return not entry or entry.value ~= owner end
+    return entry.kind ~= "hash" or not entry.value.values[owner]
+  end, ("%s: %s still has it behind its release"):format(handle.key, task.name))
+end
+
+function refused.expect_record(task, key, record, left, message)
+  if not refused.says(message) then return end
+  local recorded = task.watcher.recorded
+  expect(task, left, RECORDED, function() return recorded[record] end,
+    ("%s: the record of %s is not written"):format(key, task.name))
+end
+
+return refused
