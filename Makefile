@@ -5,6 +5,7 @@
 # make test       all that a contributor runs; its last line is "N passed, N failed"
 # make check      the slower rest: sanitizers, valgrind, clang, static analysis, and the newest Redis and Valkey that
 #                 are in PATH or HOLDFAST_SERVERS_DIR (make servers: those alone)
+# make roots      the commands of README.md and docs/install.md on clean Debian 12 and 13, Ubuntu 22.04 and 24.04; hours
 # make shaky      the specs ten times over on a machine that is too busy; its table says which tests depend on time
 # make nightly    the simulator and the chaos from random seeds, until something is found
 # make mutants    changes one place of the programs or the core at a time, and asks the tests; takes many hours, goes on
@@ -88,7 +89,7 @@ SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(B
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
 .PHONY: coverage systems named-mutants long browser demos build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
-        unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages model servers sim sim-mutants \
+        unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
         fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
@@ -240,7 +241,7 @@ check:
 unit memerr:
 	@tools/suites unit
 
-spec lint docs sim coverage systems named-mutants long browser demos asan tsan valgrind clang analyse gc luas hiredis machines packages model fuzz servers:
+spec lint docs sim coverage systems named-mutants long browser demos asan tsan valgrind clang analyse gc luas hiredis machines packages roots model fuzz servers:
 	@tools/suites $@
 
 BASELINES = $(BUILD)/bench/baseline $(BUILD)/bench/handoff_baseline

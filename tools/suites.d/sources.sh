@@ -37,10 +37,14 @@ packages() {
     suite install busted bounded lua5.4 "$(command -v busted)" --output=plainTerminal --run=install spec/install_spec.lua
     if is_root; then
         suite packages tap timeout -k 10 1800 tools/check_packages
+        suite clean-demos tap timeout -k 10 1800 tools/roots demos
     else
         skipped packages "a clean root is made by root alone"
     fi
 }
+
+# What README.md and docs/install.md say, on each system that they name; takes hours.
+roots() { suite roots tap tools/roots; }
 
 # What README.md has people type first.
 demos() {
