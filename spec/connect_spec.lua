@@ -26,6 +26,13 @@ local function has_ipv6()
   return text:find(("0"):rep(31) .. "1", 1, true) ~= nil
 end
 
+local function resolves(name)
+  local child = process.start { "getent", "hosts", name }
+  child:wait(30)
+  local how, code = child:status()
+  return how == "exit" and code == 0
+end
+
 -- The connections of a client called `name`: a list of CLIENT LIST lines.
 local function connections(name)
   local found = {}
@@ -36,14 +43,20 @@ local function connections(name)
 end
 
 describe("a client connects", function()
-  it("by IPv4, by name and by a unix socket", function()
+  it("by IPv4 and by a unix socket", function()
     local port = world.server.port
     round_trip("redis://:secret@127.0.0.1:" .. port)
     round_trip("redis://:secret@127.0.0.1:" .. port .. "/")
-    round_trip("redis://:secret@localhost:" .. port .. "/0")
+    round_trip("redis://:secret@127.0.0.1:" .. port .. "/0")
     round_trip("unix://:secret@" .. world.server.path)
     round_trip("unix://:secret@" .. world.server.path .. "?db=0")
   end)
+
+  if resolves("localhost") then
+    it("by name", function() round_trip("redis://:secret@localhost:" .. world.server.port) end)
+  else
+    pending("by name: localhost is in no /etc/hosts", function() end)
+  end
 
   if has_ipv6() then
     it("by IPv6", function() round_trip("redis://:secret@[::1]:" .. world.server.port) end)

@@ -7,18 +7,18 @@ set -eu
 say() { printf 'setup: %s\n' "$*" >&2; }
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
-known() { apt-cache show "$1" >/dev/null 2>&1; }
+# A package that others only mention has no candidate.
+available() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q '^  Candidate: [^(]'; }
 alternatives() { printf '%s\n' "$1" | tr '|' ' '; }
 
 as_root() {
-    if [ "$(id -u)" = 0 ]; then
-        "$@"
-    elif command -v sudo >/dev/null 2>&1; then
-        sudo "$@"
-    else
-        say "not root and no sudo: as root, run: $*"
-        exit 1
-    fi
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# sudo asks for the password here, once, and not in the middle of the work.
+may_install() {
+    [ "$(id -u)" = 0 ] && return
+    command -v sudo >/dev/null 2>&1 && sudo true
 }
 
 # The two LuaJIT packages exclude each other, so the one that is there decides.
@@ -77,11 +77,14 @@ missing() {
     done
 }
 
+# Of each need the alternative that can be had; before any `apt-get update` the first one.
 choose() {
+    lists=yes
+    available libc6 || lists=
     for need in "$@"; do
         chosen=
         for package in $(alternatives "$need"); do
-            if [ -z "$chosen" ] && known "$package"; then chosen=$package; fi
+            if [ -z "$chosen" ] && { [ -z "$lists" ] || available "$package"; }; then chosen=$package; fi
         done
         if [ -n "$chosen" ]; then
             echo "$chosen"
@@ -117,10 +120,24 @@ install_packages() {
     try_again as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
 }
 
+# What root has built here no other user can build again. Moved aside it is in nobody's way.
+take_over_build() {
+    [ -n "$(find build ! -writable -print -quit 2>/dev/null)" ] || return 0
+    aside=build.$(date +%Y%m%d%H%M%S)
+    if mv build "$aside" 2>/dev/null; then
+        say "build has files of another user. It is now $aside; remove that as root: rm -r $aside"
+    else
+        say "this folder belongs to another user, and you may not write here. Copy it: cp -r . ~/holdfast && cd ~/holdfast"
+        exit 1
+    fi
+}
+
 case ${1:-} in
 build | demo | demo-openresty | test | check) set_name=$1 ;;
 *) say "usage: tools/setup.sh build|demo|demo-openresty|test|check"; exit 2 ;;
 esac
+
+take_over_build
 
 if ! command -v apt-get >/dev/null 2>&1; then
     say "no apt-get here: install the packages named in tools/setup.sh by your own means"
@@ -129,6 +146,11 @@ fi
 
 absent=$(missing "$set_name")
 [ -n "$absent" ] || exit 0
+if ! may_install; then
+    say "packages are missing, and only root can install them. As root, run:"
+    say "  apt-get update && apt-get install -y --no-install-recommends $(echo $(choose $absent))"
+    exit 1
+fi
 try_again as_root apt-get update -q >&2
 packages=$(choose $(missing "$set_name"))
 [ -n "$packages" ] || exit 0

@@ -177,6 +177,9 @@ local function comparable(text)
   return (text:gsub("(user_script:%d+: )[^\r\n]*( script: %x+, on @user_script:)", "%1%2")
     :gsub("(user_script:%d+: )[^\r\n]*$", "%1")
     :gsub("on @user_script:%d+%.", "on @user_script.")
+    :gsub("NOPERM [^\r\n]*", "NOPERM") -- since 7.2 in other words, in scripts too
+    :gsub("The user executing the script [^\r\n]-( script: %x+,)", "ACL failure in script%1")
+    :gsub("(ACL failure in script)[^\r\n]-( script: %x+,)", "%1%2")
     :gsub("%d%d%d%d%d%d%d%d%d%d%d%d%d+", "<time>"))
 end
 

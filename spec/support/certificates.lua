@@ -37,27 +37,58 @@ local function authority(directory, name)
   return made
 end
 
-local function signed(directory, name, by, alternatives, days)
+local function write(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+local function signed(directory, name, by, alternatives)
   local made = { cert = directory .. name .. ".pem", key = directory .. name .. ".key" }
   local request, extensions = directory .. name .. ".csr", directory .. name .. ".ext"
-  local file = assert(io.open(extensions, "w"))
-  file:write("subjectAltName=", alternatives, "\n")
-  file:close()
+  write(extensions, "subjectAltName=" .. alternatives .. "\n")
   run("req %s -keyout %s -out %s -subj /CN=%s", NEW_KEY, made.key, request, name)
   run("x509 -req -in %s -CA %s -CAkey %s -set_serial %d -days %d -extfile %s -out %s", request,
     by.cert, by.key,
-    math.random(1, 1e9), days or 3650, extensions, made.cert)
+    math.random(1, 1e9), 3650, extensions, made.cert)
+  return made
+end
+
+-- `openssl x509` dates a certificate back only since 3.4; `openssl ca` always does.
+local CA = [[
+[ca]
+default_ca = here
+[here]
+database = %s
+new_certs_dir = %s
+serial = %s
+default_md = sha256
+policy = any
+[any]
+commonName = supplied
+]]
+
+local function expired(directory, like, by)
+  local at = directory .. "expired"
+  local made = { cert = at .. ".pem", key = like.key }
+  write(at .. ".index", "")
+  write(at .. ".serial", "01\n")
+  write(at .. ".cnf", CA:format(at .. ".index", directory, at .. ".serial"))
+  run("ca -batch -notext -config %s -cert %s -keyfile %s -in %s -extfile %s -out %s "
+    .. "-startdate 20200101000000Z -enddate 20200201000000Z", at .. ".cnf", by.cert, by.key,
+    directory .. "server.csr", directory .. "server.ext", made.cert)
   return made
 end
 
 function certificates.make()
   local directory = process.directory() .. "/"
   local ca, other = authority(directory, "ca"), authority(directory, "other-ca")
+  local server = signed(directory, "server", ca, HERE)
   return {
     ca = ca,
     other_ca = other,
-    server = signed(directory, "server", ca, HERE),
-    expired = signed(directory, "expired", ca, HERE, -1),
+    server = server,
+    expired = expired(directory, server, ca),
     elsewhere = signed(directory, "elsewhere", ca, "DNS:redis.example"),
     client = signed(directory, "client", ca, "DNS:client"),
     stranger = signed(directory, "stranger", other, HERE),

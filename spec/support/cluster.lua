@@ -136,16 +136,16 @@ function Cluster:slot(key)
   return self:running()[1]:cli("CLUSTER", "KEYSLOT", key)
 end
 
-function Cluster:_by_port(port)
+function Cluster:_by_id(id)
   for _, node in ipairs(self.nodes) do
-    if node.port == port then return node end
+    if node.id == id then return node end
   end
 end
 
 -- The master of a slot as `asked` has it, or a node that runs. → node | nil
 function Cluster:owner(slot, asked)
   for _, range in ipairs((asked or self:running()[1]):cli("CLUSTER", "SLOTS")) do
-    if range[1] <= slot and slot <= range[2] then return self:_by_port(range[3][2]) end
+    if range[1] <= slot and slot <= range[2] then return self:_by_id(range[3][3]) end
   end
 end
 
@@ -155,7 +155,7 @@ function Cluster:_agrees()
   return self:_all(function(node)
     local lines = {}
     for _, range in ipairs(node:cli("CLUSTER", "SLOTS")) do
-      lines[#lines + 1] = ("%d %d %d"):format(range[1], range[2], range[3][2])
+      lines[#lines + 1] = ("%d %d %s"):format(range[1], range[2], range[3][3])
     end
     table.sort(lines)
     local text = table.concat(lines, "\n")

@@ -98,8 +98,7 @@ end
 
 local function launch(self, env, is_up)
   self.process = process.start {
-    "nginx", "-p", self.directory, "-e", self.directory .. "/error.log", "-c", self.directory
-      .. "/nginx.conf",
+    "nginx", "-p", self.directory, "-c", self.directory .. "/nginx.conf",
     output = self.directory .. "/output.log",
     env = env,
   }

@@ -187,7 +187,7 @@ end
 
 function Server:tls_url(host)
   local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
-  return ("rediss://%s%s:%d"):format(credentials, host or "localhost",
+  return ("rediss://%s%s:%d"):format(credentials, host or "127.0.0.1",
     assert(self.tls_port, "start it with tls"))
 end
 

@@ -1,0 +1,138 @@
+-- What the first command on a clean system depends on: tools/setup.sh, and a Makefile that decides
+-- nothing before the set-up has run. The programs of the system are stand-ins in a PATH of its own.
+
+local process = require "spec.support.process"
+
+local directory, bin
+
+-- Makes a program of the stand-in system.
+local function program(name, script)
+  local path = bin .. "/" .. name
+  local file = assert(io.open(path, "w"))
+  file:write("#!/bin/sh\n", script, "\n")
+  file:close()
+  assert(os.execute("chmod 755 " .. path))
+end
+
+-- Makes a program of this system one of the stand-in system.
+local function link(...)
+  for _, name in ipairs { ... } do
+    assert(os.execute(('ln -s "$(command -v %s)" %s/'):format(name, bin)))
+  end
+end
+
+-- → what it printed, its exit code
+local function run(command, path)
+  local pipe = io.popen(("PATH=%s; export PATH; (%s) </dev/null 2>&1; echo $?"):format(path or bin, command))
+  local text = pipe:read("*a")
+  pipe:close()
+  local output, code = text:match("^(.-)(%d+)\n$")
+  return output, tonumber(code)
+end
+
+before_each(function()
+  directory = process.directory()
+  bin = directory .. "/bin"
+  assert(os.execute("mkdir " .. bin))
+end)
+
+after_each(function() process.remove(directory) end)
+
+describe("tools/setup.sh", function()
+  -- A system without any of the packages, which knows luajit2 only by name.
+  before_each(function()
+    link("sh", "tr", "grep", "find", "sed", "head", "cut", "tee", "chmod", "rm", "env", "sleep")
+    program("id", "echo ${TEST_UID:-0}")
+    program("dpkg-query", "exit 1")
+    program("apt-cache", [[case $2 in luajit2 | libluajit2-5.1-dev) candidate="(none)" ;; *) candidate=1.0 ;; esac
+      printf '%s:\n  Installed: (none)\n  Candidate: %s\n' "$2" "$candidate"]])
+    program("apt-get", "echo apt-get $* >>" .. directory .. "/log")
+  end)
+
+  local function log()
+    local file = io.open(directory .. "/log")
+    if not file then return "" end
+    local text = file:read("*a")
+    file:close()
+    return text
+  end
+
+  it("installs no package that is only mentioned", function()
+    local output, code = run("tools/setup.sh demo")
+    assert.equal(0, code, output)
+    assert.matches("^apt%-get update %-q\napt%-get install [^\n]* luajit libluajit%-5%.1%-dev ", log())
+    assert.is_nil(log():find("luajit2", 1, true))
+  end)
+
+  it("names all packages in one line where it may not install them", function()
+    local output, code = run("TEST_UID=1000 tools/setup.sh demo")
+    assert.equal(1, code)
+    assert.matches("\nsetup:   apt%-get update && apt%-get install [^\n]*gcc make [^\n]* redis%-server\n$", output)
+    assert.equal("", log())
+  end)
+
+  it("asks sudo once, and takes no for an answer", function()
+    program("sudo", ("echo sudo >>%s/log; exit 1"):format(directory))
+    local output, code = run("TEST_UID=1000 tools/setup.sh demo")
+    assert.equal(1, code)
+    assert.equal("sudo\n", log())
+    assert.matches("apt%-get install [^\n]* redis%-server\n$", output)
+  end)
+
+  it("uses sudo where it is allowed", function()
+    program("sudo", '"$@"')
+    local output, code = run("TEST_UID=1000 tools/setup.sh demo")
+    assert.equal(0, code, output)
+    assert.matches("apt%-get install ", log())
+  end)
+end)
+
+describe("the Makefile", function()
+  local tree
+
+  -- A Makefile with nothing to build, a set-up of its own, and a demo that tells its Lua.
+  local function make_tree(setup)
+    tree = directory .. "/tree"
+    assert(os.execute(("mkdir -p %s/tools %s/examples && cp Makefile %s/ && ln -s $PWD/lua %s/")
+      :format(tree, tree, tree, tree)))
+    local file = assert(io.open(tree .. "/examples/flash_sale.lua", "w"))
+    file:write('print("a demo under " .. _VERSION)\n')
+    file:close()
+    file = assert(io.open(tree .. "/tools/setup.sh", "w"))
+    file:write("#!/bin/sh\n", setup)
+    file:close()
+    assert(os.execute(("chmod 755 %s/tools/setup.sh"):format(tree)))
+  end
+
+  it("finds the Lua that the set-up of a demo brings", function()
+    -- all programs of this system but its Luas
+    assert(os.execute(([[for each in /usr/bin/* /bin/*; do name=${each##*/}
+      case $name in lua* | sudo) ;; *) [ -e %s/"$name" ] || ln -s "$each" %s/ ;; esac; done]]):format(bin, bin)))
+    make_tree(('ln -s "$(PATH=/usr/bin:/usr/local/bin command -v lua5.4)" %s/\n'):format(bin))
+    local output, code = run(("cd %s && make -s demo MODULES= SUPPORT= FLAVOURS=lua5.4"):format(tree))
+    assert.equal("a demo under Lua 5.4\n", output)
+    assert.equal(0, code)
+  end)
+
+  -- The interpreter of the installed command, on a system with these Luas.
+  local function interpreter(luas, arguments)
+    for _, name in ipairs(luas) do program(name, "exit 1") end
+    local output = run("make -s --eval='print: ; @echo $(SHEBANG)' print BUILD=" .. directory .. "/build " .. arguments)
+    os.execute(("rm -f %s/lua*"):format(bin))
+    return (output:match("([^\n]*)\n$"))
+  end
+
+  it("gives the installed command a Lua for which there are modules", function()
+    link("make", "sed", "find", "mkdir", "cmp", "uname", "pkg-config", "sh", "gcc")
+    program("echo", [[printf '%s\n' "$*"]])
+    local all = { "lua5.1", "lua5.2", "lua5.3", "lua5.4", "lua5.5", "luajit" }
+    for _, flavour in ipairs(all) do
+      local expected = flavour == "lua5.1" and "luajit" or flavour
+      assert.equal("/usr/bin/env " .. expected, interpreter(all, "FLAVOURS=" .. flavour))
+    end
+    assert.equal("/usr/bin/env lua5.4", interpreter(all, "FLAVOURS='lua5.1 lua5.4 luajit'"))
+    assert.equal("/usr/bin/env lua5.1", interpreter({ "lua5.1", "lua5.4" }, "FLAVOURS=luajit"))
+    assert.equal("/usr/bin/env luajit", interpreter({ "lua5.4" }, "FLAVOURS=luajit"))
+    assert.equal("/usr/bin/env lua5.3", interpreter(all, "FLAVOURS=lua5.4 LUA=lua5.3"))
+  end)
+end)
