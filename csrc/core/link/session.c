@@ -475,7 +475,7 @@ static bool send_login(hf_session *session) {
     size_t sent = 0;
     session->login_auth = session->login_select = session->login_role = SIZE_MAX;
     session->login_info = session->login_known = SIZE_MAX;
-    if (server->password[0]) {
+    if (server->user[0] || server->password[0]) {
         hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
         session->login_auth = sent++;
         if (server->user[0] == '\0') auth[1] = auth[2];
