@@ -23,6 +23,7 @@ typedef struct hf_lua_lock {
     uint16_t class;
     bool renewed, interruptible;
     hf_names *names;
+    char *texts; /* the bytes of owner and fingerprint */
     char *owner; /* NULL: the calling coroutine */
     size_t owner_size;
     hf_time lease;

@@ -76,7 +76,7 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     spec->token_ttl_ms = first->token_ttl_ms;
     spec->renewed = first->renewed;
     spec->shared = first->shared;
-    spec->permits = first->permits;
+    spec->permits = hf_kind_is_counted(first->kind) ? first->permits : 0;
     spec->permits_at_first = first->permits_at_first;
 }
 
@@ -352,7 +352,9 @@ static int l_detach(lua_State *L) {
     const hf_lua_op *self = check_op(L);
     bool waits = false;
     if (self->op && !self->finished) {
-        waits = hf_lua_op_enter(self) && !hf_op_is_done(self->op) && !hf_op_detach(self->op);
+        bool may_go_on = hf_op_kind_releases(self->kind);
+        waits = hf_lua_op_enter(self) && !hf_op_is_done(self->op) &&
+                !(may_go_on && hf_op_detach(self->op));
         hf_driver_leave(self->first->driver);
     }
     if (!waits) return l_finish(L);

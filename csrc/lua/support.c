@@ -8,25 +8,60 @@
 hf_time hf_to_time(double seconds) {
     double ns = seconds * 1e9;
     if (ns >= 9.2e18) return HF_NEVER;
-    return ns <= 0 ? 0 : (hf_time)llround(ns);
+    return ns > 0 ? (hf_time)llround(ns) : 0;
+}
+
+uint64_t hf_to_whole(double number, uint64_t most) {
+    if (number >= (double)most) return most;
+    return number > 0 ? (uint64_t)number : 0;
 }
 
 double hf_to_seconds(hf_time time) {
     return (double)time / 1e9;
 }
 
+void hf_push_field(lua_State *L, int index, const char *name) {
+    lua_pushvalue(L, index);
+    lua_pushstring(L, name);
+    lua_rawget(L, -2);
+    lua_remove(L, -2);
+}
+
 double hf_field_number(lua_State *L, int index, const char *name) {
-    lua_getfield(L, index, name);
+    hf_push_field(L, index, name);
     double value = lua_tonumber(L, -1);
     lua_pop(L, 1);
     return value;
 }
 
+uint64_t hf_field_whole(lua_State *L, int index, const char *name, uint64_t most) {
+    return hf_to_whole(hf_field_number(L, index, name), most);
+}
+
 bool hf_field_boolean(lua_State *L, int index, const char *name) {
-    lua_getfield(L, index, name);
+    hf_push_field(L, index, name);
     bool value = lua_toboolean(L, -1);
     lua_pop(L, 1);
     return value;
+}
+
+const char *hf_field_text(lua_State *L, int index, const char *name, size_t *size) {
+    hf_push_field(L, index, name);
+    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, size) : NULL;
+    lua_pop(L, 1);
+    return text;
+}
+
+lua_Number hf_check_within(lua_State *L, int index, lua_Number most) {
+    lua_Number number = luaL_checknumber(L, index);
+    luaL_argcheck(L, number >= 0 && number <= most, index, "out of range");
+    return number;
+}
+
+lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer least, lua_Integer most) {
+    lua_Integer number = luaL_checkinteger(L, index);
+    luaL_argcheck(L, number >= least && number <= most, index, "out of range");
+    return number;
 }
 
 int hf_push_failure(lua_State *L, const hf_failure *failure) {

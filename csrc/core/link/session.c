@@ -446,8 +446,20 @@ hf_want hf_session_wants(const hf_session *session, hf_time now) {
     return may_open && now >= session->retry_at ? HF_WANT_OPEN : HF_WANT_NOTHING;
 }
 
+bool hf_session_may_open(const hf_session *session) {
+    return session->state == HF_SESSION_CLOSED && !session->unresolved;
+}
+
+bool hf_session_is_opening(const hf_session *session) {
+    return session->state == HF_SESSION_OPENING;
+}
+
+bool hf_session_has_socket(const hf_session *session) {
+    return session->state != HF_SESSION_CLOSED;
+}
+
 void hf_session_opening(hf_session *session, hf_time now) {
-    assert(session->state == HF_SESSION_CLOSED && !session->unresolved);
+    assert(hf_session_may_open(session));
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
     session->handshaking = false;
@@ -455,7 +467,7 @@ void hf_session_opening(hf_session *session, hf_time now) {
 }
 
 void hf_session_handshaking(hf_session *session) {
-    assert(session->state == HF_SESSION_OPENING);
+    assert(hf_session_is_opening(session));
     session->handshaking = true;
 }
 
@@ -512,7 +524,7 @@ static bool send_login(hf_session *session) {
 }
 
 void hf_session_opened(hf_session *session, hf_time now) {
-    assert(session->state == HF_SESSION_OPENING);
+    assert(hf_session_is_opening(session));
     assert(session->first_reply == session->next_reply);
     session->state = HF_SESSION_LOGIN;
     session->opened_at = session->received_at = now;
