@@ -1,6 +1,6 @@
 -- any_call.lua SEED CALLS URL OTHER_URL: calls the functions of holdfast.core and
--- holdfast.process, their
--- metamethods too, with whatever. They may raise anything; they must not crash. With TRACE set each
+-- holdfast.process, their metamethods too, with whatever. They may raise anything; they must not
+-- crash. With TRACE set each
 -- call is written before it is made.
 
 local core = require "holdfast.core"
@@ -21,9 +21,9 @@ end
 local function pick(list) return list[random(#list)] end
 
 local NUMBERS = {
-  0, 1, 2, 3, -1, -2, 0.5, 0.001, -0.5, 25, 64, 65, 255, 256, 4096, 65535, 65536, 2 ^ 31 - 1, 2 ^ 31,
-  2 ^ 32 - 1, 2 ^ 32, 2 ^ 32 + 1, 2 ^ 53, 2 ^ 53 + 1, 2 ^ 63, -2 ^ 31, -2 ^ 63, 2 ^ 64, 1e18, 1e19,
-  1e300, -1e300, 1 / 0, -1 / 0, 0 / 0, math.maxinteger or 1, math.mininteger or 1,
+  0, 1, 2, 3, -1, -2, 0.5, 0.001, -0.5, 25, 64, 65, 255, 256, 4096, 65535, 65536, 2 ^ 31 - 1,
+  2 ^ 31, 2 ^ 32 - 1, 2 ^ 32, 2 ^ 32 + 1, 2 ^ 53, 2 ^ 53 + 1, 2 ^ 63, -2 ^ 31, -2 ^ 63, 2 ^ 64,
+  1e18, 1e19, 1e300, -1e300, 1 / 0, -1 / 0, 0 / 0, math.maxinteger or 1, math.mininteger or 1,
 }
 
 local STRINGS = {
