@@ -66,11 +66,30 @@ hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool i
 /* As hf_driver_send. */
 hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec);
 
-/* Pushes a new userdata of `size` zero bytes with the metatable `type`, and returns it. */
+/* A program that clears package.loaded opens the module once more. Each copy has metatables of its
+ * own, so that what was made before keeps its methods; all copies know the types of all of them. */
+
+/* Begins a new copy. */
+void hf_open_types(lua_State *L);
+
+/* Returns the userdata at `index` if it is of that type, else NULL; the second one raises. */
+void *hf_testudata(lua_State *L, int index, const char *type);
+void *hf_checkudata(lua_State *L, int index, const char *type);
+
+/* Pushes a new userdata of `size` zero bytes of that type, and returns it. Only for functions of
+ * hf_set_functions. */
 void *hf_new_object(lua_State *L, size_t size, const char *type);
 
-/* Makes the metatable `type` with these metamethods; leaves it on the stack. */
+/* Makes the copy's metatable of that type with these metamethods; leaves it on the stack. */
 void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods);
+
+/* Adds functions of this copy to the table on top. */
+void hf_set_functions(lua_State *L, const luaL_Reg *functions);
+
+/* Pushes what is at this address in the registry. */
+void hf_push_registry(lua_State *L, const void *key);
+/* Puts what is on top there, and pops it. */
+void hf_set_registry(lua_State *L, const void *key);
 
 /* Adds these methods to the type whose metatable is on top, for objects that only holdfast uses. */
 void hf_new_methods(lua_State *L, const luaL_Reg *methods);

@@ -8,11 +8,11 @@
 #include "binding.h"
 
 static hf_lua_client *check_client(lua_State *L) {
-    return luaL_checkudata(L, 1, HF_CLIENT_TYPE);
+    return hf_checkudata(L, 1, HF_CLIENT_TYPE);
 }
 
 hf_driver *hf_check_driver(lua_State *L, int index) {
-    hf_driver *driver = ((hf_lua_client *)luaL_checkudata(L, index, HF_CLIENT_TYPE))->driver;
+    hf_driver *driver = ((hf_lua_client *)hf_checkudata(L, index, HF_CLIENT_TYPE))->driver;
     if (!driver) luaL_error(L, "the client was collected");
     return driver;
 }
@@ -509,6 +509,6 @@ void hf_open_client(lua_State *L) {
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);
-    hf_setfuncs(L, functions);
+    hf_set_functions(L, functions);
     lua_setfield(L, -2, "client");
 }

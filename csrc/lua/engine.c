@@ -346,7 +346,7 @@ void hf_open_engine(lua_State *L) {
                                          {"introduce", l_introduce},
                                          {NULL, NULL}};
     lua_newtable(L);
-    hf_setfuncs(L, functions);
+    hf_set_functions(L, functions);
 #ifdef HF_MUTANTS
     hf_open_inside(L);
 #endif

@@ -634,8 +634,8 @@ void hf_open_lock(lua_State *L) {
     hf_new_type(L, HF_PERMIT_TYPE, metamethods);
     lua_setfield(L, -2, "permit_type");
     lua_newtable(L);
-    hf_setfuncs(L, functions);
-    hf_setfuncs(L, hf_lock_calls);
-    hf_setfuncs(L, hf_lock_batch);
+    hf_set_functions(L, functions);
+    hf_set_functions(L, hf_lock_calls);
+    hf_set_functions(L, hf_lock_batch);
     lua_setfield(L, -2, "lock");
 }

@@ -58,7 +58,7 @@ typedef struct caller_text {
 static inline hf_lua_lock *hf_lock_check(lua_State *L) {
     hf_lua_lock *lock = hf_testudata(L, 1, HF_LOCK_TYPE);
     if (!lock) lock = hf_testudata(L, 1, HF_PERMIT_TYPE);
-    return lock ? lock : luaL_checkudata(L, 1, HF_LOCK_TYPE);
+    return lock ? lock : hf_checkudata(L, 1, HF_LOCK_TYPE);
 }
 
 /* owner.c */
