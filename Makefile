@@ -26,12 +26,15 @@
 # for these alone; CFLAGS_luajit=-I/opt/luajit/include/luajit-2.1 says where the headers of one are.
 # HIREDIS_DIR=/opt/hiredis is a hiredis that is not the system's: its include and lib directories.
 # WERROR=1: a warning fails the build.
+# HARDENING= and LINK_HARDENING= build without the flags that Debian hardens its packages with; CFLAGS and LDFLAGS come
+# behind them and win.
 
 PREFIX ?= /usr/local
 LUA_SHARE_DIR = $(PREFIX)/share/lua
 LUA_LIB_DIR = $(PREFIX)/lib/lua
 BUILD := build
 comma := ,
+SYSTEM := $(shell uname -s)
 ifeq ($(origin CC),default)
 CC = $(if $(shell command -v gcc),gcc,cc)
 endif
@@ -48,12 +51,19 @@ OPENSSL_LIBDIR =
 outside = $(filter-out /usr/include /usr/lib /usr/lib/%,$(sort $(1)))
 INCLUDES = -Icsrc -Icsrc/core -Icsrc/posix $(addprefix -isystem ,$(call outside,$(HIREDIS_INCDIR) $(OPENSSL_INCDIR)))
 LIBRARY_PATH_FLAGS = $(addprefix -L,$(call outside,$(HIREDIS_LIBDIR) $(OPENSSL_LIBDIR)))
-COMPILE = $(CC) -std=c11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) $(INCLUDES)
+# Sanitizers check more than fortified functions, which they would not see through. Those need an optimised build; a
+# distribution's compiler, or its flags, may ask for them already.
+supported = $(foreach flag,$(1),$(shell $(CC) -Werror $(flag) -x c -c /dev/null -o /dev/null 2>/dev/null && echo $(flag)))
+predefined := $(shell $(CC) $(CPPFLAGS) $(CFLAGS) -dM -E -x c /dev/null 2>/dev/null | grep -Eow '__OPTIMIZE__|_FORTIFY_SOURCE')
+fortified := $(if $(filter __OPTIMIZE__,$(predefined)),$(if $(filter _FORTIFY_SOURCE,$(predefined)),,-D_FORTIFY_SOURCE=2))
+HARDENING := $(if $(SANITIZE),,-fstack-protector-strong $(fortified) -Wformat -Werror=format-security \
+    $(call supported,-fstack-clash-protection -fcf-protection))
+LINK_HARDENING = $(if $(filter Darwin,$(SYSTEM)),,-Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now)
+COMPILE = $(CC) -std=c11 $(DEFINES) $(HARDENING) $(CPPFLAGS) $(CFLAGS) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) $(INCLUDES)
 HIREDIS = $(HIREDIS_DIR:%=-Wl$(comma)-rpath$(comma)%/lib) -lhiredis
-SYSTEM := $(shell uname -s)
 # A module finds the functions of Lua in the interpreter that loads it; the linker of macOS asks for leave.
 MODULE = $(if $(filter Darwin,$(SYSTEM)),-bundle -undefined dynamic_lookup,-shared)
-LINK = $(CC) $(MODULE) $(CFLAGS) $(LDFLAGS) $(SANITIZE) $(LIBRARY_PATH_FLAGS)
+LINK = $(CC) $(MODULE) $(HARDENING) $(CFLAGS) $(LINK_HARDENING) $(LDFLAGS) $(SANITIZE) $(LIBRARY_PATH_FLAGS)
 HIREDIS_A = $(firstword $(wildcard $(addsuffix /libhiredis.a,$(HIREDIS_LIBDIR) /usr/lib/* /usr/lib /usr/local/lib)))
 
 config = $(or $(shell pkg-config $(1) $(2) 2>/dev/null),$(3))

@@ -935,7 +935,8 @@ describe("holdfast run", function()
       } do
         local code, output = run(words)
         assert.equal(64, code)
-        assert.matches("^holdfast ls: " .. place:gsub("%p", "%%%0") .. ": unknown scheme", output)
+        assert.matches("^holdfast ls: " .. place:gsub("%p", "%%%0")
+          .. ": a URL begins with its scheme, as in redis://127%.0%.0%.1:6379", output)
       end
     end)
 

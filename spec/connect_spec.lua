@@ -5,7 +5,7 @@ local lfs = require "lfs"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new {
-  tcp = true, password = "secret", users = { "app on >pass ~* &* +@all" },
+  tcp = true, password = "secret", users = { "app on >pass ~* &* +@all", "guest on nopass ~* &* +@all" },
   conf = { "bind 127.0.0.1 -::1" },
 }
 
@@ -68,6 +68,18 @@ describe("a client connects", function()
     round_trip("redis://app:pass@127.0.0.1:" .. world.server.port)
     round_trip("redis://app:p%61ss@127.0.0.1:" .. world.server.port)
     round_trip("unix://app:pass@" .. world.server.path)
+  end)
+
+  it("as the user of the URL, with an empty password too", function()
+    round_trip("redis://guest:@127.0.0.1:" .. world.server.port)
+    local client = world.client { url = "redis://app:@127.0.0.1:" .. world.server.port }
+    local _, message, code = client:ping()
+    assert.equal("denied", code)
+    assert.matches("WRONGPASS", message)
+  end)
+
+  it("by valkey:// as by redis://", function()
+    round_trip("valkey://:secret@127.0.0.1:" .. world.server.port)
   end)
 
   it("to a database", function()

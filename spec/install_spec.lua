@@ -41,6 +41,27 @@ describe("make", function()
     assert.is_true(linked > 10, output)
   end)
 
+  it("hardens what it builds, with the user's flags behind its own", function()
+    local directory = process.directory()
+    local function flags(words)
+      local ok, output = shell("make -n modules BUILD=" .. directory .. " " .. words, {
+        MAKEFLAGS = false, CFLAGS = false, CPPFLAGS = false, LDFLAGS = false, CC = "gcc",
+      })
+      assert(ok, output)
+      return output:match("[^\n]* %-c csrc/core/holdfast%.c [^\n]*"), output:match("[^\n]*%-o [^\n]*/core%.so")
+    end
+    local compile, link = flags ""
+    assert.matches("%-fstack%-protector%-strong", compile)
+    assert.matches("%-D_FORTIFY_SOURCE=2", compile)
+    assert.matches("%-Wl,%-z,relro,%-z,now", link)
+    compile, link = flags "CFLAGS='-O1 -fno-stack-protector' CPPFLAGS=-D_FORTIFY_SOURCE=3 SYSTEM=Darwin"
+    assert.matches("%-fstack%-protector%-strong .*%-O1 %-fno%-stack%-protector", compile)
+    assert.not_matches("FORTIFY_SOURCE=2", compile)
+    assert.not_matches("relro", link)
+    assert.not_matches("FORTIFY", (flags "CFLAGS=-O0"))
+    process.remove(directory)
+  end)
+
   it("uses what other systems have: their linker's flags, and no GNU option of install", function()
     local directory = process.directory()
     local flags = { Darwin = "-bundle -undefined dynamic_lookup", FreeBSD = "-shared" }
@@ -153,6 +174,7 @@ describe("an installation #install", function()
   it("by make install works for each Lua, and make uninstall leaves nothing", function()
     local ok, output = shell("make -s install", env)
     assert(ok, output)
+    assert(shell("tools/check_symbols build/install"))
     for version, interpreters in pairs(LUAS) do
       for _, lua in ipairs(interpreters) do
         if has(lua) then works_with(lua, version) end

@@ -106,8 +106,7 @@ describe("the Makefile", function()
 
   it("finds the Lua that the set-up of a demo brings", function()
     -- all programs of this system but its Luas
-    assert(os.execute(([[for each in /usr/bin/* /bin/*; do name=${each##*/}
-      case $name in lua* | sudo) ;; *) [ -e %s/"$name" ] || ln -s "$each" %s/ ;; esac; done]]):format(bin, bin)))
+    assert(os.execute(("ln -s /usr/bin/* %s/ && rm -f %s/lua* %s/sudo"):format(bin, bin, bin)))
     make_tree(('ln -s "$(PATH=/usr/bin:/usr/local/bin command -v lua5.4)" %s/\n'):format(bin))
     local output, code = run(("cd %s && make -s demo MODULES= SUPPORT= FLAVOURS=lua5.4"):format(tree))
     assert.equal("a demo under Lua 5.4\n", output)

@@ -188,6 +188,6 @@ describe("shards", function()
     assert.error_matches(new { mode = "quorum", servers = { { url = url, weight = 2 } } },
       'for mode = "shards"')
     assert.error_matches(new { mode = "shards", servers = { url, "nonsense" } },
-      "unknown scheme.*server 2")
+      "begins with its scheme.*server 2")
   end)
 end)

@@ -325,6 +325,11 @@ hf_want hf_session_wants(const hf_session *session, hf_time now);
 /* Returns whether it must close the socket even if the link is still needed. */
 bool hf_session_must_close(const hf_session *session);
 
+/* Return whether `opening` may be called; `handshaking` and `opened`; `closed`. */
+bool hf_session_may_open(const hf_session *session);
+bool hf_session_is_opening(const hf_session *session);
+bool hf_session_has_socket(const hf_session *session);
+
 /* The driver calls these when it begins to connect; when the socket is connected and the TLS
  * handshake begins; when the connection is open; when the socket is closed (reason: a short text;
  * NULL: the server closed it). */
@@ -391,7 +396,8 @@ bool hf_op_kind_acquires(hf_op_kind kind);
 bool hf_op_kind_releases(hf_op_kind kind);     /* it ends a hold of the caller */
 bool hf_op_kind_lingers(hf_op_kind kind);      /* it may go on in the background */
 bool hf_op_kind_needs_a_hold(hf_op_kind kind); /* it fails if the caller has none */
-/* Whether what it leaves in doubt can be settled for locks of that kind. */
+/* Whether locks of that kind have it: the server has a program for it, and what it leaves in doubt
+ * can be settled. */
 bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
 
 #define HF_NO_TOKEN_TTL 9007199254740991u /* exact in the programs, which count in doubles */

@@ -6,16 +6,18 @@
 #include <string.h>
 
 /* The locks in the list at stack index 1: of one client, reentrant ones, no key twice. */
-static size_t check_locks(lua_State *L, hf_lua_lock *locks[HF_BATCH_MAX]) {
+static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_BATCH_MAX]) {
     luaL_checktype(L, 1, LUA_TTABLE);
     size_t count = 0;
     for (;;) {
         lua_rawgeti(L, 1, (int)count + 1);
         if (lua_isnil(L, -1)) break;
         luaL_argcheck(L, count < HF_BATCH_MAX, 1, "too many locks");
-        locks[count] = luaL_checkudata(L, -1, HF_LOCK_TYPE);
+        locks[count] = hf_checkudata(L, -1, HF_LOCK_TYPE);
         luaL_argcheck(L, locks[count]->driver, 1, "a lock that was collected");
         luaL_argcheck(L, locks[count]->driver == locks[0]->driver, 1, "locks of different clients");
+        bool suits = hf_op_kind_suits(kind, locks[count]->kind);
+        luaL_argcheck(L, suits && locks[count]->kind == locks[0]->kind, 1, "locks of other kinds");
         lua_pop(L, 1);
         count++;
     }
@@ -54,7 +56,7 @@ static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
 static int run(lua_State *L, hf_op_kind kind) {
     hf_lua_lock *locks[HF_BATCH_MAX];
     const hf_names *names[HF_BATCH_MAX];
-    size_t count = check_locks(L, locks);
+    size_t count = check_locks(L, kind, locks);
     if (count == 0) return luaL_argerror(L, 1, "no locks");
     hf_lua_op self = {
         .kind = kind, .first = locks[0], .locks = locks, .names = names, .count = count};
@@ -83,7 +85,7 @@ static int l_begin_all(lua_State *L) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
     hf_op_kind kind = kinds[luaL_checkoption(L, 2, NULL, names)];
     hf_lua_lock *locks[HF_BATCH_MAX];
-    size_t count = check_locks(L, locks);
+    size_t count = check_locks(L, kind, locks);
     if (count == 0) return luaL_argerror(L, 1, "no locks");
     hf_lua_op_check_driver(L, locks[0]->driver, false);
     hf_lua_op *self = hf_lua_op_new(L, count);

@@ -1,13 +1,15 @@
 /* What the files of the binding share.
  *
  * A userdata is made empty, gets its metatable, and is then filled, so an error in between leaks
- * nothing. The functions called from Lua get arguments that lua/holdfast has checked. They fail
- * with nil, message, code, and raise an error when out of memory. */
+ * nothing. The functions called from Lua get arguments that lua/holdfast has checked, and
+ * raise for others. They fail with nil, message, code, and raise an error when out of memory. */
 #ifndef HF_BINDING_H
 #define HF_BINDING_H
 
 #include "compat.h"
 #include "posix/driver.h"
+
+#define HF_MOST_CALLERS 9007199254740992.0 /* 2^53 */
 
 #define HF_CLIENT_TYPE "holdfast.client"
 #define HF_LOCK_TYPE "holdfast.lock"
@@ -27,9 +29,24 @@ hf_driver *hf_check_driver(lua_State *L, int index);
 /* Returns the driver of the client at index 1. Raises if that client has sockets of its own. */
 hf_driver *hf_check_external(lua_State *L);
 
-/* Return a field of the table at `index`: a number, 0 if it is none; and whether it is true. */
+/* Pushes a field of the table at `index`. It calls no metamethod: that could end what the calling
+ * function uses, or give a string that nothing keeps. */
+void hf_push_field(lua_State *L, int index, const char *name);
+
+/* Return a field of the table at `index`: a number, 0 if it is none; a whole number from 0 to
+ * `most`, the nearest one if it is not; whether it is true; a string that the table keeps, NULL if
+ * it is none. */
 double hf_field_number(lua_State *L, int index, const char *name);
+uint64_t hf_field_whole(lua_State *L, int index, const char *name, uint64_t most);
 bool hf_field_boolean(lua_State *L, int index, const char *name);
+const char *hf_field_text(lua_State *L, int index, const char *name, size_t *size);
+
+/* Return the number at `index`. Raise unless it is from 0 to `most`; a whole one from `least`. */
+lua_Number hf_check_within(lua_State *L, int index, lua_Number most);
+lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer least, lua_Integer most);
+
+/* Returns the nearest whole number from 0 to `most`; 0 for what is no number. */
+uint64_t hf_to_whole(double number, uint64_t most);
 
 /* Pushes nil, message, code. */
 int hf_push_failure(lua_State *L, const hf_failure *failure);
@@ -49,11 +66,30 @@ hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool i
 /* As hf_driver_send. */
 hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec);
 
-/* Pushes a new userdata of `size` zero bytes with the metatable `type`, and returns it. */
+/* A program that clears package.loaded opens the module once more. Each copy has metatables of its
+ * own, so that what was made before keeps its methods; all copies know the types of all of them. */
+
+/* Begins a new copy. */
+void hf_open_types(lua_State *L);
+
+/* Returns the userdata at `index` if it is of that type, else NULL; the second one raises. */
+void *hf_testudata(lua_State *L, int index, const char *type);
+void *hf_checkudata(lua_State *L, int index, const char *type);
+
+/* Pushes a new userdata of `size` zero bytes of that type, and returns it. Only for functions of
+ * hf_set_functions. */
 void *hf_new_object(lua_State *L, size_t size, const char *type);
 
-/* Makes the metatable `type` with these metamethods; leaves it on the stack. */
+/* Makes the copy's metatable of that type with these metamethods; leaves it on the stack. */
 void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods);
+
+/* Adds functions of this copy to the table on top. */
+void hf_set_functions(lua_State *L, const luaL_Reg *functions);
+
+/* Pushes what is at this address in the registry. */
+void hf_push_registry(lua_State *L, const void *key);
+/* Puts what is on top there, and pops it. */
+void hf_set_registry(lua_State *L, const void *key);
 
 /* Adds these methods to the type whose metatable is on top, for objects that only holdfast uses. */
 void hf_new_methods(lua_State *L, const luaL_Reg *methods);

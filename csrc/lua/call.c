@@ -1,5 +1,6 @@
 /* One lock's calls to the server. With the blocking driver a call begins, runs and ends here; with
  * an external one Lua begins an operation, drives the client until it is done, and finishes it. */
+#include <limits.h>
 #include <string.h>
 
 #include "op.h"
@@ -28,7 +29,7 @@ static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number, double
         spec->wait = hf_to_time(seconds);
         break;
     case HF_OP_GIVE:
-        spec->value = seconds > -1e15 && seconds < 1e15 ? (uint64_t)(int64_t)seconds : 0;
+        spec->value = seconds >= -1e9 && seconds <= 1e9 ? (uint64_t)(int64_t)seconds : 0;
         break;
     case HF_OP_EXTEND: spec->lease = hf_to_time(seconds); break;
     case HF_OP_PAUSE:
@@ -200,15 +201,23 @@ static hf_op_kind check_kind(lua_State *L, int index) {
     return (hf_op_kind)luaL_error(L, "no operation is called %s", name);
 }
 
-/* The words of the list at stack index 4, in a userdata that is left on the stack. */
+/* The words of the list at stack index 4, in a userdata that is left on the stack. A list of our
+ * own, which keeps their bytes, takes that place: the caller may change the given one. */
 static const hf_slice *push_words(lua_State *L, size_t *count) {
+    luaL_checktype(L, 4, LUA_TTABLE);
     *count = hf_rawlen(L, 4);
-    hf_slice *words = hf_newuserdata(L, (*count + 1) * sizeof *words);
+    luaL_argcheck(L, *count > 0, 4, "no command");
+    lua_createtable(L, (int)*count, 0);
+    hf_slice *words = hf_newuserdata(L, *count * sizeof *words);
     for (size_t i = 0; i < *count; i++) {
         lua_rawgeti(L, 4, (int)i + 1);
         words[i].data = lua_tolstring(L, -1, &words[i].size);
-        lua_pop(L, 1); /* the list keeps it */
+        luaL_argcheck(L, words[i].data, 4, "words are strings or numbers");
+        lua_rawseti(L, -3, (int)i + 1);
     }
+    lua_pushvalue(L, -2);
+    lua_replace(L, 4);
+    lua_remove(L, -2);
     return words;
 }
 
@@ -240,7 +249,7 @@ static int l_begin(lua_State *L) {
     specify(&spec, self, number, seconds, record);
     spec.args = words;
     spec.arg_count = word_count;
-    if (kind == HF_OP_COMMAND) spec.node = (size_t)seconds;
+    if (kind == HF_OP_COMMAND) spec.node = (size_t)hf_to_whole(seconds, INT_MAX);
     if (kind == HF_OP_COMMAND || kind == HF_OP_PING) spec.names = NULL;
     return hf_lua_op_begin(L, self, &spec);
 }

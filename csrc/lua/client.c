@@ -1,16 +1,17 @@
 /* The client userdata. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "binding.h"
 
 static hf_lua_client *check_client(lua_State *L) {
-    return luaL_checkudata(L, 1, HF_CLIENT_TYPE);
+    return hf_checkudata(L, 1, HF_CLIENT_TYPE);
 }
 
 hf_driver *hf_check_driver(lua_State *L, int index) {
-    hf_driver *driver = ((hf_lua_client *)luaL_checkudata(L, index, HF_CLIENT_TYPE))->driver;
+    hf_driver *driver = ((hf_lua_client *)hf_checkudata(L, index, HF_CLIENT_TYPE))->driver;
     if (!driver) luaL_error(L, "the client was collected");
     return driver;
 }
@@ -23,36 +24,28 @@ hf_driver *hf_check_external(lua_State *L) {
 
 static const unsigned char *entropy_field(lua_State *L) {
     size_t size;
-    lua_getfield(L, 1, "entropy");
-    const char *entropy = lua_tolstring(L, -1, &size);
-    lua_pop(L, 1); /* the table keeps it */
+    const char *entropy = hf_field_text(L, 1, "entropy", &size);
     if (entropy && size != 24) luaL_error(L, "entropy: 24 bytes");
     return (const unsigned char *)entropy;
 }
 
 static void copy_field(lua_State *L, const char *name, char *out, size_t size) {
-    lua_getfield(L, 1, name);
+    hf_push_field(L, 1, name);
     snprintf(out, size, "%s", luaL_optstring(L, -1, ""));
     lua_pop(L, 1);
-}
-
-static const char *text_field(lua_State *L, const char *name) {
-    lua_getfield(L, -1, name);
-    const char *text = lua_tostring(L, -1);
-    lua_pop(L, 1); /* the table keeps it */
-    return text;
 }
 
 /* The field `tls` of the table at index 1: { ca_file, ca_path, cert, key, server_name, verify },
  * all optional. NULL: out of memory. */
 static hf_tls_settings *tls_settings(lua_State *L) {
     hf_tls_options options = {0};
-    lua_getfield(L, 1, "tls");
+    hf_push_field(L, 1, "tls");
     if (lua_istable(L, -1)) {
-        options = (hf_tls_options){text_field(L, "ca_file"),     text_field(L, "ca_path"),
-                                   text_field(L, "cert"),        text_field(L, "key"),
-                                   text_field(L, "server_name"), false};
-        lua_getfield(L, -1, "verify");
+        options = (hf_tls_options){
+            hf_field_text(L, -1, "ca_file", NULL),     hf_field_text(L, -1, "ca_path", NULL),
+            hf_field_text(L, -1, "cert", NULL),        hf_field_text(L, -1, "key", NULL),
+            hf_field_text(L, -1, "server_name", NULL), false};
+        hf_push_field(L, -1, "verify");
         options.trusting = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
         lua_pop(L, 1);
     }
@@ -77,6 +70,7 @@ static bool is_same_server(const hf_server *a, const hf_server *b) {
  * nothing. */
 static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX],
                                 size_t *count) {
+    luaL_argcheck(L, lua_istable(L, index), 1, "no list of servers");
     size_t length = hf_rawlen(L, index);
     luaL_argcheck(L, length >= 1 && length <= HF_SERVERS_MAX, 1, "1 to 64 servers");
     for (*count = 0; *count < length; ++*count) {
@@ -96,13 +90,14 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
  * table. */
 static const hf_shard *read_shards(lua_State *L, size_t count) {
     hf_shard *shards = hf_newuserdata(L, count * sizeof *shards);
-    lua_getfield(L, 1, "names");
-    lua_getfield(L, 1, "weights");
+    hf_push_field(L, 1, "names");
+    hf_push_field(L, 1, "weights");
+    luaL_argcheck(L, lua_istable(L, -1) && lua_istable(L, -2), 1, "no names and weights of shards");
     for (size_t i = 0; i < count; i++) {
         lua_rawgeti(L, -2, (int)i + 1);
         lua_rawgeti(L, -2, (int)i + 1);
-        shards[i] =
-            (hf_shard){.name = lua_tostring(L, -2), .weight = (unsigned)luaL_checkinteger(L, -1)};
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
+        shards[i] = (hf_shard){.name = name, .weight = (unsigned)hf_check_whole(L, -1, 1, 100)};
         lua_pop(L, 2);
     }
     return shards;
@@ -145,7 +140,7 @@ static const char *read_url(lua_State *L, hf_client_config *config,
                             hf_server servers[HF_SERVERS_MAX]) {
     hf_url url;
     size_t size;
-    lua_getfield(L, 1, "url");
+    hf_push_field(L, 1, "url");
     const char *text = luaL_checklstring(L, -1, &size);
     const char *wrong = hf_url_read(&url, text, size);
     if (wrong) return wrong;
@@ -158,7 +153,7 @@ static const char *read_url(lua_State *L, hf_client_config *config,
 /* Reads the list `servers`, the first of which names the client. */
 static const char *read_list(lua_State *L, hf_client_config *config,
                              hf_server servers[HF_SERVERS_MAX]) {
-    lua_getfield(L, 1, "servers");
+    hf_push_field(L, 1, "servers");
     const char *wrong = read_servers(L, lua_gettop(L), servers, &config->server_count);
     config->servers = servers;
     config->session.server = servers[0];
@@ -191,7 +186,7 @@ static const char *read_where(lua_State *L, hf_client_config *config,
     static const char *const modes[] = {"one", "quorum", "shards", NULL};
     static const char *(*const readers[])(lua_State *, hf_client_config *,
                                           hf_server *) = {read_url, read_quorum, read_ring};
-    lua_getfield(L, 1, "mode");
+    hf_push_field(L, 1, "mode");
     return readers[luaL_checkoption(L, -1, "one", modes)](L, config, servers);
 }
 
@@ -208,7 +203,7 @@ static int l_new(lua_State *L) {
     hf_server *servers = hf_newuserdata(L, HF_SERVERS_MAX * sizeof *servers);
     const char *wrong = read_where(L, &config, servers);
     bool tls = needs_tls(&config);
-    lua_getfield(L, 1, "tls");
+    hf_push_field(L, 1, "tls");
     if (!wrong && !lua_isnil(L, -1) && !tls) wrong = "the option tls needs rediss://";
     if (wrong) {
         lua_pushnil(L);
@@ -222,7 +217,7 @@ static int l_new(lua_State *L) {
     config.session.connect_timeout = hf_to_time(hf_field_number(L, 1, "connect_timeout"));
     config.session.command_timeout = hf_to_time(hf_field_number(L, 1, "command_timeout"));
     config.grant_lease = hf_to_time(hf_field_number(L, 1, "grant_lease"));
-    config.sync.replicas = (uint32_t)hf_field_number(L, 1, "sync_replicas");
+    config.sync.replicas = (uint32_t)hf_field_whole(L, 1, "sync_replicas", 1000);
     config.sync.timeout = hf_to_time(hf_field_number(L, 1, "sync_timeout"));
     config.needs_approval = hf_field_boolean(L, 1, "needs_approval");
     bool external = hf_field_boolean(L, 1, "external"), looped = hf_field_boolean(L, 1, "looped");
@@ -235,7 +230,7 @@ static int l_new(lua_State *L) {
     client->driver = hf_driver_new(&config, entropy);
     if (!client->driver) return luaL_error(L, "cannot make a client: %s", strerror(errno));
     client->driver->external = external;
-    lua_getfield(L, 1, "known_as");
+    hf_push_field(L, 1, "known_as");
     if (!lua_isnil(L, -1)) hf_driver_introduce(client->driver, luaL_checkstring(L, -1));
     lua_pop(L, 1);
     client->driver->looped = looped;
@@ -333,12 +328,17 @@ int hf_push_reply(lua_State *L, hf_reply *reply) {
     return status == 0 ? 1 : lua_error(L);
 }
 
+/* One of nodes(client), or 0. */
+static size_t node_of(lua_State *L, int index) {
+    return lua_isnoneornil(L, index) ? 0 : (size_t)hf_check_whole(L, index, 0, INT_MAX);
+}
+
 /* command(client, { name, arguments... }, node) -> the reply | nil, message, code. For what is not
  * a lock: reading keys, and setting one to a value. It may be sent twice. Strings, integers, lists;
  * nil for none. To one of nodes(client), or without `node` to that of the first argument. */
 static int l_command(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_op_spec spec = {.kind = HF_OP_COMMAND, .node = (size_t)luaL_optinteger(L, 3, 0)};
+    hf_op_spec spec = {.kind = HF_OP_COMMAND, .node = node_of(L, 3)};
     hf_result result = {.failure = {.code = HF_NO_MEMORY}};
     luaL_checktype(L, 2, LUA_TTABLE);
     spec.args = check_args(L, 2, &spec.arg_count);
@@ -549,6 +549,6 @@ void hf_open_client(lua_State *L) {
     hf_new_type(L, HF_CLIENT_TYPE, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);
-    hf_setfuncs(L, functions);
+    hf_set_functions(L, functions);
     lua_setfield(L, -2, "client");
 }

@@ -54,16 +54,6 @@ static inline size_t hf_rawlen(lua_State *L, int index) {
 #endif
 }
 
-/* Returns the userdata at `index` if it has the metatable `type`, else NULL. */
-static inline void *hf_testudata(lua_State *L, int index, const char *type) {
-    void *object = lua_touserdata(L, index);
-    if (!object || !lua_getmetatable(L, index)) return NULL;
-    luaL_getmetatable(L, type);
-    bool same = lua_rawequal(L, -1, -2);
-    lua_pop(L, 2);
-    return same ? object : NULL;
-}
-
 /* Sets the table on top as the user value of the userdata at `index`, and pops it. */
 static inline void hf_setuservalue(lua_State *L, int index) {
 #if LUA_VERSION_NUM < 502

@@ -35,14 +35,16 @@ static int l_wants(lua_State *L) {
     return 1;
 }
 
-/* Tells the link's session what its socket does. */
-static int tell(lua_State *L, void (*what)(hf_session *, hf_time)) {
+/* Tells the link's session what its socket does, which must be what comes next. */
+static int tell(lua_State *L, bool (*is_next)(const hf_session *),
+                void (*what)(hf_session *, hf_time)) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     hf_driver_enter(driver);
-    what(session, hf_driver_now(driver));
+    bool fits = is_next(session);
+    if (fits) what(session, hf_driver_now(driver));
     hf_driver_leave(driver);
-    return 0;
+    return fits ? 0 : luaL_argerror(L, 2, "the link is not in that state");
 }
 
 static void handshaking(hf_session *session, hf_time now) {
@@ -53,15 +55,15 @@ static void handshaking(hf_session *session, hf_time now) {
 /* opening(client, link); handshaking(client, link): connected, now the TLS handshake;
  * opened(client, link); closed(client, link [, reason]): without one the server closed it */
 static int l_opening(lua_State *L) {
-    return tell(L, hf_session_opening);
+    return tell(L, hf_session_may_open, hf_session_opening);
 }
 
 static int l_handshaking(lua_State *L) {
-    return tell(L, handshaking);
+    return tell(L, hf_session_is_opening, handshaking);
 }
 
 static int l_opened(lua_State *L) {
-    return tell(L, hf_session_opened);
+    return tell(L, hf_session_is_opening, hf_session_opened);
 }
 
 static int l_closed(lua_State *L) {
@@ -69,7 +71,7 @@ static int l_closed(lua_State *L) {
     hf_session *session = check_link(L, driver);
     const char *reason = luaL_optstring(L, 3, NULL);
     hf_driver_enter(driver);
-    hf_session_closed(session, reason, hf_driver_now(driver));
+    if (hf_session_has_socket(session)) hf_session_closed(session, reason, hf_driver_now(driver));
     hf_driver_leave(driver);
     return 0;
 }
@@ -89,7 +91,7 @@ static void push_pieces(lua_State *L, hf_slice bytes, size_t most) {
 static int l_output(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
-    double part = luaL_optnumber(L, 3, 1);
+    lua_Number part = lua_isnoneornil(L, 3) ? 1 : hf_check_within(L, 3, 1);
     hf_driver_enter(driver);
     hf_slice output = hf_session_output(session);
     hf_driver_leave(driver);
@@ -344,7 +346,7 @@ void hf_open_engine(lua_State *L) {
                                          {"introduce", l_introduce},
                                          {NULL, NULL}};
     lua_newtable(L);
-    hf_setfuncs(L, functions);
+    hf_set_functions(L, functions);
 #ifdef HF_MUTANTS
     hf_open_inside(L);
 #endif

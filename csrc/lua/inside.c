@@ -91,7 +91,7 @@ void hf_open_inside(lua_State *L) {
                                          {"mutant", l_mutant},
                                          {"program", l_program},
                                          {NULL, NULL}};
-    hf_setfuncs(L, functions);
+    hf_set_functions(L, functions);
 }
 #else
 typedef int hf_nothing_inside; /* C wants a declaration in each file */

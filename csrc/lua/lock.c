@@ -130,7 +130,7 @@ const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller) {
 /* ---- life ---- */
 
 static const hf_kind *kind_field(lua_State *L) {
-    lua_getfield(L, 2, "kind");
+    hf_push_field(L, 2, "kind");
     const char *name = luaL_optstring(L, -1, "lock");
     const hf_kind *kind = hf_kind_named(name);
     if (!kind) luaL_error(L, "no kind of lock is called %s", name);
@@ -138,53 +138,82 @@ static const hf_kind *kind_field(lua_State *L) {
     return kind;
 }
 
+/* Fills the lock with the settings of the table at stack index 2. */
+static void read_settings(lua_State *L, hf_lua_lock *lock) {
+    lock->lease = hf_to_time(hf_field_number(L, 2, "lease"));
+    lock->wait = hf_field_number(L, 2, "wait");
+    lock->keep = hf_to_time(hf_field_number(L, 2, "keep"));
+    lock->observer = hf_field_whole(L, 2, "observer", UINT64_MAX);
+    lock->class = (uint16_t)hf_field_whole(L, 2, "class", HF_CLASSES_MAX - 1);
+    lock->deadlock_check = hf_to_time(hf_field_number(L, 2, "deadlock_check"));
+    lock->token_ttl_ms =
+        hf_to_whole(ceil(hf_field_number(L, 2, "token_ttl") * 1000), HF_NO_TOKEN_TTL);
+    lock->permits = (uint32_t)hf_field_whole(L, 2, "permits", UINT32_MAX);
+    lock->permits_at_first = hf_field_whole(L, 2, "permits_at_first", INT64_MAX);
+    lock->renewed = hf_field_boolean(L, 2, "renewed");
+    lock->interruptible = hf_field_boolean(L, 2, "interruptible");
+    lock->async_release = hf_field_boolean(L, 2, "async_release");
+}
+
+/* Keeps copies of the owner (NULL: none) and of the fingerprint. Returns false when out of memory.
+ */
+static bool copy_texts(hf_lua_lock *lock, hf_slice owner, hf_slice fingerprint) {
+    lock->texts = malloc(owner.size + fingerprint.size + 1);
+    if (!lock->texts) return false;
+    if (owner.data) {
+        memcpy(lock->texts, owner.data, owner.size);
+        lock->shared = true;
+        lock->owner = lock->texts;
+        lock->owner_size = owner.size;
+    }
+    memcpy(lock->texts + owner.size, fingerprint.data, fingerprint.size);
+    lock->fingerprint = (hf_slice){lock->texts + owner.size, fingerprint.size};
+    return true;
+}
+
+/* The strings that a lock is made of, which stay on the stack. */
+typedef struct texts {
+    hf_slice key, owner, fingerprint;
+} texts;
+
+static texts check_texts(lua_State *L) {
+    texts of = {0};
+    luaL_checktype(L, 2, LUA_TTABLE);
+    hf_push_field(L, 2, "key");
+    of.key.data = luaL_checklstring(L, -1, &of.key.size);
+    luaL_argcheck(L, of.key.size > 0, 2, "an empty key");
+    hf_push_field(L, 2, "owner");
+    of.owner.data = luaL_optlstring(L, -1, NULL, &of.owner.size);
+    if (!of.owner.data) of.owner.size = 0;
+    bool fits = of.owner.size <= HF_OWNER_MAX && (!of.owner.data || of.owner.size > 0);
+    luaL_argcheck(L, fits, 2, "an owner has 1 to 255 bytes");
+    hf_push_field(L, 2, "fingerprint");
+    of.fingerprint.data = luaL_optlstring(L, -1, "", &of.fingerprint.size);
+    return of;
+}
+
 /* new(client, { key, kind, lease, wait, keep, renewed, owner, interruptible, async_release,
  * token_ttl, permits, permits_at_first }) -> lock, or permits. The table stays with it; it must
  * hold the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    size_t key_size, owner_size = 0;
-    luaL_checktype(L, 2, LUA_TTABLE);
-    lua_getfield(L, 2, "key");
-    const char *key = luaL_checklstring(L, -1, &key_size);
-    lua_getfield(L, 2, "owner");
-    const char *owner = luaL_optlstring(L, -1, NULL, &owner_size);
-    lua_getfield(L, 2, "fingerprint");
-    size_t fingerprint_size;
-    const char *fingerprint = luaL_optlstring(L, -1, "", &fingerprint_size);
+    texts of = check_texts(L);
     const hf_kind *kind = kind_field(L);
-    hf_lua_lock *lock =
-        hf_new_object(L, sizeof *lock, hf_kind_is_counted(kind) ? HF_PERMIT_TYPE : HF_LOCK_TYPE);
+    bool counted = hf_kind_is_counted(kind);
+    luaL_argcheck(L, !counted || hf_field_whole(L, 2, "permits", 1) > 0, 2, "no permits");
+    hf_lua_lock *lock = hf_new_object(L, sizeof *lock, counted ? HF_PERMIT_TYPE : HF_LOCK_TYPE);
     lua_pushvalue(L, 2);
     hf_setuservalue(L, -2);
     lock->driver = driver;
+    lock->kind = kind;
     lock->waited = -1;
     hf_driver_ref(driver);
     lock->generation = driver->generation;
-    lock->lease = hf_to_time(hf_field_number(L, 2, "lease"));
-    lock->wait = hf_field_number(L, 2, "wait");
-    lock->keep = hf_to_time(hf_field_number(L, 2, "keep"));
-    lock->observer = (uint64_t)hf_field_number(L, 2, "observer");
-    lock->class = (uint16_t)hf_field_number(L, 2, "class");
-    lock->deadlock_check = hf_to_time(hf_field_number(L, 2, "deadlock_check"));
-    double token_ttl_ms = ceil(hf_field_number(L, 2, "token_ttl") * 1000);
-    lock->token_ttl_ms = token_ttl_ms < HF_NO_TOKEN_TTL ? (uint64_t)token_ttl_ms : HF_NO_TOKEN_TTL;
-    lock->kind = kind;
-    lock->permits = (uint32_t)hf_field_number(L, 2, "permits");
-    lock->permits_at_first = (uint64_t)hf_field_number(L, 2, "permits_at_first");
-    lock->handle = hf_kind_is_counted(kind) ? ++driver->handles : 0;
-    lock->renewed = hf_field_boolean(L, 2, "renewed");
-    lock->interruptible = hf_field_boolean(L, 2, "interruptible");
-    lock->async_release = hf_field_boolean(L, 2, "async_release");
-    lock->names = hf_client_names(driver->client, kind, (hf_slice){key, key_size});
-    if (!lock->names) return luaL_error(L, "not enough memory");
-    lock->fingerprint = (hf_slice){fingerprint, fingerprint_size}; /* the table keeps it */
-    if (!owner) return 1;
-    lock->shared = true;
-    lock->owner = malloc(owner_size);
-    if (!lock->owner) return luaL_error(L, "not enough memory");
-    memcpy(lock->owner, owner, owner_size);
-    lock->owner_size = owner_size;
+    lock->handle = counted ? ++driver->handles : 0;
+    read_settings(L, lock);
+    lock->names = hf_client_names(driver->client, kind, of.key);
+    if (!lock->names || !copy_texts(lock, of.owner, of.fingerprint))
+        return luaL_error(L, "not enough memory");
     return 1;
 }
 
@@ -194,6 +223,7 @@ static int l_copy(lua_State *L) {
     const hf_lua_lock *from = hf_lock_check(L);
     hf_slice key;
     key.data = luaL_checklstring(L, 2, &key.size);
+    luaL_argcheck(L, key.size > 0, 2, "an empty key");
     if (!from->driver) return luaL_error(L, "the lock was collected");
     hf_lua_lock *lock = hf_new_object(
         L, sizeof *lock, hf_kind_is_counted(from->kind) ? HF_PERMIT_TYPE : HF_LOCK_TYPE);
@@ -248,8 +278,8 @@ static void free_lock(hf_lua_lock *lock) {
     hf_names_delete(lock->names);
     lock->names = NULL;
     free(lock->taken);
-    free(lock->owner);
-    lock->owner = NULL;
+    free(lock->texts);
+    lock->texts = lock->owner = NULL;
     hf_driver_unref(lock->driver);
     lock->driver = NULL;
 }
@@ -271,17 +301,9 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-#define MOST_CALLERS 9007199254740992.0 /* 2^53 */
-
-static lua_Number check_within(lua_State *L, int index, lua_Number most) {
-    lua_Number number = luaL_checknumber(L, index);
-    luaL_argcheck(L, number >= 0 && number <= most, index, "out of range");
-    return number;
-}
-
 /* The number of the calling caller, or the one at stack index 2. */
 static lua_Number number_of(lua_State *L, const hf_lua_lock *lock) {
-    if (lua_isnumber(L, 2)) return check_within(L, 2, MOST_CALLERS);
+    if (lua_isnumber(L, 2)) return hf_check_within(L, 2, HF_MOST_CALLERS);
     return lock->owner || lock->handle > 0 ? 0 : hf_coroutine_number(L);
 }
 
@@ -314,8 +336,8 @@ static int l_abandon(lua_State *L) {
         lock->balance = 0;
         return 0;
     }
-    lua_Number number = check_within(L, 2, MOST_CALLERS);
-    uint32_t count = (uint32_t)check_within(L, 3, UINT32_MAX);
+    lua_Number number = hf_check_within(L, 2, HF_MOST_CALLERS);
+    uint32_t count = (uint32_t)hf_check_within(L, 3, UINT32_MAX);
     caller_text text;
     hf_lock_enter(lock);
     hf_time now = hf_driver_now(lock->driver);
@@ -329,7 +351,7 @@ static int l_abandon(lua_State *L) {
  * it asks for that */
 static int l_approve(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    lua_Number number = check_within(L, 2, MOST_CALLERS);
+    lua_Number number = hf_check_within(L, 2, HF_MOST_CALLERS);
     caller_text text;
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
@@ -661,8 +683,8 @@ void hf_open_lock(lua_State *L) {
     hf_new_type(L, HF_PERMIT_TYPE, metamethods);
     lua_setfield(L, -2, "permit_type");
     lua_newtable(L);
-    hf_setfuncs(L, functions);
-    hf_setfuncs(L, hf_lock_calls);
-    hf_setfuncs(L, hf_lock_batch);
+    hf_set_functions(L, functions);
+    hf_set_functions(L, hf_lock_calls);
+    hf_set_functions(L, hf_lock_batch);
     lua_setfield(L, -2, "lock");
 }

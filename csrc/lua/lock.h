@@ -24,6 +24,7 @@ typedef struct hf_lua_lock {
     uint16_t class;
     bool renewed, interruptible;
     hf_names *names;
+    char *texts; /* the bytes of owner and fingerprint */
     char *owner; /* NULL: the calling coroutine */
     size_t owner_size;
     hf_time lease;
@@ -58,7 +59,7 @@ typedef struct caller_text {
 static inline hf_lua_lock *hf_lock_check(lua_State *L) {
     hf_lua_lock *lock = hf_testudata(L, 1, HF_LOCK_TYPE);
     if (!lock) lock = hf_testudata(L, 1, HF_PERMIT_TYPE);
-    return lock ? lock : luaL_checkudata(L, 1, HF_LOCK_TYPE);
+    return lock ? lock : hf_checkudata(L, 1, HF_LOCK_TYPE);
 }
 
 /* owner.c */

@@ -7,6 +7,7 @@
 #include "lock.h"
 
 static const char NAMED_HERE = 0; /* any address of the module */
+static const char SHARED = 0;     /* in the registry: a table */
 
 /* ---- how many Lua states use the module ---- */
 
@@ -29,13 +30,19 @@ static int l_state_gc(lua_State *L) {
     return 0;
 }
 
-/* Kept in the registry: it ends with the state. */
-static void watch_state(lua_State *L) {
+/* Kept in the registry: it ends with the state. Pushes what all copies of the library share. */
+static void push_shared(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_state_gc}, {NULL, NULL}};
+    hf_push_registry(L, &SHARED);
+    if (!lua_isnil(L, -1)) return;
+    lua_pop(L, 1);
+    lua_newtable(L);
     hf_newuserdata(L, 1);
     hf_new_type(L, "holdfast.state", metamethods);
     lua_setmetatable(L, -2);
-    luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_rawseti(L, -2, 1);
+    lua_pushvalue(L, -1);
+    hf_set_registry(L, &SHARED);
     count_state(1);
 }
 
@@ -86,9 +93,11 @@ int luaopen_holdfast_core(lua_State *L) {
     hf_check_version(L);
     hf_stay_loaded(&NAMED_HERE); /* the watchdog runs this module's code, also after lua_close */
     hf_keepmainthread(L);
-    watch_state(L);
+    hf_open_types(L);
     lua_newtable(L);
-    hf_setfuncs(L, functions);
+    push_shared(L);
+    lua_setfield(L, -2, "shared");
+    hf_set_functions(L, functions);
     hf_open_client(L);
     lua_getfield(L, -1, "client");
     hf_open_observer(L);

@@ -122,7 +122,7 @@ static int l_push_events(lua_State *L) {
 
 /* events(client) -> a list of what happened since the last call; nil: nothing */
 static int l_events(lua_State *L) {
-    hf_lua_client *client = luaL_checkudata(L, 1, HF_CLIENT_TYPE);
+    hf_lua_client *client = hf_checkudata(L, 1, HF_CLIENT_TYPE);
     hf_driver *driver = client->driver;
     if (!driver) return 0;
     hf_driver_enter(driver);
@@ -154,5 +154,5 @@ void hf_open_observer(lua_State *L) {
     static const luaL_Reg functions[] = {{"class", l_class},     {"classes", l_classes},
                                          {"watch", l_watch},     {"events", l_events},
                                          {"buckets", l_buckets}, {NULL, NULL}};
-    hf_setfuncs(L, functions);
+    hf_set_functions(L, functions);
 }

@@ -31,7 +31,7 @@ hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
 }
 
 hf_lua_op *hf_lua_op_again(lua_State *L, int index) {
-    hf_lua_op *self = luaL_checkudata(L, index, HF_OP_TYPE);
+    hf_lua_op *self = hf_checkudata(L, index, HF_OP_TYPE);
     luaL_argcheck(L, self->finished && !self->names, index, "not a finished operation on one lock");
     *self = (hf_lua_op){.count = 1, .locks = self->locks};
     lua_pushvalue(L, index);
@@ -76,7 +76,7 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     spec->token_ttl_ms = first->token_ttl_ms;
     spec->renewed = first->renewed;
     spec->shared = first->shared;
-    spec->permits = first->permits;
+    spec->permits = hf_kind_is_counted(first->kind) ? first->permits : 0;
     spec->permits_at_first = first->permits_at_first;
 }
 
@@ -302,7 +302,7 @@ int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
 }
 
 static hf_lua_op *check_op(lua_State *L) {
-    return luaL_checkudata(L, 1, HF_OP_TYPE);
+    return hf_checkudata(L, 1, HF_OP_TYPE);
 }
 
 /* is_done(operation) */
@@ -352,7 +352,9 @@ static int l_detach(lua_State *L) {
     const hf_lua_op *self = check_op(L);
     bool waits = false;
     if (self->op && !self->finished) {
-        waits = hf_lua_op_enter(self) && !hf_op_is_done(self->op) && !hf_op_detach(self->op);
+        bool may_go_on = hf_op_kind_releases(self->kind);
+        waits = hf_lua_op_enter(self) && !hf_op_is_done(self->op) &&
+                !(may_go_on && hf_op_detach(self->op));
         hf_driver_leave(self->first->driver);
     }
     if (!waits) return l_finish(L);
@@ -389,6 +391,6 @@ void hf_open_operations(lua_State *L) {
     hf_new_methods(L, functions);
     lua_pop(L, 1);
     lua_newtable(L);
-    hf_setfuncs(L, functions);
+    hf_set_functions(L, functions);
     lua_setfield(L, -2, "operation");
 }

@@ -8,25 +8,60 @@
 hf_time hf_to_time(double seconds) {
     double ns = seconds * 1e9;
     if (ns >= 9.2e18) return HF_NEVER;
-    return ns <= 0 ? 0 : (hf_time)llround(ns);
+    return ns > 0 ? (hf_time)llround(ns) : 0;
+}
+
+uint64_t hf_to_whole(double number, uint64_t most) {
+    if (number >= (double)most) return most;
+    return number > 0 ? (uint64_t)number : 0;
 }
 
 double hf_to_seconds(hf_time time) {
     return (double)time / 1e9;
 }
 
+void hf_push_field(lua_State *L, int index, const char *name) {
+    lua_pushvalue(L, index);
+    lua_pushstring(L, name);
+    lua_rawget(L, -2);
+    lua_remove(L, -2);
+}
+
 double hf_field_number(lua_State *L, int index, const char *name) {
-    lua_getfield(L, index, name);
+    hf_push_field(L, index, name);
     double value = lua_tonumber(L, -1);
     lua_pop(L, 1);
     return value;
 }
 
+uint64_t hf_field_whole(lua_State *L, int index, const char *name, uint64_t most) {
+    return hf_to_whole(hf_field_number(L, index, name), most);
+}
+
 bool hf_field_boolean(lua_State *L, int index, const char *name) {
-    lua_getfield(L, index, name);
+    hf_push_field(L, index, name);
     bool value = lua_toboolean(L, -1);
     lua_pop(L, 1);
     return value;
+}
+
+const char *hf_field_text(lua_State *L, int index, const char *name, size_t *size) {
+    hf_push_field(L, index, name);
+    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, size) : NULL;
+    lua_pop(L, 1);
+    return text;
+}
+
+lua_Number hf_check_within(lua_State *L, int index, lua_Number most) {
+    lua_Number number = luaL_checknumber(L, index);
+    luaL_argcheck(L, number >= 0 && number <= most, index, "out of range");
+    return number;
+}
+
+lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer least, lua_Integer most) {
+    lua_Integer number = luaL_checkinteger(L, index);
+    luaL_argcheck(L, number >= least && number <= most, index, "out of range");
+    return number;
 }
 
 int hf_push_failure(lua_State *L, const hf_failure *failure) {
@@ -37,24 +72,92 @@ int hf_push_failure(lua_State *L, const hf_failure *failure) {
     return 3;
 }
 
+/* ---- types ---- */
+
+static const char METATABLES = 0; /* the newest copy's, by the names of their types */
+static const char TYPES = 0;      /* of all copies' metatables, the names of their types */
+
+void hf_push_registry(lua_State *L, const void *key) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+}
+
+void hf_set_registry(lua_State *L, const void *key) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)key);
+    lua_insert(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+static void push_weak_table(lua_State *L) {
+    lua_newtable(L);
+    lua_newtable(L);
+    lua_pushliteral(L, "k");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+}
+
+void hf_open_types(lua_State *L) {
+    lua_newtable(L);
+    hf_set_registry(L, &METATABLES);
+    hf_push_registry(L, &TYPES);
+    bool is_first = lua_isnil(L, -1);
+    lua_pop(L, 1);
+    if (!is_first) return;
+    push_weak_table(L);
+    hf_set_registry(L, &TYPES);
+}
+
+void *hf_testudata(lua_State *L, int index, const char *type) {
+    void *object = lua_type(L, index) == LUA_TUSERDATA ? lua_touserdata(L, index) : NULL;
+    if (!object || !lua_getmetatable(L, index)) return NULL;
+    hf_push_registry(L, &TYPES);
+    lua_insert(L, -2);
+    lua_rawget(L, -2);
+    const char *known = lua_tostring(L, -1);
+    bool same = known && strcmp(known, type) == 0;
+    lua_pop(L, 2);
+    return same ? object : NULL;
+}
+
+void *hf_checkudata(lua_State *L, int index, const char *type) {
+    void *object = hf_testudata(L, index, type);
+    return object ? object : luaL_checkudata(L, index, type); /* which knows none of ours */
+}
+
 void *hf_new_object(lua_State *L, size_t size, const char *type) {
     void *object = hf_newuserdata(L, size);
     memset(object, 0, size);
-    luaL_getmetatable(L, type);
+    lua_getfield(L, lua_upvalueindex(1), type);
     lua_setmetatable(L, -2);
     return object;
 }
 
 void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods) {
-    luaL_newmetatable(L, type);
+    lua_newtable(L);
     lua_pushstring(L, type);
     lua_setfield(L, -2, "__name");
-    hf_setfuncs(L, metamethods);
+    hf_set_functions(L, metamethods);
+    hf_push_registry(L, &METATABLES);
+    lua_pushvalue(L, -2);
+    lua_setfield(L, -2, type);
+    hf_push_registry(L, &TYPES);
+    lua_pushvalue(L, -3);
+    lua_pushstring(L, type);
+    lua_rawset(L, -3);
+    lua_pop(L, 2);
+}
+
+void hf_set_functions(lua_State *L, const luaL_Reg *functions) {
+    for (; functions->name; functions++) {
+        hf_push_registry(L, &METATABLES);
+        lua_pushcclosure(L, functions->func, 1);
+        lua_setfield(L, -2, functions->name);
+    }
 }
 
 void hf_new_methods(lua_State *L, const luaL_Reg *methods) {
     lua_newtable(L);
-    hf_setfuncs(L, methods);
+    hf_set_functions(L, methods);
     lua_setfield(L, -2, "__index");
 }
 

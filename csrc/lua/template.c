@@ -12,7 +12,7 @@ static int l_new(lua_State *L) {
 
 /* data(template) -> its settings */
 static int l_data(lua_State *L) {
-    luaL_checkudata(L, 1, HF_TEMPLATE_TYPE);
+    hf_checkudata(L, 1, HF_TEMPLATE_TYPE);
     hf_getuservalue(L, 1);
     return 1;
 }
@@ -23,6 +23,6 @@ void hf_open_template(lua_State *L) {
     hf_new_type(L, HF_TEMPLATE_TYPE, metamethods);
     lua_setfield(L, -2, "template_type");
     lua_newtable(L);
-    hf_setfuncs(L, functions);
+    hf_set_functions(L, functions);
     lua_setfield(L, -2, "template");
 }

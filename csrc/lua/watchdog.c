@@ -7,7 +7,7 @@ typedef struct hf_lua_watchdog {
 } hf_lua_watchdog;
 
 static hf_driver *check_watchdog(lua_State *L) {
-    hf_lua_watchdog *watchdog = luaL_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    hf_lua_watchdog *watchdog = hf_checkudata(L, 1, HF_WATCHDOG_TYPE);
     if (!watchdog->driver) luaL_error(L, "the watchdog was collected");
     return watchdog->driver;
 }
@@ -26,7 +26,7 @@ static int l_new(lua_State *L) {
 }
 
 static int l_gc(lua_State *L) {
-    hf_lua_watchdog *watchdog = luaL_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    hf_lua_watchdog *watchdog = hf_checkudata(L, 1, HF_WATCHDOG_TYPE);
     if (watchdog->driver) hf_driver_unref(watchdog->driver);
     watchdog->driver = NULL;
     return 0;
@@ -82,7 +82,7 @@ static int l_client(lua_State *L) {
 }
 
 static int l_tostring(lua_State *L) {
-    const hf_lua_watchdog *watchdog = luaL_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    const hf_lua_watchdog *watchdog = hf_checkudata(L, 1, HF_WATCHDOG_TYPE);
     bool running = watchdog->driver && is_running(watchdog->driver);
     lua_pushfstring(L, HF_WATCHDOG_TYPE ": %s", running ? "running" : "not running");
     return 1;
@@ -98,6 +98,6 @@ void hf_open_watchdog(lua_State *L) {
     hf_new_type(L, HF_WATCHDOG_TYPE, metamethods);
     lua_setfield(L, -2, "watchdog_type");
     lua_newtable(L);
-    hf_setfuncs(L, functions);
+    hf_set_functions(L, functions);
     lua_setfield(L, -2, "watchdog");
 }

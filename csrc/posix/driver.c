@@ -842,8 +842,8 @@ void hf_driver_close(hf_driver *driver, hf_time patience) {
         hf_client_close(driver->client, hf_driver_now(driver));
         driver->unwatched = false;
         if (!hf_client_is_quiet(driver->client)) hf_driver_watch(driver);
-        join_watchdog(driver, patience);
     }
+    join_watchdog(driver, patience);
     for (size_t link = 0; link < driver->connection_count && !driver->external; link++) {
         write_link(driver, link); /* what nobody waits for */
         lose_link(driver, link, "the client was closed");

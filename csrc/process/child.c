@@ -140,7 +140,7 @@ static int push_status(lua_State *L, const char *how, int number, bool is_signal
  * | "continued" | "gone": it was waited for */
 static int l_status(lua_State *L) {
     int status;
-    pid_t pid = waitpid((pid_t)luaL_checkinteger(L, 1), &status, WNOHANG | WUNTRACED | WCONTINUED);
+    pid_t pid = waitpid(hf_check_int(L, 1), &status, WNOHANG | WUNTRACED | WCONTINUED);
     if (pid == 0 || (pid < 0 && errno == EINTR)) return 0;
     if (pid < 0) return push_status(L, "gone", 0, false);
     if (WIFSTOPPED(status)) return push_status(L, "stopped", WSTOPSIG(status), true);

@@ -17,6 +17,10 @@
 /* Pushes nil, the error's message and its number: three results. */
 int hf_process_failed(lua_State *L, int error);
 
+/* Returns the process, group or descriptor at `index`. Raises for a number that is none: cut off,
+ * it might be that of another. */
+int hf_check_int(lua_State *L, int index);
+
 /* ---- signals.c ---- */
 
 /* Returns the name without SIG; NULL if it has none on this system. */

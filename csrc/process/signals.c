@@ -145,7 +145,7 @@ static double monotonic(void) {
 
 static int poll_timeout(double until) {
     double left = ceil((until - monotonic()) * 1000);
-    if (left <= 0) return 0;
+    if (!(left > 0)) return 0;
     return left > 3600e3 ? 3600000 : (int)left;
 }
 
@@ -175,13 +175,13 @@ static int l_wait(lua_State *L) {
             lua_pushliteral(L, "input");
             return 1;
         }
-        if (ready <= 0 && monotonic() >= until) return 0;
+        if (ready <= 0 && !(monotonic() < until)) return 0;
     }
 }
 
 /* kill(pid, name) -> true | nil, message, errno. A negative pid is a group. */
 static int l_kill(lua_State *L) {
-    pid_t pid = (pid_t)luaL_checkinteger(L, 1);
+    pid_t pid = hf_check_int(L, 1);
     luaL_argcheck(L, pid != 0 && pid != -1, 1, "would hit more than one group");
     if (kill(pid, SIGNALS[check_signal(L, 2)].number) != 0) return hf_process_failed(L, errno);
     lua_pushboolean(L, true);
@@ -190,7 +190,7 @@ static int l_kill(lua_State *L) {
 
 /* exists(pid): whether there is such a process, or a process of the group -pid */
 static int l_exists(lua_State *L) {
-    lua_pushboolean(L, kill((pid_t)luaL_checkinteger(L, 1), 0) == 0 || errno == EPERM);
+    lua_pushboolean(L, kill(hf_check_int(L, 1), 0) == 0 || errno == EPERM);
     return 1;
 }
 

@@ -35,19 +35,19 @@ static int l_open(lua_State *L) {
 
 /* give_terminal(group): from this program's group to that one; -> whether it was ours to give */
 static int l_give(lua_State *L) {
-    lua_pushboolean(L, hf_terminal_give(getpgrp(), (pid_t)luaL_checkinteger(L, 1)));
+    lua_pushboolean(L, hf_terminal_give(getpgrp(), hf_check_int(L, 1)));
     return 1;
 }
 
 /* take_terminal(group): back from that group; -> whether it was in the foreground */
 static int l_take(lua_State *L) {
-    lua_pushboolean(L, hf_terminal_give((pid_t)luaL_checkinteger(L, 1), getpgrp()));
+    lua_pushboolean(L, hf_terminal_give(hf_check_int(L, 1), getpgrp()));
     return 1;
 }
 
 /* is_terminal(fd) */
 static int l_is_terminal(lua_State *L) {
-    lua_pushboolean(L, isatty((int)luaL_checkinteger(L, 1)));
+    lua_pushboolean(L, isatty(hf_check_int(L, 1)));
     return 1;
 }
 

@@ -37,7 +37,7 @@ meta.__metatable = meta.__name
 ---@class holdfast.client_options
 ---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
 --- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db] or
---- redis+cluster://[[user:]password@]host[:port],…; with rediss+ over TLS; $HOLDFAST_URL
+--- redis+cluster://[[user:]password@]host[:port],…; with rediss+ over TLS; valkey in place of redis; $HOLDFAST_URL
 ---@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 of a quorum, 1 to 64 shards;
 --- without url, servers and mode the quorum of $HOLDFAST_SERVERS
 ---@field mode? string of several servers: "quorum", a lock is held by a majority of them; "shards", each has its keys
@@ -205,9 +205,13 @@ local function new(given, level, more)
   local loop, missing = driver.loop(given.driver)
   if missing then error("holdfast.new: driver: " .. missing, level + 1) end
   local tls = given.tls and tls_of(given.tls, loop, level + 1)
-  local is_sentinel = given.url and given.url:find("^rediss?%+sentinel://")
+  local is_sentinel = given.url and given.url:find("^[a-z]+%+sentinel://")
   if (given.sentinel_user or given.sentinel_password) and not is_sentinel then
     error("holdfast.new: sentinel_user and sentinel_password are for redis+sentinel://", level + 1)
+  end
+  if given.sentinel_user and not given.sentinel_password then
+    error('holdfast.new: sentinel_user needs a sentinel_password; "" for a user without one',
+      level + 1)
   end
   if given.mode == "quorum" and (given.keep or 0) > 0 then
     error("holdfast.new: keep is not for a quorum, whose locks no single server can lend",

@@ -179,7 +179,7 @@ driver.node_beside = core.client.node_beside
 function driver.reader(client, key, kind)
   return raw.new(client, {
     client = client, key = key, kind = kind, loop = loops_of[client], lease = 1, wait = 0,
-    token_ttl = 0,
+    token_ttl = 0, permits = 1,
   })
 end
 

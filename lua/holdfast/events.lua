@@ -12,12 +12,18 @@ local teller = require "holdfast.teller"
 
 local events = {}
 
--- client -> its listener, or true: only locks of it have any
-local clients = setmetatable({}, { __mode = "k" })
-local numbers = setmetatable({}, { __mode = "k" }) -- a lock's listener -> its number
-local listeners = setmetatable({}, { __mode = "v" })
+-- What was made before package.loaded was cleared is told of by the library that is loaded now.
+local shared = core.shared.events or {
+  clients = setmetatable({}, { __mode = "k" }),
+  numbers = setmetatable({}, { __mode = "k" }),
+  listeners = setmetatable({}, { __mode = "v" }),
+  last_number = 0,
+}
+core.shared.events = shared
+local clients = shared.clients -- client -> its listener, or true: only locks of it have any
+local numbers, listeners = shared.numbers, shared.listeners -- a lock's listener -> its number
 local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was told
-local last_number, installed = 0, false
+local installed = false
 
 events.heeded = false -- there has been an on_event, or an on_lost
 
@@ -106,10 +112,12 @@ function events.observer(client, listener)
   install()
   clients[client] = clients[client] or true
   if not numbers[listener] then
-    last_number = last_number + 1
-    numbers[listener], listeners[last_number] = last_number, listener
+    shared.last_number = shared.last_number + 1
+    numbers[listener], listeners[shared.last_number] = shared.last_number, listener
   end
   return numbers[listener]
 end
+
+if next(clients) then install() end
 
 return events

@@ -9,8 +9,13 @@ local teller = require "holdfast.teller"
 
 local loss = {}
 
-local watched = setmetatable({}, { __mode = "k" }) -- locks with on_lost that were acquired
-local clients = setmetatable({}, { __mode = "k" })
+-- What was made before package.loaded was cleared is told of by the library that is loaded now.
+local shared = core.shared
+shared.watched = shared.watched or setmetatable({}, { __mode = "k" })
+shared.clients = shared.clients or setmetatable({}, { __mode = "k" })
+local watched = shared.watched -- locks with on_lost that were acquired
+local clients = shared.clients
+if next(clients) then events.heeded = true end
 
 -- The lock's on_lost is called when a hold that was acquired through it is lost.
 function loss.watch(lock, client)

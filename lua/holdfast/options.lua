@@ -118,9 +118,9 @@ end
 
 -- A user or a password; what is wrong with it does not show it.
 function options.secret(value)
-  if (type(value) ~= "string" and type(value) ~= "number") or #locale.text(value) > 511 then
-    return "a string of at most 511 bytes"
-  end
+  local must = "a string of at most 511 bytes without NUL"
+  if type(value) ~= "string" and type(value) ~= "number" or #locale.text(value) > 511 then return must end
+  if locale.text(value):find("\0", 1, true) then return must, "", "one with NUL" end
 end
 
 -- A check of whole numbers; `range` says which.

@@ -82,6 +82,10 @@ static const char *const REPLIES[] = {
     "-MOVED 15495 h:2\r\n",
     "-ASK 15495 h:3\r\n",
     "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+    "*5\r\n:1\r\n:9223372036854775807\r\n:0\r\n:9223372036854775807\r\n:-9223372036854775808\r\n",
+    "*5\r\n:0\r\n:9223372036854775807\r\n:9223372036854775807\r\n:0\r\n$1\r\n5\r\n",
+    "*8\r\n$2\r\nme\r\n:9223372036854775807\r\n:-9223372036854775808\r\n:-1\r\n"
+    ":9223372036854775807\r\n:9223372036854775807\r\n:-9223372036854775808\r\n:0\r\n",
 };
 
 static struct {

@@ -146,6 +146,17 @@ TEST(login_says_who_and_where) {
     finish();
 }
 
+TEST(a_user_with_an_empty_password_logs_in) {
+    start();
+    strcpy(config.server.user, "guest");
+    session.wanted = true;
+    open_session(&session, AT(0));
+    hf_slice output = hf_session_output(&session);
+    static const char want[] = "*3\r\n$4\r\nAUTH\r\n$5\r\nguest\r\n$0\r\n\r\n";
+    CHECK_MEM(output.data, output.size, want, sizeof want - 1);
+    finish();
+}
+
 TEST(a_password_without_a_user) {
     start();
     strcpy(config.server.password, "secret");

@@ -28,6 +28,11 @@ TEST(good_urls) {
         {"redis://[::1]", "::1", 6379, 0, "", "", "[::1]:6379"},
         {"redis://[fe80::1]:7001/2", "fe80::1", 7001, 2, "", "", "[fe80::1]:7001"},
         {"redis://u:p@[::1]:7001", "::1", 7001, 0, "u", "p", "[::1]:7001"},
+        {"redis://guest:@h", "h", 6379, 0, "guest", "", "h:6379"},
+        {"redis://:@h", "h", 6379, 0, "", "", "h:6379"},
+        {"redis://@h", "h", 6379, 0, "", "", "h:6379"},
+        {"valkey://me:secret@h:2/3", "h", 2, 3, "me", "secret", "h:2"},
+        {"valkeys://h", "h", 6379, 0, "", "", "h:6379"},
         {"rediss://h", "h", 6379, 0, "", "", "h:6379"},
         {"rediss://u:p@[::1]:7001/3", "::1", 7001, 3, "u", "p", "[::1]:7001"},
         {"unix:///run/redis.sock", "/run/redis.sock", 0, 0, "", "", "unix:/run/redis.sock"},
@@ -43,19 +48,31 @@ TEST(good_urls) {
         CHECK_STR(server.user, cases[i].user);
         CHECK_STR(server.password, cases[i].password);
         CHECK_STR(server.label, cases[i].label);
-        CHECK_EQ_INT(server.tls, strncmp(cases[i].url, "rediss:", 7) == 0);
+        bool tls = strncmp(cases[i].url, "rediss:", 7) == 0;
+        CHECK_EQ_INT(server.tls, tls || strncmp(cases[i].url, "valkeys:", 8) == 0);
     }
 }
+
+#define NO_SCHEME                                                                                  \
+    "a URL begins with its scheme, as in redis://127.0.0.1:6379 or unix:///run/redis/redis.sock"
+#define UNKNOWN_SCHEME                                                                             \
+    "unknown scheme; known are redis://, rediss://, unix://, redis[s]+sentinel:// and "            \
+    "redis[s]+cluster://, and valkey in place of redis"
 
 TEST(bad_urls) {
     static const struct {
         const char *url, *wrong;
     } cases[] = {
-        {"", "unknown scheme; known are redis://, rediss:// and unix://"},
-        {"localhost:6379", "unknown scheme; known are redis://, rediss:// and unix://"},
-        {"redisss://h", "unknown scheme; known are redis://, rediss:// and unix://"},
-        {"rediss:/h", "unknown scheme; known are redis://, rediss:// and unix://"},
-        {"redis:/h", "unknown scheme; known are redis://, rediss:// and unix://"},
+        {"", NO_SCHEME},
+        {"localhost:6379", NO_SCHEME},
+        {"rediss:/h", NO_SCHEME},
+        {"redis:/h", NO_SCHEME},
+        {"redisss://h", UNKNOWN_SCHEME},
+        {"http://h", UNKNOWN_SCHEME},
+        {"redis+other://h", UNKNOWN_SCHEME},
+        {"valkeyss://h", UNKNOWN_SCHEME},
+        {"redis+sentinel://h/m",
+         "one server of several has a URL of its own, without +sentinel or +cluster"},
         {"rediss://", "missing host"},
         {"rediss://h:0", "bad port"},
         {"redis://", "missing host"},
@@ -236,6 +253,12 @@ TEST(urls_of_several_hosts_over_tls) {
     CHECK_EQ_INT(url.kind, HF_URL_CLUSTER);
     CHECK(url.server.tls);
     CHECK_STR(hosts(), "h:6379 i:1");
+    CHECK(!read_url("valkeys+sentinel://h/m") && url.server.tls);
+    CHECK_EQ_INT(url.kind, HF_URL_SENTINEL);
+    CHECK(!read_url("valkeys+cluster://h") && url.server.tls);
+    CHECK_EQ_INT(url.kind, HF_URL_CLUSTER);
+    CHECK(!read_url("valkey+sentinel://h/m") && !url.server.tls);
+    CHECK(!read_url("valkey+cluster://h") && !url.server.tls);
     CHECK(!read_url("redis+sentinel://h/m") && !url.server.tls);
     CHECK(!read_url("redis+cluster://h") && !url.server.tls);
     CHECK_STR(read_url("rediss+sentinel://h"),
@@ -246,10 +269,10 @@ TEST(bad_urls_of_several_hosts) {
     static const struct {
         const char *url, *wrong;
     } cases[] = {
-        {"", "unknown scheme; known are redis://, rediss://, unix://, redis[s]+sentinel:// and "
-             "redis[s]+cluster://"},
-        {"redis+other://h", "unknown scheme; known are redis://, rediss://, unix://, "
-                            "redis[s]+sentinel:// and redis[s]+cluster://"},
+        {"", NO_SCHEME},
+        {"redis+other://h", UNKNOWN_SCHEME},
+        {"unix+cluster://h", UNKNOWN_SCHEME},
+        {"rediss+://h", UNKNOWN_SCHEME},
         {"redis://h:0", "bad port"},
         {"redis://h,i", "several hosts need redis+sentinel:// or redis+cluster://"},
         {"redis://h:1,i:2", "several hosts need redis+sentinel:// or redis+cluster://"},

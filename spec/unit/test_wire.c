@@ -130,6 +130,26 @@ TEST(the_reply_of_the_other_programs) {
     }
 }
 
+TEST(numbers_that_no_program_gives_are_capped) {
+    static const char MOST[] = ":9223372036854775807\r\n", LEAST[] = ":-9223372036854775808\r\n";
+    char bytes[256];
+    hf_lock_info info;
+    snprintf(bytes, sizeof bytes, "*6\r\n$2\r\nme\r\n%s%s%s%s%s", MOST, LEAST, LEAST, MOST, MOST);
+    hf_reply *reply = reply_of(bytes);
+    hf_wire_read_info(reply, &info);
+    hf_reply_free(reply);
+    CHECK_EQ_INT(info.holds, 1LL << 53);
+    CHECK_EQ_INT(info.ttl_ms, -(1LL << 53));
+    CHECK_EQ_U64(info.token, 0);
+    CHECK_EQ_INT(info.ahead, 1LL << 53);
+    snprintf(bytes, sizeof bytes, "*4\r\n:1\r\n%s%s%s", MOST, LEAST, MOST);
+    reply = reply_of(bytes);
+    hf_wire_answer answer = hf_wire_read_acquire(reply);
+    hf_reply_free(reply);
+    CHECK_EQ_INT(answer.server_us, 1LL << 53);
+    CHECK_EQ_INT(answer.others, -(1LL << 53));
+}
+
 TEST(the_reply_of_info) {
     hf_lock_info info;
     hf_reply *reply = reply_of("*8\r\n$2\r\nme\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n");

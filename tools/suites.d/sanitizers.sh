@@ -5,13 +5,15 @@
 # about other programs. Run a tool over everything with SPEC_FILES=spec tools/suites asan.
 SLOW_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua \
 spec/signal_spec.lua spec/threads_spec.lua}"
-ASAN_SPECS="${SPEC_FILES:-$SLOW_SPECS spec/loops_spec.lua spec/async_release_spec.lua spec/quorum_spec.lua spec/resty_spec.lua}"
+ASAN_SPECS="${SPEC_FILES:-$SLOW_SPECS spec/loops_spec.lua spec/async_release_spec.lua spec/quorum_spec.lua spec/resty_spec.lua \
+spec/core_calls_spec.lua}"
 SLOWEST_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/misuse_spec.lua}"
 
 # The sanitizers' runtimes come first in an interpreter that was built without them.
 runtime() { gcc -print-file-name="lib$1.so"; }
 
-ASAN_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+ASAN_FLAGS="-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined,float-cast-overflow \
+-fno-omit-frame-pointer"
 
 build_asan() { make -s -j"$jobs" BUILD=build/asan "SANITIZE=$ASAN_FLAGS" "CFLAGS=-O1 -g" "FLAVOURS=lua5.4 luajit" "$@"; }
 
@@ -25,7 +27,7 @@ asan() {
     sanitized_units
     suite asan-build one build_asan build
     # LuaJIT keeps its objects where the leak checker does not look
-    suite asan-spec-lua5.4 busted with "files=$ASAN_SPECS" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
+    suite asan-spec-lua5.4 busted with "files=$ASAN_SPECS" "HOLDFAST_CALLS=40" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
         -- run_busted lua5.4
     suite asan-spec-luajit busted with "files=$ASAN_SPECS" "HOLDFAST_BUILD=./build/asan" "LD_PRELOAD=$(runtime asan) $(runtime ubsan)" \
         "ASAN_OPTIONS=detect_leaks=0" -- run_busted luajit

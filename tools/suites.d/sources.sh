@@ -76,6 +76,7 @@ checks_of_files() {
     suite kinds one lua5.4 tools/check_kinds.lua
     suite systems one lua5.4 tools/check_systems.lua
     suite locale one lua5.4 tools/check_locale.lua
+    suite pins one lua5.4 tools/check_pins.lua
     suite path one bounded lua5.4 tools/check_path.lua
     suite docs one lua5.4 tools/check_docs.lua
 }

@@ -129,34 +129,64 @@ static const char *parse_tcp(hf_server *server, hf_slice rest) {
     return wrong;
 }
 
-static const struct scheme {
-    const char *prefix;
-    const char *(*parse)(hf_server *server, hf_slice rest); /* what follows the login */
-    bool tls;
-} SCHEMES[] = {
-    {"redis://", parse_tcp, false},
-    {"rediss://", parse_tcp, true},
-    {"unix://", parse_unix, false},
-};
+/* What a URL begins with, up to the host. */
+typedef struct beginning {
+    hf_url_kind kind;
+    bool tls, is_unix;
+} beginning;
 
-static const struct scheme *skip_scheme(hf_slice *rest) {
-    for (size_t i = 0; i < sizeof SCHEMES / sizeof *SCHEMES; i++) {
-        if (hf_slice_skip(rest, SCHEMES[i].prefix)) return &SCHEMES[i];
-    }
-    return NULL;
+static const char NO_SCHEME[] = "a URL begins with its scheme, as in redis://127.0.0.1:6379 or "
+                                "unix:///run/redis/redis.sock";
+
+static const char UNKNOWN_SCHEME[] =
+    "unknown scheme; known are redis://, rediss://, unix://, redis[s]+sentinel:// and "
+    "redis[s]+cluster://, and valkey in place of redis";
+
+static bool has_scheme(hf_slice rest) {
+    hf_slice word;
+    return split(&rest, ':', false, &word) && hf_slice_skip(&rest, "//");
 }
 
-const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
-    hf_slice rest = {url, size}, login;
-    *server = (hf_server){0};
-    const struct scheme *scheme = skip_scheme(&rest);
-    if (!scheme) return "unknown scheme; known are redis://, rediss:// and unix://";
-    server->tls = scheme->tls;
+/* NULL on success. */
+static const char *read_scheme(beginning *found, hf_slice *rest) {
+    static const struct {
+        const char *end;
+        hf_url_kind kind;
+    } kinds[] = {
+        {"://", HF_URL_SERVER}, {"+sentinel://", HF_URL_SENTINEL}, {"+cluster://", HF_URL_CLUSTER}};
+    *found = (beginning){.kind = HF_URL_SERVER};
+    if (!has_scheme(*rest)) return NO_SCHEME;
+    found->is_unix = hf_slice_skip(rest, "unix://");
+    if (found->is_unix) return NULL;
+    if (!hf_slice_skip(rest, "redis") && !hf_slice_skip(rest, "valkey")) return UNKNOWN_SCHEME;
+    found->tls = hf_slice_skip(rest, "s");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!hf_slice_skip(rest, kinds[i].end)) continue;
+        found->kind = kinds[i].kind;
+        return NULL;
+    }
+    return UNKNOWN_SCHEME;
+}
+
+static const char *parse_server(hf_server *server, const beginning *first, hf_slice rest) {
+    hf_slice login;
+    server->tls = first->tls;
     if (split(&rest, '@', true, &login)) {
         const char *wrong = parse_login(server, login);
         if (wrong) return wrong;
     }
-    return scheme->parse(server, rest);
+    return first->is_unix ? parse_unix(server, rest) : parse_tcp(server, rest);
+}
+
+const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
+    hf_slice rest = {url, size};
+    beginning first;
+    *server = (hf_server){0};
+    const char *wrong = read_scheme(&first, &rest);
+    if (wrong) return wrong;
+    if (first.kind != HF_URL_SERVER)
+        return "one server of several has a URL of its own, without +sentinel or +cluster";
+    return parse_server(server, &first, rest);
 }
 
 static const char *parse_hosts(hf_url *url, hf_slice list, uint16_t port) {
@@ -192,47 +222,23 @@ static const char *parse_cluster(hf_url *url, hf_slice rest) {
     return parse_hosts(url, hosts, 6379);
 }
 
-static const char *read_single(hf_url *url, const char *text, size_t size) {
-    const char *wrong = hf_url_parse(&url->server, text, size);
+static const char *read_single(hf_url *url, const beginning *first, hf_slice rest) {
+    const char *wrong = parse_server(&url->server, first, rest);
     url->count = 1;
     memcpy(url->hosts[0].host, url->server.host, sizeof url->server.host);
     url->hosts[0].port = url->server.port;
     return wrong;
 }
 
-/* Sets kind and tls. False: the URL is not one of several hosts. */
-static bool skip_scheme_of_several(hf_url *url, hf_slice *rest) {
-    static const struct {
-        const char *prefix;
-        hf_url_kind kind;
-        bool tls;
-    } schemes[] = {
-        {"redis+sentinel://", HF_URL_SENTINEL, false},
-        {"rediss+sentinel://", HF_URL_SENTINEL, true},
-        {"redis+cluster://", HF_URL_CLUSTER, false},
-        {"rediss+cluster://", HF_URL_CLUSTER, true},
-    };
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
-        if (!hf_slice_skip(rest, schemes[i].prefix)) continue;
-        url->kind = schemes[i].kind;
-        url->server.tls = schemes[i].tls;
-        return true;
-    }
-    return false;
-}
-
-static const char UNKNOWN_SCHEME[] = "unknown scheme; known are redis://, rediss://, unix://, "
-                                     "redis[s]+sentinel:// and redis[s]+cluster://";
-
 const char *hf_url_read(hf_url *url, const char *text, size_t size) {
     hf_slice rest = {text, size}, login;
-    *url = (hf_url){.kind = HF_URL_SERVER};
-    if (!skip_scheme_of_several(url, &rest))
-        return skip_scheme(&rest) ? read_single(url, text, size) : UNKNOWN_SCHEME;
-    if (split(&rest, '@', true, &login)) {
-        const char *wrong = parse_login(&url->server, login);
-        if (wrong) return wrong;
-    }
+    beginning first;
+    const char *wrong = read_scheme(&first, &rest);
+    if (wrong) return wrong;
+    *url = (hf_url){.kind = first.kind, .server.tls = first.tls};
+    if (first.kind == HF_URL_SERVER) return read_single(url, &first, rest);
+    if (split(&rest, '@', true, &login)) wrong = parse_login(&url->server, login);
+    if (wrong) return wrong;
     if (has_parameters(rest)) return NO_PARAMETERS;
     return url->kind == HF_URL_SENTINEL ? parse_sentinels(url, rest) : parse_cluster(url, rest);
 }

@@ -7,7 +7,10 @@
  *                                                   the Sentinels, port 26379 by default; the
  * log-in is the master's redis+cluster://[[user:]password@]host[:port][,host[:port]…][/]
  *   rediss+sentinel://..., rediss+cluster://...     the same, over TLS to each server and Sentinel
+ *   valkey and valkeys, in place of redis and rediss, mean the same
  *
+ * A user with an empty password logs in with the empty one, as a user with nopass may. Neither a
+ * user nor a password is no log-in.
  * %XX escapes are decoded in user, password, host, path and master. A host has no space and none of
  * /?#@,[]\. */
 #ifndef HF_URL_H

@@ -447,8 +447,20 @@ hf_want hf_session_wants(const hf_session *session, hf_time now) {
     return may_open && now >= session->retry_at ? HF_WANT_OPEN : HF_WANT_NOTHING;
 }
 
+bool hf_session_may_open(const hf_session *session) {
+    return session->state == HF_SESSION_CLOSED && !session->unresolved;
+}
+
+bool hf_session_is_opening(const hf_session *session) {
+    return session->state == HF_SESSION_OPENING;
+}
+
+bool hf_session_has_socket(const hf_session *session) {
+    return session->state != HF_SESSION_CLOSED;
+}
+
 void hf_session_opening(hf_session *session, hf_time now) {
-    assert(session->state == HF_SESSION_CLOSED && !session->unresolved);
+    assert(hf_session_may_open(session));
     session->state = HF_SESSION_OPENING;
     session->opened_at = now;
     session->handshaking = false;
@@ -456,7 +468,7 @@ void hf_session_opening(hf_session *session, hf_time now) {
 }
 
 void hf_session_handshaking(hf_session *session) {
-    assert(session->state == HF_SESSION_OPENING);
+    assert(hf_session_is_opening(session));
     session->handshaking = true;
 }
 
@@ -476,7 +488,7 @@ static bool send_login(hf_session *session) {
     size_t sent = 0;
     session->login_auth = session->login_select = session->login_role = SIZE_MAX;
     session->login_info = session->login_known = SIZE_MAX;
-    if (server->password[0]) {
+    if (server->user[0] || server->password[0]) {
         hf_slice auth[] = {{"AUTH", 4}, hf_slice_of(server->user), hf_slice_of(server->password)};
         session->login_auth = sent++;
         if (server->user[0] == '\0') auth[1] = auth[2];
@@ -513,7 +525,7 @@ static bool send_login(hf_session *session) {
 }
 
 void hf_session_opened(hf_session *session, hf_time now) {
-    assert(session->state == HF_SESSION_OPENING);
+    assert(hf_session_is_opening(session));
     assert(session->first_reply == session->next_reply);
     session->state = HF_SESSION_LOGIN;
     session->opened_at = session->received_at = now;

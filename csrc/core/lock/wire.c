@@ -368,6 +368,21 @@ static hf_verdict acquire_verdict(long long status) {
     }
 }
 
+/* A number of the reply, at most 2^53 from 0, which no program of ours passes: sums and differences
+ * of a few of them fit. */
+static long long number_at(const hf_reply *reply, size_t i, long long otherwise) {
+    const long long most = 1LL << 53;
+    long long number = hf_reply_integer_at(reply, i, otherwise);
+    if (number > most) return most;
+    return number < -most ? -most : number;
+}
+
+/* A token, 0: none. */
+static uint64_t token_at(const hf_reply *reply, size_t i) {
+    long long token = hf_reply_integer_at(reply, i, 0);
+    return token > 0 ? (uint64_t)token : 0;
+}
+
 /* What has the key, as element `i` of the reply of an acquire names it. */
 static const char *other_kind_at(const hf_reply *reply, size_t i) {
     hf_slice kind = hf_reply_string_at(reply, i);
@@ -378,22 +393,21 @@ static const char *other_kind_at(const hf_reply *reply, size_t i) {
 }
 
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply) {
-    hf_wire_answer answer = {.verdict = acquire_verdict(hf_reply_integer_at(reply, 0, 99)),
-                             .ahead = -1};
+    hf_wire_answer answer = {.verdict = acquire_verdict(number_at(reply, 0, 99)), .ahead = -1};
     switch (answer.verdict) {
     case HF_VERDICT_YES:
-        answer.others = hf_reply_integer_at(reply, 2, 0);
-        answer.server_us = hf_reply_integer_at(reply, 3, 0);
-        answer.count = hf_reply_integer_at(reply, 1, 0);
-        answer.last_token = hf_reply_integer_at(reply, 4, 0);
+        answer.others = number_at(reply, 2, 0);
+        answer.server_us = number_at(reply, 3, 0);
+        answer.count = number_at(reply, 1, 0);
+        answer.last_token = number_at(reply, 4, 0);
         break;
     case HF_VERDICT_TOO_MANY:
-    case HF_VERDICT_STILL_HELD: answer.count = hf_reply_integer_at(reply, 1, 0); break;
+    case HF_VERDICT_STILL_HELD: answer.count = number_at(reply, 1, 0); break;
     case HF_VERDICT_BUSY:
-        answer.ttl_ms = hf_reply_integer_at(reply, 1, 0);
-        answer.ahead = hf_reply_integer_at(reply, 2, 0);
-        answer.foreign = hf_reply_integer_at(reply, 3, 0) == 1;
-        answer.deaf = hf_reply_integer_at(reply, 3, 0) == 2;
+        answer.ttl_ms = number_at(reply, 1, 0);
+        answer.ahead = number_at(reply, 2, 0);
+        answer.foreign = number_at(reply, 3, 0) == 1;
+        answer.deaf = number_at(reply, 3, 0) == 2;
         answer.place = hf_reply_string_at(reply, 4);
         break;
     case HF_VERDICT_DONE_BEFORE: answer.record = hf_reply_string_at(reply, 1); break;
@@ -404,13 +418,13 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply) {
 }
 
 hf_verdict hf_wire_read_acquire_all(const hf_reply *reply, long long *i, const char **has) {
-    *i = hf_reply_integer_at(reply, 1, 0);
+    *i = number_at(reply, 1, 0);
     *has = other_kind_at(reply, 2);
-    return acquire_verdict(hf_reply_integer_at(reply, 0, 99));
+    return acquire_verdict(number_at(reply, 0, 99));
 }
 
 uint64_t hf_wire_token_at(const hf_reply *reply, size_t i) {
-    return (uint64_t)hf_reply_integer_at(reply, i + 1, 0);
+    return token_at(reply, i + 1);
 }
 
 static hf_verdict verdict_of(long long status) {
@@ -432,7 +446,7 @@ hf_verdict hf_wire_read(const hf_reply *reply) {
 /* A batch of one may be a single integer. */
 hf_verdict hf_wire_read_at(const hf_reply *reply, size_t i) {
     return reply->type == HF_REPLY_INTEGER ? hf_wire_read(reply)
-                                           : verdict_of(hf_reply_integer_at(reply, i, 99));
+                                           : verdict_of(number_at(reply, i, 99));
 }
 
 void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info) {
@@ -440,13 +454,13 @@ void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info) {
     size_t size = owner.size < sizeof info->owner ? owner.size : sizeof info->owner - 1;
     memcpy(info->owner, owner.data, size);
     info->owner_size = size;
-    info->holds = hf_reply_integer_at(reply, 1, 0);
-    info->ttl_ms = hf_reply_integer_at(reply, 2, -2);
-    info->token = (uint64_t)hf_reply_integer_at(reply, 3, 0);
-    info->waiters = hf_reply_integer_at(reply, 4, 0);
-    info->ahead = hf_reply_integer_at(reply, 5, -1);
-    info->readers = hf_reply_integer_at(reply, 6, -1);
-    info->free = hf_reply_integer_at(reply, 7, 0);
+    info->holds = number_at(reply, 1, 0);
+    info->ttl_ms = number_at(reply, 2, -2);
+    info->token = token_at(reply, 3);
+    info->waiters = number_at(reply, 4, 0);
+    info->ahead = number_at(reply, 5, -1);
+    info->readers = number_at(reply, 6, -1);
+    info->free = number_at(reply, 7, 0);
 }
 
 /* ---- owners, members and messages ---- */

@@ -190,7 +190,8 @@ static bool own_names(hf_op *op) {
 bool hf_op_detach(hf_op *op) {
     assert(!op->detached);
     hf_slice caller = op->spec.caller;
-    if (op->done || op->blocked || op->spec.batch || !own_names(op)) return false;
+    bool on_one = op->spec.names && !op->spec.batch;
+    if (op->done || op->blocked || !on_one || !own_names(op)) return false;
     op->own_caller = malloc(caller.size + 1);
     if (!op->own_caller) return false;
     memcpy(op->own_caller, caller.data, caller.size);

@@ -22,7 +22,7 @@ local function tenant(text)
 end
 
 settings.options = {
-  { "url", value = "URL", help = "the server: redis[s]://[user:password@]host[:port][/db] or unix:///path" },
+  { "url", value = "URL", help = "the server: redis[s]://[user:password@]host[:port][/db], valkey[s]:// or unix:///path" },
   { "servers", value = "URL,URL", help = "independent servers, a majority of which decides" },
   { "restart-guard", value = "TIME", check = options.seconds,
     help = "of --servers: one up for less has no vote; the longest lease anybody uses" },
@@ -155,7 +155,7 @@ end
 
 local function is_over_tls(chosen)
   for _, url in ipairs(chosen.servers or { chosen.url }) do
-    if url:find("^rediss") then return true end
+    if url:find("^rediss") or url:find("^valkeys") then return true end
   end
   return false
 end

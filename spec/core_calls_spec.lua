@@ -1,0 +1,83 @@
+-- No call of holdfast.core and holdfast.process may crash, whoever makes it with whatever. It may
+-- raise anything.
+
+local process = require "spec.support.process"
+local world = require("spec.support.world").new { tcp = true }
+
+-- HOLDFAST_CALLS=SEEDS: so many runs in place of two.
+local SEEDS, CALLS = tonumber(os.getenv "HOLDFAST_CALLS") or 2, 800
+
+before_each(world.open)
+after_each(function()
+  world.cli("FLUSHALL")
+  world.close()
+end)
+
+local function run(seed, env)
+  local child = process.lua {
+    file = "spec/support/any_call.lua", env = env,
+    args = { seed, CALLS, "unix://" .. world.server.path, "redis://127.0.0.1:" .. world.server.port },
+  }
+  child:wait(120)
+  return child:output()
+end
+
+local WRONG_CALLS = [[
+  local core, process = require "holdfast.core", require "holdfast.process"
+  local url = arg[1]
+  local function try(fn, ...) return pcall(fn, ...) end
+  for _, servers in ipairs { 1, "two", true, {}, { 1, {} } } do
+    try(core.client.new, { mode = "quorum", servers = servers })
+    try(core.client.new, { mode = "shards", servers = { url }, names = servers, weights = servers })
+  end
+  local client = core.client.new { url = url, external = true }
+  local plain = core.client.new { url = url }
+  try(core.lock.new, plain, { key = "k", owner = ("o"):rep(5000) })
+  try(core.lock.new, plain, { key = "" })
+  local lock = core.lock.new(client, { key = "k", permits = 3, class = 1e9, observer = 0 / 0 })
+  try(core.lock.begin, lock, "command", 0, "abc")
+  try(core.lock.begin, lock, "command", 0 / 0, { {} })
+  for _, kind in ipairs { "lock", "mutex", "guard", "permit", "read", "write", "fair", "latch", "plain_semaphore" } do
+    local one = core.lock.new(client, { key = kind, kind = kind, permits = 1 })
+    for _, name in ipairs { "acquire", "release", "complete", "extend", "check", "force_release", "info", "ttl", "ping",
+      "pause", "set", "set_count", "count_down", "count", "await", "delete", "take", "give", "drain" } do
+      local _, operation = try(core.lock.begin, one, name, 0)
+      try(core.operation.detach, operation)
+    end
+    try(core.lock.begin_all, { one, lock }, "acquire_all")
+  end
+  for _, name in ipairs { "opened", "handshaking", "closed", "opening", "opening", "closed" } do
+    try(core.engine[name], client, 1)
+  end
+  try(core.engine.output, client, 1, -1)
+  try(core.lock.renumber, 0 / 0)
+  try(process.kill, 2 ^ 32, "TERM")
+  try(process.wait, -1 / 0)
+  local closed = core.client.new { url = url }
+  core.watchdog.start(core.watchdog.new(closed))
+  core.engine.close(closed)
+  core.client_type.__gc(closed)
+  local ended = core.client.new { url = url }
+  try(core.lock.new, ended, setmetatable({}, { __index = function() core.client_type.__gc(ended) end }))
+  local given = { key = "k", kind = "guard", fingerprint = ("f"):rep(40) .. url }
+  local guard = core.lock.new(plain, given)
+  given.fingerprint = nil
+  collectgarbage()
+  guard = core.lock.acquire(guard, 0)
+  io.stdout:write "all calls returned\n"
+]]
+
+it("a call with arguments of the wrong type or range does not crash", function()
+  local child = process.lua { code = WRONG_CALLS, args = { "unix://" .. world.server.path } }
+  child:wait(60)
+  assert.matches("all calls returned\n$", child:output())
+end)
+
+it("no call with random arguments crashes", function()
+  for seed = 1, SEEDS do
+    if not run(seed):find "all calls returned\n$" then
+      local calls = run(seed, { TRACE = "1" })
+      error(("with seed %d:\n%s"):format(seed, calls:sub(-2000)), 0)
+    end
+  end
+end)
