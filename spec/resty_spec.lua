@@ -110,11 +110,11 @@ describe("under ngx_lua", function()
       }
       start {
         http = ("lua_ssl_trusted_certificate %s;\n"):format(made.ca.cert),
-        server = try("/good", guarded:tls_url(), "")
-          .. try("/elsewhere", other:tls_url(), 'server_name = "localhost"')
-          .. try("/expected", other:tls_url(), 'server_name = "redis.example"')
-          .. try("/untrusted", untrusted:tls_url(), "")
-          .. try("/unverified", untrusted:tls_url(), "verify = false")
+        server = try("/good", guarded:tls_url("localhost"), "")
+          .. try("/elsewhere", other:tls_url("localhost"), "")
+          .. try("/expected", other:tls_url("localhost"), 'server_name = "redis.example"')
+          .. try("/untrusted", untrusted:tls_url("localhost"), "")
+          .. try("/unverified", untrusted:tls_url("localhost"), "verify = false")
           .. try("/plain", "rediss://127.0.0.1:" .. guarded.port, "")
           .. handler("/no-tls", ([[
             local client = HOLDFAST.new { url = "redis://127.0.0.1:%d" }
@@ -139,7 +139,7 @@ describe("under ngx_lua", function()
         end, 20)
         assert(found, ("%s says %s"):format(path, said))
       end
-      comes_to_say("^unreachable|.*on 127%.0%.0%.1:%d+: TLS: .*certificate host mismatch",
+      comes_to_say("^unreachable|.*on localhost:%d+: TLS: .*certificate host mismatch",
         "/elsewhere")
       comes_to_say("^unreachable|.*certificate", "/untrusted")
       comes_to_say("^unreachable|.*does the server speak TLS%?", "/plain")
@@ -153,7 +153,7 @@ describe("under ngx_lua", function()
       guarded = redis.start { tls = { cert = made.server.cert, key = made.server.key,
         ca = made.ca.cert } }
       start {
-        url = guarded:tls_url(),
+        url = guarded:tls_url("localhost"),
         http = ("lua_ssl_trusted_certificate %s;\n"):format(made.ca.cert),
         server = handler("/hold", [[ SAY(CLIENT:with_lock("a", function() ngx.sleep(2) return "held" end)) ]])
           .. handler("/wait", [[ SAY(CLIENT:with_lock("a", { wait = 10 }, function() return "next" end)) ]])
@@ -194,10 +194,10 @@ describe("under ngx_lua", function()
       }
       start {
         http = ("lua_ssl_trusted_certificate %s;\n"):format(made.ca.cert),
-        server = try("/good", guarded:tls_url(),
+        server = try("/good", guarded:tls_url("localhost"),
           ('cert = "%s", key = "%s"'):format(made.client.cert, made.client.key))
-          .. try("/none", guarded:tls_url(), "")
-          .. try("/nowhere", guarded:tls_url(), 'cert = "/nowhere", key = "/nowhere"'),
+          .. try("/none", guarded:tls_url("localhost"), "")
+          .. try("/nowhere", guarded:tls_url("localhost"), 'cert = "/nowhere", key = "/nowhere"'),
       }
       assert.equal("true|nil", say "/good")
       assert.matches("^unreachable|", say "/none")

@@ -73,7 +73,7 @@ function refusals.add_writes(plan)
   else
     for _ = 1, prng:range(1, 3) do add_window(prng, plan) end
   end
-  plan.calm, plan.faults = false, plan.faults or true
+  plan.calm, plan.faults = false, plan.faults or {}
 end
 
 return refusals

@@ -96,9 +96,18 @@ local function free_port()
   return port
 end
 
+-- Where what is logged before the configuration is read goes; nginx has the option since 1.19.5.
+local function early_log(directory)
+  local pipe = io.popen("nginx -h 2>&1")
+  local help = pipe:read("*a")
+  pipe:close()
+  return help:find(" -e ", 1, true) and { "-e", directory .. "/error.log" } or {}
+end
+
 local function launch(self, env, is_up)
+  local log = early_log(self.directory)
   self.process = process.start {
-    "nginx", "-p", self.directory, "-c", self.directory .. "/nginx.conf",
+    "nginx", "-p", self.directory, "-c", self.directory .. "/nginx.conf", log[1], log[2],
     output = self.directory .. "/output.log",
     env = env,
   }

@@ -11,8 +11,10 @@ clang_build() { suite clang-build one build build/clang CC=clang; }
 
 # Each version of clang-format formats a little differently. In CI its absence is a failure.
 CLANG_FORMAT=14
+clang_format_version() { clang-format --version 2>/dev/null | sed -n 's/.*version \([0-9]*\)\..*/\1/p'; }
+
 format() {
-    version=$(clang-format --version 2>/dev/null | sed -n 's/.*version \([0-9]*\)\..*/\1/p')
+    version=$(clang_format_version)
     if [ "$version" = "$CLANG_FORMAT" ] || { [ "${CI:-}" ] && [ -z "$version" ]; }; then
         suite format one tools/check_format
     else
