@@ -4,6 +4,7 @@
 local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
+local process = require "holdfast.process"
 
 local command = {}
 
@@ -66,8 +67,10 @@ local function dispatch(args)
   return verb.main(args)
 end
 
--- args: the words after the program's name. → the exit code
+-- args: the words after the program's name. → the exit code. A file that may not grow any more is
+-- an error of the write, as a full disk is.
 function command.main(args)
+  process.ignore "XFSZ"
   return output.finish(dispatch(args))
 end
 
