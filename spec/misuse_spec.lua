@@ -264,6 +264,45 @@ describe("a function for with_lock", function()
   end)
 end)
 
+describe("options behind the function", function()
+  local function never() error("the function ran") end
+
+  it("raise an error that shows the right call", function()
+    local queue, permits, plain = client:one_by_one(), client:semaphore("s"), client:plain_semaphore("p")
+    for call, fn in pairs {
+      ["client:with_lock(key, { lease"] = function() local _ = client:with_lock("k", never, { lease = 5 }) end,
+      ["client:with_read_lock(key, { wait"] = function()
+        local _ = client:with_read_lock("k", never, { wait = 5 })
+      end,
+      ["client:with_fair_lock(key, { wait"] = function()
+        local _ = client:with_fair_lock("k", never, { wait = 5 })
+      end,
+      ["client:idempotent(key, { expire"] = function()
+        local _ = client:idempotent("k", never, { expire = 60 })
+      end,
+      ["client:lead(key, { once"] = function() local _ = client:lead("k", never, { once = true }) end,
+      ["one_by_one:execute(type, id, { queue"] = function()
+        local _ = queue:execute("a", 1, never, { queue = false })
+      end,
+      ["semaphore:with_permit({ count"] = function() local _ = permits:with_permit(never, { count = 2 }) end,
+      ["plain_semaphore:with_permit({ count"] = function() local _ = plain:with_permit(never, { count = 2 }) end,
+    } do
+      raises(fn, "options stand before the function: " .. call:gsub("%p", "%%%0"))
+    end
+  end)
+
+  it("are arguments when they can be meant as such", function()
+    local function pass(_, ...) return select("#", ...), ... end
+    local order = { lease = 5, id = 7 }
+    assert.same({ 1, order }, { client:with_lock("k", pass, order) })
+    assert.same({ 1, {} }, { client:with_lock("k", pass, {}) })
+    assert.same({ 2, { lease = 5 }, 1 }, { client:with_lock("k", pass, { lease = 5 }, 1) })
+    assert.same({ 1, { lease = 5 } }, { client:with_lock("k", {}, pass, { lease = 5 }) })
+    local object = setmetatable({ lease = 5 }, {})
+    assert.equal(object, select(2, client:with_lock("k", pass, object)))
+  end)
+end)
+
 describe("holdfast.new", function()
   it("takes options behind a URL", function()
     local one = holdfast.new(world.server:url(), { lease = 7, prefix = "p:" })

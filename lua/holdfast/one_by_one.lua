@@ -125,7 +125,10 @@ function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   check_self(self, meta, "one_by_one:execute", 2)
   argument(biz_type, options.name_part, "one_by_one:execute", "type", 2)
   argument(biz_id, options.name_part, "one_by_one:execute", "id", 2)
-  if options.callable(opts) == nil then return run(self, biz_type, biz_id, {}, opts, fn, ...) end
+  if options.callable(opts) == nil then
+    options.not_behind(execute_options, "one_by_one:execute", "one_by_one:execute(type, id, ", 2, fn, ...)
+    return run(self, biz_type, biz_id, {}, opts, fn, ...)
+  end
   opts = options.table(opts, execute_options, "one_by_one:execute", 2)
   argument(fn, options.callable, "one_by_one:execute", "fn", 2)
   return run(self, biz_type, biz_id, opts, fn, ...)

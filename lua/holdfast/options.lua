@@ -353,6 +353,18 @@ function options.table(given, known, what, level)
   return given
 end
 
+-- Raises when options of a call stand behind its function, which would get them: `extra` is the
+-- first of its arguments, `...` are the others. `call`: how the call begins, up to the options.
+function options.not_behind(known, what, call, level, extra, ...)
+  local is_plain = type(extra) == "table" and getmetatable(extra) == nil
+  if select("#", ...) > 0 or not is_plain or next(extra) == nil then return end
+  for name in next, extra do
+    if not known[name] then return end
+  end
+  error(("%s: options stand before the function: %s{ %s = … }, fn)"):format(what, call, next(extra)),
+    level + 1)
+end
+
 -- Raises when a function of `module` was called with a colon: `first` is its first argument.
 function options.no_colon(first, module, what, level)
   if first == module then
