@@ -268,9 +268,12 @@ describe("options behind the function", function()
   local function never() error("the function ran") end
 
   it("raise an error that shows the right call", function()
-    local queue, permits, plain = client:one_by_one(), client:semaphore("s"), client:plain_semaphore("p")
+    local queue, permits = client:one_by_one(), client:semaphore("s")
+    local plain = client:plain_semaphore("p")
     for call, fn in pairs {
-      ["client:with_lock(key, { lease"] = function() local _ = client:with_lock("k", never, { lease = 5 }) end,
+      ["client:with_lock(key, { lease"] = function()
+        local _ = client:with_lock("k", never, { lease = 5 })
+      end,
       ["client:with_read_lock(key, { wait"] = function()
         local _ = client:with_read_lock("k", never, { wait = 5 })
       end,
@@ -280,12 +283,18 @@ describe("options behind the function", function()
       ["client:idempotent(key, { expire"] = function()
         local _ = client:idempotent("k", never, { expire = 60 })
       end,
-      ["client:lead(key, { once"] = function() local _ = client:lead("k", never, { once = true }) end,
+      ["client:lead(key, { once"] = function()
+        local _ = client:lead("k", never, { once = true })
+      end,
       ["one_by_one:execute(type, id, { queue"] = function()
         local _ = queue:execute("a", 1, never, { queue = false })
       end,
-      ["semaphore:with_permit({ count"] = function() local _ = permits:with_permit(never, { count = 2 }) end,
-      ["plain_semaphore:with_permit({ count"] = function() local _ = plain:with_permit(never, { count = 2 }) end,
+      ["semaphore:with_permit({ count"] = function()
+        local _ = permits:with_permit(never, { count = 2 })
+      end,
+      ["plain_semaphore:with_permit({ count"] = function()
+        local _ = plain:with_permit(never, { count = 2 })
+      end,
     } do
       raises(fn, "options stand before the function: " .. call:gsub("%p", "%%%0"))
     end
