@@ -492,7 +492,7 @@ describe("the rights documented for the command", function()
     user(rights.documented_for_command())
     local said = everything_of_command()
     for _, pattern in ipairs {
-      "^0 \n5 holdfast run: [^\n]+ held by another owner[^\n]+\n\n0 \n",
+      "^0 \n5 holdfast run: [^\n]+ held by %S+ %(pid %d+, nightly%)[^\n]+\n\n0 \n",
       "\nlock:a +%S+ pid %d+ nightly ", "\nlock:done +done ",
       "\n0 1 lock, ", "\nwho +%S+ pid %d+ nightly\n", "\ndone +for 3",
       "\n0 lock:done: may run again", "\n0 lock:a: broken",

@@ -382,6 +382,15 @@ describe("holdfast run", function()
       assert.is_false(exists(directory .. "/ran"))
     end)
 
+    it("names the holder, also at once", function()
+      eventually(function() return lock:info().host end)
+      local who = lock:info()
+      local part = ("held by %s (pid %d) for up to "):format(who.host, who.pid)
+      assert.matches(part, select(2, run { "run", "-n", "k", "--", "true" }), 1, true)
+      assert.matches(('"host":"%s","pid":%d}'):format(who.host, who.pid),
+        select(2, run { "run", "-n", "--json", "free", "k", "--", "true" }), 1, true)
+    end)
+
     it("says nothing when that is no failure, or with -q", function()
       for _, words in ipairs {
         { "-n", "-E", "0" }, { "-w", "1", "-E", "0" }, { "-n", "-q" }, { "-nqE9" },
