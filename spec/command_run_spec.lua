@@ -341,9 +341,32 @@ describe("holdfast run", function()
       local lock = assert(holder:lock("k"):acquire())
       assert.equal(9, (run { "run", "--nonblock", "--conflict-exit-code", "9", "k", "--", "true" }))
       assert.equal(9, (run { "run", "--nb", "--conflict-exit-code=9", "k", "--", "true" }))
-      assert.equal(1, (command.run_out(server, { "run", "--timeout", "1", "k", "--", "true" })))
       assert(lock:release())
       holder:close()
+    end)
+
+    it("refuses --timeout, which flock has for --wait", function()
+      local code, output = run { "run", "--timeout", "1", "k", "--", "true" }
+      assert.equal(64, code)
+      assert.matches("limits the wait for the lock and not the time of the job.*use %-%-wait", output)
+    end)
+
+    it("shows the line that was meant where -- is missing", function()
+      assert.equal("holdfast run: no -- before the command; did you mean: holdfast run k -- sleep …\n",
+        select(2, run { "run", "-n", "k", "sleep", "1" }))
+      assert.equal("holdfast lead: no -- before the command; write: holdfast lead KEY -- command\n",
+        select(2, run { "lead", "k" }))
+    end)
+
+    it("suggests a verb, and prints the help without one", function()
+      for word, verb in pairs { rnu = "run", list = "ls", status = "show", lock = "run" } do
+        local code, output = run { word, "k" }
+        assert.same({ 64, ('holdfast: no verb "%s", did you mean holdfast %s?; holdfast --help lists them\n')
+          :format(word, verb) }, { code, output })
+      end
+      local code, output = run {}
+      assert.equal(64, code)
+      assert.equal(select(2, run { "--help" }), output)
     end)
 
     it("says which option was meant", function()
@@ -488,7 +511,6 @@ describe("holdfast run", function()
         "touch", "FILE" },
       ["a bad TYPE:ID"] = { "run", "--one-by-one", "x", "--", "touch", "FILE" },
       ["an unknown verb"] = { "walk", "k", "--", "touch", "FILE" },
-      ["no verb"] = {},
       ["an option before the verb"] = { "--url", "redis://h", "run", "k", "--", "touch", "FILE" },
     }
     for name, words in pairs(cases) do

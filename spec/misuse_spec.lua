@@ -264,6 +264,29 @@ describe("a function for with_lock", function()
   end)
 end)
 
+describe("an object of holdfast", function()
+  it("is named where it stands in place of a key", function()
+    raises(function() client:lock(client:lock("k")) end, "key must be a string.*, not a holdfast%.lock$")
+    raises(function() client:lock(client:semaphore("s")) end, ", not a holdfast%.semaphore$")
+  end)
+end)
+
+describe("the name of a function of Lua", function()
+  it("is not replaced in tracebacks by a field of a module", function()
+    local theirs = {}
+    for _, library in ipairs { "_G", "string", "table", "coroutine", "debug", "os", "io" } do
+      for name, value in pairs(_G[library]) do
+        if type(value) == "function" then theirs[value] = name end
+      end
+    end
+    for module, fields in pairs(package.loaded) do
+      for name, value in pairs(module:find("^holdfast") and type(fields) == "table" and fields or {}) do
+        assert.is_nil(theirs[value], module .. "." .. name)
+      end
+    end
+  end)
+end)
+
 describe("options behind the function", function()
   local function never() error("the function ran") end
 

@@ -45,6 +45,7 @@ function holder.tell(lock, message, waited)
   local who = head and who_holds(lock)
   if not who then return message end
   found[lock] = who
+  rest = rest:gsub("^, or others wait", "")
   local seconds, fraction, more = rest:match(REST)
   if seconds then
     local left = tonumber(seconds) + (tonumber(fraction) > 0 and 1 or 0)

@@ -181,13 +181,20 @@ function options.one_of(...)
   end
 end
 
+-- The name of one of our own types.
+local function kind_of(value)
+  local own = getmetatable(value)
+  if type(own) == "table" then own = rawget(own, "__name") end
+  return type(own) == "string" and own:find("^holdfast%.") and own or nil
+end
+
 local function shown(value)
   if type(value) == "string" then
     if #value > 40 then return "a string of " .. #value .. " bytes" end
     return string.format("%q", value)
   end
   if type(value) == "number" or type(value) == "boolean" then return tostring(value) end
-  return value == nil and "nothing" or "a " .. type(value)
+  return value == nil and "nothing" or "a " .. (kind_of(value) or type(value))
 end
 
 options.shown = shown

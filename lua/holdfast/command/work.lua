@@ -12,11 +12,18 @@ work.grace = {
   help = "from TERM to KILL when the lock is lost; 5s",
 }
 
--- `rest`: what stands behind --. → the words of the command | nil, message
-local function command_of(given, rest)
+-- The line that was probably meant: the first word is the key.
+local function with_marker(words, verb)
+  if #words < 2 then return ("; write: holdfast %s KEY -- command"):format(verb) end
+  return ("; did you mean: holdfast %s %s -- %s%s"):format(verb, words[1], words[2],
+    words[3] and " …" or "")
+end
+
+-- `words`: KEYs; `rest`: what stands behind --. → the words of the command | nil, message
+local function command_of(given, words, rest, verb)
   if given.command and rest then return nil, "either -c or a command after --" end
   if given.command then return { "/bin/sh", "-c", given.command } end
-  if not rest then return nil, "no -- before the command" end
+  if not rest then return nil, "no -- before the command" .. with_marker(words, verb) end
   if #rest == 0 then return nil, "no command after --" end
   return rest
 end
@@ -25,7 +32,7 @@ end
 function work.read(known, args)
   local given, words, rest = options.read(known, args, 2)
   if not given then return nil, words end
-  local argv, message = command_of(given, rest)
+  local argv, message = command_of(given, words, rest, args[1])
   if not argv then return nil, message end
   local plan
   plan, message = target.read(given, words)
