@@ -20,7 +20,8 @@ local function who_holds(lock)
   return info and info.owner and names.of(core.lock.data(lock).client, info.owner)
 end
 
-local function described(who)
+-- `who`: { host, pid, name }
+function holder.text(who)
   local name = who.name and ", " .. texts.printable(who.name) or ""
   return ("%s (pid %d%s)"):format(texts.printable(who.host), who.pid, name)
 end
@@ -53,7 +54,7 @@ function holder.tell(lock, message, waited)
   end
   if rest:sub(-#ADVICE) == ADVICE then rest = rest:sub(1, -#ADVICE - 1) end
   local behind = waited > 0 and "; waited " .. duration(waited) or ADVICE
-  return head .. described(who) .. rest .. behind, who
+  return head .. holder.text(who) .. rest .. behind, who
 end
 
 -- What a message of holder.tell says of the holder, for messages in other words; nil: nothing.

@@ -2,7 +2,9 @@
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
+local holder = require "holdfast.holder"
 local locks = require "holdfast.command.locks"
+local names = require "holdfast.names"
 local output = require "holdfast.command.output"
 local process = require "holdfast.process"
 local settings = require "holdfast.command.settings"
@@ -32,7 +34,7 @@ local function first_held(client, keys)
   return false
 end
 
-local function still_held(entry, given, out)
+local function still_held(client, entry, given, out)
   local exit = given["busy-exit"] or exits.BUSY
   if given.quiet or exit == 0 then return exit end
   if entry.count then
@@ -41,7 +43,9 @@ local function still_held(entry, given, out)
   end
   local ends = entry.ttl and entry.ttl < math.huge
   local left = ends and (", for up to %.3f s more unless renewed"):format(entry.ttl) or ""
-  return out:fail(exit, "busy", ('"%s" is held%s'):format(output.printable(entry.key), left))
+  local who = entry.owner and names.of(client, entry.owner)
+  local by = who and " by " .. holder.text(who) or ""
+  return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by, left), who)
 end
 
 -- An outage in the middle of the wait is waited out.
@@ -51,7 +55,7 @@ local function watch(client, keys, till, given, out)
     local held, message, code = first_held(client, keys)
     if held == false then return exits.OK end
     local over = core.now() >= till
-    if held and over then return still_held(held, given, out) end
+    if held and over then return still_held(client, held, given, out) end
     if not held and (over or not asked or not PASSING[code]) then
       return verb.failed(out, message, code)
     end
