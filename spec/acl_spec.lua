@@ -553,7 +553,7 @@ describe("the rights of an operator who uses the command", function()
     user()
     local said = everything_of_command()
     for _, pattern in ipairs {
-      "^0 \n5 holdfast run: [^\n]+ held by another owner[^\n]+\n\n0 \n",
+      "^0 \n5 holdfast run: [^\n]+ held by %S+ %(pid %d+, nightly%)[^\n]+\n\n0 \n",
       "\nlock:a +%S+ pid %d+ nightly ", "\nlock:done +done ",
       "\n0 1 lock, ", "\nwho +%S+ pid %d+ nightly\n", "\ndone +for 3",
       "\n0 lock:done: may run again", "\n0 lock:a: broken",

@@ -64,7 +64,7 @@ describe("holdfast latch", function()
 
   it("waits no longer than it was told", function()
     assert.equal(0, (run("set", "job", "2")))
-    for _, words in ipairs { { "-n" }, { "-w", "1" }, { "--timeout=1000ms" } } do
+    for _, words in ipairs { { "-n" }, { "-w", "1" }, { "--wait=1000ms" } } do
       local code, text = run("wait", "job", (table.unpack or unpack)(words))
       assert.equal(1, code)
       assert.matches('^holdfast latch: cannot wait for "job" on .*: 2 still to come', text)

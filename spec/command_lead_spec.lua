@@ -565,9 +565,10 @@ describe("the command", function()
 
     it("gives up after its time, with 1 or -E, and is quiet when asked", function()
       assert(lock:acquire())
+      eventually(function() return lock:info().host end)
       local code, output = run("wait", "-n", "k")
       assert.equal(1, code)
-      assert.matches('^holdfast wait: "k" is held, for up to [%d.]+ s more unless renewed\n$',
+      assert.matches('^holdfast wait: "k" is held by %S+ %(pid %d+%), for up to [%d.]+ s more unless renewed\n$',
         output)
       assert.equal(5, (command.run_out(server, { "wait", "-w", "1s", "-E", "5", "k" })))
       assert.same({ 0, "" }, { run("wait", "-n", "-E", "0", "k") })

@@ -319,7 +319,7 @@ describe("holdfast run", function()
         '{"event":"released"<time>,"key":"k"}\n$', output)
       code, output = run { "run", "--json", "k" }
       assert.equal(64, code)
-      assert.matches('^{"event":"error","time":"[^"]+","message":"no %-%- before the command","code":"usage","exit":64}\n$', output)
+      assert.matches('^{"event":"error","time":"[^"]+","message":"no %-%- before the command[^"]*","code":"usage","exit":64}\n$', output)
     end)
 
     it("takes durations with units", function()
@@ -341,9 +341,32 @@ describe("holdfast run", function()
       local lock = assert(holder:lock("k"):acquire())
       assert.equal(9, (run { "run", "--nonblock", "--conflict-exit-code", "9", "k", "--", "true" }))
       assert.equal(9, (run { "run", "--nb", "--conflict-exit-code=9", "k", "--", "true" }))
-      assert.equal(1, (command.run_out(server, { "run", "--timeout", "1", "k", "--", "true" })))
       assert(lock:release())
       holder:close()
+    end)
+
+    it("refuses --timeout, which flock has for --wait", function()
+      local code, output = run { "run", "--timeout", "1", "k", "--", "true" }
+      assert.equal(64, code)
+      assert.matches("limits the wait for the lock and not the time of the job.*use %-%-wait", output)
+    end)
+
+    it("shows the line that was meant where -- is missing", function()
+      assert.equal("holdfast run: no -- before the command; did you mean: holdfast run k -- sleep …\n",
+        select(2, run { "run", "-n", "k", "sleep", "1" }))
+      assert.equal("holdfast lead: no -- before the command; write: holdfast lead KEY -- command\n",
+        select(2, run { "lead", "k" }))
+    end)
+
+    it("suggests a verb, and prints the help without one", function()
+      for word, verb in pairs { rnu = "run", list = "ls", status = "show", lock = "run" } do
+        local code, output = run { word, "k" }
+        assert.same({ 64, ('holdfast: no verb "%s", did you mean holdfast %s?; holdfast --help lists them\n')
+          :format(word, verb) }, { code, output })
+      end
+      local code, output = run {}
+      assert.equal(64, code)
+      assert.equal(select(2, run { "--help" }), output)
     end)
 
     it("says which option was meant", function()
@@ -382,6 +405,15 @@ describe("holdfast run", function()
       assert.is_false(exists(directory .. "/ran"))
     end)
 
+    it("names the holder, also at once", function()
+      eventually(function() return lock:info().host end)
+      local who = lock:info()
+      local part = ("held by %s (pid %d) for up to "):format(who.host, who.pid)
+      assert.matches(part, select(2, run { "run", "-n", "k", "--", "true" }), 1, true)
+      assert.matches(('"host":"%s","pid":%d}'):format(who.host, who.pid),
+        select(2, run { "run", "-n", "--json", "free", "k", "--", "true" }), 1, true)
+    end)
+
     it("says nothing when that is no failure, or with -q", function()
       for _, words in ipairs {
         { "-n", "-E", "0" }, { "-w", "1", "-E", "0" }, { "-n", "-q" }, { "-nqE9" },
@@ -391,7 +423,7 @@ describe("holdfast run", function()
         for _, word in ipairs { "k", "--", "echo", "ran" } do words[#words + 1] = word end
         assert.equal("", (select(2, command.run_out(server, words))))
       end
-      assert.matches('^{"event":"error".*"code":"busy","exit":0}',
+      assert.matches('^{"event":"error".*"code":"busy","exit":0[,}]',
         select(2, run { "run", "-n", "-E0", "--json", "k", "--",
         "true" }))
       assert.matches("^holdfast run: cannot acquire",
@@ -479,7 +511,6 @@ describe("holdfast run", function()
         "touch", "FILE" },
       ["a bad TYPE:ID"] = { "run", "--one-by-one", "x", "--", "touch", "FILE" },
       ["an unknown verb"] = { "walk", "k", "--", "touch", "FILE" },
-      ["no verb"] = {},
       ["an option before the verb"] = { "--url", "redis://h", "run", "k", "--", "touch", "FILE" },
     }
     for name, words in pairs(cases) do

@@ -312,6 +312,19 @@ describe("holdfast", function()
       keep(client:mutex("m"))
       assert.matches("state +held, a mutex\n", select(2, run("show", "m")))
     end)
+
+    it("takes no string for a mutex that is none of holdfast's", function()
+      server:cli("SET", "theirs", "hello")
+      assert.matches("state +a string: a lock of another program", select(2, run("show", "theirs")))
+      assert.matches('"mutex":false.*"kind":"string"', select(2, run("show", "--json", "theirs")))
+    end)
+
+    it("is named where a string stands in the way of a lock", function()
+      server:cli("SET", "theirs", "hello")
+      local code, output = run("run", "-n", "theirs", "--", "true")
+      assert.equal(73, code)
+      assert.matches("; use client:mutex for a string made by SET NX", output, 1, true)
+    end)
   end)
 
   describe("break", function()
@@ -321,6 +334,16 @@ describe("holdfast", function()
       assert.equal(64, code)
       assert.matches("^holdfast break: nobody to ask[^\n]+\n$", output)
       assert.equal(1, server:cli("EXISTS", "k"))
+    end)
+
+    it("says on a terminal for how long the old holder may go on", function()
+      acquire("k")
+      local words = table.concat(command.words("break", "--yes", "k"), "' '")
+      local child = process.start { "script", "-qec", "'" .. words .. "'", "/dev/null",
+        env = command.environment(server) }
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+      assert.matches("it goes on beside the next holder until its next renewal, at most %d+ s\r\nk: broken",
+        child:output())
     end)
 
     it("takes the lock away and passes it on with --yes", function()

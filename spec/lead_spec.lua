@@ -227,7 +227,7 @@ describe("client:lead", function()
     world.cli("REPLICAOF", "127.0.0.1", 1)
     local tries = {}
     world.client():lead("chief", { once = true, on_event = function(event)
-      if event.event ~= "busy" then return end
+      if event.event ~= "failed" then return end
       tries[#tries + 1] = process.now()
       if #tries == 4 then world.cli("REPLICAOF", "NO", "ONE") end
     end }, function() end)

@@ -285,6 +285,77 @@ describe("a function for with_lock", function()
   end)
 end)
 
+describe("an object of holdfast", function()
+  it("is named where it stands in place of a key", function()
+    raises(function() client:lock(client:lock("k")) end, "key must be a string.*, not a holdfast%.lock$")
+    raises(function() client:lock(client:semaphore("s")) end, ", not a holdfast%.semaphore$")
+  end)
+end)
+
+describe("the name of a function of Lua", function()
+  it("is not replaced in tracebacks by a field of a module", function()
+    local theirs = {}
+    for _, library in ipairs { "_G", "string", "table", "coroutine", "debug", "os", "io" } do
+      for name, value in pairs(_G[library]) do
+        if type(value) == "function" then theirs[value] = name end
+      end
+    end
+    for module, fields in pairs(package.loaded) do
+      for name, value in pairs(module:find("^holdfast") and type(fields) == "table" and fields or {}) do
+        assert.is_nil(theirs[value], module .. "." .. name)
+      end
+    end
+  end)
+end)
+
+describe("options behind the function", function()
+  local function never() error("the function ran") end
+
+  it("raise an error that shows the right call", function()
+    local queue, permits = client:one_by_one(), client:semaphore("s")
+    local plain = client:plain_semaphore("p")
+    for call, fn in pairs {
+      ["client:with_lock(key, { lease"] = function()
+        local _ = client:with_lock("k", never, { lease = 5 })
+      end,
+      ["client:with_read_lock(key, { wait"] = function()
+        local _ = client:with_read_lock("k", never, { wait = 5 })
+      end,
+      ["client:with_fair_lock(key, { wait"] = function()
+        local _ = client:with_fair_lock("k", never, { wait = 5 })
+      end,
+      ["client:idempotent(key, { expire"] = function()
+        local _ = client:idempotent("k", never, { expire = 60 })
+      end,
+      ["client:lead(key, { once"] = function()
+        local _ = client:lead("k", never, { once = true })
+      end,
+      ["one_by_one:execute(type, id, { queue"] = function()
+        local _ = queue:execute("a", 1, never, { queue = false })
+      end,
+      ["semaphore:with_permit({ count"] = function()
+        local _ = permits:with_permit(never, { count = 2 })
+      end,
+      ["plain_semaphore:with_permit({ count"] = function()
+        local _ = plain:with_permit(never, { count = 2 })
+      end,
+    } do
+      raises(fn, "options stand before the function: " .. call:gsub("%p", "%%%0"))
+    end
+  end)
+
+  it("are arguments when they can be meant as such", function()
+    local function pass(_, ...) return select("#", ...), ... end
+    local order = { lease = 5, id = 7 }
+    assert.same({ 1, order }, { client:with_lock("k", pass, order) })
+    assert.same({ 1, {} }, { client:with_lock("k", pass, {}) })
+    assert.same({ 2, { lease = 5 }, 1 }, { client:with_lock("k", pass, { lease = 5 }, 1) })
+    assert.same({ 1, { lease = 5 } }, { client:with_lock("k", {}, pass, { lease = 5 }) })
+    local object = setmetatable({ lease = 5 }, {})
+    assert.equal(object, select(2, client:with_lock("k", pass, object)))
+  end)
+end)
+
 describe("holdfast.new", function()
   it("takes options behind a URL", function()
     local one = holdfast.new(world.server:url(), { lease = 7, prefix = "p:" })

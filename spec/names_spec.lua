@@ -32,6 +32,53 @@ describe("a client's name", function()
 
   local function names() return #server:cli("KEYS", "holdfast_client:*") end
 
+  -- A holder that has published who it is, and what a message says of it.
+  local kept -- a handle that is collected lets go
+
+  local function hold(lock)
+    kept[#kept + 1] = assert(lock:acquire())
+    told(lock)
+    return ("held by %s (pid %d, billing) for up to "):format(HOST, sys.getpid())
+  end
+
+  it("stands in the failure of a wait, and in its event", function()
+    local heard = {}
+    kept = {}
+    local waiter = holdfast.new { url = server:url(), on_event = function(event)
+      if event.event == "busy" then heard[#heard + 1] = event end
+    end }
+    local part = hold(client:lock("k"))
+    local _, message, code = waiter:lock("k"):acquire(0.05)
+    assert.equal("busy", code)
+    assert.matches(": " .. part, message, 1, true)
+    assert.matches(" for up to %d+ s; waited 50 ms$", message)
+    assert.same({ HOST, sys.getpid(), "billing" }, { heard[1].host, heard[1].pid, heard[1].name })
+    message = select(2, waiter:with_lock("k", { wait = 0.05 }, error))
+    assert.matches(part, message, 1, true)
+    message = select(2, waiter:multi_lock({ "k", "free" }, { wait = 0.05 }):acquire())
+    assert.matches(part, message, 1, true)
+    part = hold(client:mutex("a_1"))
+    message = select(2, waiter:one_by_one({ wait = 0.05 }):execute("a", 1, error))
+    assert.matches("one_by_one: type=a id=1: already running, " .. part, message, 1, true)
+    waiter:close()
+  end)
+
+  it("is not asked for by try_acquire or a wait of 0, nor named where nobody has told it", function()
+    local lock, monitor = reader:lock("k"), server:monitor()
+    kept = { assert(client:lock("k"):acquire()) }
+    local before = monitor:count("GET")
+    for wait = 0, 1 do
+      local _, message = (wait == 0 and lock.try_acquire or lock.acquire)(lock, 0)
+      assert.matches("held by another owner, for up to ", message, 1, true)
+    end
+    assert.equal(before, monitor:count("GET"))
+    monitor:close()
+    server:cli("FLUSHALL")
+    server:cli("HSET", "foreign", "another:1", 1)
+    server:cli("PEXPIRE", "foreign", 60000)
+    assert.matches("held by another owner, for up to ", select(2, reader:lock("foreign"):acquire(0.05)), 1, true)
+  end)
+
   it("is told with host and pid while it holds", function()
     local lock = assert(client:lock("k"):acquire())
     local info = told(reader:lock("k"))

@@ -568,13 +568,14 @@ void hf_observe_all(hf_client *client);
 
 typedef enum hf_event_kind {
     HF_EVENT_ACQUIRED,
-    HF_EVENT_BUSY, /* an acquire failed: `code` */
+    HF_EVENT_BUSY, /* an acquire failed because another owner has the lock */
     HF_EVENT_RELEASED,
     HF_EVENT_LOST,
     HF_EVENT_AT_RISK,
     HF_EVENT_RENEWED_LATE,
     HF_EVENT_OPENED,
     HF_EVENT_CLOSED,
+    HF_EVENT_FAILED, /* an acquire failed for another reason: `code` */
     HF_EVENT_KINDS
 } hf_event_kind;
 

@@ -136,11 +136,26 @@ static int push_status(lua_State *L, const char *how, int number, bool is_signal
     return 3;
 }
 
+/* Process 1 of a container is the parent of whatever the job leaves behind. What ended stays in the
+ * table of processes until its parent has asked; `job` is left for l_status. */
+static void collect_orphans(pid_t job) {
+    siginfo_t ended;
+    do {
+        ended.si_pid = 0;
+        if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0) return;
+        if (ended.si_pid == 0 || ended.si_pid == job) return;
+    } while (waitpid(ended.si_pid, NULL, WNOHANG) > 0);
+}
+
 /* status(pid) -> nil: nothing new | "exit", code | "signal", number, name | "stopped", number, name
  * | "continued" | "gone": it was waited for */
 static int l_status(lua_State *L) {
     int status;
-    pid_t pid = waitpid(hf_check_int(L, 1), &status, WNOHANG | WUNTRACED | WCONTINUED);
+    pid_t job = hf_check_int(L, 1);
+    pid_t pid = waitpid(job, &status, WNOHANG | WUNTRACED | WCONTINUED);
+    int error = errno;
+    if (getpid() == 1) collect_orphans(job);
+    errno = error;
     if (pid == 0 || (pid < 0 && errno == EINTR)) return 0;
     if (pid < 0) return push_status(L, "gone", 0, false);
     if (WIFSTOPPED(status)) return push_status(L, "stopped", WSTOPSIG(status), true);

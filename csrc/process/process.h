@@ -48,4 +48,8 @@ void hf_open_file(lua_State *L);
 
 void hf_open_child(lua_State *L);
 
+/* ---- group.c ---- */
+
+void hf_open_group(lua_State *L);
+
 #endif

@@ -24,7 +24,7 @@ static const struct {
 } SIGNALS[] = {{"HUP", SIGHUP},     {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"TERM", SIGTERM},
                {"USR1", SIGUSR1},   {"USR2", SIGUSR2}, {"TSTP", SIGTSTP}, {"CONT", SIGCONT},
                {"WINCH", SIGWINCH}, {"CHLD", SIGCHLD}, {"KILL", SIGKILL}, {"STOP", SIGSTOP},
-               {"TTIN", SIGTTIN},   {"TTOU", SIGTTOU}, {"PIPE", SIGPIPE}};
+               {"TTIN", SIGTTIN},   {"TTOU", SIGTTOU}, {"PIPE", SIGPIPE}, {"XFSZ", SIGXFSZ}};
 
 #define SIGNAL_COUNT (sizeof SIGNALS / sizeof *SIGNALS)
 

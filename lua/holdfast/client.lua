@@ -4,6 +4,7 @@ local core = require "holdfast.core"
 local deadlocks = require "holdfast.deadlocks"
 local driver = require "holdfast.driver"
 local events = require "holdfast.events"
+require "holdfast.holder"
 local idempotent = require "holdfast.idempotent"
 local latch = require "holdfast.latch"
 local lead = require "holdfast.lead"
@@ -368,6 +369,7 @@ end
 function Client:idempotent(key, opts, fn, ...)
   check_call(self, "client:idempotent", key)
   if options.callable(opts) == nil then
+    options.not_behind(idempotent.options, "client:idempotent", "client:idempotent(key, ", 2, fn, ...)
     return idempotent.run(self, key, defaults[self], {}, opts, fn, ...)
   end
   opts = options.table(opts, idempotent.options, "client:idempotent", 2)
@@ -385,6 +387,7 @@ end
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
   if options.callable(opts) == nil then
+    options.not_behind(templates.options, "client:with_lock", "client:with_lock(key, ", 2, fn, ...)
     return Client.with_lock(self, key, locks.none, opts, fn, ...)
   end
   opts = lock_options(self, opts, templates.options, "client:with_lock", 2)
@@ -426,6 +429,7 @@ end
 -- `kind`: of locks.new.
 local function with_kind(self, name, kind, key, opts, fn, ...)
   if options.callable(opts) == nil then
+    options.not_behind(read_write_lock.with_options, name, name .. "(key, ", 2, fn, ...)
     local lock = locks.new(self, key, locks.none, defaults[self], kind)
     return templates.run(lock, locks.none, opts, fn, ...)
   end
@@ -473,6 +477,7 @@ end
 function Client:lead(key, opts, fn, ...)
   check_call(self, "client:lead", key)
   if options.callable(opts) == nil then
+    options.not_behind(lead.options, "client:lead", "client:lead(key, ", 2, fn, ...)
     return lead.run(self, key, {}, defaults[self], opts, fn, ...)
   end
   opts = options.table(opts, lead.options, "client:lead", 2)

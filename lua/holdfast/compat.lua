@@ -63,4 +63,6 @@ else
   function compat.closing(_, _, run, ...) return run(...) end
 end
 
-return compat
+-- A traceback names functions after the fields of loaded modules. So that it still says "error" for
+-- the user's own call, what this module shares with Lua is not in its fields.
+return setmetatable({}, { __index = compat })

@@ -25,6 +25,8 @@ local numbers, listeners = shared.numbers, shared.listeners -- a lock's listener
 local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was told
 local installed = false
 
+local holders = setmetatable({}, { __mode = "k" }) -- client -> key -> who has it, of a busy event
+
 events.heeded = false -- there has been an on_event, or an on_lost
 
 local function warn(message)
@@ -49,11 +51,27 @@ local function copy(event)
   return own
 end
 
+-- For the event of a wait that has just failed. `who`: { host, pid, name }
+function events.name_holder(client, key, who)
+  if not clients[client] or not who then return end
+  holders[client] = holders[client] or {}
+  holders[client][key] = who
+end
+
+local function add_holder(client, event)
+  local of = event.event == "busy" and holders[client]
+  local who = of and of[event.key]
+  if not who then return end
+  of[event.key] = nil
+  event.host, event.pid, event.name = who.host, who.pid, who.name
+end
+
 local function gather(add)
   for client, listener in pairs(clients) do
     for _, event in ipairs(core.client.events(client) or {}) do
       local of_lock = listeners[event.observer]
       event.observer = nil
+      add_holder(client, event)
       if of_lock then add { of_lock, copy(event) } end
       if listener ~= true then add { listener, event } end
     end

@@ -7,6 +7,7 @@
 local abort = require "holdfast.abort"
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
+local holder = require "holdfast.holder"
 local locks = require "holdfast.lock"
 local loss = require "holdfast.loss"
 local options = require "holdfast.options"
@@ -89,7 +90,9 @@ end
 -- Why the function did not run, in the template's words.
 local function not_acquired(biz_type, biz_id, message, code)
   local what = ("one_by_one: type=%s id=%s: "):format(shown(biz_type), shown(biz_id))
-  return nil, what .. (code == "busy" and "already running" or message), code
+  if code ~= "busy" then return nil, what .. message, code end
+  local part = holder.part(message)
+  return nil, what .. "already running" .. (part and ", " .. part or ""), code
 end
 
 -- The lock's key, without the client's prefix.
@@ -135,6 +138,7 @@ function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   biz_type, biz_id = options.part_text(biz_type), options.part_text(biz_id)
   local key = key_of(self, biz_type, biz_id)
   if options.callable(opts) == nil then
+    options.not_behind(execute_options, "one_by_one:execute", "one_by_one:execute(type, id, ", 2, fn, ...)
     return run(self, key, biz_type, biz_id, {}, opts, fn, ...)
   end
   opts = options.table(opts, execute_options, "one_by_one:execute", 2)

@@ -208,13 +208,20 @@ function options.one_of(...)
   end
 end
 
+-- The name of one of our own types.
+local function kind_of(value)
+  local own = getmetatable(value)
+  if type(own) == "table" then own = rawget(own, "__name") end
+  return type(own) == "string" and own:find("^holdfast%.") and own or nil
+end
+
 local function shown(value)
   if type(value) == "string" then
     if #value > 40 then return "a string of " .. #value .. " bytes" end
     return string.format("%q", value)
   end
   if type(value) == "number" or type(value) == "boolean" then return locale.text(value) end
-  return value == nil and "nothing" or "a " .. type(value)
+  return value == nil and "nothing" or "a " .. (kind_of(value) or type(value))
 end
 
 options.shown = shown
@@ -379,6 +386,18 @@ function options.table(given, known, what, level)
     options.argument(value, check, what, name, level + 1)
   end
   return given
+end
+
+-- Raises when options of a call stand behind its function, which would get them: `extra` is the
+-- first of its arguments, `...` are the others. `call`: how the call begins, up to the options.
+function options.not_behind(known, what, call, level, extra, ...)
+  local is_plain = type(extra) == "table" and getmetatable(extra) == nil
+  if select("#", ...) > 0 or not is_plain or next(extra) == nil then return end
+  for name in next, extra do
+    if not known[name] then return end
+  end
+  error(("%s: options stand before the function: %s{ %s = … }, fn)"):format(what, call, next(extra)),
+    level + 1)
 end
 
 -- Raises when a function of `module` was called with a colon: `first` is its first argument.

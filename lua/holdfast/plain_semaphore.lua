@@ -186,6 +186,7 @@ end
 function PlainSemaphore:with_permit(opts, fn, ...)
   check_self(self, PlainSemaphore, "plain_semaphore:with_permit", 2)
   if options.callable(opts) == nil then
+    options.not_behind(with_options, "plain_semaphore:with_permit", "plain_semaphore:with_permit(", 2, fn, ...)
     return PlainSemaphore.with_permit(self, {}, opts, fn, ...)
   end
   opts = options.table(opts, with_options, "plain_semaphore:with_permit", 2)

@@ -203,7 +203,10 @@ end
 ---@return any ... as client:with_lock
 function Semaphore:with_permit(opts, fn, ...)
   check_self(self, Semaphore, "semaphore:with_permit", 2)
-  if options.callable(opts) == nil then return Semaphore.with_permit(self, {}, opts, fn, ...) end
+  if options.callable(opts) == nil then
+    options.not_behind(with_options, "semaphore:with_permit", "semaphore:with_permit(", 2, fn, ...)
+    return Semaphore.with_permit(self, {}, opts, fn, ...)
+  end
   opts = options.table(opts, with_options, "semaphore:with_permit", 2)
   argument(fn, options.callable, "semaphore:with_permit", "fn", 2)
   return templates.run(handle(self, opts.count or 1, opts.wait), opts, fn, ...)

@@ -766,22 +766,32 @@ static bool live(void *context) {
     return lived;
 }
 
-TEST(a_slot_that_nobody_serves_is_told) {
+/* The map that the cluster gives has no node for the slot of the key. */
+static void check_unserved(const char *map, const char *why) {
     CHECK(cluster_begin());
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    hears(0, CALLS, KNOWN "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
+    char first[512];
+    snprintf(first, sizeof first, KNOWN "%s", map);
+    hears(0, CALLS, first, AT(1));
     for (int ms = 100; ms < 5000 && !op->done; ms += 100) {
         rig_sleep(&rig, AT(ms - 100), AT(ms));
-        if (strstr(said(at(0, CALLS)), QUERY))
-            hears(0, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(ms));
-        if (strstr(said(at(1, CALLS)), QUERY))
-            hears(1, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(ms));
+        if (strstr(said(at(0, CALLS)), QUERY)) hears(0, CALLS, map, AT(ms));
+        if (strstr(said(at(1, CALLS)), QUERY)) hears(1, CALLS, map, AT(ms));
     }
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(op->failure.text, "no node of the cluster serves the key's slot"), "%s",
-             op->failure.text);
+    CHECK_OR(strstr(op->failure.text, why), "%s", op->failure.text);
     rig_end(&rig, AT(5000));
+}
+
+TEST(a_slot_that_nobody_serves_is_told) {
+    check_unserved("*1\r\n" RANGE(8192, 16383, "b", 2),
+                   "no node of the cluster serves the key's slot");
+}
+
+TEST(a_node_without_a_name_is_told) {
+    check_unserved("*2\r\n" RANGE(0, 8191, "?", 1) RANGE(8192, 16383, "b", 2),
+                   "set cluster-announce-hostname on each node");
 }
 
 /* "3560" is in slot 0, "39296" in slot 16383. */

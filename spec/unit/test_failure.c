@@ -35,6 +35,18 @@ TEST(what_to_do_fits_what_it_says) {
     hf_failure_set(&failure, HF_SERVER, "ping", ORDER, "h:1", "%s", "ERR DB index is out of range");
     CHECK_STR(failure.text, "cannot ping \"order:42\" on h:1: ERR DB index is out of range; check "
                             "the number of the database");
+    hf_failure_set(&failure, HF_UNREACHABLE, "ping", ORDER, "h:1", "%s",
+                   "no resolver defined to resolve \"h\"");
+    CHECK_STR(failure.text,
+              "cannot ping \"order:42\" on h:1: no resolver defined to resolve \"h\"; "
+              "add a resolver to nginx.conf, or use an address in the URL");
+}
+
+TEST(advice_follows_a_sentence_without_its_full_stop) {
+    hf_failure failure;
+    hf_failure_set(&failure, HF_DENIED, "ping", ORDER, "h:1", "%s",
+                   "NOAUTH Authentication required.");
+    CHECK(strstr(failure.text, "Authentication required; check the user"));
 }
 
 TEST(text_without_a_key) {
@@ -108,7 +120,8 @@ TEST(place_in_a_script_is_left_out) {
     CHECK_STR(
         failure.text,
         "cannot acquire \"order:42\" on h:1: WRONGTYPE Operation against a key holding the wrong "
-        "kind of value; use another key or a prefix");
+        "kind of value; use client:mutex for a string made by SET NX, else another key or a "
+        "prefix");
     hf_failure_set(&failure, HF_UNREACHABLE, "release", ORDER, "h:1", "%s; it goes on",
                    "NOREPLICAS Not enough good replicas to write. script: "
                    "e547016e5dd6dc5a849cb1ab095dd7288384185f, on @user_script:38.");

@@ -460,9 +460,9 @@ TEST(without_memory_an_event_is_dropped) {
 }
 
 TEST(names_of_events) {
-    static const char *const names[] = {"acquired", "busy",         "released", "lost",
-                                        "at_risk",  "renewed_late", "opened",   "closed"};
-    for (int i = 0; i <= HF_EVENT_CLOSED; i++) CHECK_STR(hf_event_name((hf_event_kind)i), names[i]);
+    static const char *const names[] = {"acquired",     "busy",   "released", "lost",  "at_risk",
+                                        "renewed_late", "opened", "closed",   "failed"};
+    for (int i = 0; i < HF_EVENT_KINDS; i++) CHECK_STR(hf_event_name((hf_event_kind)i), names[i]);
 }
 
 /* ---- several locks ---- */
@@ -515,7 +515,7 @@ TEST(of_several_locks_a_failure_is_told_once) {
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
     hear_calls(&rig, "-ERR no\r\n", AT(2));
     hf_op_end(op, AT(2));
-    CHECK_STR(events(), "busy a by me, server, orders, 2 ms, 0, for 0\n");
+    CHECK_STR(events(), "failed a by me, server, orders, 2 ms, 0, for 0\n");
     CHECK_EQ_INT(class_at(1)->outcomes[HF_SERVER], 1);
     finish_pair(AT(3));
 }
@@ -531,7 +531,7 @@ TEST(one_lock_may_be_several) {
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     hear_calls(&rig, "-ERR no\r\n", AT(2));
     hf_op_end(op, AT(2));
-    CHECK_STR(events(), "busy k by me, server, -, 2 ms, 0, for 0\n");
+    CHECK_STR(events(), "failed k by me, server, -, 2 ms, 0, for 0\n");
     finish(AT(3));
 }
 

@@ -54,6 +54,11 @@ static const struct {
     {HF_UNREACHABLE, "MISCONF", "check the server's disk and its log"},
     {HF_UNREACHABLE, "OOM", "check the server's memory and its maxmemory"},
     {HF_UNREACHABLE, "BUSY ", "check which script the server runs"},
+    {HF_UNREACHABLE, "no resolver defined",
+     "add a resolver to nginx.conf, or use an address in the URL"},
+    {HF_UNREACHABLE, "cluster-announce-hostname", "check the names that the nodes announce"},
+    {HF_CONFLICT, "WRONGTYPE",
+     "use client:mutex for a string made by SET NX, else another key or a prefix"},
 };
 
 static const char *advice_on(hf_code code, const char *said) {
@@ -159,6 +164,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     cut_place_in_script(failure->text + at);
     const char *advice = advice_on(code, failure->text + at);
     at += strlen(failure->text + at);
+    if (advice && at > 0 && failure->text[at - 1] == '.') at--; /* a sentence of the server */
     if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
     hide_controls(failure->text);
     failure->code = code;

@@ -155,6 +155,10 @@ static bool is_hopeless(const hf_request *request, const hf_session *link) {
            !request->waits_for_connection && request->sends == 0;
 }
 
+/* Where names are preferred and a node has none, the others say "?". */
+#define UNNAMED                                                                                    \
+    "the cluster gives \"?\" for the name of a node: set cluster-announce-hostname on each node"
+
 static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
     hf_node *node = node_of(cluster, request);
     if (!cluster->known) {
@@ -163,7 +167,8 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
         return;
     }
     if (!node) {
-        note(request, HF_UNREACHABLE, "no node of the cluster serves the key's slot");
+        note(request, HF_UNREACHABLE,
+             cluster->read.unnamed ? UNNAMED : "no node of the cluster serves the key's slot");
         park(cluster, request, now + NO_NODE);
         want_map(cluster, request->routing.link, now);
         return;
@@ -435,7 +440,8 @@ static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
     hf_address asked = address_of(cluster->client->nodes[cluster->asked]);
     const char *wrong = hf_slots_read(&cluster->read, reply, &asked);
     if (wrong) return wrong;
-    return cluster->read.count > 0 ? NULL : "it knows of no node that serves a slot";
+    if (cluster->read.count > 0) return NULL;
+    return cluster->read.unnamed ? UNNAMED : "it knows of no node that serves a slot";
 }
 
 static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {

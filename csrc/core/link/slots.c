@@ -35,6 +35,7 @@ bool hf_slot_is_one(const hf_names *names) {
 void hf_slots_init(hf_slots *slots) {
     slots->nodes = NULL;
     slots->count = 0;
+    slots->unnamed = false;
     for (size_t i = 0; i < HF_SLOTS; i++) slots->owner[i] = HF_SLOT_NOBODY;
 }
 
@@ -81,6 +82,7 @@ static bool read_range(hf_slots *slots, const hf_reply *range, const hf_address 
     const hf_reply *master = range->elements[2];
     hf_address node;
     uint16_t owner = HF_SLOT_NOBODY;
+    if (hf_slice_equal(hf_reply_string_at(master, 0), hf_slice_of("?"))) slots->unnamed = true;
     if (read_address(&node, hf_reply_string_at(master, 0), hf_reply_integer_at(master, 1, 0),
                      asked))
         owner = place_of(slots, &node);

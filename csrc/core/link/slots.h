@@ -19,6 +19,7 @@
 typedef struct hf_slots {
     hf_address *nodes; /* the masters, each once */
     size_t count;
+    bool unnamed;             /* a node said that it does not know the name of another one: "?" */
     uint16_t owner[HF_SLOTS]; /* index in `nodes`, or HF_SLOT_NOBODY */
 } hf_slots;
 

@@ -111,8 +111,8 @@ static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_tim
 }
 
 const char *hf_event_name(hf_event_kind kind) {
-    static const char *const names[] = {"acquired", "busy",         "released", "lost",
-                                        "at_risk",  "renewed_late", "opened",   "closed"};
+    static const char *const names[] = {"acquired",     "busy",   "released", "lost",  "at_risk",
+                                        "renewed_late", "opened", "closed",   "failed"};
     _Static_assert(sizeof names / sizeof *names == HF_EVENT_KINDS, "each kind has a name");
     assert(kind < HF_EVENT_KINDS);
     return names[kind];
@@ -211,7 +211,8 @@ void hf_observe_op(hf_op *op, hf_time now) {
     if (acquires && op->failure.code != HF_OK) {
         hf_class *class = class_of(op->client, op->spec.class);
         if (class) class->outcomes[op->failure.code]++;
-        add_op_event(op, HF_EVENT_BUSY, hf_code_name(op->failure.code), now);
+        hf_event_kind kind = op->failure.code == HF_BUSY ? HF_EVENT_BUSY : HF_EVENT_FAILED;
+        add_op_event(op, kind, hf_code_name(op->failure.code), now);
     } else if (polls) {
         on_looked(op, now);
     } else if (op->spec.batch_count > 0) {

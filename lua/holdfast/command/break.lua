@@ -30,6 +30,13 @@ local function asks(question, ...)
   return answer ~= nil and locale.lower(answer):find("^[ \t]*ye?s?[ \t\r]*$") ~= nil
 end
 
+-- A holder learns of it by its next renewal, which comes before its lease ends.
+local function overlap(entry)
+  local most = entry.ttl and entry.ttl < math.huge and ("at most %.0f s"):format(math.ceil(entry.ttl))
+    or "for ever if it does not renew"
+  return ("it goes on beside the next holder until its next renewal, %s"):format(most)
+end
+
 local function asks_to_break(client, entry)
   if entry.permits then
     return asks('%d of %d permits of "%s" are taken; whatever they protect goes on unprotected. Take them back? [y/N] ',
@@ -40,8 +47,8 @@ local function asks_to_break(client, entry)
       entry.count, output.printable(entry.key))
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
-  return asks('The lock "%s" is held by %s; whatever it protects goes on unprotected. Break it? [y/N] ',
-    output.printable(entry.key), output.printable(holder))
+  return asks('The lock "%s" is held by %s; %s. Break it? [y/N] ', output.printable(entry.key),
+    output.printable(holder), overlap(entry))
 end
 
 -- Meanwhile the lock may have gone to somebody whom nobody has been asked about.
@@ -61,7 +68,7 @@ local function asked(client, entry, out)
   return nil, out:fail(exits.BUSY, "changed", CHANGED:format(output.printable(entry.key)))
 end
 
-local function force(client, entry, lock, out)
+local function force(client, entry, lock, out, yes)
   local key, was_locked, message, code = entry.key
   if entry.permits then
     was_locked, message, code = permits.take_back(client, entry, lock)
@@ -71,6 +78,9 @@ local function force(client, entry, lock, out)
     was_locked, message, code = lock:force_release()
   end
   if code then return verb.failed(out, message, code) end
+  if was_locked and entry.owner and yes then
+    out:advice("warning", {}, ('the holder of "%s" is not ended: %s'):format(key, overlap(entry)))
+  end
   output.print(output.printable(key) .. (was_locked and ": broken" or ": was free"))
   return was_locked and exits.OK or exits.BUSY
 end
@@ -101,7 +111,7 @@ function break_lock.main(args)
       local agreed, exit = asked(client, entry, out)
       if not agreed then return exit end
     end
-    return force(client, entry, lock, out)
+    return force(client, entry, lock, out, given.yes)
   end)
 end
 

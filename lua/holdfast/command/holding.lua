@@ -7,6 +7,7 @@
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local exits = require "holdfast.command.exits"
+local holder = require "holdfast.holder"
 local holdfast = require "holdfast"
 local permits = require "holdfast.command.permits"
 local locale = require "holdfast.locale"
@@ -163,7 +164,20 @@ end
 
 local function busy_message(plan, message)
   if not plan.biz_type then return message end
-  return ("type=%s id=%s: already running"):format(plan.biz_type, plan.biz_id)
+  local part = holder.part(message)
+  return ("type=%s id=%s: already running%s"):format(plan.biz_type, plan.biz_id, part and ", " .. part or "")
+end
+
+-- Finds out who has the lock that was not to be had, also where the library does not ask.
+function Holding:name_holder(message)
+  for _, lock in ipairs(self.locks) do
+    self.holder = holder.found(lock)
+    if not self.holder and message:find('"' .. lock:key() .. '"', 1, true) then
+      message, self.holder = holder.tell(lock, message, 0)
+    end
+    if self.holder then break end
+  end
+  return busy_message(self.plan, message)
 end
 
 local INSIDE = "%s: the run around this one has it, and must end before this one can begin; " ..
@@ -189,7 +203,7 @@ function Holding:acquire()
   own = own or plan.biz_type and next(inside)
   if own then return nil, deadlock_message(plan, own), "deadlock" end
   local held, message, code = self:take(inside)
-  if not held then return nil, code == "busy" and busy_message(plan, message) or message, code end
+  if not held then return nil, code == "busy" and self:name_holder(message) or message, code end
   self:tell_acquired(core.now() - began)
   return true
 end
@@ -293,7 +307,7 @@ function Holding:refused(message, code)
   local given = self.plan.given
   local exit = refusal(given, code)
   local silent = (given.quiet or exit == 0) and not given.json and not given.verbose
-  return silent and exit or self.out:fail(exit, code, message)
+  return silent and exit or self.out:fail(exit, code, message, self.holder)
 end
 
 -- → the exit code after acquire has failed

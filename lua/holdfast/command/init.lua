@@ -3,7 +3,9 @@
 
 local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
+local library_options = require "holdfast.options"
 local output = require "holdfast.command.output"
+local process = require "holdfast.process"
 
 local command = {}
 
@@ -42,12 +44,23 @@ local function say(text)
   return exits.OK
 end
 
+-- Verbs of other programs for ours.
+local OTHERS = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
+  unlock = "break", release = "break" }
+
+local function nearest(word)
+  local known = {}
+  for _, verb in ipairs(VERBS) do known[verb] = true end
+  return OTHERS[word] or library_options.nearest(word, known)
+end
+
 local function without_verb(word)
-  if word == nil then return "no verb; holdfast --help lists them" end
   if word:find("^%-") then
     return "options stand behind the verb: holdfast VERB " .. word .. " …"
   end
-  return ('no verb "%s"; holdfast --help lists them'):format(word)
+  local near = nearest(word)
+  return ('no verb "%s"%s; holdfast --help lists them'):format(word, near
+    and (", did you mean holdfast %s?"):format(near) or "")
 end
 
 local function dispatch(args)
@@ -58,7 +71,11 @@ local function dispatch(args)
     return say("holdfast " .. require("holdfast")._VERSION)
   end
   if name == "complete" then return load(name).main(args) end
-  if name == nil or not is_verb(name) then
+  if name == nil then
+    output.print(overview())
+    return exits.USAGE
+  end
+  if not is_verb(name) then
     return output.new("holdfast", {}):fail(exits.USAGE, "usage", without_verb(name))
   end
   local verb = load(name)
@@ -66,8 +83,10 @@ local function dispatch(args)
   return verb.main(args)
 end
 
--- args: the words after the program's name. → the exit code
+-- args: the words after the program's name. → the exit code. A file that may not grow any more is
+-- an error of the write, as a full disk is.
 function command.main(args)
+  process.ignore "XFSZ"
   return output.finish(dispatch(args))
 end
 

@@ -13,6 +13,7 @@ local job = {}
 local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
 local LAST_LOOK = 1 -- seconds after KILL in which the job's group may still be there
+local FIRST_CHECK = 0.1 -- seconds after the start; a program that changes its user does so by then
 
 local Job = {}
 Job.__index = Job
@@ -36,14 +37,20 @@ end
 
 -- The job was stopped by the terminal: this program stops likewise, and the shell goes on. All of
 -- its group stops, as the terminal would have done, unless somebody has sent TSTP just here. What
--- the job has started stops too, whatever it makes of TSTP: nobody renews the lock meanwhile.
+-- the job has started stops too, whatever it makes of TSTP: nobody renews the lock meanwhile. If
+-- some of it goes on, this program does too.
 function Job:follow_stop(name)
   if name ~= "TSTP" and process.give_terminal(self.pid) then
     self.wants_terminal = true
     return self:continue()
   end
   local was_in_front = process.take_terminal(self.pid)
-  process.kill(-self.pid, "STOP")
+  local _, refused = self:send("STOP")
+  if #refused > 0 then
+    self.plan.on_refused(refused, "STOP")
+    if was_in_front then process.give_terminal(self.pid) end
+    return self:continue()
+  end
   process.stop(name, was_in_front or name ~= "TSTP")
   if self:lock_is_fine() then self:continue() end
 end
@@ -52,21 +59,53 @@ function Job:on_stopped(name)
   if self.terminal and BY_TERMINAL[name] and not self.ending then self:follow_stop(name) end
 end
 
--- ---- the end ----
+-- ---- signals ----
 
--- What is stopped, or about to be, could not act on a signal that is meant to end it.
-function Job:signal(name)
-  process.kill(-self.pid, name)
-  if MEANT_TO_END[name] then process.kill(-self.pid, "CONT") end
+-- Sends it to all of the job's group. → whether any process got it, those that run and did not
+function Job:send(name)
+  local sent = process.kill(-self.pid, name)
+  local refused = process.out_of_reach(self.pid, name ~= "STOP")
+  self.refuses = self.refuses or #refused > 0
+  return sent == true, refused
 end
+
+-- What is stopped, or about to be, could not act on a signal that is meant to end it. → as send
+function Job:signal(name)
+  local sent, refused = self:send(name)
+  if MEANT_TO_END[name] then process.kill(-self.pid, "CONT") end
+  return sent, refused
+end
+
+-- A job may become another user at any time, as sudo does when it has got the password. So it is
+-- looked at again after 0.1 s, 0.2 s, 0.4 s, ...
+function Job:check_reach()
+  local now = core.now()
+  if self.refuses or now < self.check_at then return end
+  self.check_at = now + math.max(now - self.started_at, FIRST_CHECK)
+  local refused = process.out_of_reach(self.pid, true)
+  self.refuses = #refused > 0
+  if self.refuses then self.plan.on_refused(refused) end
+end
+
+-- ---- the end ----
 
 -- TERM, and KILL after the grace, or before the lock ends if that comes first.
 function Job:give_up(reason)
   local now, left = core.now(), self.lock:remaining()
   local grace = left > 0 and math.min(self.plan.grace, left - self.slack) or self.plan.grace
   self.ending, self.kill_at = reason, now + math.max(grace, 0)
-  self:signal("TERM")
-  self.plan.on_lost(reason, left)
+  local sent, refused = self:signal("TERM")
+  local all = #refused == 0
+  self.plan.on_lost(reason, left, all and "ending" or sent and "partly" or "running")
+  if not all then self.plan.on_refused(refused, "TERM") end
+end
+
+function Job:kill()
+  local _, refused = self:send("KILL")
+  if #refused > 0 and not self.told_kill then
+    self.told_kill = true
+    self.plan.on_refused(refused, "KILL")
+  end
 end
 
 -- → the reason when the lock is lost or about to be, nil while it is fine
@@ -86,20 +125,27 @@ end
 
 -- Sees what has become of the job and of its lock.
 function Job:look()
-  if self.how then return end
   repeat
     local how, number, name = process.status(self.pid)
     if how == "stopped" then self:on_stopped(name) end
-    if how == "exit" or how == "signal" or how == "gone" then
+    if not self.how and (how == "exit" or how == "signal" or how == "gone") then
       self.how, self.number = how, number
     end
   until not how or self.how
-  if not self.how then self:lock_is_fine() end
+  if not self.how or self:outlives() then self:lock_is_fine() end
+  if not self.how then self:check_reach() end
+end
+
+-- Whether something of the job that could not be signalled keeps its lock after the job itself.
+function Job:outlives()
+  if not (self.how and self.plan.keeps and self.refuses) then return false end
+  self.refuses = #process.out_of_reach(self.pid, true) > 0
+  return self.refuses
 end
 
 -- Whether all is over: the job, and after a loss whatever it has left in its group.
 function Job:is_over()
-  if not self.how then return false end
+  if not self.how or self:outlives() then return false end
   return not self.ending or core.now() > self.kill_at + LAST_LOOK or not process.exists(-self.pid)
 end
 
@@ -107,21 +153,28 @@ function Job:on_signal(name)
   if name == "CONT" then
     if self:lock_is_fine() then self:continue() end
   elseif name and name ~= "CHLD" then
-    self:signal(name)
-    self.plan.on_signal(name)
+    local sent, refused = self:signal(name)
+    self.plan.on_signal(name, sent)
+    if #refused > 0 then self.plan.on_refused(refused, name) end
   end
 end
 
--- Until the next look: at the latest when the lock has to be given up.
+-- Until the next look: at the latest when the lock has to be given up, or the job is killed. What a
+-- KILL does not end is looked at now and then.
 function Job:pause()
-  if self.ending then return clamp(self.kill_at - core.now(), 0.02, self.period) end
-  return clamp(self.lock:remaining() - self.reserve, 0.002, self.period)
+  local now = core.now()
+  if self.ending and now < self.kill_at + LAST_LOOK then
+    return clamp(self.kill_at - now, 0.02, self.period)
+  end
+  if self.ending then return self.period end
+  local till_check = self.refuses and math.huge or self.check_at - now
+  return clamp(math.min(self.lock:remaining() - self.reserve, till_check), 0.002, self.period)
 end
 
 function Job:watch()
   self:look()
   while not self:is_over() do
-    if self.ending and core.now() >= self.kill_at then process.kill(-self.pid, "KILL") end
+    if self.ending and core.now() >= self.kill_at then self:kill() end
     self:on_signal(process.wait(self:pause()))
     self:look()
   end
@@ -142,19 +195,22 @@ end
 function Job:start()
   local reason = self:trouble()
   if reason then
-    self.plan.on_lost(reason, self.lock:remaining(), true)
+    self.plan.on_lost(reason, self.lock:remaining(), "unstarted")
     return nil, { lost = reason }
   end
   local pid, failure, errno =
     process.spawn(self.plan.argv, self.plan.environment, self.wants_terminal)
   if not pid then return nil, { error = failure, errno = errno } end
-  self.pid = pid
+  self.pid, self.started_at = pid, core.now()
+  self.check_at = self.started_at + FIRST_CHECK
   self.plan.on_started(pid)
   return true
 end
 
--- plan: { argv, environment, lease, renewed, grace, min_hold, on_started(pid), on_lost(reason,
--- left, unstarted), on_signal(name), on_ended(how, number) }
+-- plan: { argv, environment, lease, renewed, grace, min_hold, keeps: as long as something of the
+-- job runs that a signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" |
+-- "ending" | "partly" | "running"), on_signal(name, sent), on_refused(pids, name | nil: at a look),
+-- on_ended(how, number) }
 -- → { how = "exit" | "signal", number, lost = reason | nil } | { lost = reason }: it was not
 -- started | { signal = name }: a signal came before the start |
 --   { error = message, errno }: it does not start

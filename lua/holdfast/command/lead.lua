@@ -50,7 +50,7 @@ local function read(args)
   if #plan.keys > 1 then
     return nil, ('"%s": one KEY, and -- before the command'):format(plan.keys[2])
   end
-  plan.min_hold, plan.pause = 0, plan.given.pause or PAUSE
+  plan.min_hold, plan.pause, plan.keeps = 0, plan.given.pause or PAUSE, true
   return plan
 end
 
@@ -118,9 +118,9 @@ end
 function Lead:term(held)
   local plan, passed = work.plan(self.plan, held, self.out), {}
   local pass_on = plan.on_signal
-  function plan.on_signal(name)
+  function plan.on_signal(name, sent)
     passed[name] = true
-    pass_on(name)
+    pass_on(name, sent)
   end
   local result = job.run(held.group, plan)
   local _, loss = held:release()

@@ -339,6 +339,9 @@ function locks.inspect(client, key)
   local is_hash = entry.owner and not entry.mutex
   local why = is_hash and flaw(entry, kind ~= "read_write" and fields_of(client, key) or nil)
   if why then return no_lock(key, "hash", why) end
+  if entry.mutex and entry.held and not entry.owner:find(UUID_OWNER) then
+    entry.kind, entry.mutex = "string", false
+  end
   return entry, not COUNTS[kind] and handle(client, key, kind) or nil
 end
 
@@ -352,10 +355,10 @@ function locks.inspect_ours(client, key, take_string)
       "its value is a number; --mutex takes it for a mutex, `holdfast latch delete` for a latch")
   end
   if not entry or not entry.owner then return entry, lock, code end
-  if entry.mutex and not take_string and not entry.owner:find(UUID_OWNER) then
+  if entry.kind == "string" and not take_string then
     return no_lock(key, "string", "its value is no owner's id; --mutex takes it for one")
   end
-  if not entry.mutex and not is_ours(entry) then
+  if not entry.mutex and entry.kind ~= "string" and not is_ours(entry) then
     return no_lock(key, "hash",
       "its field is no owner's id, and no fencing counter and no queue stand beside it")
   end

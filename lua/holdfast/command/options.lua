@@ -97,6 +97,10 @@ local function unknown(shown, near)
     and (", did you mean --%s?"):format(near) or "")
 end
 
+-- flock's name for --wait.
+local TIMEOUT = "--timeout limits the wait for the lock and not the time of the job, so that it is often misread: " ..
+  "use --wait (-w)"
+
 local function set(values, option, text, shown)
   if not option.value then
     values[option[1]] = true
@@ -123,6 +127,7 @@ function Reader:long(argument)
   name = name or argument:sub(3)
   local all = by_long(self.known)
   local option = all[name]
+  if name == "timeout" and all.wait then return nil, TIMEOUT end
   if not option then return nil, unknown("--" .. name, library_options.nearest(name, all)) end
   if option.value and text == nil then text = self:next() end
   return set(self.values, option, text, "--" .. name)

@@ -51,9 +51,17 @@ function Output:problem(event, fields, text)
   self.verbose = verbose
 end
 
+-- Told to people, and with --json or --verbose.
+function Output:advice(event, fields, text)
+  if self.json or self.verbose or process.is_terminal(2) then self:problem(event, fields, text) end
+end
+
+-- `who`: { host, pid, name } of the holder, nil: not known.
 -- → the exit code, so that a verb can end with it
-function Output:fail(exit, code, message)
-  self:problem("error", { { "code", code }, { "exit", exit } }, message)
+function Output:fail(exit, code, message, who)
+  who = who or {}
+  self:problem("error", { { "code", code }, { "exit", exit }, { "host", who.host }, { "pid", who.pid },
+    { "name", who.name } }, message)
   return exit
 end
 

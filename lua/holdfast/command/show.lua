@@ -35,6 +35,7 @@ local function state_of(entry)
     return NUMBERS[entry.kind]:format(entry.count > 0 and "closed" or "open")
   end
   if not entry.held then return "free" end
+  if entry.kind == "string" then return "a string: a lock of another program (SET NX), or other data" end
   return entry.mutex and "held, a mutex" or "held" .. locks.mode_text(entry, ", ", "")
 end
 

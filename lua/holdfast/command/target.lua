@@ -11,7 +11,7 @@ local target = {}
 target.waiting = {
   { "no-wait", short = "n", aliases = { "nonblock", "nb" },
     help = "fail at once when the lock is taken" },
-  { "wait", short = "w", aliases = { "timeout" }, value = "TIME", check = options.seconds,
+  { "wait", short = "w", value = "TIME", check = options.seconds,
     help = "fail after so long; for ever by default" },
   { "busy-exit", short = "E", aliases = { "conflict-exit-code" }, value = "CODE",
     check = options.exit_code, help = "exit code when the lock is taken; 1. With 0 nothing is said" },

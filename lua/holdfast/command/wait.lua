@@ -2,7 +2,9 @@
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
+local holder = require "holdfast.holder"
 local locks = require "holdfast.command.locks"
+local names = require "holdfast.names"
 local output = require "holdfast.command.output"
 local locale = require "holdfast.locale"
 local process = require "holdfast.process"
@@ -33,7 +35,7 @@ local function first_held(client, keys)
   return false
 end
 
-local function still_held(entry, given, out)
+local function still_held(client, entry, given, out)
   local exit = given["busy-exit"] or exits.BUSY
   if given.quiet or exit == 0 then return exit end
   if entry.count then
@@ -43,7 +45,9 @@ local function still_held(entry, given, out)
   local ends = entry.ttl and entry.ttl < math.huge
   local left = ends and locale.decimal("%.3f", entry.ttl)
   left = left and (", for up to %s s more unless renewed"):format(left) or ""
-  return out:fail(exit, "busy", ('"%s" is held%s'):format(output.printable(entry.key), left))
+  local who = entry.owner and names.of(client, entry.owner)
+  local by = who and " by " .. holder.text(who) or ""
+  return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by, left), who)
 end
 
 -- An outage in the middle of the wait is waited out.
@@ -53,7 +57,7 @@ local function watch(client, keys, till, given, out)
     local held, message, code = first_held(client, keys)
     if held == false then return exits.OK end
     local over = core.now() >= till
-    if held and over then return still_held(held, given, out) end
+    if held and over then return still_held(client, held, given, out) end
     if not held and (over or not asked or not PASSING[code]) then
       return verb.failed(out, message, code)
     end

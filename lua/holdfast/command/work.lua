@@ -12,11 +12,18 @@ work.grace = {
   help = "from TERM to KILL when the lock is lost; 5s",
 }
 
--- `rest`: what stands behind --. → the words of the command | nil, message
-local function command_of(given, rest)
+-- The line that was probably meant: the first word is the key.
+local function with_marker(words, verb)
+  if #words < 2 then return ("; write: holdfast %s KEY -- command"):format(verb) end
+  return ("; did you mean: holdfast %s %s -- %s%s"):format(verb, words[1], words[2],
+    words[3] and " …" or "")
+end
+
+-- `words`: KEYs; `rest`: what stands behind --. → the words of the command | nil, message
+local function command_of(given, words, rest, verb)
   if given.command and rest then return nil, "either -c or a command after --" end
   if given.command then return { "/bin/sh", "-c", given.command } end
-  if not rest then return nil, "no -- before the command" end
+  if not rest then return nil, "no -- before the command" .. with_marker(words, verb) end
   if #rest == 0 then return nil, "no command after --" end
   return rest
 end
@@ -25,7 +32,7 @@ end
 function work.read(known, args)
   local given, words, rest = options.read(known, args, 2)
   if not given then return nil, words end
-  local argv, message = command_of(given, rest)
+  local argv, message = command_of(given, words, rest, args[1])
   if not argv then return nil, message end
   local plan
   plan, message = target.read(given, words)
@@ -34,18 +41,35 @@ function work.read(known, args)
   return plan
 end
 
+local AT_LOSS = {
+  unstarted = "not starting the job",
+  ending = "ending the job",
+  partly = "ending the part of the job that may be signalled; the rest runs on",
+  running = "the job runs on",
+}
+
+-- Says that the job cannot be signalled; `name`: by a signal that should have ended it. While
+-- nothing has gone wrong only a person is told, or a log: cron mails what it reads.
+local function tell_refused(plan, out, pids, name)
+  local who = (#pids == 1 and "process %d of the job belongs" or "processes %s of the job belong")
+    :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
+  local text = ("%s to another user: holdfast may not %s; start it as root: sudo %s …"):format(who,
+    name and "send " .. name .. " to it" or "end it when the lock is lost", out.name)
+  local tell = (name or plan.keeps) and out.problem or out.advice
+  tell(out, "refused", { { "pid", pids[1] }, { "count", #pids }, { "signal", name } }, text)
+end
+
 -- For job.run: the command of the plan under the locks of the holding.
 function work.plan(plan, held, out)
   return {
-    argv = plan.argv, environment = target.environment(plan, held.locks),
+    argv = plan.argv, environment = target.environment(plan, held.locks), keeps = plan.keeps,
     lease = plan.lease, renewed = plan.renewed, grace = plan.grace, min_hold = plan.min_hold,
     on_started = function(pid) out:event("started", { { "pid", pid } }, "started pid " .. pid) end,
-    on_signal = function(name)
-      out:event("signal", { { "signal", name } }, "passes on " .. name)
+    on_signal = function(name, sent)
+      if sent then out:event("signal", { { "signal", name } }, "passes on " .. name) end
     end,
-    on_lost = function(reason, left, unstarted)
-      held:tell_lost(reason, left, unstarted and "not starting the job" or "ending the job")
-    end,
+    on_refused = function(pids, name) tell_refused(plan, out, pids, name) end,
+    on_lost = function(reason, left, outcome) held:tell_lost(reason, left, AT_LOSS[outcome]) end,
     on_ended = function(how, number)
       local text = how == "exit" and "ended with exit code " or "ended by signal "
       out:event("ended", { { how, number } }, text .. number)

@@ -1,0 +1,64 @@
+/* Which processes of a group this program may not signal, as those of a job that became another
+ * user. A signal to the group reaches the others, and kill says that it went well. */
+#include "process.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_refused(pid_t pid) {
+    return kill(pid, 0) != 0 && errno == EPERM;
+}
+
+/* Reads the state and the group of a process. Returns false when it is gone or /proc hides it. */
+static bool read_process(pid_t pid, char *state, pid_t *group) {
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[size > 0 ? size : 0] = '\0';
+    const char *behind_name = strrchr(text, ')');
+    return behind_name && sscanf(behind_name, ") %c %*d %d", state, group) == 2;
+}
+
+static bool runs_in(pid_t group, pid_t pid, bool even_stopped) {
+    char state;
+    pid_t own;
+    if (!read_process(pid, &state, &own) || own != group) return false;
+    return strchr(even_stopped ? "ZX" : "ZXTt", state) == NULL;
+}
+
+static void add(lua_State *L, int *count, pid_t pid) {
+    lua_pushinteger(L, pid);
+    lua_rawseti(L, -2, ++*count);
+}
+
+/* out_of_reach(group, even_stopped) -> a list of the processes of the group that run and may not be
+ * signalled. Where /proc hides the processes of others, the group's number stands for all. */
+static int l_out_of_reach(lua_State *L) {
+    pid_t group = hf_check_int(L, 1), own;
+    bool even_stopped = lua_toboolean(L, 2);
+    int count = 0;
+    char state;
+    lua_newtable(L);
+    DIR *processes = opendir("/proc");
+    for (struct dirent *entry; processes && (entry = readdir(processes));) {
+        pid_t pid = atoi(entry->d_name); /* 0: no process */
+        if (pid > 0 && is_refused(pid) && runs_in(group, pid, even_stopped)) add(L, &count, pid);
+    }
+    if (processes) closedir(processes);
+    bool is_hidden = !read_process(1, &state, &own);
+    if (count == 0 && is_hidden && is_refused(-group)) add(L, &count, group);
+    return 1;
+}
+
+void hf_open_group(lua_State *L) {
+    static const luaL_Reg functions[] = {{"out_of_reach", l_out_of_reach}, {NULL, NULL}};
+    hf_setfuncs(L, functions);
+}

@@ -1,0 +1,161 @@
+-- What the host does to holdfast: jobs that become another user, limits, containers. The specs of
+-- other users need root, as CI has it: a program that is setuid root stands for sudo.
+
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local sys = require "spec.support.sys"
+
+local PATIENCE = 40
+local NOBODY = "setpriv --reuid=65534 --clear-groups"
+
+local function eventually(condition, ...)
+  return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
+end
+
+local function shell(text)
+  local child = command.other { "sh", "-ec", text }
+  assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+  return child:output()
+end
+
+local function can(text)
+  local child = command.other { "sh", "-ec", text .. " >/dev/null 2>&1" }
+  return select(2, child:wait(PATIENCE)) == 0
+end
+
+local function runs(pid)
+  local file = io.open(("/proc/%d/stat"):format(pid))
+  local text = file and file:read("*a") or ") Z"
+  if file then file:close() end
+  return text:match("%) (%a)") ~= "Z"
+end
+
+local server
+
+setup(function() server = redis.start { tcp = true } end)
+teardown(function() server:stop() end)
+before_each(function() server:cli("FLUSHALL") end)
+
+local function is_held() return server:cli("EXISTS", "k") == 1 end
+
+describe("a job that becomes another user", function()
+  local directory, sudo, program, children
+
+  setup(function()
+    directory, children = process.directory(), {}
+    sudo, program = directory .. "/sudo", directory .. "/bin/holdfast"
+    local version = _VERSION:match("%d%.%d")
+    shell(([[
+      cp "$(command -v setpriv)" '%s'; chmod 4755 '%s'
+      cd '%s'; mkdir -p bin share/lua lib/lua; cd - >/dev/null
+      cp bin/holdfast '%s/bin'; cp -r lua '%s/share/lua/%s'; cp -r '%s/%s' '%s/lib/lua/%s'
+      chmod -R a+rX '%s'; chmod 4755 '%s'
+    ]]):format(sudo, sudo, directory, directory, directory, version, process.build, process.flavour,
+      directory, version, directory, sudo))
+  end)
+  teardown(function() process.remove(directory) end)
+  after_each(function()
+    for _, child in ipairs(children) do child:stop() end
+    children = {}
+  end)
+
+  local function it_as_root(name, body)
+    it(name, function()
+      if not can("[ $(id -u) = 0 ] && [ $(" .. NOBODY .. " " .. sudo .. " --reuid=0 id -ru) = 0 ]") then
+        return pending("needs root, and a file system that allows setuid programs")
+      end
+      body()
+    end)
+  end
+
+  -- holdfast as a user who is not root. In `job`, SUDO is a program that becomes root, says its
+  -- process id, and goes on as what follows.
+  local function start(verb, options, job)
+    local as_root = sudo .. " --reuid=0 --clear-groups sh -c 'echo job $$; exec \"$0\" \"$@\"'"
+    local child = process.start {
+      "setsid", "sh", "-c", ("exec %s '%s' '%s' %s %s k -c \"$JOB\""):format(NOBODY, sys.interpreter(),
+        program, verb, options),
+      env = command.environment(server, {
+        HOME = "/nonexistent", HOLDFAST_URL = server:tcp_url(), HOLDFAST_CONFIG = "/dev/null",
+        JOB = (job:gsub("SUDO", function() return as_root end)),
+      }),
+    }
+    children[#children + 1] = child
+    return child, tonumber((assert(child:wait_output("job (%d+)\n", PATIENCE), child:output())))
+  end
+
+  local function refused(pid, name)
+    return ('"event":"refused","time":"[^"]+","message":"process %d [^"]+sudo holdfast %%l+ …","pid":%d,"count":1%s}')
+      :format(pid, pid, name and ',"signal":"' .. name .. '"' or "")
+  end
+
+  it_as_root("is reported when it starts; at a loss it is said to run on", function()
+    local child, pid = start("run", "--json --lease 2 --grace 0.1", "exec SUDO sleep 60")
+    assert(child:wait_output(refused(pid), PATIENCE), child:output())
+    child:kill("TERM")
+    assert(child:wait_output(refused(pid, "TERM"), PATIENCE), child:output())
+    server:cli("DEL", "k")
+    assert(child:wait_output(refused(pid, "KILL"), PATIENCE), child:output())
+    assert.matches("deleted on the server; the job runs on\"", child:output(), 1, true)
+    assert.not_matches("ending the job", child:output(), 1, true)
+    assert.not_matches('"event":"signal"', child:output(), 1, true)
+    assert.is_true(runs(pid))
+    process.signal(pid, "KILL")
+    assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
+  end)
+
+  it_as_root("is not mentioned without -v until a signal fails", function()
+    local child, pid = start("run", "", "exec SUDO sh -c 'sleep 0.2; echo slept; exec sleep 60'")
+    assert(child:wait_output("slept", PATIENCE), child:output())
+    assert.equal(("job %d\nslept\n"):format(pid), child:output())
+    child:kill("TERM")
+    assert(child:wait_output("send TERM to it; start it as root: sudo holdfast run …\n$", PATIENCE), child:output())
+    assert.is_true(runs(pid) and is_held())
+    process.signal(pid, "KILL")
+    assert.same({ "exit", 137 }, { child:wait(PATIENCE) })
+    assert.is_false(is_held())
+  end)
+
+  it_as_root("keeps the lock of lead until all of it has ended", function()
+    local child, pid = start("lead", "--json --lease 3", "echo shell $$; SUDO sleep 60 & wait")
+    local leader = tonumber((assert(child:wait_output("shell (%d+)\n", PATIENCE))))
+    assert(child:wait_output(refused(pid), PATIENCE), child:output())
+    child:kill("TERM")
+    eventually(function() return not runs(leader) end)
+    assert.is_nil(process.wait_until(function() return not is_held() or child:status() end, 0.2))
+    assert.matches('"event":"signal"', child:output(), 1, true)
+    assert.matches(refused(pid, "TERM"), child:output())
+    process.signal(pid, "KILL")
+    assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
+    assert.is_false(is_held())
+  end)
+end)
+
+it("goes on when its log may not grow any more, and leaves the signal of that limit to the job", function()
+  local directory = process.directory()
+  local script = command.shell_prelude(server) .. ([[
+
+    d='%s'; head -c 1000 /dev/zero >$d/log && ulimit -f 1
+    holdfast run --json k -- sh -c "exec 2>/dev/null; head -c 3000 /dev/zero >$d/big; echo job \$?" 2>>$d/log; echo $?
+  ]]):format(directory)
+  local child = command.other { "bash", "-c", script }
+  assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+  assert.equal("job 153\n0\n", child:output())
+  assert.is_false(is_held())
+  process.remove(directory)
+end)
+
+it("collects the orphans of its job as process 1", function()
+  if not can "unshare --pid --fork --mount-proc true" then return pending("this user may make no namespaces") end
+  local words = table.concat(command.words("run", "k", "--", "sh", "-c"), "' '")
+  local script = ("unshare --pid --fork --mount-proc --kill-child '%s' '%s'"):format(words, [[
+    for i in 1 2 3; do sh -c "(exec sleep 0.1) &"; done
+    for i in $(seq 100); do
+      sleep 0.05
+      [ "$(ps -eo ppid=,comm= | grep -c "^ *1 sleep")" = 0 ] && echo none left && exit
+    done]])
+  local child = process.start { "sh", "-c", script, env = command.environment(server) }
+  assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
+  assert.equal("none left\n", child:output())
+end)
