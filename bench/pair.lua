@@ -1,6 +1,6 @@
 -- Two builds of holdfast in one run: how many turns the second one has for each of the first one.
 --
---   lua5.4 bench/pair.lua OLD NEW     OLD and NEW are trees of the sources in which `make CHECKED=` has run
+--   lua5.4 bench/pair.lua OLD NEW     trees of the sources in which `make CHECKED=` has run
 --
 -- Everything shares one processor. The builds take rounds by turns, on one server; the median of
 -- the rounds' ratios is shown, with a quarter of the rounds below and above what stands behind it.

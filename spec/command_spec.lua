@@ -495,7 +495,7 @@ describe("holdfast", function()
       acquire("k")
       server:cli("SET", "redisson_lock_token:{k}", ("%.0f"):format((os.time() - 600) * 1e6))
       local _, output = run("top", "--interval", "0.1")
-      assert.matches("\nk +%S+ +60%d s ", output)
+      assert.matches("\nk [^\n]* 60%d s ", output)
     end)
 
     it("reads a lock once in each of its two looks", function()

@@ -55,8 +55,8 @@ local function tell_refused(plan, out, pids, name)
     :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
   local text = ("%s to another user: holdfast may not %s; start it as root: sudo %s …"):format(who,
     name and "send " .. name .. " to it" or "end it when the lock is lost", out.name)
-  local tell = (name or plan.keeps) and out.problem or out.advice
-  tell(out, "refused", { { "pid", pids[1] }, { "count", #pids }, { "signal", name } }, text)
+  local fields = { { "pid", pids[1] }, { "count", #pids }, { "signal", name } }
+  if name or plan.keeps then out:problem("refused", fields, text) else out:advice("refused", fields, text) end
 end
 
 -- For job.run: the command of the plan under the locks of the holding.
