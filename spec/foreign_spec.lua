@@ -115,6 +115,21 @@ describe("a lock shared with Redisson", function()
     assert.is_nil(others:finish())
   end)
 
+  for _, signal in ipairs { "KILL", "STOP" } do
+    it("wakes the next of ours when the first one got SIG" .. signal, function()
+      assert(foreign:acquire(0))
+      others:line_up({ "first", "second" }, { grant_lease = 0.5 })
+      local first = table.remove(others.workers, 1)
+      first:kill(signal)
+      assert.truthy(process.wait_until(function() return others:queued() == 1 end, SOON))
+      assert_listens()
+      assert(foreign:release())
+      assert.truthy(others:came_in("second", SOON))
+      assert.is_nil(others:finish())
+      first:stop()
+    end)
+  end
+
   it("wakes a foreign waiter at our release", function()
     for i = 1, 10 do
       assert(lock:acquire(0))

@@ -14,11 +14,12 @@
 --                                more, or less, than from + 1 the server counts, where a grant came
 --                                meanwhile; last: of an owner that keeps the lock the last token of
 --                                its range
--- { 0, ttl ms, ahead, foreign, place }
+-- { 0, ttl ms, ahead, foreign, place, overdue ms }
 --                                busy, a TTL of -1: without end; `ahead` waiters come first;
 --                                foreign 1: the holder will not hand over; 2: it keeps the lock,
 --                                and its client does not hear that others want it; the waiter
---                                stands at `place`, "": in no queue
+--                                stands at `place`, "": in no queue; overdue: when the first waiter
+--                                is passed over unless it looks, if that is to be looked at
 -- { 2, count }                   another process of this shared owner holds it
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has
 --                                it
@@ -57,11 +58,16 @@ end
 --#include "queueing.lua"
 local function busy(ttl_ms, foreign, holder)
   if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
-  local place = enqueue()
-  local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
-  local wishes = ahead == 0 and holder and not foreign and keeps(holder)
-  local deaf = wishes and not tell_wish(holder)
-  return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place }
+  local place, stood = enqueue()
+  local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
+  local kept = holder and not foreign and keeps(holder)
+  if foreign or kept then
+    ahead, overdue_ms = look(place, ahead, nil, kept and 2)
+  elseif stood then
+    redis.call('PEXPIRE', QUEUE, QUEUE_MS)
+  end
+  local deaf = kept and ahead == 0 and not tell_wish(holder)
+  return { 0, ttl_ms, ahead, foreign and 1 or deaf and 2 or 0, place, overdue_ms }
 end
 
 local lock_ms = redis.call('PTTL', LOCK)
@@ -89,9 +95,16 @@ if granted() then return take(0) end
 --#include "queue.lua"
 --#include "runs.lua"
 -- Nobody holds it: it is the caller's unless others come first.
+take_up_place()
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
 local left = PRINT and 0 or foreign_ms() -- nobody else runs what a guard guards
 if left > 0 then return busy(left, true) end
+local function after_foreign()
+  local was = record_in(first_members())
+  return was and was.turns == 0 and was.unused == 0
+end
+
+if after_foreign() and is_behind_first(enqueue) then return busy(tonumber(GRANT_MS), true) end
 if OWNER:find(OURS) then note_ours() end
 local given = hand_over(WAITER)
 if given then

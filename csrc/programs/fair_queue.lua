@@ -13,6 +13,7 @@ local TIMEOUTS = KEYS[5]
 local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 local UNHEARD_MS = 5000 -- after which a waiter of Redisson's is dead that nobody heard at its turn
 local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours
+local LEAST_TURN_MS = 500 -- in which a waiter of ours takes the free lock
 local MOST_TIMEOUT_MS = 1e15
 local MOST_DEAD = 1000 -- waiters that one script removes
 local NEAR = 100 -- waiters at the head among which one is looked for
@@ -61,16 +62,6 @@ local function first_waiter(me, now)
   return nil, nil, true
 end
 
--- Tells the first waiter that the lock is free. Whether one of ours lives is known; one of
--- Redisson's that does not listen may be dead, or about to subscribe, and looks once more then.
-local function wake(owner, till, now)
-  if is_ours(owner) then
-    redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))
-  elseif announce(RELEASES .. ':' .. owner) == 0 and till > now + UNHEARD_MS then
-    set_timeout(owner, now + UNHEARD_MS)
-  end
-end
-
 -- The timeout of a waiter of ours before this place has fallen from `old` to `new`. One that rests
 -- on a waiter that has gone may be less than `old`.
 local function lower_behind(place, old, new)
@@ -79,6 +70,20 @@ local function lower_behind(place, old, new)
     if not owner or is_ours(owner) then return end
     local till = timeout_of(owner)
     if till then set_timeout(owner, math.max(till + new - old, new)) end
+  end
+end
+
+-- Tells the first waiter that the lock is free. One of ours that lives takes it soon. One of
+-- Redisson's that does not listen may be dead, or about to subscribe, and looks once more then.
+local function wake(owner, till, now)
+  if is_ours(owner) then
+    redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))
+    local soon = now + math.max(GRANT_MS / 2, LEAST_TURN_MS)
+    if till <= soon then return end
+    set_timeout(owner, soon)
+    lower_behind(1, till, soon)
+  elseif announce(RELEASES .. ':' .. owner) == 0 and till > now + UNHEARD_MS then
+    set_timeout(owner, now + UNHEARD_MS)
   end
 end
 

@@ -9,9 +9,10 @@
 --                   set
 --
 -- { 1, token }                          acquired; token 0: no fencing
--- { 0, ttl ms, ahead, foreign, place }  busy, a TTL of -1: no end is known; `ahead` waiters come
+-- { 0, ttl ms, ahead, foreign, place, overdue ms }
+--                                       busy, a TTL of -1: no end is known; `ahead` waiters come
 --                                       first; foreign 1: the first waiter is to listen to
---                                       Redisson's releases
+--                                       Redisson's releases; overdue: see acquiring.lua
 -- { -4 }                                the first waiter is of a format that this program does not
 --                                       know
 -- { -5, permits }                       it has fewer permits in all; a waiter leaves then
@@ -61,9 +62,11 @@ local function busy(left_ms, foreign)
   local ttl_ms = left_ms > 0 and left_ms
     or first_end and first_end < ENDLESS and first_end - NOW or -1
   if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end
-  local place = enqueue()
-  local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
-  return { 0, ttl_ms, ahead, ahead == 0 and (foreign or is_foreign()) and 1 or 0, place }
+  local place, stood = enqueue()
+  local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
+  if stood then ahead, overdue_ms = look(place, ahead, not foreign and is_foreign or nil) end
+  local listens = ahead == 0 and (foreign or is_foreign())
+  return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }
 end
 
 -- The first wait: nothing is free, and nothing became so.
@@ -74,6 +77,7 @@ if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end
 local all = #IDS > 1 and all_permits() or 0
 if all > 0 and #IDS > all then return { -5, all } end
 settle_missed_grants(OWNER:sub(1, 36))
+take_up_place()
 local kept, left_ms = reserved()
 -- Whoever comes next has to hear Redisson's release, and to look when the first lease ends.
 local function tell_next()
@@ -81,6 +85,13 @@ local function tell_next()
   if ends_first or is_foreign() then tell_to_look() end
 end
 
+-- For a first waiter that needs several, free ones are set aside.
+local several = (first_waiting() or ''):find('*', 1, true)
+if (FREE or 0) > kept and not several and foreign_waiters(RELEASES) > 0
+    and is_behind_first(enqueue) then
+  if back > 0 then announce(RELEASES, FREE) end
+  return busy(tonumber(GRANT_MS), false)
+end
 local first_left, more = serve(WAITER, kept)
 if more then return busy(1, false) end
 if first_left and is_newer(first_left) then return { -4 } end

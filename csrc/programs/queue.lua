@@ -24,8 +24,8 @@ local FEW = '2' -- the last of a record, a grant and a waiter
 -- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the
 -- grant. A client that is here to ask lives: its waiter keeps its place.
 local function settle_missed_grant(client)
-  local member, score = first()
-  if score ~= 0 then return end
+  local member = redis.call('ZRANGEBYSCORE', QUEUE, '0', '0', 'LIMIT', '0', '1')[1]
+  if not member then return end
   if client_of(member) ~= client then return evict(client_of(member)) end
   redis.call('ZADD', QUEUE, front_place(), member)
 end

@@ -6,6 +6,7 @@
 -- dead. The mode is "read" or "write"; or "drain:<ms>", while Redisson's readers are kept out until
 -- that time of the server.
 local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these
+local MANY = 100 -- readers: a release that leaves more does not look for the longest lease
 
 local function is_write(owner)
   return owner:sub(-6) == ':write'
@@ -30,6 +31,31 @@ local function longest_lease(lock, owner, first, last)
   return longest
 end
 
+-- The lease of this reader, if the lock ends with that; else false.
+local function longest_of_all(lock, owner, count)
+  local ms = longest_lease(lock, owner, 1, count)
+  return ms >= redis.call('PTTL', lock) and ms
+end
+
+-- The longest lease of the `left` other readers, which is at most `most`. nil: a writer has the
+-- lock, too; 0: there is more to do, such as dead ones to forget, or there are too many to look at
+-- them here.
+local function lease_of_others(lock, owner, left, most)
+  local longest = 0
+  local fields = left <= MANY and redis.call('HGETALL', lock) or {}
+  for i = 1, #fields, 2 do
+    local other, count = fields[i], tonumber(fields[i + 1])
+    if count and is_write(other) then return nil end
+    if fields[i + 1]:find('^drain:') then return 0 end
+    if count and other ~= owner then
+      local ms = longest_lease(lock, other, 1, count)
+      if ms <= 0 or ms >= most then return math.max(ms, 0) end
+      longest = math.max(longest, ms)
+    end
+  end
+  return longest
+end
+
 -- The holds behind `to` of `count` are gone.
 local function drop_holds(lock, owner, to, count)
   if is_write(owner) then return end
@@ -48,17 +74,24 @@ end
 
 -- Sets the count, of which the last hold is new; it was `old`. Never shortens a TTL: it may be a
 -- command that comes late, or an owner that knows of fewer holds than there are.
-local function enter(lock, owner, count, ms, old)
-  if is_write(owner) then
+-- stands: whether the lock does, if that is known.
+local function enter(lock, owner, count, ms, old, stands)
+  local reads = not is_write(owner)
+  if not reads then
     redis.call('HSET', lock, 'mode', 'write', owner, count)
-  else
-    if redis.call('EXISTS', lock) == 0 then redis.call('HSET', lock, 'mode', 'read') end
+  elseif stands or stands == nil and redis.call('EXISTS', lock) == 1 then
     redis.call('HSET', lock, owner, count)
-    if old > count then keep_holds(lock, owner, count, old) end
-    local key = hold_key(lock, owner, math.min(count, ENTRIES))
-    redis.call('SET', key, '1', 'PX', math.max(redis.call('PTTL', key), tonumber(ms)))
+  else
+    redis.call('HSET', lock, 'mode', 'read', owner, count)
   end
+  if reads and old > count then keep_holds(lock, owner, count, old) end
   if redis.call('PTTL', lock) < tonumber(ms) then redis.call('PEXPIRE', lock, ms) end
+  if not reads then return end
+  -- Behind the lock's: servers before Redis 7 read the clock anew for each command, and the hold
+  -- must not seem to end before the lock does.
+  local key = hold_key(lock, owner, math.min(count, ENTRIES))
+  local least_ms = old > 0 and redis.call('PTTL', key) or 0
+  redis.call('SET', key, '1', 'PX', math.max(least_ms, tonumber(ms)))
 end
 
 -- Holds that stay get at least this lease. It always writes, so that a WAIT behind it waits for

@@ -15,10 +15,10 @@
 --
 -- { 1, token, 0 }                come in; a write hold draws a token, a read hold has the last
 --                                writer's; 0: unchanged
--- { 0, ttl ms, ahead, foreign, place }
+-- { 0, ttl ms, ahead, foreign, place, overdue ms }
 --                                taken, a TTL of -1: without end; `ahead` waiters come first;
 --                                foreign 1: a holder will not hand over; the waiter stands at
---                                `place`, "": in no queue
+--                                `place`, "": in no queue; overdue: see acquiring.lua
 -- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, others have it
 -- { -3 }                         a hash without TTL, which no lock leaves behind
 -- { -4 }                         a waiter that comes first is of a format that this program does
@@ -30,7 +30,7 @@ local found = redis.call('HGET', LOCK, 'mode')
 local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0
 if FROM > 0 then
   if held == 0 then return { found and -2 or -1 } end
-  enter(LOCK, OWNER, FROM + 1, LEASE, held)
+  enter(LOCK, OWNER, FROM + 1, LEASE, held, true)
   return { 1, 0, 0 }
 end
 if not found and redis.call('EXISTS', LOCK) == 1 then
@@ -40,7 +40,7 @@ end
 --#include "rw_token.lua"
 local function take()
   local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)
-  enter(LOCK, OWNER, 1, LEASE, held)
+  enter(LOCK, OWNER, 1, LEASE, held, found and true or false)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
   return { 1, token, 0 }
 end
@@ -55,18 +55,17 @@ end
 
 --#include "rw_queue.lua"
 --#include "last_place.lua"
--- A waiter keeps its place; one whose grant ran out goes before the others. Its looks keep the
--- queue.
+--#include "passing_over.lua"
+-- A waiter keeps its place; one whose grant ran out goes before the others.
 local function enqueue()
   local last = last_place()
   local score = last and last > FRONT_MOST and last + 1 or server_us()
-  redis.call('ZADD', QUEUE, 'NX', score, WAITER)
+  if redis.call('ZADD', QUEUE, 'NX', score, WAITER) == 0 then take_up_place() end
   score = tonumber(redis.call('ZSCORE', QUEUE, WAITER))
   if score == 0 then
     score = server_us() / 1024
     redis.call('ZADD', QUEUE, score, WAITER)
   end
-  redis.call('PEXPIRE', QUEUE, QUEUE_MS)
   return score
 end
 
@@ -88,18 +87,28 @@ local function drain(score)
   return ms
 end
 
+local overdue_ms
+-- The waiter stands in the queue, and looks whether the first one does what that has to.
+local function look_at_first()
+  if WAITER == '' then return end
+  local place, _ = place_of(enqueue()), nil
+  _, overdue_ms = look(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)
+  found = settle_drain(found, WAITER) -- a writer may have been passed over
+end
+
 local function busy(ttl_ms, foreign)
   if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
   local score = enqueue()
   local place = place_of(score)
   local ahead = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place)
+  if ahead == 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end
   if ahead == 0 and not foreign and found then
     foreign = has_foreign()
     if foreign and WRITES and found ~= 'write' then
       ttl_ms = math.min(ttl_ms, math.ceil(drain(score)))
     end
   end
-  return { 0, ttl_ms, ahead, foreign and 1 or 0, place }
+  return { 0, ttl_ms, ahead, foreign and 1 or 0, place, overdue_ms }
 end
 
 if found and found ~= 'write' and not has_readers() then
@@ -110,12 +119,19 @@ local lock_ms = found and redis.call('PTTL', LOCK) or 0
 if lock_ms == -1 then return { -3 } end
 if found == 'write' then
   if has_foreign() then end_turn() end -- it has come
+  look_at_first()
   return busy(lock_ms, false)
 end
 settle_missed_grants(OWNER:sub(1, 36))
+take_up_place()
 found = settle_drain(found, WAITER)
 local left = found and (WRITES and 0 or yield_ms()) or not found and turn_ms() or 0
 if left > 0 then return busy(found and left or math.min(left, LOOK_MS), true) end
+if not found and foreign_waiters() > 0
+    and is_behind_first(function() return place_of(enqueue()) end) then
+  return busy(tonumber(GRANT_MS), true)
+end
+if found then look_at_first() end
 local mine, newer, more = serve(found, WAITER, WRITES)
 if mine then
   local reply = take()

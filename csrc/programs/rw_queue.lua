@@ -17,7 +17,7 @@ local YIELD_MS = 250
 -- While a writer of ours waits first, Redisson's readers are kept out.
 local DRAIN_MS, MOST_DRAIN_MS = 50, 30000
 local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again
-local FEW = 8 -- readers among which a release looks for dead ones
+local FEW = 8 -- readers of which a release looks at each, if somebody waits
 local BATCH, MOST_BATCHES = 100, 10 -- of waiters that one script lets in or removes
 
 --#include "now.lua"
@@ -106,11 +106,11 @@ local function live_readers()
 end
 
 -- Whether a reader lives, while nobody writes. Dead ones that are found before it are forgotten; of
--- very many the next script looks at the rest.
-local function has_readers()
+-- very many the next script looks at the rest. size: of the pages in which it looks at them.
+local function has_readers(size)
   local cursor = '0'
   for _ = 1, MOST_BATCHES do
-    local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', BATCH)
+    local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', size or BATCH)
     local fields = page[2]
     for i = 1, #fields, 2 do
       local owner, count = fields[i], tonumber(fields[i + 1])
@@ -159,7 +159,7 @@ end
 local function turn()
   local first = redis.call('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')
   local score = tonumber(first[2])
-  if score and score < 0 then return first[1], -score end
+  if score and score <= -1 then return first[1], -score end
 end
 
 local function has_waiters()
@@ -352,11 +352,12 @@ local function queue_is_sound()
   return redis.call('TYPE', QUEUE).ok == 'zset'
 end
 
--- A reader has gone; others may stay. Whoever waits first counts on the longest lease.
-local function after_reader()
-  local left = redis.call('HLEN', LOCK) - 1
+-- A reader has gone; `left` others may stay. Whoever waits first counts on the longest lease, which
+-- may have been the one that is gone.
+local function after_reader(left, was_longest)
   local mode = left > 0 and redis.call('HGET', LOCK, 'mode')
-  if left > FEW or mode == 'write' then return 1 end
+  if left > FEW and not was_longest or mode == 'write' then return 1 end
+  if left > MANY and has_readers(FEW) then return 1 end
   local live, longest = live_readers()
   if live == 0 then
     redis.call('DEL', LOCK)
@@ -400,7 +401,9 @@ local function let_go(count, to)
     redis.call('HSET', LOCK, OWNER, to)
     return 2
   end
+  local left, writes = redis.call('HLEN', LOCK) - 2, is_write(OWNER)
+  local was_longest = not writes and left > FEW and longest_of_all(LOCK, OWNER, count)
   drop_holds(LOCK, OWNER, 0, count)
   redis.call('HDEL', LOCK, OWNER)
-  return is_write(OWNER) and after_writer() or after_reader()
+  return writes and after_writer() or after_reader(left, was_longest)
 end

@@ -27,10 +27,15 @@ if TO == 0 and redis.call('EXISTS', QUEUE) == 0 then
     redis.call('DEL', LOCK)
     if announce(is_write(OWNER) and '1' or '0') == 0 then return 1 end
     holds = 0
-  elseif not is_write(OWNER) and foreign_waiters() == 0 then
-    drop_holds(LOCK, OWNER, 0, holds)
-    redis.call('HDEL', LOCK, OWNER)
-    return 1
+  elseif not is_write(OWNER) then
+    local own_ms = longest_of_all(LOCK, OWNER, holds)
+    local left_ms = own_ms and lease_of_others(LOCK, OWNER, left, own_ms)
+    if left_ms ~= 0 then
+      drop_holds(LOCK, OWNER, 0, holds)
+      redis.call('HDEL', LOCK, OWNER)
+      if left_ms then redis.call('PEXPIRE', LOCK, left_ms) end
+      return 1
+    end
   end
 end
 --#include "rw_token.lua"

@@ -9,6 +9,7 @@ local KEY, COUNTER, QUEUE, CHANNEL, LEASES = "k", "redisson_lock_token:{k}", "ho
 local FIVE = { KEY, COUNTER, QUEUE, CHANNEL, LEASES }
 local UUID = "1111111%d-0000-8000-8000-000000000000"
 local A, B, C = UUID:format(1), UUID:format(2), UUID:format(3)
+local unpack = table.unpack or unpack
 local JAVA = "0123456789abcdef"
 
 local wire = require "spec.sim.wire"
@@ -710,12 +711,43 @@ case("only the first waiter is told that Redisson has permits", function(c)
     local reply = acquire(c, client .. ":1", { member = member(client, 1) })
     return { reply[1], reply[2], reply[3], reply[4] }
   end
+  grants_of(c, A)
   c.same({ 0, 5000, 0, 1 }, asked(A))
   c.same({ 0, 5000, 1, 0 }, asked(B), "a new one")
   c.same({ 0, 5000, 1, 0 }, asked(B), "the same once more")
   c.cmd("DEL", LEASES)
   taken(c, C .. ":1", 4000)
   c.same({ 0, 4000, 0, 0 }, asked(A), "ours have them")
+end)
+
+case("a waiter that was passed over while Redisson had the permit comes before the others", function(c)
+  c.cmd("SET", KEY, 0)
+  c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + 5000), JAVA)
+  queued(c, NOW * 1000, member(A, 1))
+  queued(c, NOW * 1000 + 1, member(B, 1))
+  c.cmd("PEXPIRE", QUEUE, 120000)
+  grants_of(c, B)
+  local function look(client) return acquire(c, client .. ":1", { member = member(client, 1) }) end
+  c.same({ 0, 5000, 0, 1 }, { unpack(look(B), 1, 4) })
+  c.cmd("ZREM", LEASES, JAVA)
+  c.cmd("SET", KEY, 1)
+  c.same(1, look(A)[1])
+end)
+
+case("a permit that Redisson has left is not granted to a first waiter that may be stopped", function(c)
+  local ears, redisson = grants_of(c, A), java(c)
+  c.cmd("SET", KEY, 1)
+  queued(c, NOW * 1000, member(A, 1))
+  queued(c, NOW * 1000 + 1, member(B, 1))
+  c.cmd("PEXPIRE", QUEUE, 120000)
+  local function look() return acquire(c, B .. ":1", { member = member(B, 1) }) end
+  c.same({ 0, GRANT, 1 }, { unpack(look(), 1, 3) })
+  c.same({ "1 recheck 1" }, ears.heard())
+  stands(c, 1, 0, 2)
+  c.cmd("SET", KEY, 0)
+  c.cmd("ZADD", LEASES, NOW - 1, JAVA)
+  c.same({ 0, GRANT, 1 }, { unpack(look(), 1, 3) })
+  c.same({ "1" }, redisson.heard(), "what came back")
 end)
 
 case("a free permit goes to the caller behind a dead waiter", function(c)

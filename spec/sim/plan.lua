@@ -8,6 +8,7 @@ local Prng = require "spec.sim.prng"
 local aim = require "spec.sim.aim"
 local circle_plan = require "spec.sim.circle_plan"
 local add_closing = require "spec.sim.closing"
+local dead_first_plan = require "spec.sim.dead_first_plan"
 local add_extras = require "spec.sim.extras"
 local fair_of = require "spec.sim.fair_plan"
 local pool_plan = require "spec.sim.pool_plan"
@@ -386,6 +387,7 @@ local function chosen(seed)
 end
 
 function plans.of(seed)
+  if dead_first_plan.is_of(seed) then return dead_first_plan.of(seed, { process = process_of }) end
   local plan = chosen(seed)
   if plans.is_circle(seed) then circle_plan.add(plan) end
   send_releases(plan)
@@ -451,6 +453,7 @@ function describe.task(part)
     .. (part.async and ", without waiting" or "") .. (part.swaps and ", reads and writes" or "")
     .. (part.twice and ", twice, one is collected at the " .. part.twice or "")
     .. (part.till and ", ends by " .. part.till or "")
+    .. (part.in_by and (", in by %.3f s"):format(part.in_by / S) or "")
     .. (part.also and ", and takes " .. part.also or "")
     .. (part.deadlock_check and (", looks for a circle after %s s"):format(number(part.deadlock_check))
     or "")

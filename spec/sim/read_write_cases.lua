@@ -9,6 +9,7 @@ local FOUR = { LOCK, COUNTER, QUEUE, CHANNEL }
 local UUID = "1111111%d-0000-8000-8000-000000000000"
 local A, B, C = UUID:format(1), UUID:format(2), UUID:format(3)
 local READER, WRITER = A .. ":1", A .. ":2:write"
+local unpack = table.unpack or unpack
 local JAVA = "6f1c2b7a-1111-4222-8333-000000000001:7"
 local RECORD = "1f 0 0 1 0"
 
@@ -173,6 +174,7 @@ case("waiters stand in the order in which they came", function(c)
   writes(c, JAVA)
   local places = {}
   for number, client in ipairs { A, B, C } do
+    hears(c, client)
     local reply = acquire(c, ("%s:%d:write"):format(client, number),
       { member = member("w", client, number) })
     c.same({ 0, number - 1, number == 1 and 1 or 0 }, { reply[1], reply[3], reply[4] })
@@ -570,7 +572,7 @@ case("a free lock is left to Redisson's waiters for a moment, and ours looks", f
   c.same({ "1 turn 3 50" }, first.heard())
   c.clock(T0 - 1000000)
   acquire(c, WRITER, { member = member("w", A, 2) })
-  c.same("1", c.cmd("HGET", LOCK, B .. ":3"), "the server's clock went back")
+  c.same({ "1 recheck 3" }, first.heard(), "the server's clock went back")
   c.cmd("DEL", LOCK, QUEUE, COUNTER)
   c.clock(T0)
   reads(c, READER)
@@ -979,11 +981,78 @@ case("a reader that goes looks for dead ones among eight others, not among nine"
     local ears = hears(c, C)
     reads(c, READER)
     for n = 1, others do c.cmd("HSET", LOCK, B .. ":" .. n, 1) end
+    c.cmd("PEXPIRE", LOCK, 2 * LEASE) -- theirs
     queued(c, T0, member("w", C, 1))
     c.same(1, release(c, READER))
     c.same(left, mode(c), others)
     ears.close()
   end
+end)
+
+case("a reader that goes leaves the longest lease of the others, and no dead one", function(c)
+  for _, waiter in ipairs { "", member("w", C, 1) } do
+    c.cmd("DEL", LOCK, QUEUE)
+    local ears = hears(c, C)
+    reads(c, B .. ":1", 1000)
+    c.cmd("HSET", LOCK, B .. ":2", 1)
+    reads(c, READER)
+    if waiter ~= "" then queued(c, T0, waiter) end
+    c.same(1, release(c, READER))
+    c.same(1000, c.cmd("PTTL", LOCK), waiter)
+    c.same({ "mode", "read", B .. ":1", "1" }, c.cmd("HGETALL", LOCK), waiter)
+    ears.close()
+  end
+end)
+
+case("a writer that goes on to write ends its own read hold, and keeps its lease", function(c)
+  reads(c, READER)
+  c.cmd("HSET", LOCK, "mode", "write", WRITER, 1)
+  c.same(1, release(c, READER))
+  c.same({ "mode", "write", WRITER, "1" }, c.cmd("HGETALL", LOCK))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+end)
+
+case("a reader that goes leaves a longer lease of another one", function(c)
+  reads(c, READER, 1000)
+  reads(c, B .. ":1")
+  c.same(1, release(c, READER))
+  c.same(LEASE, c.cmd("PTTL", LOCK))
+end)
+
+case("a reader that goes finds out whether one of more than a hundred lives", function(c)
+  for _, lives in ipairs { true, false } do
+    c.cmd("DEL", LOCK)
+    for n = 1, 150 do c.cmd("HSET", LOCK, B .. ":" .. n, 1) end
+    if lives then reads(c, C .. ":1", 1000) end
+    for _ = 1, 3 do
+      reads(c, READER)
+      c.same(1, release(c, READER))
+    end
+    c.same(lives and 1 or 0, c.cmd("EXISTS", LOCK))
+  end
+end)
+
+case("a waiter that was passed over beside a writer of Redisson comes before the others", function(c)
+  writes(c, JAVA)
+  queued(c, T0, member("w", A, 2), T0 + 1, member("w", B, 2))
+  hears(c, B)
+  local function look(client)
+    return acquire(c, client .. ":2:write", { member = member("w", client, 2) })
+  end
+  c.same({ 0, LEASE, 0, 1 }, { unpack(look(B), 1, 4) })
+  c.cmd("DEL", LOCK)
+  c.same(1, look(A)[1])
+end)
+
+case("Redisson's readers are not kept out for a writer that was passed over", function(c)
+  reads(c, JAVA)
+  hears(c, A)
+  queued(c, T0, member("w", A, 2), T0 + 1, member("r", B, 1))
+  acquire(c, WRITER, { member = member("w", A, 2) })
+  c.same("drain", mode(c):sub(1, 5))
+  c.pass(GRANT / 2)
+  c.same(1, acquire(c, B .. ":1", { member = member("r", B, 1) })[1])
+  c.same("read", mode(c))
 end)
 
 case("a lock whose queue is none is announced when it becomes free", function(c)

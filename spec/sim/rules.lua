@@ -97,6 +97,15 @@ function rules.place_of(queue, uuid)
   end
 end
 
+-- Puts the waiters that were passed over into a set.
+function rules.note_passed_over(queue, set)
+  for i, member in ipairs(queue and queue.members or {}) do
+    local score = queue.scores[i]
+    if score >= 0 then return end
+    if score > -1 then set[member] = true end
+  end
+end
+
 local function check_closed(watcher, process)
   local what, key = watcher:left_by(process.uuid)
   if not what then return end

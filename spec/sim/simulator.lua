@@ -26,7 +26,7 @@ local SystemLeaderWatcher = leader_watcher.onto(SystemWatcher)
 local SystemLatchWatcher = system_counts.onto(LatchWatcher)
 local SystemPlainWatcher = system_counts.onto(PlainWatcher)
 
-local LONGEST_LEASE = 31000000
+local LONGEST_LEASE, S = 31000000, 1000000
 
 local simulator = {}
 
@@ -185,12 +185,21 @@ function add.process(run, part)
   run.watcher:add_process(run.processes[part.index])
 end
 
+-- It is in by now; unless the first one, behind which it waits, has been.
+local function check_in(run, task)
+  if task.was_in or task.plan.behind_first and run.tasks[1].was_in then return end
+  run.world:fail("late", "%s is not in by %.3f s", task.name, run.world.now / S)
+end
+
 function add.task(run, part)
   local process = run.processes[part.process]
   if not process then return end
   local task = Task.new(process, part, part.slot, run.watcher)
   process.tasks[#process.tasks + 1] = task
   run.tasks[#run.tasks + 1] = task
+  if part.in_by then
+    run.world:at(part.in_by, function() check_in(run, task) end)
+  end
 end
 
 function add.foreign(run, part)

@@ -317,6 +317,7 @@ local function claim_of(self, handle, asked_at)
   self.claims[#self.claims + 1] = claim
   self.world.circles:holds(self, claim)
   self.watcher:granted(claim)
+  self.was_in = true
   if self.watcher.majority and not self.watcher.system then
     self.world.last_granted[claim.key] = { owner = owner, at = self.world.now }
   end

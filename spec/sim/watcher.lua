@@ -343,8 +343,10 @@ end
 
 -- The member that has the lock by a grant | nil
 local function granted_in(queue)
-  local place = queue and queue.scores[1] and queue.scores[1] < 0 and 2 or 1 -- behind the record
-  return queue and queue.scores[place] == 0 and queue.members[place] or nil
+  -- behind the record, and those that were passed over
+  for i, score in ipairs(queue and queue.scores or {}) do
+    if score >= 0 then return score == 0 and queue.members[i] or nil end
+  end
 end
 
 -- The server has taken it from an owner, who is to know that before.
@@ -436,9 +438,10 @@ function Watcher:before(name, client, args)
   wire.each_lock(name, args, note_queue, self)
   for _, key_name in ipairs(self.names) do catch_up(self, self.keys[key_name]) end
   if client.process then rules.count_command(self.world, client.process) end
-  self.missed, self.granted_member = {}, {}
+  self.missed, self.granted_member, self.passed_over = {}, {}, {}
   for _, key_name in ipairs(self.names) do
     local key = self.keys[key_name]
+    rules.note_passed_over(queue_of(self, key), self.passed_over)
     local member = granted_in(queue_of(self, key))
     self.granted_member[key_name] = member
     self.missed[key_name] = member and not key.holder and wire.client_of(member) or nil
@@ -460,7 +463,7 @@ local function check_left(self, key, waiter, name, args)
   local legit = wire.owner_of(member) == key.holder or member == self.granted_member[key.name]
     or wire.names(args, member) or not hears(self, wire.client_of(member))
     or self.missed[key.name] == wire.client_of(member)
-    or name == "complete"
+    or self.passed_over[member] or name == "complete"
   if not legit then
     self.world:fail("queue", "%s: %s was dropped from the queue", key.name, member)
   end

@@ -742,7 +742,17 @@ TEST(in_a_turn_of_clients_that_poll_it_looks_often) {
     hear_message(&rig, "1 turn 1 50", AT(100));
     rig_tick(&rig, AT(151));
     hear_calls(&rig, busy(30000, 0, 1), AT(151)); /* one that announces its release */
-    CHECK(op->wait.recheck_at >= AT(1800));
+    CHECK(op->wait.recheck_at >= AT(151 + 675) && op->wait.recheck_at <= AT(151 + 750));
+    rig_end(&rig, AT(200));
+}
+
+TEST(a_later_waiter_looks_when_the_first_one_is_overdue) {
+    rig_begin(&rig);
+    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
+    hear_message(&rig, "1 recheck 1", AT(10));
+    rig_tick(&rig, AT(10));
+    hear_calls(&rig, "*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
+    CHECK(op->wait.recheck_at == AT(20 + 400 + 1 + 2 * 5));
     rig_end(&rig, AT(200));
 }
 

@@ -409,6 +409,7 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply) {
         answer.foreign = number_at(reply, 3, 0) == 1;
         answer.deaf = number_at(reply, 3, 0) == 2;
         answer.place = hf_reply_string_at(reply, 4);
+        answer.overdue_ms = hf_reply_integer_at(reply, 5, -1);
         break;
     case HF_VERDICT_DONE_BEFORE: answer.record = hf_reply_string_at(reply, 1); break;
     case HF_VERDICT_OTHER_KIND: answer.has = other_kind_at(reply, 1); break;

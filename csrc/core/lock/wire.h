@@ -139,6 +139,7 @@ typedef struct hf_wire_answer {
     long long ahead;      /* BUSY: waiters before this one */
     bool foreign;         /* BUSY: the holder does not hand over */
     bool deaf;            /* BUSY: its client, which keeps the lock, does not hear our wish */
+    long long overdue_ms; /* BUSY: when the first waiter is passed over; -1: it is not known */
     hf_slice place;       /* BUSY: this waiter's; empty: none. Points into the reply */
     hf_slice record;      /* DONE_BEFORE. Points into the reply */
     const char *has;      /* OTHER_KIND: what has the key, for people */

@@ -309,17 +309,23 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
 
 /* ---- answers ---- */
 
-/* When a waiter asks again without a message: when the holder's time is up, one after the other;
- * and often enough to notice a head that looks alive but is not, at a cost that grows with the
- * logarithm of the crowd. */
-static hf_time next_recheck(hf_op *op, long long ttl_ms, long long ahead, hf_time now) {
+/* A negative number: there is none. */
+static hf_time time_of(long long ms) {
+    return ms < 0 ? HF_NEVER : hf_time_of_ms((uint64_t)ms);
+}
+
+/* When a waiter asks again without a message: when the time of the holder or of the first waiter is
+ * up, one after the other; and often enough to notice a head that looks alive but is not, at a cost
+ * that grows with the logarithm of the crowd. */
+static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_client *client = op->client;
-    hf_time rank = ahead < 0 ? 0 : hf_time_min((hf_time)ahead, 1000000);
+    hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
     hf_time in_turn = HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
-    hf_time at_expiry =
-        ttl_ms < 0 ? HF_NEVER : hf_time_add(hf_time_of_ms((uint64_t)ttl_ms), in_turn);
+    hf_time at_expiry = hf_time_min(time_of(answer->ttl_ms), time_of(answer->overdue_ms));
+    at_expiry = hf_time_add(at_expiry, in_turn);
     hf_time often =
         hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MOST_RECHECK);
+    if (answer->foreign && answer->ahead == 0) often = often * 3 / 8; /* see passing_over.lua */
     often = often - often / 10 + hf_jitter(&client->random, often / 10);
     if (HF_MUTANT(BUSY_LOOK)) return now + HF_MS;
     return hf_time_add(now, hf_time_min(at_expiry, often));
@@ -455,13 +461,13 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     } else if (!op->acquire.queued || !is_subscribed(op)) {
         if (!op->wait.events) op->client->stats.waits++;
         op->state = HF_ACQUIRE_SUBSCRIBING;
-        op->wait.recheck_at = next_recheck(op, ttl_ms, ahead, now);
+        op->wait.recheck_at = next_recheck(op, answer, now);
         hf_client_listen(op, true, now);
         if (op->node->subscribed) ask(op, now);
     } else {
         assert(op->acquire.queued && op->wait.events);
         op->state = HF_ACQUIRE_WAITING;
-        op->wait.recheck_at = next_recheck(op, ttl_ms, ahead, now);
+        op->wait.recheck_at = next_recheck(op, answer, now);
         bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->counted;
         op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
         if (op->spec.lock_kind->listed && !HF_MUTANT(DEAF_TO_JAVA))

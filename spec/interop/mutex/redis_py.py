@@ -1,4 +1,4 @@
-# One worker: counts under redis-py's Lock. Arguments: port, name, ms between two tries, ms inside.
+# One worker: counts under redis-py's Lock. Arguments: port, name, ms between two tries, ms inside, ms between two turns.
 # Prints "ready", waits for the key "start", and goes on until there is a key "stop".
 import sys
 import time
@@ -6,6 +6,7 @@ import time
 import redis
 
 port, name, poll, inside = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]) / 1000, int(sys.argv[4]) / 1000
+outside = int(sys.argv[5]) / 1000 if len(sys.argv) > 5 else 0
 client = redis.Redis(port=port)
 lock = client.lock("shared", timeout=10, sleep=poll)
 client.ping()
@@ -19,3 +20,4 @@ while not client.get("stop"):
         client.set("count", count + 1)
         client.rpush("turns", name)
         lock.release()
+        time.sleep(outside)
