@@ -1,12 +1,11 @@
--- The simulator finds nothing, and finds the same under both Luas.
+-- What the simulator is made of, and that it finds the same under both Luas. The suites `sim`, `sim-system` and
+-- `sim-kept` of make test look for broken rules.
 
 local flavour = rawget(_G, "jit") and "luajit" or "lua5.4"
 local other = flavour == "luajit" and "lua5.4" or "luajit"
 local plain = not os.getenv("HOLDFAST_BUILD") and not os.getenv("LD_PRELOAD")
--- the suites `sim` and `sim-system` of make test run 2,000
-local SEEDS = tonumber(os.getenv("HOLDFAST_SIM_SEEDS") or os.getenv("HOLDFAST_GC") and 50 or 300)
-local COMPARED = 200
-local GUIDED = 60
+local COMPARED = 60
+local GUIDED = 30
 
 -- → what it printed, its last line
 local function simulate(interpreter, arguments)
@@ -26,16 +25,6 @@ local function without_rate(text)
 end
 
 describe("the simulator", function()
-  it("breaks no rule", function()
-    local text, last = simulate(flavour, "--from 1000001 --seeds " .. SEEDS)
-    assert.matches(SEEDS .. " schedules, 0 failed", last, nil, nil, text)
-  end)
-
-  it("breaks no rule with failovers, slots that move, clocks that jump and io-threads", function()
-    local text, last = simulate(flavour, "--system --from 3000001 --seeds " .. SEEDS)
-    assert.matches(SEEDS .. " schedules, 0 failed", last, nil, nil, text)
-  end)
-
   it("has only mutants that change a program or the core", function()
     local mutants = require "spec.sim.mutants"
     for _, list in ipairs { mutants.list(), mutants.of_systems(), mutants.of_schedules() } do
@@ -51,20 +40,14 @@ describe("the simulator", function()
     assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
   end)
 
-  it("breaks no rule any more with the seeds and schedules that once did", function()
-    local text, last = simulate(flavour, "--kept")
-    assert.matches("schedules, 0 failed", last, nil, nil, text)
-    assert.not_matches("schedules, [1-9]%d* failed", text)
-  end)
-
   if plain then
     it("gives the same traces under both Luas", function()
       local _, here = simulate(flavour, "--seeds " .. COMPARED)
       local _, there = simulate(other, "--seeds " .. COMPARED)
       assert.is_string(hash_of(here))
       assert.equal(hash_of(here), hash_of(there))
-      _, here = simulate(flavour, "--system --seeds " .. COMPARED)
-      _, there = simulate(other, "--system --seeds " .. COMPARED)
+      _, here = simulate(flavour, "--system --seeds " .. COMPARED / 2)
+      _, there = simulate(other, "--system --seeds " .. COMPARED / 2)
       assert.equal(hash_of(here), hash_of(there))
     end)
 
