@@ -105,7 +105,7 @@ describe("a lock shared with Redisson", function()
 
   it("wakes the next of ours at a foreign release when the first one has left", function()
     assert(foreign:acquire(0))
-    others:line_up({ "first" }, { wait = 1, grant_lease = GRANT })
+    others:line_up({ "first" }, { wait = 4, grant_lease = GRANT })
     others:line_up({ "second" }, { grant_lease = GRANT })
     assert(others.workers[1]:wait_output("failed busy", SOON))
     assert.same({ "exit", 0 }, { others.workers[1]:wait(SOON) })

@@ -473,6 +473,33 @@ for _, loop in ipairs(loops) do
       assert.is_true(#told < 10)
     end)
 
+    it("a wait fails when each task from then on ends with an error", function()
+      local broken = false
+      local one = holdfast.new {
+        url = server:url(), driver = breaking(function() return broken end), lease = 2,
+      }
+      local ended, message, code
+      quietly(function()
+        run(function()
+          local held = assert(client:lock("a"):acquire())
+          loop.spawn(function()
+            ended, message, code = one:lock("a"):acquire(20)
+            ended = ended or false
+          end)
+          assert.is_true(wait_until(function() return waiters("a") == 1 end))
+          broken = true
+          server:cli("CLIENT", "KILL", "TYPE", "pubsub") -- wakes the task
+          assert.is_true(wait_until(function() return ended ~= nil end, 10))
+          assert(held:release())
+        end)
+        one:close()
+      end)
+      assert.is_false(ended)
+      assert.equal("unreachable", code)
+      assert.matches("no task to work in: broken", message, 1, true)
+      assert.truthy(process.wait_until(function() return is_free("a") and waiters("a") == 0 end))
+    end)
+
     it("a task may end with an error again and again, once it has waited", function()
       local waits = 0
       local one = holdfast.new { url = server:url(), driver = breaking(function()
@@ -1154,9 +1181,9 @@ for _, loop in ipairs(loops) do
           end)
           assert.is_true(wait_until(function() return releasing and not both:is_held() end))
           assert.is_true(close(releasing))
-          assert.is_true(wait_until(function() return is_free("a") end))
-          assert(two:ping()) -- behind its releases
-          assert.same({ "1" }, server:cli("HVALS", "b"))
+          assert.is_true(wait_until(function()
+            return is_free("a") and server:cli("HVALS", "b")[1] == "1"
+          end))
           two:close() -- nobody releases the other hold
         end)
       end)

@@ -69,15 +69,17 @@ local acquire = driver.lock.acquire
 -- round trip.
 function driver.lock.acquire(lock, wait)
   local acquired, message, code, record = acquire(lock, wait)
-  if code ~= "busy" then return acquired, message, code, record end
+  if acquired then return acquired end
+  if record then return nil, message, code, record end
+  if code ~= "busy" then return nil, message, code end
   local data = core.lock.data(lock)
   wait = wait or data.wait
   local is_asked = wait > 0 and data.kind ~= "guard" and #core.client.nodes(data.client) == 1
-  if not is_asked or not driver.can_wait(lock) then return acquired, message, code end
+  if not is_asked or not driver.can_wait(lock) then return nil, message, code end
   local who
   message, who = holder.tell(lock, message, wait)
   events.name_holder(data.client, core.lock.key(lock), who)
-  return acquired, message, code
+  return nil, message, code
 end
 
 return holder

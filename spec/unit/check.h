@@ -1,12 +1,13 @@
 /*
  * A unit test program is a list of TEST functions and one CHECK_MAIN. Each test prints one line,
  * "ok N - name" or "not ok N - name", and a "# file:line: ..." line for each check that failed; a
- * failed check ends its test. The program's exit code is 0 only if every test passed. An argument
- * picks the tests whose name contains it.
+ * failed check ends its test. A test that leaves a descriptor open has failed. The program's exit
+ * code is 0 only if every test passed. An argument picks the tests whose name contains it.
  */
 #ifndef CHECK_H
 #define CHECK_H
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -83,12 +84,26 @@ __attribute__((format(printf, 3, 4))) static inline void check_fail(const char *
                  #want);                                                                           \
     } while (0)
 
+/* Of the first 256, which a test program does not use up. */
+static inline int check_open_descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < 256; fd++) count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static inline void check_test_alone(const struct check_test *test) {
+    int before = check_open_descriptors();
+    test->run();
+    int left = check_open_descriptors() - before;
+    if (left > 0) check_fail(__FILE__, __LINE__, "%s leaves descriptors open: %d", test->name, left);
+}
+
 static inline int check_run(const char *only) {
     int count = 0, failures = 0;
     for (const struct check_test *test = check_first; test; test = test->next) {
         if (only && !strstr(test->name, only)) continue;
         check_failed = 0;
-        test->run();
+        check_test_alone(test);
         failures += check_failed;
         printf("%s %d - %s\n", check_failed ? "not ok" : "ok", ++count, test->name);
         fflush(stdout);
