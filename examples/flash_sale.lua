@@ -70,14 +70,14 @@ local function sale(server, sell)
 end
 
 local function without_lock(server)
-  say("1. %d processes sell %d items without a lock", SELLERS, ITEMS)
+  say("1. %d processes, %d items, no lock", SELLERS, ITEMS)
   local sold, seconds = sale(server, sell_unlocked)
-  verdict(sold > ITEMS, ("%d sold in %.2f s, %d more than there were"):format(sold, seconds, sold
+  verdict(sold > ITEMS, ("%d sold in %.2f s: %d that nobody has"):format(sold, seconds, sold
     - ITEMS))
 end
 
 local function with_lock(server)
-  say("2. the same, with each sale inside client:with_lock")
+  say("2. the same, each sale inside client:with_lock")
   local sold, seconds = sale(server, sell_locked)
   verdict(sold == ITEMS, ("%d sold in %.2f s"):format(sold, seconds))
 end
@@ -90,7 +90,7 @@ local function hold_for_ever(server)
 end
 
 local function kill_the_holder(server)
-  say("3. the holder is killed with -9; its lease is %d s", LEASE)
+  say("3. a holder is killed with -9; the lease is %d s", LEASE)
   local pid = in_child(function()
     server.control = nil
     hold_for_ever(server)
@@ -101,13 +101,13 @@ local function kill_the_holder(server)
   local client = holdfast.new(server:url())
   local lock = client:lock("sale")
   process.sleep(LEASE * 1.5)
-  verdict(lock:is_locked(), ("after %.1f s it still holds the lock: the lease is renewed"):format(LEASE * 1.5))
+  verdict(lock:is_locked(), ("after %.1f s it holds: its lease is renewed"):format(LEASE * 1.5))
   local killed = process.now()
   sys.kill(pid, 9)
   wait_for(pid)
   assert(lock:acquire())
   local waited = process.now() - killed
-  verdict(waited <= LEASE + 0.5, ("%.2f s after the kill the next process has the lock"):format(waited))
+  verdict(waited <= LEASE + 0.5, ("%.2f s after the kill the next one is in"):format(waited))
   lock:release()
   client:close()
 end
