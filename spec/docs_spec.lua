@@ -1,7 +1,8 @@
--- The code in the documents runs as it stands there: Lua, shell, crontabs, files of settings, and
--- what a terminal shows. What nginx runs is in resty_spec.lua for docs/openresty.md;
--- tools/check_docs.lua says for each other block who has it.
+-- The code in the documents runs as it stands there: Lua, shell, crontabs, files of settings, the
+-- commands of manifests, and what a terminal shows. What nginx runs is in resty_spec.lua for
+-- docs/openresty.md; tools/check_docs.lua says for each other block who has it.
 
+local lyaml = require "lyaml"
 local nginx = require "spec.support.nginx"
 local pages = require "spec.support.pages"
 local process = require "spec.support.process"
@@ -143,6 +144,27 @@ function RUN.ini(text)
   local child, how, code = shell("HOLDFAST_CONFIG=$PWD/settings holdfast ping")
   close_directory()
   assert.same({ "exit", 0 }, { how, code }, child:output())
+end
+
+-- Collects the commands of a manifest's containers and probes, as lines for a shell.
+local function add_commands(node, lines)
+  for key, value in pairs(node) do
+    if key == "command" then
+      lines[#lines + 1] = "'" .. table.concat(value, "' '") .. "'\n"
+    elseif type(value) == "table" then
+      add_commands(value, lines)
+    end
+  end
+  return lines
+end
+
+function RUN.yaml(text)
+  local lines = add_commands(lyaml.load(text), {})
+  assert.is_true(#lines > 0)
+  for _, line in ipairs(lines) do
+    local endless = line:find("^'holdfast' 'lead' ")
+    runs(endless and "timeout 0.3 " .. line:gsub("\n$", " || test $? = 124\n") or line)
+  end
 end
 
 -- What is another on each run looks alike.

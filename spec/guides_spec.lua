@@ -44,7 +44,21 @@ describe("a mutex", function()
   end)
 end)
 
-describe("a mutex in a quorum", function()
+describe("a one_by_one template", function()
+  it("excludes SET NX on type_id and is excluded by it", function()
+    local template = world.client():one_by_one()
+    local once = { queue = false }
+    assert.is_true(set_nx(world.server, "order_42", "java"))
+    assert.equal("busy", select(3, template:execute("order", 42, once, assert)))
+    assert.is_true(delete_own(world.server, "order_42", "java"))
+    assert(template:execute("order", 42, once, function()
+      assert.is_false(set_nx(world.server, "order_42", "java"))
+      return true
+    end))
+  end)
+end)
+
+describe("in a quorum", function()
   local servers, client
 
   before_each(function()
@@ -67,7 +81,36 @@ describe("a mutex in a quorum", function()
     return votes
   end
 
-  it("excludes a Redlock and is excluded by it", function()
+  -- As a member of RedissonRedLock does it, a Redisson lock on one server.
+  local TRY_LOCK = [[
+    if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
+      return redis.call('PTTL', KEYS[1])
+    end
+    redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
+    return redis.call('PEXPIRE', KEYS[1], ARGV[1]) and nil
+  ]]
+
+  -- → how many of the servers a RedLock gets
+  local function redisson()
+    local votes = 0
+    for _, server in ipairs(servers) do
+      local busy = server:cli("EVAL", TRY_LOCK, 1, "stock", 30000, "java:1")
+      votes = votes + (busy and 0 or 1)
+    end
+    return votes
+  end
+
+  it("a lock excludes a RedissonRedLock and is excluded by it", function()
+    local lock = client:lock("stock")
+    assert.equal(3, redisson())
+    assert.equal("busy", select(3, lock:acquire(0)))
+    for _, server in ipairs(servers) do server:cli("DEL", "stock") end
+    assert(lock:acquire(0))
+    assert.is_true(redisson() < 2)
+    assert(lock:release())
+  end)
+
+  it("a mutex excludes a Redlock and is excluded by it", function()
     local mutex = client:mutex("invoice")
     assert(mutex:acquire(0))
     assert.is_true(redlock() < 2)

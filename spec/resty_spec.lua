@@ -16,7 +16,7 @@ local INIT = [[
     %(init)
     HOLDFAST = require "holdfast"
     CLIENT = HOLDFAST.new { url = "%(url)", lease = %(lease), grant_lease = %(grant),
-      command_timeout = 2 }
+      command_timeout = %(patience) }
     function SAY(...)
       local list = { n = select("#", ...), ... }
       for i = 1, list.n do list[i] = tostring(list[i]) end
@@ -36,7 +36,8 @@ describe("under ngx_lua", function()
 
   local function start(options)
     local values = { url = options.url or server:url(), lease = options.lease or 30,
-      grant = options.grant_lease or 2, init = options.init or "" }
+      grant = options.grant_lease or 2, init = options.init or "",
+      patience = options.command_timeout or 2 }
     front = nginx.start {
       workers = options.workers,
       main = options.main,
@@ -1788,9 +1789,42 @@ describe("under ngx_lua", function()
     other:stop()
   end)
 
+  -- Its task and the wait itself then find that their times have passed.
+  -- The times of its task and of the wait itself pass meanwhile.
+  it("keeps a wait and its connections when a handler blocks the worker", function()
+    local holder = require("holdfast").new(server:url())
+    local lock = assert(holder:lock("k"):acquire(0))
+    start { server = FINISH .. handler("/", [[ SAY(CLIENT:lock("k"):acquire(20) ~= nil) ]])
+      .. handler("/block", [[ local now = require("holdfast.core").now
+        local till = now() + 1.1
+        while now() < till do end
+        SAY("done") ]]) }
+    local request = front:begin("/")
+    assert.truthy(process.wait_until(function()
+      return server:cli("ZCARD", "holdfast_queue:{k}") == 1
+    end))
+    local function connections()
+      local ids = {}
+      for id in server:cli("CLIENT", "LIST"):gmatch("id=(%d+)[^\n]-name=holdfast") do ids[#ids + 1] = id end
+      return table.concat(ids, " ")
+    end
+    local before = connections()
+    assert.equal("done", say "/block")
+    process.sleep(0.3) -- in which the wait looks whether its task runs
+    assert.equal(1, connections():find(before, 1, true))
+    assert(lock:release())
+    local from = process.now()
+    assert.equal("true\n", request:finish().body)
+    assert.is_true(process.now() - from < 1)
+    assert.equal(0, #front:errors(), front:log())
+    holder:close()
+    front:stop("TERM")
+  end)
+
   describe("with lua_code_cache off", function()
     it("leaves no timer, no connection and no lock behind", function()
-      start { code_cache = false, server = FINISH .. handler("/", [[
+      -- The worker loads the library for each request before it reads the first one's reply.
+      start { code_cache = false, command_timeout = 30, server = FINISH .. handler("/", [[
         SAY(CLIENT:with_lock("k" .. ngx.var.arg_k, { wait = 60 }, function() return true end))
       ]]) .. handler("/leak", [[ CLIENT:lock("leak"):acquire() ]])
         .. handler("/timers", [[ SAY(ngx.timer.running_count(), ngx.timer.pending_count()) ]]) }

@@ -126,7 +126,7 @@ end
 local check_language = { nginx = check_piece }
 
 -- Run by spec/docs_spec.lua, or by what pages.runner_of names; text and diagrams run nowhere.
-for _, language in ipairs { "lua", "sh", "console", "cron", "ini", "text", "mermaid" } do
+for _, language in ipairs { "lua", "sh", "console", "cron", "ini", "yaml", "text", "mermaid" } do
   check_language[language] = check_language[language] or function() end
 end
 
@@ -155,6 +155,22 @@ function check_language.text(path, line, text)
   for each in text:gmatch("[^\n]+") do
     if is_command(each) and not is_synopsis(each) then
       report("%s:%d: put it into a block of sh, so that it is run: %s", path, line, each)
+    end
+  end
+end
+
+-- The image is built by the lines of docs/install.md, so each package is named there.
+function check_language.dockerfile(path, line, text)
+  local install = read("docs/install.md")
+  for arguments in text:gmatch("apt%-get install ([^\n&]+)") do
+    for package in arguments:gmatch("%S+") do
+      local named = package:find("^[-/]") or install:find(package, 1, true)
+      if not named then report("%s:%d: docs/install.md does not install %s", path, line, package) end
+    end
+  end
+  for target in text:gmatch("make %-C %S+ (%S+)") do
+    if not run("make -n " .. target) then
+      report("%s:%d: make does not know how: %s", path, line, target)
     end
   end
 end

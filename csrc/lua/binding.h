@@ -11,12 +11,9 @@
 
 #define HF_MOST_CALLERS 9007199254740992.0 /* 2^53 */
 
-#define HF_CLIENT_TYPE "holdfast.client"
-#define HF_LOCK_TYPE "holdfast.lock"
-#define HF_PERMIT_TYPE "holdfast.permit"
-#define HF_OP_TYPE "holdfast.operation"
-#define HF_TEMPLATE_TYPE "holdfast.one_by_one"
-#define HF_WATCHDOG_TYPE "holdfast.watchdog"
+/* The types of our userdata, by address: their names. */
+extern const char hf_client_type[], hf_lock_type[], hf_permit_type[], hf_op_type[],
+    hf_template_type[], hf_watchdog_type[];
 
 typedef struct hf_lua_client {
     hf_driver *driver; /* NULL only until it is filled */

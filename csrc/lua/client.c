@@ -7,11 +7,11 @@
 #include "binding.h"
 
 static hf_lua_client *check_client(lua_State *L) {
-    return hf_checkudata(L, 1, HF_CLIENT_TYPE);
+    return hf_checkudata(L, 1, hf_client_type);
 }
 
 hf_driver *hf_check_driver(lua_State *L, int index) {
-    hf_driver *driver = ((hf_lua_client *)hf_checkudata(L, index, HF_CLIENT_TYPE))->driver;
+    hf_driver *driver = ((hf_lua_client *)hf_checkudata(L, index, hf_client_type))->driver;
     if (!driver) luaL_error(L, "the client was collected");
     return driver;
 }
@@ -224,7 +224,7 @@ static int l_new(lua_State *L) {
     bool renewer_link = !(external || looped) || hf_field_boolean(L, 1, "renewer_link");
     config.renewer = renewer_link ? HF_LINK_RENEWER : HF_LINK_CALLS;
     const unsigned char *entropy = entropy_field(L);
-    hf_lua_client *client = hf_new_object(L, sizeof *client, HF_CLIENT_TYPE);
+    hf_lua_client *client = hf_new_object(L, sizeof *client, hf_client_type);
     lua_newtable(L);
     hf_setuservalue(L, -2);
     client->driver = hf_driver_new(&config, entropy);
@@ -519,9 +519,9 @@ static int l_group(lua_State *L) {
 static int l_tostring(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
-    if (!driver) lua_pushliteral(L, HF_CLIENT_TYPE ": (closed)");
+    if (!driver) lua_pushfstring(L, "%s: (closed)", hf_client_type);
     else
-        lua_pushfstring(L, HF_CLIENT_TYPE ": %s%s", hf_client_label(driver->client),
+        lua_pushfstring(L, "%s: %s%s", hf_client_type, hf_client_label(driver->client),
                         driver->closed ? " (closed)" : "");
     return 1;
 }
@@ -546,7 +546,7 @@ void hf_open_client(lua_State *L) {
                                          {"introduce", l_introduce},
                                          {"data", l_data},
                                          {NULL, NULL}};
-    hf_new_type(L, HF_CLIENT_TYPE, metamethods);
+    hf_new_type(L, hf_client_type, metamethods);
     lua_setfield(L, -2, "client_type");
     lua_newtable(L);
     hf_set_functions(L, functions);

@@ -201,7 +201,7 @@ static int l_new(lua_State *L) {
     const hf_kind *kind = kind_field(L);
     bool counted = hf_kind_is_counted(kind);
     luaL_argcheck(L, !counted || hf_field_whole(L, 2, "permits", 1) > 0, 2, "no permits");
-    hf_lua_lock *lock = hf_new_object(L, sizeof *lock, counted ? HF_PERMIT_TYPE : HF_LOCK_TYPE);
+    hf_lua_lock *lock = hf_new_object(L, sizeof *lock, counted ? hf_permit_type : hf_lock_type);
     lua_pushvalue(L, 2);
     hf_setuservalue(L, -2);
     lock->driver = driver;
@@ -226,7 +226,7 @@ static int l_copy(lua_State *L) {
     luaL_argcheck(L, key.size > 0, 2, "an empty key");
     if (!from->driver) return luaL_error(L, "the lock was collected");
     hf_lua_lock *lock = hf_new_object(
-        L, sizeof *lock, hf_kind_is_counted(from->kind) ? HF_PERMIT_TYPE : HF_LOCK_TYPE);
+        L, sizeof *lock, hf_kind_is_counted(from->kind) ? hf_permit_type : hf_lock_type);
     hf_getuservalue(L, 1);
     hf_setuservalue(L, -2);
     *lock = (hf_lua_lock){.driver = from->driver,
@@ -634,8 +634,8 @@ static int l_tostring(lua_State *L) {
     else if (seen.loss) snprintf(state, sizeof state, "lost: %s", hf_lost_reason_name(seen.loss));
     luaL_Buffer buffer;
     luaL_buffinit(L, &buffer);
-    luaL_addstring(&buffer,
-                   hf_kind_is_counted(lock->kind) ? HF_PERMIT_TYPE ": " : HF_LOCK_TYPE ": ");
+    luaL_addstring(&buffer, hf_kind_is_counted(lock->kind) ? hf_permit_type : hf_lock_type);
+    luaL_addstring(&buffer, ": ");
     luaL_addlstring(&buffer, key.data, key.size);
     luaL_addstring(&buffer, " (");
     luaL_addstring(&buffer, state);
@@ -678,9 +678,9 @@ void hf_open_lock(lua_State *L) {
                                          {"owner", l_owner},
                                          {"data", l_data},
                                          {NULL, NULL}};
-    hf_new_type(L, HF_LOCK_TYPE, metamethods);
+    hf_new_type(L, hf_lock_type, metamethods);
     lua_setfield(L, -2, "lock_type");
-    hf_new_type(L, HF_PERMIT_TYPE, metamethods);
+    hf_new_type(L, hf_permit_type, metamethods);
     lua_setfield(L, -2, "permit_type");
     lua_newtable(L);
     hf_set_functions(L, functions);

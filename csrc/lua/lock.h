@@ -57,9 +57,9 @@ typedef struct caller_text {
 
 /* Returns the lock or the permits at stack index 1. */
 static inline hf_lua_lock *hf_lock_check(lua_State *L) {
-    hf_lua_lock *lock = hf_testudata(L, 1, HF_LOCK_TYPE);
-    if (!lock) lock = hf_testudata(L, 1, HF_PERMIT_TYPE);
-    return lock ? lock : hf_checkudata(L, 1, HF_LOCK_TYPE);
+    hf_lua_lock *lock = hf_testudata(L, 1, hf_lock_type);
+    if (!lock) lock = hf_testudata(L, 1, hf_permit_type);
+    return lock ? lock : hf_checkudata(L, 1, hf_lock_type);
 }
 
 /* owner.c */

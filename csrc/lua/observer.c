@@ -122,7 +122,7 @@ static int l_push_events(lua_State *L) {
 
 /* events(client) -> a list of what happened since the last call; nil: nothing */
 static int l_events(lua_State *L) {
-    hf_lua_client *client = hf_checkudata(L, 1, HF_CLIENT_TYPE);
+    hf_lua_client *client = hf_checkudata(L, 1, hf_client_type);
     hf_driver *driver = client->driver;
     if (!driver) return 0;
     hf_driver_enter(driver);

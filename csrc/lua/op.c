@@ -22,7 +22,7 @@ void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) 
 
 hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
     size_t room = count * (sizeof(hf_lua_lock *) + sizeof(const hf_names *));
-    hf_lua_op *self = hf_new_object(L, sizeof *self + room, HF_OP_TYPE);
+    hf_lua_op *self = hf_new_object(L, sizeof *self + room, hf_op_type);
     self->count = count;
     self->locks = (hf_lua_lock **)(self + 1);
     lua_createtable(L, KEPT, 0);
@@ -31,7 +31,7 @@ hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
 }
 
 hf_lua_op *hf_lua_op_again(lua_State *L, int index) {
-    hf_lua_op *self = hf_checkudata(L, index, HF_OP_TYPE);
+    hf_lua_op *self = hf_checkudata(L, index, hf_op_type);
     luaL_argcheck(L, self->finished && !self->names, index, "not a finished operation on one lock");
     *self = (hf_lua_op){.count = 1, .locks = self->locks};
     lua_pushvalue(L, index);
@@ -302,7 +302,7 @@ int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
 }
 
 static hf_lua_op *check_op(lua_State *L) {
-    return hf_checkudata(L, 1, HF_OP_TYPE);
+    return hf_checkudata(L, 1, hf_op_type);
 }
 
 /* is_done(operation) */
@@ -387,7 +387,7 @@ void hf_open_operations(lua_State *L) {
                                          {"detach", l_detach},
                                          {"abandon", l_op_abandon},
                                          {NULL, NULL}};
-    hf_new_type(L, HF_OP_TYPE, metamethods);
+    hf_new_type(L, hf_op_type, metamethods);
     hf_new_methods(L, functions);
     lua_pop(L, 1);
     lua_newtable(L);

@@ -74,8 +74,15 @@ int hf_push_failure(lua_State *L, const hf_failure *failure) {
 
 /* ---- types ---- */
 
+const char hf_client_type[] = "holdfast.client";
+const char hf_lock_type[] = "holdfast.lock";
+const char hf_permit_type[] = "holdfast.permit";
+const char hf_op_type[] = "holdfast.operation";
+const char hf_template_type[] = "holdfast.one_by_one";
+const char hf_watchdog_type[] = "holdfast.watchdog";
+
 static const char METATABLES = 0; /* the newest copy's, by the names of their types */
-static const char TYPES = 0;      /* of all copies' metatables, the names of their types */
+#define TYPE_AT 1                 /* in each metatable: its type's address */
 
 void hf_push_registry(lua_State *L, const void *key) {
     lua_pushlightuserdata(L, (void *)(uintptr_t)key);
@@ -88,33 +95,16 @@ void hf_set_registry(lua_State *L, const void *key) {
     lua_rawset(L, LUA_REGISTRYINDEX);
 }
 
-static void push_weak_table(lua_State *L) {
-    lua_newtable(L);
-    lua_newtable(L);
-    lua_pushliteral(L, "k");
-    lua_setfield(L, -2, "__mode");
-    lua_setmetatable(L, -2);
-}
-
 void hf_open_types(lua_State *L) {
     lua_newtable(L);
     hf_set_registry(L, &METATABLES);
-    hf_push_registry(L, &TYPES);
-    bool is_first = lua_isnil(L, -1);
-    lua_pop(L, 1);
-    if (!is_first) return;
-    push_weak_table(L);
-    hf_set_registry(L, &TYPES);
 }
 
 void *hf_testudata(lua_State *L, int index, const char *type) {
     void *object = lua_type(L, index) == LUA_TUSERDATA ? lua_touserdata(L, index) : NULL;
     if (!object || !lua_getmetatable(L, index)) return NULL;
-    hf_push_registry(L, &TYPES);
-    lua_insert(L, -2);
-    lua_rawget(L, -2);
-    const char *known = lua_tostring(L, -1);
-    bool same = known && strcmp(known, type) == 0;
+    lua_rawgeti(L, -1, TYPE_AT);
+    bool same = lua_touserdata(L, -1) == type;
     lua_pop(L, 2);
     return same ? object : NULL;
 }
@@ -137,14 +127,12 @@ void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods) {
     lua_pushstring(L, type);
     lua_setfield(L, -2, "__name");
     hf_set_functions(L, metamethods);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)type);
+    lua_rawseti(L, -2, TYPE_AT);
     hf_push_registry(L, &METATABLES);
     lua_pushvalue(L, -2);
     lua_setfield(L, -2, type);
-    hf_push_registry(L, &TYPES);
-    lua_pushvalue(L, -3);
-    lua_pushstring(L, type);
-    lua_rawset(L, -3);
-    lua_pop(L, 2);
+    lua_pop(L, 1);
 }
 
 void hf_set_functions(lua_State *L, const luaL_Reg *functions) {

@@ -7,7 +7,7 @@ typedef struct hf_lua_watchdog {
 } hf_lua_watchdog;
 
 static hf_driver *check_watchdog(lua_State *L) {
-    hf_lua_watchdog *watchdog = hf_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    hf_lua_watchdog *watchdog = hf_checkudata(L, 1, hf_watchdog_type);
     if (!watchdog->driver) luaL_error(L, "the watchdog was collected");
     return watchdog->driver;
 }
@@ -15,7 +15,7 @@ static hf_driver *check_watchdog(lua_State *L) {
 /* new(client) -> watchdog */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_lua_watchdog *watchdog = hf_new_object(L, sizeof *watchdog, HF_WATCHDOG_TYPE);
+    hf_lua_watchdog *watchdog = hf_new_object(L, sizeof *watchdog, hf_watchdog_type);
     lua_newtable(L);
     lua_pushvalue(L, 1);
     lua_setfield(L, -2, "client");
@@ -26,7 +26,7 @@ static int l_new(lua_State *L) {
 }
 
 static int l_gc(lua_State *L) {
-    hf_lua_watchdog *watchdog = hf_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    hf_lua_watchdog *watchdog = hf_checkudata(L, 1, hf_watchdog_type);
     if (watchdog->driver) hf_driver_unref(watchdog->driver);
     watchdog->driver = NULL;
     return 0;
@@ -82,9 +82,9 @@ static int l_client(lua_State *L) {
 }
 
 static int l_tostring(lua_State *L) {
-    const hf_lua_watchdog *watchdog = hf_checkudata(L, 1, HF_WATCHDOG_TYPE);
+    const hf_lua_watchdog *watchdog = hf_checkudata(L, 1, hf_watchdog_type);
     bool running = watchdog->driver && is_running(watchdog->driver);
-    lua_pushfstring(L, HF_WATCHDOG_TYPE ": %s", running ? "running" : "not running");
+    lua_pushfstring(L, "%s: %s", hf_watchdog_type, running ? "running" : "not running");
     return 1;
 }
 
@@ -95,7 +95,7 @@ void hf_open_watchdog(lua_State *L) {
         {"new", l_new},   {"holds", l_holds}, {"is_running", l_is_running},
         {"stop", l_stop}, {"start", l_start}, {"client", l_client},
         {NULL, NULL}};
-    hf_new_type(L, HF_WATCHDOG_TYPE, metamethods);
+    hf_new_type(L, hf_watchdog_type, metamethods);
     lua_setfield(L, -2, "watchdog_type");
     lua_newtable(L);
     hf_set_functions(L, functions);

@@ -65,22 +65,19 @@ end
 
 local acquire = driver.lock.acquire
 
-local function told(lock, wait, acquired, message, code, ...)
-  if code ~= "busy" then return acquired, message, code, ... end
-  local data = core.lock.data(lock)
-  wait = wait or data.wait
-  local is_asked = wait > 0 and data.kind ~= "guard" and #core.client.nodes(data.client) == 1
-  if not is_asked or not driver.can_wait(lock) then return acquired, message, code, ... end
-  local who
-  message, who = holder.tell(lock, message, wait)
-  events.name_holder(data.client, core.lock.key(lock), who)
-  return acquired, message, code, ...
-end
-
 -- From now on a wait that fails names the holder. try_acquire and a wait of 0 do not: they cost one
 -- round trip.
 function driver.lock.acquire(lock, wait)
-  return told(lock, wait, acquire(lock, wait))
+  local acquired, message, code, record = acquire(lock, wait)
+  if code ~= "busy" then return acquired, message, code, record end
+  local data = core.lock.data(lock)
+  wait = wait or data.wait
+  local is_asked = wait > 0 and data.kind ~= "guard" and #core.client.nodes(data.client) == 1
+  if not is_asked or not driver.can_wait(lock) then return acquired, message, code end
+  local who
+  message, who = holder.tell(lock, message, wait)
+  events.name_holder(data.client, core.lock.key(lock), who)
+  return acquired, message, code
 end
 
 return holder

@@ -33,6 +33,7 @@ local function add_task(plan, make, prng, layout, more)
   local index = #plan.parts / 2 + 1
   local process = make.process(prng, plan)
   process.index, process.needs_approval = index, nil
+  plan.process_count = index
   local task = {
     what = "task", process = index, slot = index, key = "a", layout = layout, start = 0, lease = 10,
     renewed = true, token_ttl = 600, wait = math.huge, rounds = 1, entries = 0, naps = { NAP },

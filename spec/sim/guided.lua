@@ -89,11 +89,17 @@ local function change(prng, plan)
   changes[prng:pick(OF_ANY)](prng, plan)
 end
 
+-- A changed schedule may keep the second waiter out for longer.
+local function forget_bounds(plan)
+  for _, part in ipairs(parts_of(plan, "task")) do part.in_by, part.behind_first = nil, nil end
+end
+
 -- → plan
 function Guided:plan(seed)
   local prng = Prng.new((seed * 23 + 3) % 2147483647)
   if #self.kept == 0 or not prng:chance(CHANGED) then return plans.of(seed) end
   local plan = copy_of(prng:pick(self.kept))
+  forget_bounds(plan)
   for _ = 1, prng:range(1, 3) do change(prng, plan) end
   return plan
 end

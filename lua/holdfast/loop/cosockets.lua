@@ -185,6 +185,7 @@ local function receive(self, link, socket)
     if link.action == "close" then return "closed" end
     local most = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MOST_BYTES
     local bytes, message = socket:receiveany(most)
+    if link.left then return nil end
     cuts = bytes and #bytes == most and cuts + 1 or 0
     if bytes then
       if engine.feed(self.client, link.number, bytes) then turn(self) end
@@ -210,6 +211,7 @@ local function connect(self, link)
     connected, message = agree(self.client, link, socket)
   end
   link.dialing = false
+  if link.left then return socket:close() end
   note_dial(self, link.number, connected)
   if not connected then
     socket:close()
@@ -219,6 +221,7 @@ local function connect(self, link)
   engine.opened(self.client, link.number)
   turn(self)
   local reason = receive(self, link, socket)
+  if link.left then return socket:close() end
   if link.writing then -- the task ends both
     link.broken = reason or HUNG_UP
     wake(self)
@@ -229,10 +232,11 @@ local function connect(self, link)
 end
 
 local function read(self, link)
-  while true do
+  while not link.left do
     link.opening = false
     if engine.wants(self.client, link.number) == "open" then
       pause_before_dial(self, link.number)
+      if link.left then return end
     end
     if engine.wants(self.client, link.number) == "open" then connect(self, link) end
     if engine.wants(self.client, link.number) ~= "open" then link.wake:wait(FOREVER) end
@@ -256,7 +260,7 @@ local function send(self, link, socket)
 end
 
 local function write(self, link)
-  while true do
+  while not link.left do
     link.output:wait(FOREVER)
     link.kicked = false
     local socket = link.socket
@@ -270,11 +274,16 @@ local function spawn_link(self, link)
   link.writer = ngx.thread.spawn(write, self, link)
 end
 
--- Only a light thread itself can close the socket that it uses, so the threads end with it.
-local function kill_link(self, link, reason)
+-- Only a light thread itself can close the socket that it uses, so the threads end with it. Only
+-- the task that has spawned them can end them.
+local function end_threads(link, socket)
   ngx.thread.kill(link.reader)
   ngx.thread.kill(link.writer)
-  if link.socket then link.socket:close() end
+  if socket then socket:close() end
+end
+
+local function kill_link(self, link, reason)
+  end_threads(link, link.socket)
   disconnected(self, link, reason)
 end
 
@@ -295,9 +304,11 @@ end
 
 -- ---- the task ----
 
+-- → the task's links
 function cosockets.begin(self)
-  self.clock = assert(semaphore.new())
+  self.clock, self.runner = assert(semaphore.new()), coroutine.running()
   self.dials = self.dials or {} -- number of a link -> its last dial, if that failed
+  return self.links
 end
 
 -- Whether a new task would lose no connection and no operation.
@@ -310,6 +321,7 @@ end
 
 function cosockets.tend(self)
   if is_late(self) then ngx.sleep(BREATH) end
+  if coroutine.running() ~= self.runner then return end -- another task has taken over
   turn_now(self)
   repeat
     self.wants_link = false
@@ -321,20 +333,41 @@ function cosockets.rest(self)
   local at = now()
   local till = math.min(self.deadline, at + LOOK)
   if till <= at then till = at + 0.001 end
+  local clock = self.clock
   self.sleeps_until = till
-  self.clock:wait(math.ceil((till - at) * 1000) / 1000)
-  self.sleeps_until = 0
+  clock:wait(math.ceil((till - at) * 1000) / 1000)
+  if self.clock == clock then self.sleeps_until = 0 end
 end
 
-local function kill_links(self)
-  for _, link in pairs(self.links) do kill_link(self, link, "not needed any more") end
+local ENDED = "not needed any more"
+
+local function kill_links(self, links)
+  for _, link in pairs(links) do kill_link(self, link, ENDED) end
 end
 
+-- Another task goes on with new links; this one ends its own when it runs again.
+local function leave_links(self, links)
+  for _, link in pairs(links) do
+    link.left = link.socket or true
+    disconnected(self, link, ENDED)
+  end
+end
+
+-- Called by the task, or by a caller in whose time the task did not run.
 function cosockets.stop(self)
-  self.clock = nil -- no new links meanwhile
-  local stopped, message = pcall(kill_links, self)
-  self.links = {}
+  local links, clock = self.links, self.clock
+  local is_task = coroutine.running() == self.runner
+  self.links, self.clock, self.runner, self.sleeps_until = {}, nil, nil, 0 -- no new links meanwhile
+  if not is_task and clock then clock:post() end
+  local stopped, message = pcall(is_task and kill_links or leave_links, self, links)
   if not stopped then error(message, 0) end
+end
+
+-- In a task that does not run for its client any more.
+function cosockets.leave(links)
+  for _, link in pairs(links) do
+    if link.left then end_threads(link, link.left ~= true and link.left) end
+  end
 end
 
 return cosockets

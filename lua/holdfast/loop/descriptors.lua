@@ -24,6 +24,8 @@ end
 
 function descriptors.begin() end
 
+function descriptors.leave() end
+
 -- Call it after a caller has changed something: sends what can be sent. The task reads the replies.
 function descriptors.turn(self)
   engine.serve(self.client)

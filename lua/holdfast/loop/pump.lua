@@ -175,10 +175,11 @@ end
 
 local function tend(self, task)
   local io, looked_at = self.loop.io, now()
-  io.begin(self)
+  task.links = io.begin(self)
   repeat
     self.comes_by = math.huge
-    io.tend(self)
+    io.tend(self) -- may wait a little
+    self.comes_by = math.huge
     if now() >= looked_at + LOOK then
       looked_at = now()
       if next(self.waiting) then abandon_dead(self) end
@@ -232,7 +233,7 @@ local function run(self, task)
   if self.task ~= task then return end
   local client = self.client
   local tended, message = pcall(tend, self, task)
-  if self.task ~= task then return end
+  if self.task ~= task then return self.loop.io.leave(task.links) end
   if not tended then return fail(self, message) end
   stop(self)
   go_on(self, client)
@@ -295,6 +296,7 @@ end
 
 -- ---- operations ----
 
+local BLOCKED = 0.02 -- a wait that ends so many seconds late shows that something blocked the loop
 local REPLACED = "this request's ngx.ctx was replaced while it waited; put fields into it instead"
 local OVERDUE = "its coroutine was woken, and did not go on for a second: it counts as cancelled"
 
@@ -324,13 +326,22 @@ local function is_over(waiter)
   return waiter.abandoned or waiter.done or waiter.op:is_done()
 end
 
+-- The loop was blocked, so the task could not run: it gets its time again.
+local function excuse(self)
+  if self.comes_by ~= math.huge then self.comes_by = now() + self.loop.comes_within end
+end
+
 -- Waits for the operation's end. The loop may end the wait by an error, after which the coroutine
 -- goes on: then the operation is abandoned. → whether the signal has fired
 local function await(self, waiter, number)
   local ready = waiter.ready
   local seconds = self.comes_by == math.huge and LOOK or self.loop.comes_within
+  local till = now() + seconds
   local waited, fired = pcall(ready.wait, ready, seconds)
-  if waited then return fired end
+  if waited then
+    if now() > till + BLOCKED then excuse(self) end
+    return fired
+  end
   if ready.free then ready:free() end
   if not waiter.abandoned then pump.abandon(self, number, waiter) end
   turn(self)
