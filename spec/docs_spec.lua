@@ -203,11 +203,92 @@ function RUN.nginx(text)
   world.cli("FLUSHALL")
 end
 
+-- ---- the tutorial: its blocks are pasted into one shell, in turn ----
+
+local TUTORIAL = "docs/tutorial.md"
+
+-- Pastes block.1, block.2 and so on, each when its file go.N exists.
+local PASTE = [[
+n=1
+while :; do
+  until [ -e "$HOME/go.$n" ]; do sleep 0.01; done
+  . "$HOME/block.$n"
+  touch "$HOME/done.$n"
+  n=$((n + 1))
+done]]
+
+-- A reader who is slower than the processes that a block has started.
+local READY = {
+  ["holdfast show order:42\n"] = "holdfast show order:42 | grep -q worker-1",
+  ["holdfast top\n"] = "holdfast show stock:7 | grep -q 'waiters  3' && holdfast ls | grep -q worker-1",
+}
+
+local function exists(name)
+  local file = io.open(directory .. "/" .. name)
+  return file and file:close()
+end
+
+-- → the pattern of what is printed: … stands for any text
+local function shown_as(text)
+  return "^" .. settled(text):gsub("%p", "%%%0"):gsub("…", ".*") .. "$"
+end
+
+-- → whether the block has ended and has printed what the page shows, and the text that it printed
+local function paste(session, number, block, expected)
+  local printed = #session:output()
+  local ready = READY[block.text]
+  if ready then shell(("until %s; do sleep 0.02; done"):format(ready)) end
+  write(("%s/block.%d"):format(directory, number), block.text)
+  write(("%s/go.%d"):format(directory, number), "")
+  local here_is = "unix:" .. world.server.path:gsub("%p", "%%%0")
+  local function text()
+    return (session:output():sub(printed + 1):gsub(here_is, "127.0.0.1:6379"))
+  end
+  local good = process.wait_until(function()
+    return exists("done." .. number) and settled(text()):find(shown_as(expected))
+  end, 20)
+  return good, text()
+end
+
+local function open_session()
+  open_directory("")
+  local env = environment()
+  env.PATH, env.HOME = directory .. "/bin:" .. os.getenv("PATH"), directory
+  local session = process.start { "sh", "-c", ("cd %s\n%s"):format(directory, PASTE), env = env }
+  world.children[#world.children + 1] = session
+  return session
+end
+
+-- Servers that a failed test has left are stopped.
+local function close_session()
+  for _, name in ipairs { "a", "b", "c" } do
+    os.execute(("redis-cli -s %s/holdfast-tutorial/%s.sock shutdown nosave >/dev/null 2>&1"):format(
+      directory, name))
+  end
+  close_directory()
+end
+
+it(TUTORIAL .. ": runs as pasted, and prints what it shows", function()
+  local session, blocks = open_session(), pages.blocks(TUTORIAL)
+  finally(close_session)
+  local count = 0
+  for i, block in ipairs(blocks) do
+    if block.language == "sh" then
+      local below = blocks[i + 1]
+      count = count + 1
+      local expected = below and below.language == "text" and below.text or ""
+      local good, printed = paste(session, count, block, expected)
+      if not good then assert.equal(expected, printed, ("line %d"):format(block.line)) end
+    end
+  end
+  assert.is_true(count > 10)
+end)
+
 for _, path in ipairs(pages.all()) do
   local count = {}
   for _, block in ipairs(pages.blocks(path)) do
     local language = block.language
-    if RUN[language] and not pages.runs_elsewhere(path, block) then
+    if RUN[language] and path ~= TUTORIAL and not pages.runs_elsewhere(path, block) then
       count[language] = (count[language] or 0) + 1
       it(("%s, %s %d: runs as pasted"):format(path, language, count[language]), function()
         RUN[language](block.text, path)
@@ -234,11 +315,18 @@ describe("an example of", function()
   end)
 end)
 
-describe("the README's first sample", function()
-  it("says what it has done", function()
-    local child = lua(pages.blocks_in("README.md", "lua")[1].text)
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("^paid 990 with fencing token %d+\nholdfast.lock: order:42 %(held, 29%.%d s left%)\n$", child:output())
-    assert.truthy(process.wait_until(function() return world.cli("EXISTS", "order:42") == 0 end, 20))
-  end)
+describe("a sample of the README", function()
+  local PRINTED = {
+    "^paid, with fencing token %d+\n$",
+    "^paid 990 with fencing token %d+\nholdfast.lock: order:42 %(held, 29%.%d s left%)\n$",
+  }
+
+  for i, printed in ipairs(PRINTED) do
+    it(("prints what it did, and leaves the lock free: %d"):format(i), function()
+      local child = lua(pages.blocks_in("README.md", "lua")[i].text)
+      assert.same({ "exit", 0 }, { child:wait(20) })
+      assert.matches(printed, child:output())
+      assert.truthy(process.wait_until(function() return world.cli("EXISTS", "order:42") == 0 end, 20))
+    end)
+  end
 end)

@@ -92,6 +92,7 @@ local ELSEWHERE = {
   ["^make%f[%A]"] = "spec/install_spec.lua and tools/check_packages",
   ["^luarocks "] = "spec/install_spec.lua and tools/check_packages",
   ["^apt%-get "] = "tools/check_packages",
+  ["^git clone "] = "tools/roots",
   ["^tools/"] = "tools/check_packages",
   ["^%a[%w.]* spec/%l+/run%.lua "] = "the suites of make check",
   ["^%S*%s*busted "] = "the suites of make check",
