@@ -275,15 +275,19 @@ local function note_marks(key, member, marked)
   if key.lapsed[stem] or key.taken[stem] then marked[wire.client_of(member)] = true end
 end
 
+local PASSED_OVER = 2 ^ 60 -- of passing_over.lua
+
 local function note_waiters(self, key, args)
   check_waiters(self, key, args)
   local queue, places, owners, members, marked = zset(self, key.queue), {}, {}, {}, {}
   key.missed = {}
   for _, member in ipairs(queue and queue.members or {}) do
     if not wire.is_record(member) then
-      local owner = wire.owner_of(member)
-      if queue.score_of[member] > 0 then
-        places[owner], members[owner] = queue.score_of[member], member
+      local owner, score = wire.owner_of(member), queue.score_of[member]
+      if score > 0 then
+        places[owner], members[owner] = score, member
+      elseif score < 0 then
+        places[owner] = -score * PASSED_OVER
       else
         note_marks(key, member, marked)
         key.missed[owner] = key.lapsed[wire.ids_of(owner)[1]:sub(1, 14)]
