@@ -31,12 +31,20 @@ const char *hf_signal_name(int number);
  */
 void hf_signals_restore(void);
 
+/* In a forked child that goes on without exec: restores the dispositions, and leaves the signals
+ * that were caught to the parent. */
+void hf_signals_forget(void);
+
 void hf_open_signals(lua_State *L); /* adds to the module table on top */
 
 /* ---- terminal.c ---- */
 
 /* Makes the group `to` the terminal's foreground group if `from` is that now. Safe after a fork. */
 bool hf_terminal_give(pid_t from, pid_t to);
+
+/* Whether what this program's group writes to the terminal `fd` is in its place: no other group is
+ * in the foreground there. Safe in a signal handler. */
+bool hf_terminal_is_ours(int fd);
 
 void hf_open_terminal(lua_State *L);
 
@@ -51,5 +59,13 @@ void hf_open_child(lua_State *L);
 /* ---- group.c ---- */
 
 void hf_open_group(lua_State *L);
+
+/* ---- reporter.c ---- */
+
+/* Ends the reporter, if there is one, and wipes the line that it has drawn. Safe in a signal
+ * handler. */
+void hf_reporter_end(void);
+
+void hf_open_reporter(lua_State *L);
 
 #endif

@@ -15,6 +15,9 @@ local process = require "holdfast.process"
 local replies = require "holdfast.replies"
 local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
+local waiting = require "holdfast.command.waiting"
+
+local unpack = table.unpack or unpack
 
 local holding = {}
 
@@ -32,9 +35,9 @@ holding.reasons = {
 local Holding = {}
 Holding.__index = Holding
 
--- plan: of target.read
-function holding.new(client, plan, out)
-  return setmetatable({ client = client, plan = plan, out = out }, Holding)
+-- plan: of target.read. `since`: when the wait began; now
+function holding.new(client, plan, out, since)
+  return setmetatable({ client = client, plan = plan, out = out, since = since or core.now() }, Holding)
 end
 
 -- ---- taking ----
@@ -153,6 +156,36 @@ function Holding:take(inside)
   end
 end
 
+local function kind_of(plan)
+  return plan.biz_type and "mutex" or plan.mode and "read_write" or plan.given.permits and "semaphore" or "lock"
+end
+
+-- In the order in which a multi lock takes them.
+local function in_order(keys)
+  local list = { unpack(keys) }
+  table.sort(list, locale.is_before)
+  return list
+end
+
+function Holding:begin_report()
+  local plan, keys = self.plan, in_order(self.plan.keys)
+  local name = plan.biz_type and ("%s:%s"):format(plan.biz_type, plan.biz_id)
+  waiting.begin(self.out, {
+    client = self.client, seconds = plan.wait, since = self.since, chosen = plan.chosen, quiet = plan.given.quiet,
+    key = keys[1],
+    subject = function(key) return ('waiting %s "%s"'):format(plan.keeps and "to lead" or "for", name or key) end,
+    look = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), plan.keeps and "led" or "held"),
+  })
+end
+
+-- As take, and tells what it waits for.
+function Holding:take_told(inside)
+  self:begin_report()
+  local held, message, code = self:take(inside)
+  waiting.finish()
+  return held, message, code
+end
+
 function Holding:tell_acquired(waited)
   for _, lock in ipairs(self.locks) do
     self.out:event("acquired", {
@@ -192,7 +225,7 @@ end
 -- prints: with the lock held it has to go on.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire()
-  local plan, began = self.plan, core.now()
+  local plan = self.plan
   signals.catch_terminating()
   assert(process.ignore "TTOU")
   local name = signals.come()
@@ -202,9 +235,9 @@ function Holding:acquire()
   local inside = (own or plan.mode or plan.given.permits) and {} or self:surrounding()
   own = own or plan.biz_type and next(inside)
   if own then return nil, deadlock_message(plan, own), "deadlock" end
-  local held, message, code = self:take(inside)
+  local held, message, code = self:take_told(inside)
   if not held then return nil, code == "busy" and self:name_holder(message) or message, code end
-  self:tell_acquired(core.now() - began)
+  self:tell_acquired(core.now() - self.since)
   return true
 end
 

@@ -1,10 +1,12 @@
 -- holdfast latch: a count that opens a gate when it is 0, for scripts on several hosts.
 
+local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local target = require "holdfast.command.target"
 local verb = require "holdfast.command.verb"
+local waiting = require "holdfast.command.waiting"
 
 local latch = {}
 
@@ -20,6 +22,8 @@ latch.options = verb.options(latch, {
   { "busy-exit", short = "E", value = "CODE", check = options.exit_code,
     help = "exit code of a latch that is closed still; 1. With 0 nothing is said" },
   { "quiet", short = "q", help = "print no count, and say nothing of a latch that is closed still" },
+  target.telling[1],
+  target.telling[2],
 })
 latch.more = "set     begins a count; fails if the latch counts already\n" ..
   "down    counts down by COUNT, 1, and prints how many are still to come; fails if it was open\n" ..
@@ -38,12 +42,19 @@ local function refuse(given, out, text)
   return out:fail(exit, "busy", text)
 end
 
+local function begin_report(client, key, seconds, given, out, chosen)
+  waiting.begin(out, {
+    client = client, seconds = seconds, since = core.now(), chosen = chosen, quiet = given.quiet, key = key,
+    subject = function() return ('waiting for the latch "%s"'):format(key) end, look = waiting.for_latch(key),
+  })
+end
+
 local function print_count(given, count)
   if not given.quiet then output.print(("%.0f"):format(count)) end
   return exits.OK
 end
 
--- Each: (latch, count, given, out, name) → the exit code, or nil, message, code
+-- Each: (latch, count or seconds, given, out, name) → the exit code, or nil, message, code
 local ACTIONS = {}
 
 function ACTIONS.set(self, count, given, out, name)
@@ -58,8 +69,9 @@ function ACTIONS.down(self, count, given, out, name)
   return left and print_count(given, left) or refuse(given, out, name .. " is open")
 end
 
-function ACTIONS.wait(self, _, given, out)
-  local open, message, code = self:wait(given["no-wait"] and 0 or given.wait or math.huge)
+function ACTIONS.wait(self, seconds, given, out)
+  local open, message, code = self:wait(seconds)
+  waiting.finish()
   if code == "timeout" then return refuse(given, out, message) end
   return open and exits.OK, message, code
 end
@@ -77,7 +89,7 @@ end
 
 local TAKES_COUNT = { set = true, down = true }
 
--- → the action's name, the count or nil | nil, message
+-- → the action's name, the count or nil, of a wait the seconds | nil, message
 local function read(given, words)
   local name = words[1]
   local action = ACTIONS[name]
@@ -86,6 +98,7 @@ local function read(given, words)
   local reserved = target.reserved(words[2])
   if reserved then return nil, reserved end
   if given["no-wait"] and given.wait then return nil, "-n and -w exclude each other" end
+  if given.quiet and given.verbose then return nil, "-q and -v exclude each other" end
   if name ~= "wait" and (given["no-wait"] or given.wait) then
     return nil, "-n and -w are for latch wait"
   end
@@ -93,6 +106,7 @@ local function read(given, words)
     return nil, ('"%s" is too much for latch %s'):format(words[3], name)
   end
   if name == "set" and not words[3] then return nil, "latch set needs a COUNT behind the KEY" end
+  if name == "wait" then return name, given["no-wait"] and 0 or given.wait or math.huge end
   if not words[3] then return name end
   local count, wrong = options.count(words[3])
   if not count then return nil, ('COUNT must be %s, not "%s"'):format(wrong, words[3]) end
@@ -100,10 +114,11 @@ local function read(given, words)
 end
 
 function latch.main(args)
-  return verb.run(latch, "latch", args, 2, 3, function(client, given, words, out)
+  return verb.run(latch, "latch", args, 2, 3, function(client, given, words, out, chosen)
     local action, count = read(given, words)
     if not action then return out:fail(exits.USAGE, "usage", count) end
     local name = ('"%s"'):format(output.printable(words[2]))
+    if action == "wait" then begin_report(client, words[2], count, given, out, chosen) end
     local exit, message, code = ACTIONS[action](client:latch(words[2]), count, given, out, name)
     return exit or verb.failed(out, message, code)
   end)

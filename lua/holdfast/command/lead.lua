@@ -92,7 +92,7 @@ end
 function Lead:begin(held)
   local acquired, message, code = held:acquire()
   if acquired then
-    self.told = nil
+    self.told, self.since = nil, nil
     return true
   end
   if code == "signal" then return nil, self:on_signal(message) end
@@ -135,7 +135,8 @@ end
 function Lead:round()
   local client, message = target.client(self.plan)
   if not client then return self.out:fail(exits.USAGE, "usage", message) end
-  local held = holding.new(client, self.plan, self.out)
+  self.since = self.since or core.now()
+  local held = holding.new(client, self.plan, self.out, self.since)
   local begun, exit = self:begin(held)
   if begun then exit = self:term(held) end
   held:close()

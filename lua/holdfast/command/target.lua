@@ -7,6 +7,11 @@ local settings = require "holdfast.command.settings"
 
 local target = {}
 
+target.telling = {
+  { "json", help = "events on standard error as JSON" },
+  { "verbose", short = "v", help = "say what happens on standard error" },
+}
+
 -- In the order of the help, with what a verb has of its own between them.
 target.waiting = {
   { "no-wait", short = "n", aliases = { "nonblock", "nb" },
@@ -34,8 +39,8 @@ target.holding = {
   settings.options[5],
   settings.options[6],
   settings.options[7],
-  { "json", help = "events on standard error as JSON" },
-  { "verbose", short = "v", help = "say what happens on standard error" },
+  target.telling[1],
+  target.telling[2],
 }
 
 -- The lists one after the other, as one.
