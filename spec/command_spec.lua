@@ -3,14 +3,10 @@ local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
+local terminal = require "spec.support.terminal"
 
 local PATIENCE = 40
 local GRANT = 20 -- seconds between two looks of a waiter that is told nothing
-
-local function answers(path)
-  local fd = sys.connect_unix(path)
-  return fd and sys.close(fd)
-end
 
 local function has(program)
   local result = os.execute("command -v " .. program .. " >/dev/null 2>&1")
@@ -903,28 +899,13 @@ end)
 -- ---- on a terminal ----
 
 describe("on a terminal", function()
-  if not has("tmux") then return pending("there is no tmux") end
+  if not terminal.is_there() then return pending("there is no tmux") end
 
-  local server, directory, client
+  local server, directory, client, shell
 
-  local function tmux(...)
-    local child = command.other { "tmux", "-S", directory .. "/tmux", "-f", "/dev/null", ... }
-    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
-    return child:output()
-  end
-
-  local function screen() return tmux("capture-pane", "-p", "-t", "spec") end
-
-  local function sees(pattern)
-    local seen
-    local found = process.wait_until(function()
-      seen = screen()
-      return seen:find(pattern)
-    end, PATIENCE)
-    assert(found, ("no %q in:\n%s"):format(pattern, tostring(seen)))
-  end
-
-  local function types(...) tmux("send-keys", "-t", "spec", ...) end
+  local function screen() return shell:screen() end
+  local function sees(pattern) shell:sees(pattern) end
+  local function types(...) shell:types(...) end
 
   -- The job reads the line that is typed, and prints it below. One that comes while the shell still
   -- changes the terminal's mode is delivered with the next Enter.
@@ -943,7 +924,7 @@ describe("on a terminal", function()
   -- The job's own child sleeps: a shell between its fork and its exec may miss a key that is typed
   -- then.
   local function is_there(name, states)
-    local tty = tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
+    local tty = shell:tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
     local list = command.other { "pgrep", "-x", "-r", states, "-t", tty, name }
     return select(2, list:wait(PATIENCE)) == 0
   end
@@ -959,19 +940,11 @@ describe("on a terminal", function()
     server:cli("FLUSHALL")
     client = holdfast.new(server:url())
     directory = process.directory()
-    local file = assert(io.open(directory .. "/rc", "w"))
-    file:write(command.shell_prelude(server), "\nPS1='$ '\n")
-    file:close()
-    -- ends with this program
-    command.other { "tmux", "-D", "-S", directory .. "/tmux", "-f", "/dev/null" }
-    assert(process.wait_until(function() return answers(directory .. "/tmux") end, PATIENCE))
-    tmux("new-session", "-d", "-s", "spec", "-x", "100", "-y", "20", "bash --rcfile " .. directory
-      .. "/rc -i")
-    sees("^%$")
+    shell = terminal.open(command.shell_prelude(server), 100, 20)
   end)
 
   after_each(function()
-    tmux("kill-server")
+    shell:close()
     client:close()
     process.remove(directory)
   end)
@@ -989,7 +962,7 @@ describe("on a terminal", function()
     sees("\nbbb .*\naaa ")
     types("k")
     sees("\naaa .*\nbbb ")
-    tmux("resize-window", "-t", "spec", "-x", "60", "-y", "10")
+    shell:resize(60, 10)
     sees("\naaa [^\n]*\n[^\n]*\n?.*sort by: k key")
     waiter:kill("TERM")
     types("C-z")

@@ -17,6 +17,7 @@ local SHORT = 0.5 -- seconds: a wait that is over by then is not worth a word
 local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two looks
 local PATIENCE = 0.9 -- seconds for a reply, so that the line stays alive
 local NAP = 5 -- seconds after which it looks whether somebody still waits
+local ECHO = 3 -- columns that are left free: the terminal echoes ^C behind the line
 local MOST_KEYS, MOST_WAITERS = 10, 100 -- that one look reads
 
 -- ---- words ----
@@ -150,7 +151,7 @@ Report.__index = Report
 
 local function trouble(client, message, code)
   if code == "no_quorum" then return "too few servers answer" end
-  return code == "unreachable" and core.client.server(client) .. " does not answer" or message
+  return code == "unreachable" and "no answer from " .. core.client.server(client) or message
 end
 
 function Report:look()
@@ -168,7 +169,7 @@ function Report:draw()
   local columns = select(2, process.size(2)) or 80
   local rows = math.max(math.ceil((self.drawn or 0) / columns), 1)
   local line
-  line, self.drawn = self:line(columns - 1)
+  line, self.drawn = self:line(columns - ECHO)
   local up = rows > 1 and ("\27[%dA\27[J"):format(rows - 1) or ""
   if process.may_draw() then process.say("\r" .. up .. line .. "\27[K") end
 end
