@@ -562,6 +562,10 @@ describe("holdfast", function()
         local verb_code, text = run(verb, "--help")
         assert.equal(0, verb_code)
         assert.matches("^Usage: holdfast " .. verb, text)
+        assert.matches("\n\n%u%l+:\n +%-", text, 1, verb) -- the options are in groups
+        local examples = assert(text:match("\n\nExamples:\n(.*)$"), verb)
+        assert.equal(3, select(2, examples:gsub("[^\n]*holdfast [^\n]*\n", "")), verb)
+        for line in (output .. text):gmatch("[^\n]+") do assert.is_true(#line <= 100, line) end
       end
     end)
 
@@ -580,7 +584,7 @@ describe("holdfast", function()
       assert.same({ 0, overview }, { run("-h") })
       assert.same({ 0, overview }, { run("help") })
       local _, text = run("run", "--help")
-      assert.matches("75 the lock was lost", text, 1, true)
+      assert.matches("75          the lock was lost", text, 1, true)
       assert.same({ 0, text }, { run("run", "-h") })
       assert.same({ 0, text }, { run("help", "run") })
       assert.is_nil(select(2, run("bench", "--help")):find("--worker ", 1, true))

@@ -13,16 +13,22 @@ local verb = require "holdfast.command.verb"
 local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
-break_lock.summary =
-  "Takes the lock KEY from its holder, after asking, and passes it on. Exit code 1 when nothing was broken."
-break_lock.more = "Of a semaphore it takes all permits back; a latch that somebody waits for it opens.\n" ..
-  "When the lock is free and its job is done (run --idempotent), lets the job run again."
+break_lock.summary = "Take the lock KEY from its holder, after asking. Exits with 1 if nothing was broken."
+break_lock.more = "The lock passes to the next waiter. The old holder is not ended: it runs on until its next\n" ..
+  "renewal, at the latest until its lease ends; `break` says how long that is.\n\n" ..
+  "A semaphore gets all its permits back. A latch that somebody waits for opens. If the lock is\n" ..
+  "free and its job is done (run --idempotent), the job may run again."
 
 break_lock.of_servers = true
 break_lock.options = verb.options(break_lock, {
   { "yes", short = "y", help = "do not ask" },
-  { "mutex", help = "any string is a mutex, whoever has set it" },
+  { "mutex", help = "treat any string as a mutex, whoever set it" },
 })
+break_lock.examples = {
+  "holdfast break backup               # asks first, and says who holds it",
+  "holdfast break --yes backup         # for scripts",
+  "holdfast break --mutex --yes lock:7 # a lock set with SET NX by another program",
+}
 
 local function asks(question, ...)
   io.stderr:write(question:format(...))

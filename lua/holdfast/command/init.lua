@@ -25,18 +25,19 @@ end
 
 local function overview()
   local lines = { "Usage: holdfast VERB [options]", "",
-    "A distributed lock on Redis, for shells and job runners.", "" }
+    "Distributed locks on Redis or Valkey, for shells, cron and CI.", "" }
   for _, verb in ipairs(VERBS) do
     lines[#lines + 1] = ("  %-9s %s"):format(verb, load(verb).summary)
   end
-  lines[#lines + 1] = "\nholdfast VERB --help tells more; so does man holdfast."
+  lines[#lines + 1] = "\nholdfast VERB --help prints the options and examples of a verb."
   return table.concat(lines, "\n")
 end
 
 local function help_of(verb)
-  local more = verb.more and "\n\n" .. verb.more or ""
-  return ("Usage: %s\n\n%s\n\n%s%s"):format(verb.usage, verb.summary, options.help(verb.options),
-    more)
+  local parts = { "Usage: " .. verb.usage, verb.summary, options.help(verb.options) }
+  parts[#parts + 1] = verb.more
+  if verb.examples then parts[#parts + 1] = "Examples:\n  " .. table.concat(verb.examples, "\n  ") end
+  return table.concat(parts, "\n\n")
 end
 
 local function say(text)

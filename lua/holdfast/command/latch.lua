@@ -14,26 +14,30 @@ latch.usage = "holdfast latch [options] set KEY COUNT\n" ..
   "       holdfast latch [options] down KEY [COUNT]\n" ..
   "       holdfast latch [options] wait KEY\n" ..
   "       holdfast latch [options] count | delete KEY"
-latch.summary = "Waits until others have counted down to 0, and counts down for those who wait."
+latch.summary = "Wait for a count to reach 0, and count it down."
 latch.options = verb.options(latch, {
-  { "no-wait", short = "n", help = "wait: fail at once when the latch is closed" },
+  title = "Latch",
+  { "no-wait", short = "n", help = "wait: fail at once if the latch is closed" },
   { "wait", short = "w", aliases = { "timeout" }, value = "TIME", check = options.seconds,
-    help = "wait: fail after so long; for ever by default" },
+    help = "wait: give up after this long (default: wait forever)" },
   { "busy-exit", short = "E", value = "CODE", check = options.exit_code,
-    help = "exit code of a latch that is closed still; 1. With 0 nothing is said" },
-  { "quiet", short = "q", help = "print no count, and say nothing of a latch that is closed still" },
-  target.telling[1],
-  target.telling[2],
-})
-latch.more = "set     begins a count; fails if the latch counts already\n" ..
-  "down    counts down by COUNT, 1, and prints how many are still to come; fails if it was open\n" ..
+    help = "exit code if the latch is still closed (default: 1); 0 also prints nothing" },
+  { "quiet", short = "q", help = "print no count, and nothing if the latch is still closed" },
+}, target.telling)
+latch.more = "set     starts a count; fails if the latch is already counting\n" ..
+  "down    counts down by COUNT (default: 1) and prints what is left; fails if the latch is open\n" ..
   "wait    waits until the count is 0\n" ..
-  "count   prints how many are still to come\n" ..
-  "delete  opens the latch whatever is still to come\n\n" ..
-  "A latch that was never set is open: set it before others count down or wait.\n\n" ..
-  "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" ..
-  "Exit codes: 1, or that of -E, the latch is not as it should be: closed, for down open; others as\n" ..
-  "for run."
+  "count   prints what is left\n" ..
+  "delete  opens the latch at once\n\n" ..
+  "A latch that was never set is open: set it before others count it down or wait for it.\n\n" ..
+  target.TIME .. "\n\n" ..
+  "Exit codes: 1 (or the code of -E) if the latch is closed, for set if it is already counting,\n" ..
+  "for down if it is open; others as for run."
+latch.examples = {
+  "holdfast latch set build:7 2                 # two parts are to come",
+  "holdfast latch down build:7                  # one of them is done",
+  "holdfast latch wait -w 10m build:7 || ./late # wait for both, for at most 10 minutes",
+}
 
 -- → the exit code where the latch is not as it should be
 local function refuse(given, out, text)

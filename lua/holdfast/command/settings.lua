@@ -22,15 +22,17 @@ local function tenant(text)
 end
 
 settings.options = {
-  { "url", value = "URL", help = "the server: redis[s]://[user:password@]host[:port][/db], valkey[s]:// or unix:///path" },
-  { "servers", value = "URL,URL", help = "independent servers, a majority of which decides" },
+  title = "Server",
+  { "url", value = "URL",
+    help = "redis[s]://[user:password@]host[:port][/db], valkey[s]://… or unix:///path" },
+  { "servers", value = "URL,URL", help = "independent servers: a majority of them must grant the lock" },
   { "restart-guard", value = "TIME", check = options.seconds,
-    help = "of --servers: one up for less has no vote; the longest lease anybody uses" },
-  { "ca", value = "FILE", help = "for rediss://: the authorities to trust, PEM; the system's" },
-  { "cert", value = "FILE", help = "for rediss://: the client's certificate, PEM" },
-  { "key", value = "FILE", help = "for rediss://: the key of --cert, PEM" },
+    help = "with --servers: do not trust a server that restarted within this time; set it to the longest lease in use" },
+  { "ca", value = "FILE", help = "CA certificates to trust for rediss://, PEM (default: the system's)" },
+  { "cert", value = "FILE", help = "client certificate for rediss://, PEM" },
+  { "key", value = "FILE", help = "private key of --cert, PEM" },
   { "tenant", value = "PREFIX", check = tenant,
-    help = "what this user's keys begin with, on a server whose users do not trust each other" },
+    help = "prefix of your keys, on a server shared with users you do not trust" },
 }
 
 settings.known = { -- in a file

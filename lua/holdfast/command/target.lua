@@ -8,49 +8,34 @@ local settings = require "holdfast.command.settings"
 local target = {}
 
 target.telling = {
-  { "json", help = "events on standard error as JSON" },
-  { "verbose", short = "v", help = "say what happens on standard error" },
+  title = "Output",
+  { "json", help = "print events as JSON on standard error" },
+  { "verbose", short = "v", help = "print what happens on standard error" },
 }
 
--- In the order of the help, with what a verb has of its own between them.
 target.waiting = {
-  { "no-wait", short = "n", aliases = { "nonblock", "nb" },
-    help = "fail at once when the lock is taken" },
+  title = "Waiting",
+  { "no-wait", short = "n", aliases = { "nonblock", "nb" }, help = "fail at once if the lock is taken" },
   { "wait", short = "w", value = "TIME", check = options.seconds,
-    help = "fail after so long; for ever by default" },
+    help = "give up after this long (default: wait forever)" },
   { "busy-exit", short = "E", aliases = { "conflict-exit-code" }, value = "CODE",
-    check = options.exit_code, help = "exit code when the lock is taken; 1. With 0 nothing is said" },
-  { "quiet", short = "q", help = "say nothing when the lock is taken" },
+    check = options.exit_code, help = "exit code if the lock is taken (default: 1); 0 also prints nothing" },
+  { "quiet", short = "q", help = "print nothing if the lock is taken" },
 }
 
-target.holding = {
+target.locking = {
+  title = "Lock",
   { "lease", value = "TIME", check = options.lease,
-    help = "the lock outlives a dead holder so long; 30s" },
-  { "one-by-one", value = "TYPE:ID", help = "queue up for this type and id, in place of a KEY" },
-  { "shared", short = "s", help = "with others that share it, and with nobody that has it exclusively" },
-  { "exclusive", short = "x", help = "the lock of those that share it, alone" },
+    help = "how long the lock survives a crashed holder (default: 30s)" },
+  { "one-by-one", value = "TYPE:ID", help = "lock this type and id instead of a KEY" },
+  { "shared", short = "s", help = "share the lock with other --shared holders" },
+  { "exclusive", short = "x", help = "exclude --shared holders and each other" },
   { "permits", value = "N", check = options.count,
-    help = "one permit of a semaphore, which has N unless it has a number already" },
-  { "name", value = "NAME", check = options.name, help = "who holds it, for `holdfast show`" },
-  settings.options[1],
-  settings.options[2],
-  settings.options[3],
-  settings.options[4],
-  settings.options[5],
-  settings.options[6],
-  settings.options[7],
-  target.telling[1],
-  target.telling[2],
+    help = "run at most N at a time; N is ignored if the semaphore exists" },
+  { "name", value = "NAME", check = options.name, help = "name of the holder in `holdfast show`" },
 }
 
--- The lists one after the other, as one.
-function target.options(...)
-  local all = {}
-  for _, list in ipairs { ... } do
-    for _, option in ipairs(list) do all[#all + 1] = option end
-  end
-  return all
-end
+target.TIME = "TIME is a number of seconds, or has units: 90, 1.5, 5m, 1h30m."
 
 local LEASE, GRACE = 30, 5
 local MOST_KEYS = 1024 -- of a multi lock

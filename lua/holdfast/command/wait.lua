@@ -5,6 +5,7 @@ local exits = require "holdfast.command.exits"
 local holder = require "holdfast.holder"
 local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
+local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local locale = require "holdfast.locale"
 local process = require "holdfast.process"
@@ -16,12 +17,16 @@ local waiting = require "holdfast.command.waiting"
 local wait = {}
 
 wait.usage = "holdfast wait [options] KEY…"
-wait.summary = "Waits until the lock KEY is free, of several KEYs all at once. Takes nothing."
+wait.summary = "Wait until a lock is free; with several KEYs, all of them at once."
 wait.of_servers = true
-wait.options = target.options(target.waiting, settings.options, target.telling)
-wait.more = "It asks again and again: one that is free for a moment only may be missed. To be the next one\n" ..
-  "that has the lock, use run.\n\n" ..
-  "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
+wait.options = options.join(target.waiting, settings.options, target.telling)
+wait.more = "It does not take the lock or join the queue. It polls, so it can miss a lock that is only\n"
+  .. "briefly free. To be the next holder, use run.\n\n" .. target.TIME .. "\n\n" .. exits.help
+wait.examples = {
+  "holdfast wait backup && ./restore    # once no backup is running",
+  "holdfast wait -w 10m stock:7 stock:9 # until both are free, for at most 10 minutes",
+  "holdfast wait -n -q backup           # a test: is it free now?",
+}
 
 local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between two looks
 local PASSING = { unreachable = true, no_quorum = true, server = true }

@@ -6,10 +6,10 @@ local target = require "holdfast.command.target"
 
 local work = {}
 
-work.command = { "command", short = "c", value = "COMMAND", help = "run it with /bin/sh -c" }
+work.command = { "command", short = "c", value = "COMMAND", help = "run this with /bin/sh -c" }
 work.grace = {
   "grace", value = "TIME", check = options.seconds,
-  help = "from TERM to KILL when the lock is lost; 5s",
+  help = "time between TERM and KILL when the lock is lost (default: 5s)",
 }
 
 -- The line that was probably meant: the first word is the key.
