@@ -99,7 +99,7 @@ describe("holdfast latch", function()
     wrong("KEY is empty", "wait", "")
     wrong("%-n and %-w exclude each other", "wait", "job", "-n", "-w1")
     wrong("%-n and %-w are for latch wait", "down", "job", "-n")
-    wrong("looks at one server", "--servers", "redis://a,redis://b,redis://c", "count", "job")
+    wrong("works on a single server", "--servers", "redis://a,redis://b,redis://c", "count", "job")
   end)
 
   it("has the exit codes of the command", function()

@@ -396,7 +396,7 @@ describe("holdfast run", function()
     it("gives 1, or the code of -E, at once or after -w", function()
       for _, words in ipairs { { "-n" }, { "-w", "1" }, { "-w0" }, { "--wait=1" } } do
         local code, output = command.run_out(server,
-          { "run", words[1], words[2] or "-v", "k", "--", "touch", directory .. "/ran" })
+          { "run", words[1], words[2] or "--lease=30", "k", "--", "touch", directory .. "/ran" })
         assert.equal(1, code)
         assert.matches('^holdfast run: cannot acquire "k" [^\n]+\n$', output)
       end
@@ -1286,7 +1286,7 @@ describe("holdfast run over several servers", function()
   it("is not for each verb", function()
     local url = servers[1]:url()
     local _, output = run { "bench", env = { HOLDFAST_SERVERS = list(servers) } }
-    assert.equal("holdfast bench: this verb looks at one server, not at several: name one with --url\n", output)
+    assert.equal("holdfast bench: this verb works on a single server: name it with --url\n", output)
     assert.equal(0, (run { "ls", "--url", url, env = { HOLDFAST_SERVERS = list(servers) } }))
   end)
 
