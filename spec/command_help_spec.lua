@@ -67,9 +67,10 @@ describe("the help of", function()
   -- As somebody would type it in a directory with the programs.
   local function start(line, before)
     local script = ("%s\nroot=$PWD; program=%s; [ \"${program#/}\" != \"$program\" ] || program=$root/$program\n"
-      .. "holdfast() { '%s' \"$program\" \"$@\"; }\nredis() { redis-cli -s '%s' \"$@\"; }\ncd %s\ntrap : TERM\n%s%s\nexit $?\n")
-      :format(command.shell_prelude(server), command.program, sys.interpreter(), server.path, directory, before or "",
-        line)
+      .. "holdfast() { '%s' \"$program\" \"$@\"; }\n"
+      .. "redis() { redis-cli -s '%s' \"$@\"; }\ncd %s\ntrap : TERM\n%s%s\nexit $?\n")
+      :format(command.shell_prelude(server), command.program, sys.interpreter(), server.path,
+        directory, before or "", line)
     return command.other { "setsid", "bash", "-c", script }
   end
 

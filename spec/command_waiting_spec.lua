@@ -7,17 +7,25 @@ local waiting = require "holdfast.command.waiting"
 
 local PATIENCE = 40
 
+local function eventually(condition)
+  return assert.is_truthy(process.wait_until(condition, PATIENCE))
+end
+
 describe("the words of a wait", function()
   it("name the place in line", function()
     local places = {}
-    for _, place in ipairs { 1, 2, 3, 4, 11, 12, 13, 21, 102, 111 } do places[#places + 1] = waiting.place(place) end
+    for i, place in ipairs { 1, 2, 3, 4, 11, 12, 13, 21, 102, 111 } do
+      places[i] = waiting.place(place)
+    end
     assert.same({ "next in line", "2nd in line", "3rd in line", "4th in line", "11th in line", "12th in line",
       "13th in line", "21st in line", "102nd in line", "111th in line" }, places)
   end)
 
   it("count the time in minutes, and in hours from the first one on", function()
     local clocks = {}
-    for _, seconds in ipairs { 0.5, 9.99, 60, 754.3, 3599, 3723 } do clocks[#clocks + 1] = waiting.clock(seconds) end
+    for i, seconds in ipairs { 0.5, 9.99, 60, 754.3, 3599, 3723 } do
+      clocks[i] = waiting.clock(seconds)
+    end
     assert.same({ "0:00", "0:09", "1:00", "12:34", "59:59", "1:02:03" }, clocks)
   end)
 
@@ -56,7 +64,7 @@ describe("a wait", function()
   local function hold(...)
     holder = start("hold", "--name", "nightly-backup", ...)
     assert(holder:wait_output(" %d+\n", PATIENCE), holder:output())
-    assert(process.wait_until(function() return #server:cli("KEYS", "holdfast_client:*") == 1 end, PATIENCE))
+    eventually(function() return #server:cli("KEYS", "holdfast_client:*") == 1 end)
   end
 
   local function end_by_signal(children)
@@ -68,10 +76,10 @@ describe("a wait", function()
     it("is told of with --json by each verb that waits, and with -v in words", function()
       hold("k")
       local first = start("run", "k", "--", "true")
-      assert(process.wait_until(function() return client:lock("k"):info().waiters == 1 end, PATIENCE))
+      eventually(function() return client:lock("k"):info().waiters == 1 end)
       assert(client:latch("gate"):set(2))
       local all = { lead = start("lead", "--json", "k", "--", "true") }
-      assert(process.wait_until(function() return client:lock("k"):info().waiters == 2 end, PATIENCE))
+      eventually(function() return client:lock("k"):info().waiters == 2 end)
       all.wait, all.latch = start("wait", "--json", "k"), start("latch", "--json", "wait", "gate")
       all.words = start("run", "-v", "k", "--", "true")
       local who = ('"host":"[^"]+","pid":%d,"name":"nightly%%-backup",'):format(holder.pid)
@@ -143,8 +151,10 @@ describe("a wait", function()
       return function(screen)
         for line in screen:gmatch("[^\n]+") do
           local minutes, seconds = line:match("(%d+):(%d%d)$")
-          local all = minutes and waiting.line('waiting for "backup:db"', state, place, minutes * 60 + seconds, columns)
-          if all == line then return line end
+          local waited = minutes and minutes * 60 + seconds
+          if waited and waiting.line('waiting for "backup:db"', state, place, waited, columns) == line then
+            return line
+          end
         end
       end
     end
@@ -157,7 +167,7 @@ describe("a wait", function()
     it("is one line that is right, fits, and is gone when the job starts", function()
       hold("backup:db")
       local first = start("run", "backup:db", "--", "true")
-      assert(process.wait_until(function() return client:lock("backup:db"):info().waiters == 1 end, PATIENCE))
+      eventually(function() return client:lock("backup:db"):info().waiters == 1 end)
       shell:types("holdfast run backup:db -- echo job; echo code $?", "Enter")
       local monitor = server:monitor()
       assert.is_true(#shell:sees(expected(2, 77)) < 80)

@@ -1,4 +1,5 @@
--- How the demos speak: in lines that come at once; on a terminal with marks, a bar and, unless NO_COLOR is set, colours.
+-- How the demos speak: in lines that come at once, on a terminal with marks, a bar and, unless
+-- NO_COLOR is set, colours.
 
 local sys = require "spec.support.sys"
 
@@ -31,7 +32,8 @@ function stage.verdict(good, text, is_bad)
   stage.say("   %s", paint(is_fine and GREEN or RED, mark .. text))
 end
 
--- Draws how many of `total` are done in place of the bar before; those beyond the total in red. Nothing in a pipe.
+-- Draws how many of `total` are done, those beyond the total in red, in place of the bar before it.
+-- Draws nothing in a pipe.
 function stage.bar(done, total, is_last)
   if not is_live then return end
   local most = math.max(done, total)

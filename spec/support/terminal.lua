@@ -52,7 +52,8 @@ function Terminal:screen(...)
   return self:tmux("capture-pane", "-p", "-t", "spec", ...)
 end
 
--- Waits until the screen is as `is_right` says, a pattern or a function of its text. → what that gave
+-- Waits until the screen is right by `is_right`, a pattern or a function of its text.
+-- → what that gave
 function Terminal:sees(is_right)
   local seen
   local found = process.wait_until(function()

@@ -37,7 +37,8 @@ Holding.__index = Holding
 
 -- plan: of target.read. `since`: when the wait began; now
 function holding.new(client, plan, out, since)
-  return setmetatable({ client = client, plan = plan, out = out, since = since or core.now() }, Holding)
+  since = since or core.now()
+  return setmetatable({ client = client, plan = plan, out = out, since = since }, Holding)
 end
 
 -- ---- taking ----
@@ -157,7 +158,8 @@ function Holding:take(inside)
 end
 
 local function kind_of(plan)
-  return plan.biz_type and "mutex" or plan.mode and "read_write" or plan.given.permits and "semaphore" or "lock"
+  if plan.biz_type then return "mutex" end
+  return plan.mode and "read_write" or plan.given.permits and "semaphore" or "lock"
 end
 
 -- In the order in which a multi lock takes them.
@@ -170,11 +172,13 @@ end
 function Holding:begin_report()
   local plan, keys = self.plan, in_order(self.plan.keys)
   local name = plan.biz_type and ("%s:%s"):format(plan.biz_type, plan.biz_id)
+  local waits, held = "waiting for", "held"
+  if plan.keeps then waits, held = "waiting to lead", "led" end
   waiting.begin(self.out, {
-    client = self.client, seconds = plan.wait, since = self.since, chosen = plan.chosen, quiet = plan.given.quiet,
-    key = keys[1],
-    subject = function(key) return ('waiting %s "%s"'):format(plan.keeps and "to lead" or "for", name or key) end,
-    look = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), plan.keeps and "led" or "held"),
+    client = self.client, seconds = plan.wait, since = self.since, chosen = plan.chosen,
+    quiet = plan.given.quiet, key = keys[1],
+    subject = function(key) return ('%s "%s"'):format(waits, name or key) end,
+    look = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), held),
   })
 end
 

@@ -48,8 +48,10 @@ end
 
 local function begin_report(client, key, seconds, given, out, chosen)
   waiting.begin(out, {
-    client = client, seconds = seconds, since = core.now(), chosen = chosen, quiet = given.quiet, key = key,
-    subject = function() return ('waiting for the latch "%s"'):format(key) end, look = waiting.for_latch(key),
+    client = client, seconds = seconds, since = core.now(), chosen = chosen, quiet = given.quiet,
+    key = key,
+    subject = function() return ('waiting for the latch "%s"'):format(key) end,
+    look = waiting.for_latch(key),
   })
 end
 

@@ -77,7 +77,8 @@ function wait.main(args)
     if not plan then return out:fail(exits.USAGE, "usage", message) end
     local now = core.now()
     waiting.begin(out, {
-      client = client, seconds = plan.wait, since = now, chosen = chosen, quiet = given.quiet, key = plan.keys[1],
+      client = client, seconds = plan.wait, since = now, chosen = chosen, quiet = given.quiet,
+      key = plan.keys[1],
       subject = function(key) return ('waiting until "%s" is free'):format(key) end,
       look = waiting.for_free(plan.keys, function(own) return first_held(own, plan.keys) end),
     })

@@ -1,8 +1,8 @@
--- Tells what the command waits for: on a terminal in one line that stays alive, with --json as events, with
--- --verbose as lines.
+-- Says what the command waits for: on a terminal in one line that stays alive, with --json as
+-- events, with --verbose as lines.
 --
--- A process of its own looks at the server and writes, so nothing here delays the wait, a signal or the job. On a
--- terminal it looks once a second, otherwise once a minute.
+-- A process of its own looks at the server and writes, so nothing here delays the wait, a signal or
+-- the job. On a terminal it looks once a second, elsewhere once a minute.
 
 local core = require "holdfast.core"
 local locks = require "holdfast.command.locks"
@@ -75,11 +75,13 @@ end
 
 -- ---- what is waited for ----
 
--- Each goal: look(client) → { key, state, place, and for --json owner, who, count } | nil, message, code
+-- Each goal is a function of the client that looks.
+-- → { key, state, place, and for --json owner, who, count } | nil, message, code
 
 local function state_of(entry, who, verb)
   if entry.permits then return ("%d of %d permits taken"):format(entry.holds, entry.permits) end
-  return entry.held and (entry.count and "" or verb .. " by ") .. locks.holder_text(entry, who) or nil
+  if not entry.held then return nil end
+  return (entry.count and "" or verb .. " by ") .. locks.holder_text(entry, who)
 end
 
 -- Who the holders are; each of them is asked for once.
@@ -93,8 +95,10 @@ end
 
 local function seen(client, entry, verb, name, place)
   local who = entry.owner and name(client, entry.owner)
-  return { key = entry.key, state = state_of(entry, who, verb), place = place, owner = entry.owner, who = who,
-    count = entry.count }
+  return {
+    key = entry.key, state = state_of(entry, who, verb), place = place, owner = entry.owner,
+    who = who, count = entry.count,
+  }
 end
 
 local function place_in(client, entry, uuid)
@@ -104,8 +108,8 @@ local function place_in(client, entry, uuid)
   end
 end
 
--- Of several locks, which are taken in this order, it is the first one that is not held: `uuid` is that of the
--- client that waits. verb: "held", or "led"
+-- Several locks are taken in this order, so the first one that is not held is waited for. `uuid` is
+-- that of the client that waits; verb: "held", or "led".
 function waiting.for_locks(keys, kind, uuid, verb)
   local name, at = namer(), 1
   return function(client)
@@ -126,7 +130,8 @@ function waiting.for_locks(keys, kind, uuid, verb)
   end
 end
 
--- `first_held`: (client) → the entry of a lock that is held, false: all are free | nil, message, code
+-- `first_held`: a function of the client.
+-- → the entry of a lock that is held, false: all are free | nil, message, code
 function waiting.for_free(keys, first_held)
   local name = namer()
   return function(client)
@@ -156,12 +161,14 @@ end
 
 function Report:look()
   local found, message, code = self.look_at(self.client)
-  self.found = found or { key = self.found.key, state = trouble(self.client, message, code), code = code }
+  self.found = found
+    or { key = self.found.key, state = trouble(self.client, message, code), code = code }
 end
 
 function Report:line(columns)
   local found = self.found
-  return waiting.line(self.subject(found.key), found.state, found.place, core.now() - self.since, columns)
+  local waited = core.now() - self.since
+  return waiting.line(self.subject(found.key), found.state, found.place, waited, columns)
 end
 
 -- A terminal that has become narrower has broken the line that was drawn.
@@ -179,13 +186,15 @@ function Report:tell()
   local found = self.found
   local who = found.who or {}
   self.out:event("waiting", {
-    { "key", found.key }, { "owner", found.owner }, { "host", who.host }, { "pid", who.pid }, { "name", who.name },
-    { "count", found.count }, { "place", found.place }, { "waited", core.now() - self.since },
+    { "key", found.key }, { "owner", found.owner }, { "host", who.host }, { "pid", who.pid },
+    { "name", who.name }, { "count", found.count }, { "place", found.place },
+    { "waited", core.now() - self.since },
     { "code", found.code }, { "message", found.code and found.state },
   }, (self:line()))
 end
 
--- Naps until then. On a terminal that has changed its size, or has come back, the line is drawn again.
+-- Naps until then. Draws the line again when the terminal has changed its size, or is this job's
+-- again.
 local function rest(self, till)
   while process.is_awaited() and core.now() < till do
     local name = process.wait(math.max(math.min(till - core.now(), NAP), 0))
@@ -221,16 +230,17 @@ local function patient(chosen)
   return copy
 end
 
--- From now on, until waiting.finish, the wait is told of. wait: { client = the one that waits, seconds, since = the
--- time at which it began, chosen = of settings.load, subject(key) → "waiting for …", quiet, key = the first one, look
--- = one of the goals above }
+-- From now on, until waiting.finish, the command says what it waits for. wait: { client = the one
+-- that waits, seconds = for how long at most, since = core.now() when it began, chosen = what
+-- settings.load gave, quiet, key = the first one, subject(key) → "waiting for …", look = a goal of
+-- those above }
 function waiting.begin(out, wait)
   local is_live = not out.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
   local is_told = out.json or out.verbose or is_live and not wait.quiet
   if not is_told or wait.seconds < SHORT then return end
   local report = setmetatable({
-    out = out, is_live = is_live, waiter = wait.client, chosen = patient(wait.chosen), since = wait.since,
-    subject = wait.subject, look_at = wait.look, found = { key = wait.key },
+    out = out, is_live = is_live, waiter = wait.client, chosen = patient(wait.chosen),
+    since = wait.since, subject = wait.subject, look_at = wait.look, found = { key = wait.key },
   }, Report)
   process.wipe_before("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")
   process.begin_report(function() report:run() end)
