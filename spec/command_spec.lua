@@ -283,9 +283,9 @@ describe("holdfast", function()
       server:cli("HSET", "one", "name", "bob")
       server:cli("EXPIRE", "one", 60)
       local why = { user = "it has 2 fields", visits = "it has no TTL",
-        one = "its field is no count of holds" }
+        one = "its field is not a hold count" }
       for key, text in pairs(why) do
-        local expected = ('holdfast show: "%s" holds a hash that is no lock: %s\n'):format(key,
+        local expected = ('holdfast show: "%s" holds a hash that is not a lock: %s\n'):format(key,
           text)
         assert.same({ 73, expected }, { run("show", key) })
       end
@@ -328,7 +328,7 @@ describe("holdfast", function()
       acquire("k")
       local code, output = run("break", "k")
       assert.equal(64, code)
-      assert.matches("^holdfast break: nobody to ask[^\n]+\n$", output)
+      assert.matches("^holdfast break: cannot ask[^\n]+\n$", output)
       assert.equal(1, server:cli("EXISTS", "k"))
     end)
 
@@ -338,7 +338,7 @@ describe("holdfast", function()
       local child = process.start { "script", "-qec", "'" .. words .. "'", "/dev/null",
         env = command.environment(server) }
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
-      assert.matches("it goes on beside the next holder until its next renewal, at most %d+ s\r\nk: broken",
+      assert.matches("it runs on beside the next holder until its next renewal, at most %d+ s\r\nk: broken",
         child:output())
     end)
 
@@ -369,7 +369,7 @@ describe("holdfast", function()
         assert.matches("^holdfast break: [^\n]+\n$", output)
         assert.equal(1, server:cli("EXISTS", key))
       end
-      assert.matches('"counter" holds a string that is no lock: .*%-%-mutex',
+      assert.matches('"counter" holds a string that is not a lock: .*%-%-mutex',
         (select(2, run("break", "-y", "counter"))))
     end)
 
@@ -878,7 +878,7 @@ describe("over TLS", function()
     assert.matches("%-%-cert and %-%-key go together", output)
     code, output = run({ "ping", "--url", server:url(), "--ca", made.ca.cert })
     assert.equal(64, code)
-    assert.matches("%-%-ca, %-%-cert and %-%-key are for rediss://", output)
+    assert.matches("%-%-ca, %-%-cert and %-%-key need rediss://", output)
     code, output = run({ "ping" }, config("url = " .. server:tls_url(), "cert = x"))
     assert.equal(64, code)
     assert.matches("cert and key in the file go together", output)

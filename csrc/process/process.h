@@ -35,6 +35,10 @@ void hf_signals_restore(void);
  * that were caught to the parent. */
 void hf_signals_forget(void);
 
+/* Sets the handler of the signal that is named at `arg`, unless it was ignored when this program
+ * started or has a handler of this module already. */
+void hf_signal_handle(lua_State *L, int arg, void (*handler)(int));
+
 void hf_open_signals(lua_State *L); /* adds to the module table on top */
 
 /* ---- terminal.c ---- */
@@ -61,10 +65,6 @@ void hf_open_child(lua_State *L);
 void hf_open_group(lua_State *L);
 
 /* ---- reporter.c ---- */
-
-/* Ends the reporter, if there is one, and wipes the line that it has drawn. Safe in a signal
- * handler. */
-void hf_reporter_end(void);
 
 void hf_open_reporter(lua_State *L);
 

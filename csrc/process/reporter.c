@@ -24,43 +24,13 @@ static bool share_mark(void) {
     return true;
 }
 
-static void be_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
-    hf_end_with_parent(SIGKILL);
-    waiting = parent;
-    reporter = 0;
-    hf_signals_forget();
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    if (getppid() == parent) lua_pcall(L, 0, 0, 0);
-    _exit(0);
-}
-
-/* begin_report(fn): a process of its own calls fn() and ends. -> true | nil, message, errno */
-static int l_begin(lua_State *L) {
-    luaL_checktype(L, 1, LUA_TFUNCTION);
-    lua_settop(L, 1);
-    pid_t parent = getpid();
-    sigset_t all, kept;
-    hf_reporter_end();
-    if (!share_mark()) return hf_process_failed(L, errno);
-    *is_drawn = 0;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &kept);
-    pid_t pid = fork();
-    int error = errno;
-    if (pid == 0) be_reporter(L, parent, &kept);
-    reporter = pid > 0 ? pid : 0;
-    sigprocmask(SIG_SETMASK, &kept, NULL);
-    if (pid < 0) return hf_process_failed(L, error);
-    lua_pushboolean(L, true);
-    return 1;
-}
-
 static bool is_writable(void) {
     struct pollfd one = {.fd = STDERR_FILENO, .events = POLLOUT};
     return poll(&one, 1, 0) > 0;
 }
 
-void hf_reporter_end(void) {
+/* Safe in a signal handler. */
+static void end_reporter(void) {
     int error = errno;
     pid_t pid = reporter;
     if (pid == 0) return;
@@ -77,10 +47,41 @@ void hf_reporter_end(void) {
     errno = error;
 }
 
+static void be_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
+    hf_end_with_parent(SIGKILL);
+    waiting = parent;
+    reporter = 0;
+    hf_signals_forget();
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    if (getppid() == parent) lua_pcall(L, 0, 0, 0);
+    _exit(0);
+}
+
+/* begin_report(fn): a process of its own calls fn() and ends. -> true | nil, message, errno */
+static int l_begin(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    pid_t parent = getpid();
+    sigset_t all, kept;
+    end_reporter();
+    if (!share_mark()) return hf_process_failed(L, errno);
+    *is_drawn = 0;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &kept);
+    pid_t pid = fork();
+    int error = errno;
+    if (pid == 0) be_reporter(L, parent, &kept);
+    reporter = pid > 0 ? pid : 0;
+    sigprocmask(SIG_SETMASK, &kept, NULL);
+    if (pid < 0) return hf_process_failed(L, error);
+    lua_pushboolean(L, true);
+    return 1;
+}
+
 /* end_report(): ends the reporter and wipes the line that it has drawn */
 static int l_end(lua_State *L) {
     (void)L;
-    hf_reporter_end();
+    end_reporter();
     return 0;
 }
 
@@ -99,11 +100,21 @@ static int l_is_awaited(lua_State *L) {
     return 1;
 }
 
+static void on_last_signal(int number) {
+    end_reporter();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* wipe_before(name, ...): these signals end the reporter before they end this program */
+static int l_wipe_before(lua_State *L) {
+    for (int arg = 1; arg <= lua_gettop(L); arg++) hf_signal_handle(L, arg, on_last_signal);
+    return 0;
+}
+
 void hf_open_reporter(lua_State *L) {
-    static const luaL_Reg functions[] = {{"begin_report", l_begin},
-                                         {"end_report", l_end},
-                                         {"may_draw", l_may_draw},
-                                         {"is_awaited", l_is_awaited},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"begin_report", l_begin},    {"end_report", l_end},          {"may_draw", l_may_draw},
+        {"is_awaited", l_is_awaited}, {"wipe_before", l_wipe_before}, {NULL, NULL}};
     hf_setfuncs(L, functions);
 }

@@ -98,18 +98,16 @@ void hf_signals_forget(void) {
     }
 }
 
-static void on_last_signal(int number) {
-    hf_reporter_end();
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
 static size_t check_signal(lua_State *L, int arg) {
     const char *name = luaL_checkstring(L, arg);
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
         if (strcmp(SIGNALS[i].name, name) == 0) return i;
     }
     return (size_t)luaL_argerror(L, arg, "no such signal");
+}
+
+void hf_signal_handle(lua_State *L, int arg, void (*handler)(int)) {
+    change(check_signal(L, arg), handler);
 }
 
 /* catch(name, ...): from now on wait returns these signals, instead of what they would do. A broken
@@ -134,12 +132,6 @@ static int l_uncatch(lua_State *L) {
         if (is_changed[i]) sigaction(SIGNALS[i].number, &before[i], NULL);
         is_changed[i] = false;
     }
-    return 0;
-}
-
-/* wipe_before(name, ...): these signals end the reporter before they end this program */
-static int l_wipe_before(lua_State *L) {
-    for (int arg = 1; arg <= lua_gettop(L); arg++) change(check_signal(L, arg), on_last_signal);
     return 0;
 }
 
@@ -231,7 +223,6 @@ void hf_open_signals(lua_State *L) {
     static const luaL_Reg functions[] = {
         {"catch", l_catch},   {"uncatch", l_uncatch}, {"default", l_default},
         {"ignore", l_ignore}, {"wait", l_wait},       {"kill", l_kill},
-        {"exists", l_exists}, {"stop", l_stop},       {"wipe_before", l_wipe_before},
-        {NULL, NULL}};
+        {"exists", l_exists}, {"stop", l_stop},       {NULL, NULL}};
     hf_setfuncs(L, functions);
 }

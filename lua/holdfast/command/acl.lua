@@ -159,7 +159,7 @@ function acl.main(args)
   local out = output.new("holdfast acl", given or {})
   if not given then return out:fail(exits.USAGE, "usage", words) end
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
-  if #words ~= 1 then return out:misused("one PREFIX is needed", acl.usage) end
+  if #words ~= 1 then return out:misused("give one PREFIX", acl.usage) end
   local wrong = library_options.tenant(words[1])
   if wrong then return out:fail(exits.USAGE, "usage", "PREFIX must be " .. wrong) end
   given.kinds = given.kinds or { acl.kinds[1] }

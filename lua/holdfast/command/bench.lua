@@ -95,7 +95,7 @@ local function wait_for_queue(lock, count)
     if info.waiters == count then return true end
     process.wait(0.01)
   until core.now() > deadline
-  return nil, "the workers do not come", "server"
+  return nil, "the workers did not start", "server"
 end
 
 -- → seconds for one hand-off

@@ -53,7 +53,7 @@ local function keep(held, plan, out)
   end
   local reason, detail = stay(held, plan)
   if reason then
-    held:tell_lost(reason, detail, "holding it no more")
+    held:tell_lost(reason, detail, "no longer holding it")
   else
     out:event("signal", { { "signal", detail } }, "ended by " .. detail)
   end

@@ -27,7 +27,7 @@ local SILENT = { unreachable = true, no_quorum = true }
 
 holding.reasons = {
   expired = "its lease ends",
-  taken = "another owner has it",
+  taken = "another owner holds it",
   deleted = "its key was deleted on the server",
   unreachable = "it could not be renewed",
 }
@@ -217,8 +217,8 @@ function Holding:name_holder(message)
   return busy_message(self.plan, message)
 end
 
-local INSIDE = "%s: the run around this one has it, and must end before this one can begin; " ..
-  "start this one after it, or for another %s"
+local INSIDE = "%s: the surrounding run holds it and must end first; " ..
+  "start this one after it, or use another %s"
 
 local function deadlock_message(plan, key)
   if not plan.biz_type then return INSIDE:format(('cannot acquire "%s"'):format(key), "KEY") end
@@ -286,13 +286,13 @@ function Holding:ends()
 end
 
 function Holding:tell_kept(lock, message, code, left)
-  local text = ("%s; it ends by its lease, within %.0f s"):format(message, math.ceil(left))
+  local text = ("%s; the lock ends with its lease, within %.0f s"):format(message, math.ceil(left))
   self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
 end
 
 -- A lock that ends while a release waits for the server is no loss.
 function Holding:tell_ended(lock)
-  local text = ('cannot release "%s": no answer in time; it ended by its lease'):format(lock:key())
+  local text = ('cannot release "%s": no answer in time; the lock ended with its lease'):format(lock:key())
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 

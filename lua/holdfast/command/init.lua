@@ -57,7 +57,7 @@ end
 
 local function without_verb(word)
   if word:find("^%-") then
-    return "options stand behind the verb: holdfast VERB " .. word .. " …"
+    return "options come after the verb: holdfast VERB " .. word .. " …"
   end
   local near = nearest(word)
   return ('no verb "%s"%s; holdfast --help lists them'):format(word, near

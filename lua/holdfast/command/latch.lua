@@ -66,7 +66,7 @@ local ACTIONS = {}
 function ACTIONS.set(self, count, given, out, name)
   local set, message, code = self:set(count)
   if set == nil then return nil, message, code end
-  return set and exits.OK or refuse(given, out, name .. " counts already")
+  return set and exits.OK or refuse(given, out, name .. " is already counting")
 end
 
 function ACTIONS.down(self, count, given, out, name)
@@ -99,19 +99,19 @@ local TAKES_COUNT = { set = true, down = true }
 local function read(given, words)
   local name = words[1]
   local action = ACTIONS[name]
-  if not action then return nil, ('"%s" is none of set, down, wait, count, delete'):format(name) end
+  if not action then return nil, ('"%s" is not one of set, down, wait, count, delete'):format(name) end
   if words[2] == "" then return nil, "KEY is empty" end
   local reserved = target.reserved(words[2])
   if reserved then return nil, reserved end
-  if given["no-wait"] and given.wait then return nil, "-n and -w exclude each other" end
-  if given.quiet and given.verbose then return nil, "-q and -v exclude each other" end
+  if given["no-wait"] and given.wait then return nil, "-n and -w cannot be combined" end
+  if given.quiet and given.verbose then return nil, "-q and -v cannot be combined" end
   if name ~= "wait" and (given["no-wait"] or given.wait) then
     return nil, "-n and -w are for latch wait"
   end
   if words[3] and not TAKES_COUNT[name] then
-    return nil, ('"%s" is too much for latch %s'):format(words[3], name)
+    return nil, ('unexpected argument "%s" for latch %s'):format(words[3], name)
   end
-  if name == "set" and not words[3] then return nil, "latch set needs a COUNT behind the KEY" end
+  if name == "set" and not words[3] then return nil, "latch set needs a COUNT after the KEY" end
   if name == "wait" then return name, given["no-wait"] and 0 or given.wait or math.huge end
   if not words[3] then return name end
   local count, wrong = options.count(words[3])

@@ -92,7 +92,7 @@ end
 function Lead:tell_failure(message, code)
   if code == self.told then return end
   self.told = code
-  self.out:problem("warning", { { "code", code } }, message .. "; tries again")
+  self.out:problem("warning", { { "code", code } }, message .. "; will retry")
 end
 
 -- Waits for the lock. → true | nil, the exit code that ends it, nil: try again

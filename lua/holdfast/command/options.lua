@@ -98,7 +98,7 @@ local function unknown(shown, near)
 end
 
 -- flock's name for --wait.
-local TIMEOUT = "--timeout limits the wait for the lock and not the time of the job, so that it is often misread: " ..
+local TIMEOUT = "--timeout would limit the wait for the lock, not the job: " ..
   "use --wait (-w)"
 
 local function set(values, option, text, shown)

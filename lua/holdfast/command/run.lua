@@ -43,7 +43,7 @@ run.examples = {
 local function read(args)
   local plan, message = work.read(run.options, args)
   if not plan then return nil, message end
-  if plan.given.idempotent and #plan.keys > 1 then return nil, "--idempotent is for one KEY" end
+  if plan.given.idempotent and #plan.keys > 1 then return nil, "--idempotent takes one KEY" end
   plan.min_hold = plan.given["min-hold"] or 0
   return plan
 end
@@ -72,7 +72,7 @@ function Run:once()
     return result
   end
   local key = self.plan.keys[1]
-  local info = ('"%s" is done already or runs, on %s; holdfast show tells for how long it is done')
+  local info = ('"%s" is already done or running, on %s; holdfast show says for how long it counts as done')
     :format(key, core.client.server(self.client))
   local opts = { expire = self.plan.given.idempotent, info = info }
   local results = { pcall(self.client.idempotent, self.client, records.key(key), opts, guarded) }

@@ -72,15 +72,15 @@ end
 
 -- Whoever can write the file decides which server is asked, and so what is locked.
 local function why_untrusted(mode, is_foreign)
-  if is_foreign then return "it belongs to another user: chown it to root or to the user who runs this" end
-  if has_bit(mode, 2) then return "everybody may write it: chmod o-w" end
+  if is_foreign then return "it belongs to another user: chown it to root or to the user who runs the command" end
+  if has_bit(mode, 2) then return "everybody can write it: chmod o-w" end
 end
 
 -- Once, for people only: a job of cron stays as silent as it was.
 local function warn_of_password(text, path, mode)
   local is_secret = text:find("://[^/@%s:]*:[^/@%s]+@")
   if is_secret and has_bit(mode, 4) and process.is_terminal(2) then
-    process.say("holdfast: " .. texts.printable(path) .. " has a password that everybody may read: chmod o-r\n")
+    process.say("holdfast: " .. texts.printable(path) .. " has a password that everybody can read: chmod o-r\n")
   end
 end
 
@@ -110,7 +110,7 @@ local function read_line(line)
   line = line:gsub("^#.*", ""):gsub(locale.SPACE .. "#.*", "")
   if not line:find(locale.NOT_SPACE) then return true end
   local name, text = line:match(SETTING)
-  if not name then return nil, "not `name = value`" end
+  if not name then return nil, "expected `name = value`" end
   text = text:match("^.*" .. locale.NOT_SPACE) or ""
   if not settings.known[name] then return nil, ('unknown setting "%s"'):format(name) end
   local value, wrong = settings.known[name](text)
@@ -126,12 +126,12 @@ local function read_file()
   for line in text:gmatch("([^\n]*)\n?") do
     number = number + 1
     local name, value = read_line(line)
-    if values[name] ~= nil then name, value = nil, name .. " stands there twice" end
+    if values[name] ~= nil then name, value = nil, name .. " is set twice" end
     if not name then return nil, ("%s:%d: %s"):format(path, number, value) end
     if name ~= true then values[name] = value end
   end
   if values.url and values.servers then
-    return nil, path .. ": url and servers exclude each other"
+    return nil, path .. ": url and servers cannot be combined"
   end
   return values, path or ""
 end
@@ -167,7 +167,7 @@ end
 local function choose_tls(chosen, given, file)
   local over_tls = is_over_tls(chosen)
   if not over_tls and (given.ca or given.cert or given.key) then
-    return nil, "--ca, --cert and --key are for rediss://"
+    return nil, "--ca, --cert and --key need rediss://"
   end
   local pair = (given.cert or given.key) and given or file
   if (pair.cert == nil) ~= (pair.key == nil) then
@@ -182,7 +182,7 @@ end
 -- → { url or servers, source, name, lease, grace, tenant, restart_guard, connect_timeout,
 -- command_timeout, tls } | nil, message
 function settings.load(given)
-  if given.url and given.servers then return nil, "--url and --servers exclude each other" end
+  if given.url and given.servers then return nil, "--url and --servers cannot be combined" end
   local file, path = read_file()
   if not file then return nil, path end
   local result, message = choose_servers(given, file, path)
@@ -191,7 +191,7 @@ function settings.load(given)
   result.restart_guard = given["restart-guard"] or file.restart_guard
   result.connect_timeout, result.command_timeout = file.connect_timeout, file.command_timeout
   if given["restart-guard"] and not result.servers then
-    return nil, "--restart-guard is for --servers"
+    return nil, "--restart-guard needs --servers"
   end
   result.tls, message = choose_tls(result, given, file)
   if message then return nil, message end

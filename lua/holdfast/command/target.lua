@@ -45,7 +45,7 @@ local function one_by_one(name, words)
   local biz_type, biz_id = name:match("^([^:]+):(.+)$")
   if not biz_type then return nil, ('--one-by-one must be TYPE:ID, not "%s"'):format(name) end
   if #words > 0 then
-    return nil, ('"%s": no KEY with --one-by-one, and -- before a command'):format(words[1])
+    return nil, ('"%s": --one-by-one takes no KEY; put -- before the command'):format(words[1])
   end
   return { keys = { biz_type .. "_" .. biz_id }, biz_type = biz_type, biz_id = biz_id }
 end
@@ -53,33 +53,33 @@ end
 -- → "read" or "write" of a read/write lock, false: it is none | nil, message
 local function mode_of(given, chosen)
   if not given.shared and not given.exclusive then return false end
-  if given.shared and given.exclusive then return nil, "-s and -x exclude each other" end
-  if given["one-by-one"] then return nil, "-s and -x are not for --one-by-one" end
-  if chosen.servers then return nil, "-s and -x are for one server, not for --servers" end
+  if given.shared and given.exclusive then return nil, "-s and -x cannot be combined" end
+  if given["one-by-one"] then return nil, "-s and -x do not work with --one-by-one" end
+  if chosen.servers then return nil, "-s and -x need a single server, not --servers" end
   return given.shared and "read" or "write"
 end
 
 -- → nothing | message
 local function wrong_permits(given, plan)
   if not given.permits then return nil end
-  if #plan.keys > 1 then return "--permits is for one KEY" end
-  if given["one-by-one"] then return "--permits is not for --one-by-one" end
-  if given.shared or given.exclusive then return "--permits is not for -s and -x" end
-  if plan.chosen.servers then return "--permits is for one server, not for --servers" end
+  if #plan.keys > 1 then return "--permits takes one KEY" end
+  if given["one-by-one"] then return "--permits does not work with --one-by-one" end
+  if given.shared or given.exclusive then return "--permits does not work with -s and -x" end
+  if plan.chosen.servers then return "--permits needs a single server, not --servers" end
 end
 
 local function several(keys)
   local seen = {}
   for _, key in ipairs(keys) do
     if key == "" then return nil, "KEY is empty" end
-    if seen[key] then return nil, ('"%s" is named twice'):format(key) end
+    if seen[key] then return nil, ('"%s" is given twice'):format(key) end
     if #keys > 1 and key:find("\n", 1, true) then
-      return nil, "one of several KEYs holds no line break"
+      return nil, "with several KEYs, none may contain a line break"
     end
     seen[key] = true
   end
   if #table.concat(keys, "\n") > MOST_BYTES then
-    return nil, ("the KEYs have more than %d bytes"):format(MOST_BYTES)
+    return nil, ("the KEYs are longer than %d bytes in total"):format(MOST_BYTES)
   end
   return { keys = keys }
 end
@@ -107,8 +107,8 @@ function target.read(given, words)
   local chosen
   chosen, message = settings.load(given)
   if not chosen then return nil, message end
-  if given["no-wait"] and given.wait then return nil, "-n and -w exclude each other" end
-  if given.quiet and given.verbose then return nil, "-q and -v exclude each other" end
+  if given["no-wait"] and given.wait then return nil, "-n and -w cannot be combined" end
+  if given.quiet and given.verbose then return nil, "-q and -v cannot be combined" end
   plan.given, plan.chosen = given, chosen
   plan.mode, message = mode_of(given, chosen)
   if plan.mode == nil then return nil, message end

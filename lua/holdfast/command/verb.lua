@@ -40,7 +40,7 @@ function verb.run(self, name, args, least, most, body)
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
   if #words < least then return out:misused("too few arguments", self.usage) end
   if #words > most then
-    return out:misused(('"%s" is too much'):format(words[most + 1]), self.usage)
+    return out:misused(('unexpected argument "%s"'):format(words[most + 1]), self.usage)
   end
   local chosen, fits, client, message
   chosen, message = settings.load(given)

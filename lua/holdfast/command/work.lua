@@ -21,7 +21,7 @@ end
 
 -- `words`: KEYs; `rest`: what stands behind --. → the words of the command | nil, message
 local function command_of(given, words, rest, verb)
-  if given.command and rest then return nil, "either -c or a command after --" end
+  if given.command and rest then return nil, "give either -c or a command after --, not both" end
   if given.command then return { "/bin/sh", "-c", given.command } end
   if not rest then return nil, "no -- before the command" .. with_marker(words, verb) end
   if #rest == 0 then return nil, "no command after --" end
@@ -44,7 +44,7 @@ end
 local AT_LOSS = {
   unstarted = "not starting the job",
   ending = "ending the job",
-  partly = "ending the part of the job that may be signalled; the rest runs on",
+  partly = "ending those processes of the job that may be signalled; the others run on",
   running = "the job runs on",
 }
 
