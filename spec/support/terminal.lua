@@ -5,6 +5,7 @@ local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
 local PATIENCE = 40
+local LOOK = 0.02 -- seconds between two looks, each of which starts a program
 
 local Terminal = {}
 Terminal.__index = Terminal
@@ -55,11 +56,12 @@ end
 -- Waits until the screen is right by `is_right`, a pattern or a function of its text.
 -- → what that gave
 function Terminal:sees(is_right)
+  local matches = is_right
+  if type(is_right) == "string" then matches = function(text) return text:match(is_right) end end
   local seen
   local found = process.wait_until(function()
     seen = self:screen()
-    if type(is_right) == "string" then return seen:match(is_right) end
-    return is_right(seen)
+    return matches(seen) or process.sleep(LOOK)
   end, PATIENCE)
   return assert(found, ("not %s:\n%s"):format(tostring(is_right), tostring(seen)))
 end
