@@ -16,6 +16,7 @@
 # make bench      the ratios of the quality bars; STRICT=1: a missed one fails
 # make bench-report     docs/performance.md: beside Redisson, redsync and others, which it installs into build/peers
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
+# make pictures   docs/pictures, from real runs; needs tmux and Chromium
 # make site       the documents as static pages, in build/site; needs mkdocs-material and, once, npm
 # make install    PREFIX=/usr/local, DESTDIR=; make uninstall removes it
 # make dist       a tarball of the sources and the release's rockspec, in build/dist
@@ -98,7 +99,7 @@ MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/hol
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-.PHONY: coverage systems named-mutants long browser demos build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
+.PHONY: pictures coverage systems named-mutants long browser demos build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
         fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
@@ -274,6 +275,10 @@ bench-report: build
 
 interop: build
 	@spec/interop/run
+
+# docs/pictures, from real runs
+pictures: build
+	@tools/pictures
 
 # Lua 5.1 loads what is built for LuaJIT, and the other way round.
 version_of = $(patsubst lua%,%,$(1:luajit=lua5.1))

@@ -16,8 +16,8 @@ _holdfast_job() {
     return 1
 }
 
-# The keys of locks that continue the line. They are whatever others have put on the server, so they
-# come quoted from the command, and nothing here expands them.
+# The keys of locks that continue the line. Others choose them, so they come quoted from the command,
+# and nothing here expands them.
 _holdfast_keys() {
     mapfile -t COMPREPLY < <(holdfast complete -- bash "${COMP_LINE:0:COMP_POINT}" "$1" 2>/dev/null)
 }

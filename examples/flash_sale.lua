@@ -11,7 +11,7 @@ local resp = require "spec.support.resp"
 local stage = require "spec.support.stage"
 local sys = require "spec.support.sys"
 
-local ITEMS, SELLERS, THINK, LEASE = 100, 8, 0.001, 2
+local ITEMS, SELLERS, THINK, LEASE = 100, 8, 0.01, 2
 
 local say, verdict = stage.say, stage.verdict
 
@@ -23,12 +23,14 @@ local function in_child(work)
   sys.exit(ok and 0 or 1)
 end
 
-local function wait_for(pid)
+-- Waits until it ends, and meanwhile calls look() now and then. → whether all went well
+local function wait_for(pid, look)
   local how, code
   assert(process.wait_until(function()
     how, code = sys.wait(pid)
+    if look then look() end
     return how
-  end, 60), "a seller does not come to an end")
+  end, 60), "a seller does not end")
   return how == "exit" and code == 0
 end
 
@@ -64,20 +66,23 @@ local function sale(server, sell)
     end)
   end
   local good = true
-  for _, pid in ipairs(pids) do good = wait_for(pid) and good end
+  local function draw(is_last) stage.bar(tonumber(server:cli("GET", "sold")), ITEMS, is_last) end
+  for _, pid in ipairs(pids) do good = wait_for(pid, stage.is_live and draw) and good end
+  local seconds = process.now() - started
   assert(good, "a seller failed")
-  return tonumber(server:cli("GET", "sold")), process.now() - started
+  draw(true)
+  return tonumber(server:cli("GET", "sold")), seconds
 end
 
 local function without_lock(server)
-  say("1. %d processes, %d items, no lock", SELLERS, ITEMS)
+  say("1. %d processes sell %d items without a lock", SELLERS, ITEMS)
   local sold, seconds = sale(server, sell_unlocked)
-  verdict(sold > ITEMS, ("%d sold in %.2f s: %d that nobody has"):format(sold, seconds, sold
-    - ITEMS))
+  verdict(sold > ITEMS, ("%d sold in %.2f s, %d more than there were"):format(sold, seconds, sold
+    - ITEMS), true)
 end
 
 local function with_lock(server)
-  say("2. the same, each sale inside client:with_lock")
+  say("2. the same, with each sale inside client:with_lock")
   local sold, seconds = sale(server, sell_locked)
   verdict(sold == ITEMS, ("%d sold in %.2f s"):format(sold, seconds))
 end
@@ -90,7 +95,7 @@ local function hold_for_ever(server)
 end
 
 local function kill_the_holder(server)
-  say("3. a holder is killed with -9; the lease is %d s", LEASE)
+  say("3. the holder is killed with -9; its lease is %d s", LEASE)
   local pid = in_child(function()
     server.control = nil
     hold_for_ever(server)
@@ -101,13 +106,13 @@ local function kill_the_holder(server)
   local client = holdfast.new(server:url())
   local lock = client:lock("sale")
   process.sleep(LEASE * 1.5)
-  verdict(lock:is_locked(), ("after %.1f s it holds: its lease is renewed"):format(LEASE * 1.5))
+  verdict(lock:is_locked(), ("after %.1f s it still holds the lock: the lease is renewed"):format(LEASE * 1.5))
   local killed = process.now()
   sys.kill(pid, 9)
   wait_for(pid)
   assert(lock:acquire())
   local waited = process.now() - killed
-  verdict(waited <= LEASE + 0.5, ("%.2f s after the kill the next one is in"):format(waited))
+  verdict(waited <= LEASE + 0.5, ("%.2f s after the kill the next process has the lock"):format(waited))
   lock:release()
   client:close()
 end

@@ -95,7 +95,7 @@ describe("holdfast", function()
     end)
 
     it("waits until it is open", function()
-      assert.same({ 1, 'holdfast wait: "gate" is a number still, 3\n' }, { run("wait", "-n", "gate") })
+      assert.same({ 1, 'holdfast wait: "gate" is still 3\n' }, { run("wait", "-n", "gate") })
       local child = start("wait", "gate")
       for _ = 1, 3 do
         assert.is_nil(child:status())

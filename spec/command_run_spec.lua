@@ -260,7 +260,7 @@ describe("holdfast run", function()
       io.open(directory .. "/go", "w"):close()
       assert.same({ "exit", 5 }, { child:wait(PATIENCE) })
       assert.is_nil(child:output():find('"released"', 1, true), child:output())
-      assert.matches('"event":"warning"[^\n]+cannot release[^\n]+ends by its lease, within 30 s","code":"unreachable"',
+      assert.matches('"event":"warning"[^\n]+cannot release[^\n]+lock ends with its lease, within 30 s","code":"unreachable"',
         child:output())
     end)
 
@@ -281,7 +281,7 @@ describe("holdfast run", function()
         local took = process.now() - stopped
         doomed:stop()
         assert.same({ "exit", 5 }, { how, code }, child:output())
-        local _, count = child:output():gsub('cannot release "k%d+"[^\n]+ends by its lease', "")
+        local _, count = child:output():gsub('cannot release "k%d+"[^\n]+ends with its lease, within', "")
         assert.equal(16, count, child:output())
         return took
       end)
@@ -303,7 +303,7 @@ describe("holdfast run", function()
         held.locks = { lock }
         return held:release(), table.concat(warnings)
       end
-      assert.same({ true, 'cannot release "k": no answer in time; it ended by its lease' },
+      assert.same({ true, 'cannot release "k": no answer in time; the lock ended with its lease' },
         { release(0.01, "lost") })
       assert.same({ nil, "" }, { release(60, "lost") })
       assert.same({ nil, "" }, { release(-1, "lost") })
@@ -348,7 +348,7 @@ describe("holdfast run", function()
     it("refuses --timeout, which flock has for --wait", function()
       local code, output = run { "run", "--timeout", "1", "k", "--", "true" }
       assert.equal(64, code)
-      assert.matches("limits the wait for the lock and not the time of the job.*use %-%-wait", output)
+      assert.matches("would limit the wait for the lock, not the job: use %-%-wait", output)
     end)
 
     it("shows the line that was meant where -- is missing", function()
@@ -396,7 +396,7 @@ describe("holdfast run", function()
     it("gives 1, or the code of -E, at once or after -w", function()
       for _, words in ipairs { { "-n" }, { "-w", "1" }, { "-w0" }, { "--wait=1" } } do
         local code, output = command.run_out(server,
-          { "run", words[1], words[2] or "-v", "k", "--", "touch", directory .. "/ran" })
+          { "run", words[1], words[2] or "--lease=30", "k", "--", "touch", directory .. "/ran" })
         assert.equal(1, code)
         assert.matches('^holdfast run: cannot acquire "k" [^\n]+\n$', output)
       end
@@ -834,7 +834,7 @@ describe("holdfast run", function()
         (table.unpack or unpack)(words) }
       assert.equal(64, code)
       assert.matches('"code":"deadlock","exit":64}\n$', output)
-      assert.matches("type=a id=b: the run around this one has it, and must end", output, 1, true)
+      assert.matches("type=a id=b: the surrounding run holds it and must end", output, 1, true)
     end)
 
     it("is not taken for a run inside by an environment that it inherits", function()
@@ -903,7 +903,7 @@ describe("holdfast run", function()
       assert.same({ 0, "" }, { once("-E", "0", "k", "--", "true") })
       assert.same({ 0, "" }, { once("--duplicate-exit", "0", "k", "--", "true") })
       assert.same({ 7, "" }, { once("-E", "0", "-q", "--duplicate-exit", "7", "k", "--", "true") })
-      assert.matches('^holdfast run: "k" is done already or runs, on unix:%S+; holdfast show tells',
+      assert.matches('^holdfast run: "k" is already done or running, on unix:%S+; holdfast show says',
         (select(2, once("-E", "3", "k", "--", "true"))))
     end)
 
@@ -942,8 +942,8 @@ describe("holdfast run", function()
     it("refuses a file that names the server twice", function()
       local path = directory .. "/holdfast.conf"
       for text, message in pairs {
-        ["url = redis://a\nname = n\nurl = redis://b\n"] = ":3: url stands there twice\n",
-        ["url = redis://a\nservers = redis://b\n"] = ": url and servers exclude each other\n",
+        ["url = redis://a\nname = n\nurl = redis://b\n"] = ":3: url is set twice\n",
+        ["url = redis://a\nservers = redis://b\n"] = ": url and servers cannot be combined\n",
       } do
         local file = assert(io.open(path, "w"))
         file:write(text)
@@ -1063,7 +1063,7 @@ describe("holdfast hold", function()
     assert(child:wait_output("^k %d+\n", PATIENCE), child:output())
     server:cli("DEL", "k")
     assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
-    assert.matches('lost the lock "k": its key was deleted on the server; holding it no more\n',
+    assert.matches('lost the lock "k": its key was deleted on the server; no longer holding it\n',
       child:output(), 1, true)
   end)
 
@@ -1286,7 +1286,7 @@ describe("holdfast run over several servers", function()
   it("is not for each verb", function()
     local url = servers[1]:url()
     local _, output = run { "bench", env = { HOLDFAST_SERVERS = list(servers) } }
-    assert.equal("holdfast bench: this verb looks at one server, not at several: name one with --url\n", output)
+    assert.equal("holdfast bench: this verb works on a single server: name it with --url\n", output)
     assert.equal(0, (run { "ls", "--url", url, env = { HOLDFAST_SERVERS = list(servers) } }))
   end)
 

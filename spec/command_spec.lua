@@ -3,14 +3,10 @@ local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
+local terminal = require "spec.support.terminal"
 
 local PATIENCE = 40
 local GRANT = 20 -- seconds between two looks of a waiter that is told nothing
-
-local function answers(path)
-  local fd = sys.connect_unix(path)
-  return fd and sys.close(fd)
-end
 
 local function has(program)
   local result = os.execute("command -v " .. program .. " >/dev/null 2>&1")
@@ -287,9 +283,9 @@ describe("holdfast", function()
       server:cli("HSET", "one", "name", "bob")
       server:cli("EXPIRE", "one", 60)
       local why = { user = "it has 2 fields", visits = "it has no TTL",
-        one = "its field is no count of holds" }
+        one = "its field is not a hold count" }
       for key, text in pairs(why) do
-        local expected = ('holdfast show: "%s" holds a hash that is no lock: %s\n'):format(key,
+        local expected = ('holdfast show: "%s" holds a hash that is not a lock: %s\n'):format(key,
           text)
         assert.same({ 73, expected }, { run("show", key) })
       end
@@ -332,7 +328,7 @@ describe("holdfast", function()
       acquire("k")
       local code, output = run("break", "k")
       assert.equal(64, code)
-      assert.matches("^holdfast break: nobody to ask[^\n]+\n$", output)
+      assert.matches("^holdfast break: cannot ask[^\n]+\n$", output)
       assert.equal(1, server:cli("EXISTS", "k"))
     end)
 
@@ -342,7 +338,7 @@ describe("holdfast", function()
       local child = process.start { "script", "-qec", "'" .. words .. "'", "/dev/null",
         env = command.environment(server) }
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
-      assert.matches("it goes on beside the next holder until its next renewal, at most %d+ s\r\nk: broken",
+      assert.matches("it runs on beside the next holder until its next renewal, at most %d+ s\r\nk: broken",
         child:output())
     end)
 
@@ -373,7 +369,7 @@ describe("holdfast", function()
         assert.matches("^holdfast break: [^\n]+\n$", output)
         assert.equal(1, server:cli("EXISTS", key))
       end
-      assert.matches('"counter" holds a string that is no lock: .*%-%-mutex',
+      assert.matches('"counter" holds a string that is not a lock: .*%-%-mutex',
         (select(2, run("break", "-y", "counter"))))
     end)
 
@@ -566,6 +562,10 @@ describe("holdfast", function()
         local verb_code, text = run(verb, "--help")
         assert.equal(0, verb_code)
         assert.matches("^Usage: holdfast " .. verb, text)
+        assert.matches("\n\n%u%l+:\n +%-", text, 1, verb) -- the options are in groups
+        local examples = assert(text:match("\n\nExamples:\n(.*)$"), verb)
+        assert.equal(3, select(2, examples:gsub("[^\n]*holdfast [^\n]*\n", "")), verb)
+        for line in (output .. text):gmatch("[^\n]+") do assert.is_true(#line <= 100, line) end
       end
     end)
 
@@ -584,7 +584,7 @@ describe("holdfast", function()
       assert.same({ 0, overview }, { run("-h") })
       assert.same({ 0, overview }, { run("help") })
       local _, text = run("run", "--help")
-      assert.matches("75 the lock was lost", text, 1, true)
+      assert.matches("75          the lock was lost", text, 1, true)
       assert.same({ 0, text }, { run("run", "-h") })
       assert.same({ 0, text }, { run("help", "run") })
       assert.is_nil(select(2, run("bench", "--help")):find("--worker ", 1, true))
@@ -878,7 +878,7 @@ describe("over TLS", function()
     assert.matches("%-%-cert and %-%-key go together", output)
     code, output = run({ "ping", "--url", server:url(), "--ca", made.ca.cert })
     assert.equal(64, code)
-    assert.matches("%-%-ca, %-%-cert and %-%-key are for rediss://", output)
+    assert.matches("%-%-ca, %-%-cert and %-%-key need rediss://", output)
     code, output = run({ "ping" }, config("url = " .. server:tls_url(), "cert = x"))
     assert.equal(64, code)
     assert.matches("cert and key in the file go together", output)
@@ -903,28 +903,13 @@ end)
 -- ---- on a terminal ----
 
 describe("on a terminal", function()
-  if not has("tmux") then return pending("there is no tmux") end
+  if not terminal.is_there() then return pending("there is no tmux") end
 
-  local server, directory, client
+  local server, directory, client, shell
 
-  local function tmux(...)
-    local child = command.other { "tmux", "-S", directory .. "/tmux", "-f", "/dev/null", ... }
-    assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
-    return child:output()
-  end
-
-  local function screen() return tmux("capture-pane", "-p", "-t", "spec") end
-
-  local function sees(pattern)
-    local seen
-    local found = process.wait_until(function()
-      seen = screen()
-      return seen:find(pattern)
-    end, PATIENCE)
-    assert(found, ("no %q in:\n%s"):format(pattern, tostring(seen)))
-  end
-
-  local function types(...) tmux("send-keys", "-t", "spec", ...) end
+  local function screen() return shell:screen() end
+  local function sees(pattern) shell:sees(pattern) end
+  local function types(...) shell:types(...) end
 
   -- The job reads the line that is typed, and prints it below. One that comes while the shell still
   -- changes the terminal's mode is delivered with the next Enter.
@@ -943,7 +928,7 @@ describe("on a terminal", function()
   -- The job's own child sleeps: a shell between its fork and its exec may miss a key that is typed
   -- then.
   local function is_there(name, states)
-    local tty = tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
+    local tty = shell:tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
     local list = command.other { "pgrep", "-x", "-r", states, "-t", tty, name }
     return select(2, list:wait(PATIENCE)) == 0
   end
@@ -959,19 +944,11 @@ describe("on a terminal", function()
     server:cli("FLUSHALL")
     client = holdfast.new(server:url())
     directory = process.directory()
-    local file = assert(io.open(directory .. "/rc", "w"))
-    file:write(command.shell_prelude(server), "\nPS1='$ '\n")
-    file:close()
-    -- ends with this program
-    command.other { "tmux", "-D", "-S", directory .. "/tmux", "-f", "/dev/null" }
-    assert(process.wait_until(function() return answers(directory .. "/tmux") end, PATIENCE))
-    tmux("new-session", "-d", "-s", "spec", "-x", "100", "-y", "20", "bash --rcfile " .. directory
-      .. "/rc -i")
-    sees("^%$")
+    shell = terminal.open(command.shell_prelude(server), 100, 20)
   end)
 
   after_each(function()
-    tmux("kill-server")
+    shell:close()
     client:close()
     process.remove(directory)
   end)
@@ -989,7 +966,7 @@ describe("on a terminal", function()
     sees("\nbbb .*\naaa ")
     types("k")
     sees("\naaa .*\nbbb ")
-    tmux("resize-window", "-t", "spec", "-x", "60", "-y", "10")
+    shell:resize(60, 10)
     sees("\naaa [^\n]*\n[^\n]*\n?.*sort by: k key")
     waiter:kill("TERM")
     types("C-z")
@@ -1111,7 +1088,10 @@ describe("on a terminal", function()
     gets_words()
   end)
 
-  it("break asks", function()
+  it("ls and deadlocks say that there is nothing, and break asks", function()
+    types("holdfast ls; holdfast deadlocks; holdfast ls | wc -c", "Enter")
+    sees("\nno locks\nno deadlocks\n0\n")
+    types("clear", "Enter")
     local lock = assert(client:lock("k"):acquire())
     types("holdfast break k; echo code $?", "Enter")
     sees("Break it%? %[y/N%]")

@@ -382,7 +382,7 @@ describe("the option keep", function()
     end
     fails("client:one_by_one: keep must be", function() client:one_by_one { keep = true } end)
     fails("holdfast.new: keep must be", function() holdfast.new { keep = 100 } end)
-    fails("keep_spec.lua:%d+: client:lock: keep and owner exclude each other", function()
+    fails("keep_spec.lua:%d+: client:lock: keep and owner cannot be combined", function()
       client:lock("k", { keep = 1, owner = "svc" })
     end)
     fails("client:fair_lock: \"keep\" is an option of client:lock", function()
@@ -398,14 +398,14 @@ describe("the option keep", function()
 
   it("is not for a quorum", function()
     local servers = { "redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3" }
-    fails("keep_spec.lua:%d+: holdfast.new: keep is not for a quorum", function()
+    fails("keep_spec.lua:%d+: holdfast.new: keep does not work in a quorum", function()
       holdfast.new { servers = servers, mode = "quorum", keep = 1 }
     end)
     local client = holdfast.new { servers = servers, mode = "quorum" }
-    fails("keep_spec.lua:%d+: client:mutex: keep is not for a quorum", function()
+    fails("keep_spec.lua:%d+: client:mutex: keep does not work in a quorum", function()
       client:mutex("k", { keep = 1 })
     end)
-    fails("client:one_by_one: keep is not for a quorum", function()
+    fails("client:one_by_one: keep does not work in a quorum", function()
       client:one_by_one { keep = 1 }
     end)
     client:close()

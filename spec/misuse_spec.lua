@@ -340,7 +340,7 @@ describe("options behind the function", function()
         local _ = plain:with_permit(never, { count = 2 })
       end,
     } do
-      raises(fn, "options stand before the function: " .. call:gsub("%p", "%%%0"))
+      raises(fn, "options come before the function: " .. call:gsub("%p", "%%%0"))
     end
   end)
 
@@ -373,7 +373,7 @@ describe("holdfast.new", function()
     assert.is_truthy(holdfast.new(("redis://g"):gsub("g", "h"))) -- which gives a count too
     raises(function()
       local _ = holdfast.new("redis://h", 6379)
-    end, "holdfast%.new", "a port stands in the URL")
+    end, "holdfast%.new", "put the port into the URL")
     raises(function()
       local _ = holdfast.new("redis://h", { url = "redis://i" })
     end, "url is given twice")

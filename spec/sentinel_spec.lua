@@ -440,7 +440,7 @@ describe("with sync", function()
     bad({ sentinel_password = "a\0b" }, "sentinel_password must be a string of at most 511 bytes without NUL, not one with NUL")
     bad({ url = "redis+sentinel://h/m", sentinel_user = "u" }, "sentinel_user needs a sentinel_password")
     assert(holdfast.new { url = "redis+sentinel://h/m", sentinel_user = "u", sentinel_password = "" })
-    local elsewhere = "sentinel_user and sentinel_password are for redis+sentinel://"
+    local elsewhere = "sentinel_user and sentinel_password need redis+sentinel://"
     bad({ url = "redis://h", sentinel_user = "u" }, elsewhere)
     bad({ url = "redis+cluster://h", sentinel_password = "p" }, elsewhere)
     bad({ servers = { "redis://h" }, mode = "quorum", sentinel_password = "p" }, elsewhere)

@@ -1,3 +1,4 @@
+local command = require "spec.support.command"
 local cluster = require "spec.support.cluster"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -430,5 +431,41 @@ describe("a test that leaves something behind", function()
       1, true)
     assert.matches('is stopped: left on the server: queues "", channels "d", 1 connections', output,
       1, true)
+  end)
+end)
+
+describe("spec.support.stage", function()
+  local CODE = [[package.path = %q; package.cpath = %q; local stage = require "spec.support.stage"
+    stage.say("1. a sale") stage.bar(150, 100) stage.bar(300, 100, true) stage.verdict(true, "sold", true)
+    stage.verdict(true, "in time") stage.verdict(false, "late") os.exit(stage.failures)]]
+  local SAID = "1. a sale\n   sold\n   in time\n   late\n"
+
+  -- → what it prints on a terminal, or in a pipe
+  local function said(on_terminal, variables)
+    local path = process.directory()
+    local file = assert(io.open(path .. "/code.lua", "w"))
+    file:write(CODE:format(process.lua_path, process.lua_cpath))
+    file:close()
+    local words = ("'%s' %s/code.lua"):format(sys.interpreter(), path)
+    local script = on_terminal and ('script -qec "%s" /dev/null </dev/null'):format(words) or words
+    local child = command.other { "sh", "-c", "NO_COLOR= TERM=xterm " .. variables .. " " .. script }
+    assert.same({ "exit", 1 }, { child:wait(30) }, child:output())
+    process.remove(path)
+    return (child:output():gsub("\r\n", "\n"))
+  end
+
+  it("says plain words in a pipe", function()
+    assert.equal(SAID, said(false, ""))
+    assert.equal(SAID, said(true, "TERM=dumb"))
+  end)
+
+  it("says the same on a terminal, with marks and a bar, and in colours unless NO_COLOR forbids them", function()
+    local plain = said(true, "NO_COLOR=1")
+    assert.is_nil(plain:find("\27%[%d+m"))
+    assert.matches("\r   " .. ("█"):rep(40) .. " 300 of 100\27%[K\n   ✗ sold\n   ✓ in time\n   ✗ late\n$", plain)
+    assert.equal(SAID, (plain:gsub("\r[^\n]*\n", ""):gsub("[✗✓]+ ", "")))
+    local painted = said(true, "")
+    assert.matches("\27%[31m✗ sold\27%[0m\n   \27%[32m✓ in time\27%[0m", painted)
+    assert.equal(plain, (painted:gsub("\27%[%d+m", "")))
   end)
 end)

@@ -72,5 +72,6 @@ int luaopen_holdfast_process(lua_State *L) {
     hf_open_group(L);
     hf_open_terminal(L);
     hf_open_file(L);
+    hf_open_reporter(L);
     return 1;
 }

@@ -31,12 +31,24 @@ const char *hf_signal_name(int number);
  */
 void hf_signals_restore(void);
 
+/* In a forked child that goes on without exec: restores the dispositions, and leaves the signals
+ * that were caught to the parent. */
+void hf_signals_forget(void);
+
+/* Sets the handler of the signal that is named at `arg`, unless it was ignored when this program
+ * started or has a handler of this module already. */
+void hf_signal_handle(lua_State *L, int arg, void (*handler)(int));
+
 void hf_open_signals(lua_State *L); /* adds to the module table on top */
 
 /* ---- terminal.c ---- */
 
 /* Makes the group `to` the terminal's foreground group if `from` is that now. Safe after a fork. */
 bool hf_terminal_give(pid_t from, pid_t to);
+
+/* Whether what this program's group writes to the terminal `fd` is in its place: no other group is
+ * in the foreground there. Safe in a signal handler. */
+bool hf_terminal_is_ours(int fd);
 
 void hf_open_terminal(lua_State *L);
 
@@ -51,5 +63,9 @@ void hf_open_child(lua_State *L);
 /* ---- group.c ---- */
 
 void hf_open_group(lua_State *L);
+
+/* ---- reporter.c ---- */
+
+void hf_open_reporter(lua_State *L);
 
 #endif

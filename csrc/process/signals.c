@@ -89,12 +89,25 @@ void hf_signals_restore(void) {
     sigprocmask(SIG_SETMASK, &first_mask, NULL);
 }
 
+void hf_signals_forget(void) {
+    hf_signals_restore();
+    memset(is_changed, 0, sizeof is_changed);
+    for (int end = 0; end < 2; end++) {
+        if (caught[end] >= 0) close(caught[end]);
+        caught[end] = -1;
+    }
+}
+
 static size_t check_signal(lua_State *L, int arg) {
     const char *name = luaL_checkstring(L, arg);
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
         if (strcmp(SIGNALS[i].name, name) == 0) return i;
     }
     return (size_t)luaL_argerror(L, arg, "no such signal");
+}
+
+void hf_signal_handle(lua_State *L, int arg, void (*handler)(int)) {
+    change(check_signal(L, arg), handler);
 }
 
 /* catch(name, ...): from now on wait returns these signals, instead of what they would do. A broken

@@ -26,6 +26,11 @@ bool hf_terminal_give(pid_t from, pid_t to) {
     return given;
 }
 
+bool hf_terminal_is_ours(int fd) {
+    pid_t front = tcgetpgrp(fd);
+    return front < 0 || front == getpgrp(); /* not the controlling one: it has no foreground */
+}
+
 /* open_terminal() -> whether there is one */
 static int l_open(lua_State *L) {
     if (terminal < 0) terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
@@ -57,10 +62,11 @@ static int l_leads_group(lua_State *L) {
     return 1;
 }
 
-/* size() -> rows, columns of standard output; nil when it is no terminal */
+/* size([fd]) -> rows, columns of the terminal, standard output by default; nil when it is none */
 static int l_size(lua_State *L) {
     struct winsize size;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 0;
+    int fd = lua_isnoneornil(L, 1) ? STDOUT_FILENO : hf_check_int(L, 1);
+    if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 0;
     lua_pushinteger(L, size.ws_row);
     lua_pushinteger(L, size.ws_col);
     return 2;

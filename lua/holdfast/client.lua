@@ -130,7 +130,7 @@ local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait
 local function tls_of(given, loop, level)
   local tls = options.table(given, known_tls, "holdfast.new: tls", level + 1)
   if (tls.cert == nil) ~= (tls.key == nil) then
-    error("holdfast.new: tls: cert and key go together", level + 1)
+    error("holdfast.new: tls: give both cert and key, or neither", level + 1)
   end
   local wrong = driver.check_tls(loop, tls)
   if wrong then error("holdfast.new: tls: " .. wrong, level + 1) end
@@ -153,13 +153,13 @@ local function read(given, more, level)
   if type(more) == "number" then
     -- new(url:gsub(…)) passes its count; a greater number is meant for something
     if more >= 100 then
-      error("holdfast.new: a port stands in the URL, as in redis://host:6379", level + 1)
+      error("holdfast.new: put the port into the URL, as in redis://host:6379", level + 1)
     end
     more = nil
   end
   if type(given) ~= "string" and given ~= nil then
     if more ~= nil then
-      error("holdfast.new: options stand in one table, or behind a URL", level + 1)
+      error("holdfast.new: pass one table of options, or a URL and a table", level + 1)
     end
     local checked = options.table(given, known, "holdfast.new", level + 1)
     return checked
@@ -208,14 +208,14 @@ local function new(given, level, more)
   local tls = given.tls and tls_of(given.tls, loop, level + 1)
   local is_sentinel = given.url and given.url:find("^[a-z]+%+sentinel://")
   if (given.sentinel_user or given.sentinel_password) and not is_sentinel then
-    error("holdfast.new: sentinel_user and sentinel_password are for redis+sentinel://", level + 1)
+    error("holdfast.new: sentinel_user and sentinel_password need redis+sentinel://", level + 1)
   end
   if given.sentinel_user and not given.sentinel_password then
     error('holdfast.new: sentinel_user needs a sentinel_password; "" for a user without one',
       level + 1)
   end
   if given.mode == "quorum" and (given.keep or 0) > 0 then
-    error("holdfast.new: keep is not for a quorum, whose locks no single server can lend",
+    error("holdfast.new: keep does not work in a quorum: no single server can lend its locks",
       level + 1)
   end
   local settings = driver.settings(loop)
@@ -266,9 +266,9 @@ end
 local function check_keep(client, given, what, level)
   if (given.keep or 0) == 0 then return end
   if defaults[client].quorum then
-    error(what .. ": keep is not for a quorum, whose locks no single server can lend", level + 1)
+    error(what .. ": keep does not work in a quorum: no single server can lend its locks", level + 1)
   elseif given.owner then
-    error(what .. ": keep and owner exclude each other, since other processes share the owner",
+    error(what .. ": keep and owner cannot be combined, since other processes share the owner",
       level + 1)
   end
 end

@@ -396,14 +396,14 @@ function options.not_behind(known, what, call, level, extra, ...)
   for name in next, extra do
     if not known[name] then return end
   end
-  error(("%s: options stand before the function: %s{ %s = … }, fn)"):format(what, call, next(extra)),
+  error(("%s: options come before the function: %s{ %s = … }, fn)"):format(what, call, next(extra)),
     level + 1)
 end
 
 -- Raises when a function of `module` was called with a colon: `first` is its first argument.
 function options.no_colon(first, module, what, level)
   if first == module then
-    error(what .. ": call it with a dot, a colon passes the module itself", level + 1)
+    error(what .. ": call it with a dot; a colon passes the module itself", level + 1)
   end
 end
 

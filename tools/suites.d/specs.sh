@@ -38,10 +38,10 @@ UNDER_LUAJIT="spec/chaos_spec.lua spec/support_spec.lua spec/setup_spec.lua spec
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua spec/rolling_spec.lua \
 spec/examples_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua spec/resty_spec.lua spec/status_spec.lua \
 spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua spec/trouble_spec.lua spec/waiting_faults_spec.lua \
-spec/sim_spec.lua spec/completion_spec.lua spec/command_hostile_spec.lua"
+spec/sim_spec.lua spec/completion_spec.lua spec/command_hostile_spec.lua spec/command_waiting_spec.lua"
 
 # In make check alone.
-NOT_IN_TEST="spec/stress_spec.lua"
+NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
 SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/cluster_spec.lua \
@@ -142,6 +142,7 @@ browser_specs() {
 # The specs that take minutes.
 long_specs() {
     suite stress busted with HOLDFAST_STRESS=10000 "files=--run=check spec/stress_spec.lua" -- run_busted lua5.4
+    suite help busted with files=spec/command_help_spec.lua -- run_busted luajit
     suite servers busted with HOLDFAST_CLUSTER_SECONDS=10 "files=$UNDER_LUA" -- run_busted luajit
     suite other-specs busted with "files=$UNDER_LUAJIT" -- run_busted lua5.4
     suite long-spec-luajit busted bounded luajit "$(command -v busted)" --output=plainTerminal --run=check

@@ -102,10 +102,15 @@ end
 -- ---- the verb ----
 
 acl.usage = "holdfast acl PREFIX [options]"
-acl.summary = "Prints the rule of a Redis user that may use the keys with a prefix, and no others."
-acl.more = "It connects to no server. Pipe it into redis-cli as a user that may use ACL, and set a password\n"
-  .. "there: ACL SETUSER NAME >PASSWORD. The user's clients have the option tenant = PREFIX, and its\n"
-  .. "commands --tenant PREFIX. No prefix may begin with another user's."
+acl.summary = "Print the ACL rule of a Redis user that may use only the keys with a prefix."
+acl.more = "It does not connect to a server. Pipe the rule into redis-cli as a user that may change ACLs,\n"
+  .. "and set a password there: ACL SETUSER NAME >PASSWORD. That user's clients need the option\n"
+  .. "tenant = PREFIX, its commands --tenant PREFIX. No prefix may begin with another user's."
+acl.examples = {
+  "holdfast acl shop:                              # plain locks",
+  "holdfast acl shop: --user shop --kinds all      # every kind of lock, for the user shop",
+  "holdfast acl jobs: --idempotent >jobs.acl       # also run --idempotent",
+}
 
 local function names_of_kinds()
   local list = {}
@@ -133,10 +138,11 @@ local function read_user(text)
   return nil, "a name without spaces"
 end
 
-acl.options = {
-  { "kinds", value = "KIND,KIND", check = read_kinds, help = MUST_BE .. "; lock" },
-  { "user", value = "NAME", check = read_user, help = "the user; holdfast" },
-  { "idempotent", help = "the user runs jobs with holdfast run --idempotent" },
+acl.options = options.join {
+  title = "Options",
+  { "kinds", value = "KIND,KIND", check = read_kinds, help = MUST_BE:gsub(",", ", ") .. " (default: lock)" },
+  { "user", value = "NAME", check = read_user, help = "name of the user (default: holdfast)" },
+  { "idempotent", help = "the user runs jobs with run --idempotent" },
   { "cluster", help = "the server is a node of a cluster" },
   { "sentinel", help = "the user's clients ask Sentinels for the server" },
   { "sync", help = "the user's clients wait for replicas" },
@@ -153,7 +159,7 @@ function acl.main(args)
   local out = output.new("holdfast acl", given or {})
   if not given then return out:fail(exits.USAGE, "usage", words) end
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
-  if #words ~= 1 then return out:misused("one PREFIX is needed", acl.usage) end
+  if #words ~= 1 then return out:misused("give one PREFIX", acl.usage) end
   local wrong = library_options.tenant(words[1])
   if wrong then return out:fail(exits.USAGE, "usage", "PREFIX must be " .. wrong) end
   given.kinds = given.kinds or { acl.kinds[1] }

@@ -11,14 +11,18 @@ local verb = require "holdfast.command.verb"
 local bench = {}
 
 bench.usage = "holdfast bench [options]"
-bench.summary = "Measures an uncontended acquire and release, and hand-offs between processes."
+bench.summary = "Measure an acquire and release, and hand-offs between processes."
 
 bench.options = verb.options(bench, {
-  { "cycles", value = "N", check = options.count,
-    help = "acquires for each figure and process; 1000" },
-  { "workers", value = "N", check = options.count, help = "processes that contend; 4" },
+  { "cycles", value = "N", check = options.count, help = "acquires per process (default: 1000)" },
+  { "workers", value = "N", check = options.count, help = "processes that contend (default: 4)" },
   { "worker", value = "KEY", help = "be one of them", hidden = true },
 })
+bench.examples = {
+  "holdfast bench",
+  "holdfast bench --workers 16 # more contention",
+  "holdfast bench --cycles 100 # on a slow link",
+}
 
 local TOKEN_TTL = 60 -- the last trace of a bench
 
@@ -91,7 +95,7 @@ local function wait_for_queue(lock, count)
     if info.waiters == count then return true end
     process.wait(0.01)
   until core.now() > deadline
-  return nil, "the workers do not come", "server"
+  return nil, "the workers did not start", "server"
 end
 
 -- → seconds for one hand-off

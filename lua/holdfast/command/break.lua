@@ -13,16 +13,22 @@ local verb = require "holdfast.command.verb"
 local break_lock = {}
 
 break_lock.usage = "holdfast break [options] KEY"
-break_lock.summary =
-  "Takes the lock KEY from its holder, after asking, and passes it on. Exit code 1 when nothing was broken."
-break_lock.more = "Of a semaphore it takes all permits back; a latch that somebody waits for it opens.\n" ..
-  "When the lock is free and its job is done (run --idempotent), lets the job run again."
+break_lock.summary = "Take the lock KEY from its holder, after asking. Exits with 1 if nothing was broken."
+break_lock.more = "The lock passes to the next waiter. The old holder is not ended: it runs on until its next\n" ..
+  "renewal, at the latest until its lease ends; `break` says how long that is.\n\n" ..
+  "A semaphore gets all its permits back. A latch that somebody waits for opens. If the lock is\n" ..
+  "free and its job is done (run --idempotent), the job may run again."
 
 break_lock.of_servers = true
 break_lock.options = verb.options(break_lock, {
   { "yes", short = "y", help = "do not ask" },
-  { "mutex", help = "any string is a mutex, whoever has set it" },
+  { "mutex", help = "treat any string as a mutex, whoever set it" },
 })
+break_lock.examples = {
+  "holdfast break backup               # asks first, and says who holds it",
+  "holdfast break --yes backup         # for scripts",
+  "holdfast break --mutex --yes lock:7 # a lock set with SET NX by another program",
+}
 
 local function asks(question, ...)
   io.stderr:write(question:format(...))
@@ -33,18 +39,18 @@ end
 -- A holder learns of it by its next renewal, which comes before its lease ends.
 local function overlap(entry)
   local most = entry.ttl and entry.ttl < math.huge and ("at most %.0f s"):format(math.ceil(entry.ttl))
-    or "for ever if it does not renew"
-  return ("it goes on beside the next holder until its next renewal, %s"):format(most)
+    or "forever if it does not renew"
+  return ("it runs on beside the next holder until its next renewal, %s"):format(most)
 end
 
 local function asks_to_break(client, entry)
   if entry.permits then
-    return asks('%d of %d permits of "%s" are taken; whatever they protect goes on unprotected. Take them back? [y/N] ',
+    return asks('%d of %d permits of "%s" are taken; what they protect runs on unprotected. Take them back? [y/N] ',
       entry.holds, entry.permits, output.printable(entry.key))
   end
   if entry.kind == "latch" then
-    return asks('%.0f are still to come until the latch "%s" opens; those that wait go on without them. Open it? [y/N] ',
-      entry.count, output.printable(entry.key))
+    return asks('The latch "%s" still counts %.0f; its waiters would go on at once. Open it? [y/N] ',
+      output.printable(entry.key), entry.count)
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
   return asks('The lock "%s" is held by %s; %s. Break it? [y/N] ', output.printable(entry.key),
@@ -87,7 +93,7 @@ end
 
 local function forget(client, key, given, out)
   local ttl = records.ttl(client, key)
-  if ttl and not given.yes and not asks('The job of "%s" is done for %s more. Let it run again? [y/N] ',
+  if ttl and not given.yes and not asks('The job "%s" counts as done for another %s. Let it run again? [y/N] ',
     output.printable(key), locks.seconds(ttl)) then
     return exits.BUSY
   end
@@ -102,7 +108,7 @@ function break_lock.main(args)
   return verb.run(break_lock, "break", args, 1, 1, function(client, given, words, out)
     local key = words[1]
     if not given.yes and not process.is_terminal(0) then
-      return out:fail(exits.USAGE, "usage", "nobody to ask: standard input is no terminal; --yes breaks without asking")
+      return out:fail(exits.USAGE, "usage", "cannot ask: standard input is not a terminal; use --yes to break without asking")
     end
     local entry, lock, code = locks.inspect_ours(client, key, given.mutex)
     if not entry then return verb.failed(out, lock, code) end

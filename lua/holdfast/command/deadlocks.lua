@@ -9,15 +9,20 @@ local verb = require "holdfast.command.verb"
 local deadlocks = {}
 
 deadlocks.usage = "holdfast deadlocks [options]"
-deadlocks.summary = "Finds locks whose holders wait for each other. Exit code 1 when there are any."
-deadlocks.more = "Callers that hold a lock tell for which other they wait, once they have waited for a quarter\n" ..
-  "of a second. A process that stands still for other reasons is not seen."
+deadlocks.summary = "Find holders that wait for each other. Exits with 1 if there are any."
+deadlocks.more = "It sees callers that hold a lock and have waited for another for a quarter of a second.\n"
+  .. "It does not see a process that is stuck for any other reason."
 
 deadlocks.of_servers = true
 deadlocks.options = verb.options(deadlocks, {
-  { "all", short = "a", help = "list every wait, also of those that hold nothing" },
-  { "json", help = "one JSON object for each deadlock, and with -a for each wait" },
+  { "all", short = "a", help = "list every wait, also of callers that hold nothing" },
+  { "json", help = "print one JSON object per deadlock and, with -a, per wait" },
 })
+deadlocks.examples = {
+  "holdfast deadlocks                   # prints each circle",
+  "holdfast deadlocks --all             # and every other wait",
+  "holdfast deadlocks --json || ./alert # exits with 1 if there are any",
+}
 
 local function who(owner, wait, prefix)
   local text = wait[prefix .. "host"] and identity.text {
@@ -58,6 +63,7 @@ local function print_text(result, all)
     for _, wait in ipairs(cycle) do output.print("  " .. sentence(wait)) end
   end
   for _, wait in ipairs(all and result.waits or {}) do output.print(sentence(wait)) end
+  if #result.cycles == 0 then output.hint "no deadlocks" end
 end
 
 function deadlocks.main(args)

@@ -23,11 +23,19 @@ local BY_CODE = {}
 for name, number in pairs(exits) do BY_CODE[locale.lower(name)] = number end
 
 exits.help = [[
-Exit codes, beside the command's own: 1, or that of -E, the lock is taken; 64 usage, also
-of a run that would wait for the run around it; 69 no answer from the server; 70 another error of it;
-73 the key holds something else; 74 the result could not be written; 75 the lock was lost; 76 no
-quorum; 77 denied; 79, or that of -E, a job that is done already; 126, 127 the command cannot be run,
-is not found; 128 + n ended by signal n.]]
+Exit codes, besides the command's own:
+  1 (or -E)   the lock is taken
+  64          wrong usage, or the surrounding run holds the lock
+  69          the server does not answer
+  70          the server answered with an error
+  73          the key holds something else
+  74          standard output cannot be written
+  75          the lock was lost
+  76          too few of --servers answered (no quorum)
+  77          the server denied permission
+  79 (or -E)  --idempotent: already done
+  126, 127    the command cannot be run, or was not found
+  128 + n     ended by signal n]]
 
 local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15 }
 

@@ -5,15 +5,21 @@ local holding = require "holdfast.command.holding"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local process = require "holdfast.process"
+local settings = require "holdfast.command.settings"
 local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
 
 local hold = {}
 
 hold.usage = "holdfast hold [options] KEY…"
-hold.summary = "Holds a lock until a signal ends it. Prints its key and fencing token once it has it."
-hold.options = target.options(target.waiting, target.holding)
-hold.more = "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
+hold.summary = "Hold a lock until a signal ends it. Prints its key and fencing token."
+hold.options = options.join(target.waiting, target.locking, settings.options, target.telling)
+hold.more = target.TIME .. "\n\n" .. exits.help
+hold.examples = {
+  "holdfast hold migrations                # until Ctrl-C",
+  "holdfast hold -w 1m stock:7 stock:9     # several locks; gives up after a minute",
+  "holdfast hold --name maintenance backup # `holdfast show backup` prints the name",
+}
 
 -- A tenth of the lease before a lock can end it counts as lost: time for whoever relies on it.
 -- → the reason | nil when a signal ended it
@@ -47,7 +53,7 @@ local function keep(held, plan, out)
   end
   local reason, detail = stay(held, plan)
   if reason then
-    held:tell_lost(reason, detail, "holding it no more")
+    held:tell_lost(reason, detail, "no longer holding it")
   else
     out:event("signal", { { "signal", detail } }, "ended by " .. detail)
   end

@@ -15,6 +15,9 @@ local process = require "holdfast.process"
 local replies = require "holdfast.replies"
 local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
+local waiting = require "holdfast.command.waiting"
+
+local unpack = table.unpack or unpack
 
 local holding = {}
 
@@ -24,7 +27,7 @@ local SILENT = { unreachable = true, no_quorum = true }
 
 holding.reasons = {
   expired = "its lease ends",
-  taken = "another owner has it",
+  taken = "another owner holds it",
   deleted = "its key was deleted on the server",
   unreachable = "it could not be renewed",
 }
@@ -32,9 +35,10 @@ holding.reasons = {
 local Holding = {}
 Holding.__index = Holding
 
--- plan: of target.read
-function holding.new(client, plan, out)
-  return setmetatable({ client = client, plan = plan, out = out }, Holding)
+-- plan: of target.read. `since`: when the wait began; now
+function holding.new(client, plan, out, since)
+  since = since or core.now()
+  return setmetatable({ client = client, plan = plan, out = out, since = since }, Holding)
 end
 
 -- ---- taking ----
@@ -153,6 +157,39 @@ function Holding:take(inside)
   end
 end
 
+local function kind_of(plan)
+  if plan.biz_type then return "mutex" end
+  return plan.mode and "read_write" or plan.given.permits and "semaphore" or "lock"
+end
+
+-- In the order in which a multi lock takes them.
+local function in_order(keys)
+  local list = { unpack(keys) }
+  table.sort(list, locale.is_before)
+  return list
+end
+
+function Holding:begin_report()
+  local plan, keys = self.plan, in_order(self.plan.keys)
+  local name = plan.biz_type and ("%s:%s"):format(plan.biz_type, plan.biz_id)
+  local waits, held = "waiting for", "held"
+  if plan.keeps then waits, held = "waiting to lead", "led" end
+  waiting.begin(self.out, {
+    client = self.client, seconds = plan.wait, since = self.since, chosen = plan.chosen,
+    quiet = plan.given.quiet, key = keys[1],
+    subject = function(key) return ('%s "%s"'):format(waits, name or key) end,
+    look = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), held),
+  })
+end
+
+-- As take, and tells what it waits for.
+function Holding:take_told(inside)
+  self:begin_report()
+  local held, message, code = self:take(inside)
+  waiting.finish()
+  return held, message, code
+end
+
 function Holding:tell_acquired(waited)
   for _, lock in ipairs(self.locks) do
     self.out:event("acquired", {
@@ -180,8 +217,8 @@ function Holding:name_holder(message)
   return busy_message(self.plan, message)
 end
 
-local INSIDE = "%s: the run around this one has it, and must end before this one can begin; " ..
-  "start this one after it, or for another %s"
+local INSIDE = "%s: the surrounding run holds it and must end first; " ..
+  "start this one after it, or use another %s"
 
 local function deadlock_message(plan, key)
   if not plan.biz_type then return INSIDE:format(('cannot acquire "%s"'):format(key), "KEY") end
@@ -192,7 +229,7 @@ end
 -- prints: with the lock held it has to go on.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire()
-  local plan, began = self.plan, core.now()
+  local plan = self.plan
   signals.catch_terminating()
   assert(process.ignore "TTOU")
   local name = signals.come()
@@ -202,9 +239,9 @@ function Holding:acquire()
   local inside = (own or plan.mode or plan.given.permits) and {} or self:surrounding()
   own = own or plan.biz_type and next(inside)
   if own then return nil, deadlock_message(plan, own), "deadlock" end
-  local held, message, code = self:take(inside)
+  local held, message, code = self:take_told(inside)
   if not held then return nil, code == "busy" and self:name_holder(message) or message, code end
-  self:tell_acquired(core.now() - began)
+  self:tell_acquired(core.now() - self.since)
   return true
 end
 
@@ -249,13 +286,13 @@ function Holding:ends()
 end
 
 function Holding:tell_kept(lock, message, code, left)
-  local text = ("%s; it ends by its lease, within %.0f s"):format(message, math.ceil(left))
+  local text = ("%s; the lock ends with its lease, within %.0f s"):format(message, math.ceil(left))
   self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
 end
 
 -- A lock that ends while a release waits for the server is no loss.
 function Holding:tell_ended(lock)
-  local text = ('cannot release "%s": no answer in time; it ended by its lease'):format(lock:key())
+  local text = ('cannot release "%s": no answer in time; the lock ended with its lease'):format(lock:key())
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 

@@ -25,18 +25,19 @@ end
 
 local function overview()
   local lines = { "Usage: holdfast VERB [options]", "",
-    "A distributed lock on Redis, for shells and job runners.", "" }
+    "Distributed locks on Redis or Valkey, for shells, cron and CI.", "" }
   for _, verb in ipairs(VERBS) do
     lines[#lines + 1] = ("  %-9s %s"):format(verb, load(verb).summary)
   end
-  lines[#lines + 1] = "\nholdfast VERB --help tells more; so does man holdfast."
+  lines[#lines + 1] = "\nholdfast VERB --help prints the options and examples of a verb."
   return table.concat(lines, "\n")
 end
 
 local function help_of(verb)
-  local more = verb.more and "\n\n" .. verb.more or ""
-  return ("Usage: %s\n\n%s\n\n%s%s"):format(verb.usage, verb.summary, options.help(verb.options),
-    more)
+  local parts = { "Usage: " .. verb.usage, verb.summary, options.help(verb.options) }
+  parts[#parts + 1] = verb.more
+  if verb.examples then parts[#parts + 1] = "Examples:\n  " .. table.concat(verb.examples, "\n  ") end
+  return table.concat(parts, "\n\n")
 end
 
 local function say(text)
@@ -56,7 +57,7 @@ end
 
 local function without_verb(word)
   if word:find("^%-") then
-    return "options stand behind the verb: holdfast VERB " .. word .. " …"
+    return "options come after the verb: holdfast VERB " .. word .. " …"
   end
   local near = nearest(word)
   return ('no verb "%s"%s; holdfast --help lists them'):format(word, near

@@ -1,10 +1,12 @@
 -- holdfast latch: a count that opens a gate when it is 0, for scripts on several hosts.
 
+local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local target = require "holdfast.command.target"
 local verb = require "holdfast.command.verb"
+local waiting = require "holdfast.command.waiting"
 
 local latch = {}
 
@@ -12,24 +14,30 @@ latch.usage = "holdfast latch [options] set KEY COUNT\n" ..
   "       holdfast latch [options] down KEY [COUNT]\n" ..
   "       holdfast latch [options] wait KEY\n" ..
   "       holdfast latch [options] count | delete KEY"
-latch.summary = "Waits until others have counted down to 0, and counts down for those who wait."
+latch.summary = "Wait for a count to reach 0, and count it down."
 latch.options = verb.options(latch, {
-  { "no-wait", short = "n", help = "wait: fail at once when the latch is closed" },
+  title = "Latch",
+  { "no-wait", short = "n", help = "wait: fail at once if the latch is closed" },
   { "wait", short = "w", aliases = { "timeout" }, value = "TIME", check = options.seconds,
-    help = "wait: fail after so long; for ever by default" },
+    help = "wait: give up after this long (default: wait forever)" },
   { "busy-exit", short = "E", value = "CODE", check = options.exit_code,
-    help = "exit code of a latch that is closed still; 1. With 0 nothing is said" },
-  { "quiet", short = "q", help = "print no count, and say nothing of a latch that is closed still" },
-})
-latch.more = "set     begins a count; fails if the latch counts already\n" ..
-  "down    counts down by COUNT, 1, and prints how many are still to come; fails if it was open\n" ..
+    help = "exit code if the latch is still closed (default: 1); 0 also prints nothing" },
+  { "quiet", short = "q", help = "print no count, and nothing if the latch is still closed" },
+}, target.telling)
+latch.more = "set     starts a count; fails if the latch is already counting\n" ..
+  "down    counts down by COUNT (default: 1) and prints what is left; fails if the latch is open\n" ..
   "wait    waits until the count is 0\n" ..
-  "count   prints how many are still to come\n" ..
-  "delete  opens the latch whatever is still to come\n\n" ..
-  "A latch that was never set is open: set it before others count down or wait.\n\n" ..
-  "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" ..
-  "Exit codes: 1, or that of -E, the latch is not as it should be: closed, for down open; others as\n" ..
-  "for run."
+  "count   prints what is left\n" ..
+  "delete  opens the latch at once\n\n" ..
+  "A latch that was never set is open: set it before others count it down or wait for it.\n\n" ..
+  target.TIME .. "\n\n" ..
+  "Exit codes: 1 (or the code of -E) if the latch is closed, for set if it is already counting,\n" ..
+  "for down if it is open; others as for run."
+latch.examples = {
+  "holdfast latch set build:7 2                 # two parts are to come",
+  "holdfast latch down build:7                  # one of them is done",
+  "holdfast latch wait -w 10m build:7 || ./late # wait for both, for at most 10 minutes",
+}
 
 -- → the exit code where the latch is not as it should be
 local function refuse(given, out, text)
@@ -38,18 +46,27 @@ local function refuse(given, out, text)
   return out:fail(exit, "busy", text)
 end
 
+local function begin_report(client, key, seconds, given, out, chosen)
+  waiting.begin(out, {
+    client = client, seconds = seconds, since = core.now(), chosen = chosen, quiet = given.quiet,
+    key = key,
+    subject = function() return ('waiting for the latch "%s"'):format(key) end,
+    look = waiting.for_latch(key),
+  })
+end
+
 local function print_count(given, count)
   if not given.quiet then output.print(("%.0f"):format(count)) end
   return exits.OK
 end
 
--- Each: (latch, count, given, out, name) → the exit code, or nil, message, code
+-- Each: (latch, count or seconds, given, out, name) → the exit code, or nil, message, code
 local ACTIONS = {}
 
 function ACTIONS.set(self, count, given, out, name)
   local set, message, code = self:set(count)
   if set == nil then return nil, message, code end
-  return set and exits.OK or refuse(given, out, name .. " counts already")
+  return set and exits.OK or refuse(given, out, name .. " is already counting")
 end
 
 function ACTIONS.down(self, count, given, out, name)
@@ -58,8 +75,9 @@ function ACTIONS.down(self, count, given, out, name)
   return left and print_count(given, left) or refuse(given, out, name .. " is open")
 end
 
-function ACTIONS.wait(self, _, given, out)
-  local open, message, code = self:wait(given["no-wait"] and 0 or given.wait or math.huge)
+function ACTIONS.wait(self, seconds, given, out)
+  local open, message, code = self:wait(seconds)
+  waiting.finish()
   if code == "timeout" then return refuse(given, out, message) end
   return open and exits.OK, message, code
 end
@@ -77,22 +95,24 @@ end
 
 local TAKES_COUNT = { set = true, down = true }
 
--- → the action's name, the count or nil | nil, message
+-- → the action's name, the count or nil, of a wait the seconds | nil, message
 local function read(given, words)
   local name = words[1]
   local action = ACTIONS[name]
-  if not action then return nil, ('"%s" is none of set, down, wait, count, delete'):format(name) end
+  if not action then return nil, ('"%s" is not one of set, down, wait, count, delete'):format(name) end
   if words[2] == "" then return nil, "KEY is empty" end
   local reserved = target.reserved(words[2])
   if reserved then return nil, reserved end
-  if given["no-wait"] and given.wait then return nil, "-n and -w exclude each other" end
+  if given["no-wait"] and given.wait then return nil, "-n and -w cannot be combined" end
+  if given.quiet and given.verbose then return nil, "-q and -v cannot be combined" end
   if name ~= "wait" and (given["no-wait"] or given.wait) then
     return nil, "-n and -w are for latch wait"
   end
   if words[3] and not TAKES_COUNT[name] then
-    return nil, ('"%s" is too much for latch %s'):format(words[3], name)
+    return nil, ('unexpected argument "%s" for latch %s'):format(words[3], name)
   end
-  if name == "set" and not words[3] then return nil, "latch set needs a COUNT behind the KEY" end
+  if name == "set" and not words[3] then return nil, "latch set needs a COUNT after the KEY" end
+  if name == "wait" then return name, given["no-wait"] and 0 or given.wait or math.huge end
   if not words[3] then return name end
   local count, wrong = options.count(words[3])
   if not count then return nil, ('COUNT must be %s, not "%s"'):format(wrong, words[3]) end
@@ -100,10 +120,11 @@ local function read(given, words)
 end
 
 function latch.main(args)
-  return verb.run(latch, "latch", args, 2, 3, function(client, given, words, out)
+  return verb.run(latch, "latch", args, 2, 3, function(client, given, words, out, chosen)
     local action, count = read(given, words)
     if not action then return out:fail(exits.USAGE, "usage", count) end
     local name = ('"%s"'):format(output.printable(words[2]))
+    if action == "wait" then begin_report(client, words[2], count, given, out, chosen) end
     local exit, message, code = ACTIONS[action](client:latch(words[2]), count, given, out, name)
     return exit or verb.failed(out, message, code)
   end)

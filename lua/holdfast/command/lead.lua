@@ -9,6 +9,7 @@ local job = require "holdfast.command.job"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local process = require "holdfast.process"
+local settings = require "holdfast.command.settings"
 local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
 local work = require "holdfast.command.work"
@@ -17,30 +18,36 @@ local lead = {}
 
 lead.usage = "holdfast lead [options] KEY -- command [argument…]\n" ..
   "       holdfast lead [options] KEY -c 'shell command'"
-lead.summary = "Keeps a command running on one host of many: starts it with the lock, ends it with the lock."
+lead.summary = "Keep a command running on exactly one of many hosts."
 
 local PAUSE = 1
 
 local OTHERS = { ["one-by-one"] = true, shared = true, exclusive = true, permits = true }
 
 local function of_plain_locks(list)
-  local rest = {}
+  local rest = { title = list.title }
   for _, option in ipairs(list) do
     if not OTHERS[option[1]] then rest[#rest + 1] = option end
   end
   return rest
 end
 
-lead.options = target.options({
+lead.options = options.join({
+  title = "Command",
   work.command,
-  { "once", help = "end when the command has ended by itself, with its exit code" },
+  { "once", help = "exit with the command's exit code when it ends by itself" },
   { "pause", value = "TIME", check = options.seconds,
-    help = "before the command is started again, or a server is asked again; 1s" },
+    help = "pause before a restart or a retry (default: 1s)" },
   work.grace,
-}, of_plain_locks(target.holding))
+}, of_plain_locks(target.locking), settings.options, target.telling)
 
-lead.more = "It ends with a signal, which the command gets too.\n\n" ..
-  "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
+lead.more = "The command starts when this host acquires the lock, and is ended when the lock is lost.\n"
+  .. "INT, QUIT and TERM end both the command and holdfast.\n\n" .. target.TIME .. "\n\n" .. exits.help
+lead.examples = {
+  "holdfast lead scheduler -- ./scheduler              # runs on one host, moves if that host dies",
+  "holdfast lead --once import -- ./import             # until the command ends by itself",
+  "holdfast lead --lease 10s --pause 5s mail -- ./mail # fails over in 10 s, restarts after 5 s",
+}
 
 -- ---- what is asked for ----
 
@@ -85,14 +92,14 @@ end
 function Lead:tell_failure(message, code)
   if code == self.told then return end
   self.told = code
-  self.out:problem("warning", { { "code", code } }, message .. "; tries again")
+  self.out:problem("warning", { { "code", code } }, message .. "; will retry")
 end
 
 -- Waits for the lock. → true | nil, the exit code that ends it, nil: try again
 function Lead:begin(held)
   local acquired, message, code = held:acquire()
   if acquired then
-    self.told = nil
+    self.told, self.since = nil, nil
     return true
   end
   if code == "signal" then return nil, self:on_signal(message) end
@@ -135,7 +142,8 @@ end
 function Lead:round()
   local client, message = target.client(self.plan)
   if not client then return self.out:fail(exits.USAGE, "usage", message) end
-  local held = holding.new(client, self.plan, self.out)
+  self.since = self.since or core.now()
+  local held = holding.new(client, self.plan, self.out, self.since)
   local begun, exit = self:begin(held)
   if begun then exit = self:term(held) end
   held:close()

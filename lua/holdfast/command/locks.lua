@@ -82,7 +82,7 @@ local function flaw(entry, fields)
     return ("it has %d fields"):format(fields)
   end
   if entry.ttl == math.huge then return "it has no TTL" end
-  if entry.holds < 1 then return "its field is no count of holds" end
+  if entry.holds < 1 then return "its field is not a hold count" end
 end
 
 local function is_ours(entry)
@@ -326,7 +326,7 @@ function locks.is_taken(entry)
 end
 
 local function no_lock(key, kind, why)
-  return nil, ('"%s" holds a %s that is no lock: %s'):format(key, kind, why), "conflict"
+  return nil, ('"%s" holds a %s that is not a lock: %s'):format(key, kind, why), "conflict"
 end
 
 -- As read, of a key of any kind.
@@ -352,15 +352,15 @@ function locks.inspect_ours(client, key, take_string)
   if entry and COUNTS[entry.kind] and entry.kind ~= "latch" then
     if take_string then return locks.read(client, key, "mutex"), handle(client, key, "mutex") end
     return no_lock(key, "string",
-      "its value is a number; --mutex takes it for a mutex, `holdfast latch delete` for a latch")
+      "its value is a number; --mutex treats it as a mutex, `holdfast latch delete` as a latch")
   end
   if not entry or not entry.owner then return entry, lock, code end
   if entry.kind == "string" and not take_string then
-    return no_lock(key, "string", "its value is no owner's id; --mutex takes it for one")
+    return no_lock(key, "string", "its value is not an owner id; --mutex treats it as a mutex")
   end
   if not entry.mutex and entry.kind ~= "string" and not is_ours(entry) then
     return no_lock(key, "hash",
-      "its field is no owner's id, and no fencing counter and no queue stand beside it")
+      "its field is not an owner id, and it has no fencing counter or queue")
   end
   return entry, lock
 end

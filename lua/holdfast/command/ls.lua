@@ -9,17 +9,22 @@ local verb = require "holdfast.command.verb"
 local ls = {}
 
 ls.usage = "holdfast ls [options] [PATTERN]"
-ls.summary = "Lists the locks that are held, all or those whose key matches PATTERN (as Redis's SCAN)."
-ls.more = "A job of run --idempotent that is done has the owner `done`, and as TTL the time until it\n" ..
-  "may run again. A semaphore has the number of its permits in place of an owner, and as TTL the\n" ..
-  "time until the first lease ends. A closed latch is listed while somebody waits for it, with how\n" ..
-  "many are still to come."
+ls.summary = "List the locks that are held, or those whose key matches PATTERN."
+ls.more = "PATTERN is a glob, as for Redis's SCAN: * matches any text.\n\n" ..
+  "A finished job of run --idempotent has the owner `done`; its TTL is the time until it may run\n" ..
+  "again. A semaphore shows the number of permits taken instead of an owner, and the time until\n" ..
+  "the first lease ends. A closed latch is listed while somebody waits for it, with its count."
 
 ls.of_servers = true
 ls.options = verb.options(ls, {
   { "mutex", help = "list mutexes (SET NX PX) instead of locks" },
-  { "json", help = "one JSON object for each" },
+  { "json", help = "print one JSON object per lock" },
 })
+ls.examples = {
+  "holdfast ls          # all locks",
+  "holdfast ls 'jobs:*' # those whose key begins with jobs:",
+  "holdfast ls --json   # for scripts",
+}
 
 local HEAD = { "KEY", "OWNER", "HOLDS", "TTL", "TOKEN", "WAITERS" }
 local RIGHT = { false, false, true, true, true, true }
@@ -46,7 +51,8 @@ local function print_table(list, names)
   for _, entry in ipairs(list) do
     rows[#rows + 1] = row(entry, entry.owner and names(entry.owner))
   end
-  if #list > 0 then output.print(table.concat(output.columns(rows, RIGHT), "\n")) end
+  if #list > 0 then return output.print(table.concat(output.columns(rows, RIGHT), "\n")) end
+  output.hint "no locks"
 end
 
 function ls.main(args)

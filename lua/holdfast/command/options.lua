@@ -1,8 +1,8 @@
 -- Reads the arguments of a verb by its list of options, and writes its help from the same list.
 --
 -- An option: { "name", short = "n", aliases = { "other-name" }, value = "TIME",
--- check = text → value | nil, what it must be, help = "…", hidden = true: not in the help };
--- without `value` it is a switch.
+-- check = text → value | nil, what it must be, help = "…", group = its title in the help,
+-- hidden = true: not in the help }; without `value` it is a switch.
 
 local locale = require "holdfast.locale"
 local library_options = require "holdfast.options"
@@ -98,7 +98,7 @@ local function unknown(shown, near)
 end
 
 -- flock's name for --wait.
-local TIMEOUT = "--timeout limits the wait for the lock and not the time of the job, so that it is often misread: " ..
+local TIMEOUT = "--timeout would limit the wait for the lock, not the job: " ..
   "use --wait (-w)"
 
 local function set(values, option, text, shown)
@@ -183,12 +183,44 @@ local function left_side(option)
   return short .. "--" .. option[1] .. (option.value and " " .. option.value or "")
 end
 
--- One line for each option.
+-- The lists one after the other, as one; the title of a list heads its options in the help.
+function options.join(...)
+  local all = {}
+  for _, list in ipairs { ... } do
+    for _, option in ipairs(list) do
+      local own = { group = list.title }
+      for name, value in pairs(option) do own[name] = value end
+      all[#all + 1] = own
+    end
+  end
+  return all
+end
+
+local COLUMNS, INDENT = 80, 29
+
+-- Breaks the text into lines that fit behind the names of the options.
+local function wrap(text)
+  local lines, line = {}, ""
+  for word in text:gmatch("[^ ]+") do
+    if line ~= "" and INDENT + #line + 1 + #word > COLUMNS then
+      lines[#lines + 1], line = line, ""
+    end
+    line = line == "" and word or line .. " " .. word
+  end
+  lines[#lines + 1] = line
+  return table.concat(lines, "\n" .. (" "):rep(INDENT))
+end
+
+-- The options under the titles of their groups.
 function options.help(known)
-  local lines = {}
+  local lines, group = {}, nil
   for _, option in ipairs(known) do
     if not option.hidden then
-      lines[#lines + 1] = ("  %-28s %s"):format(left_side(option), option.help)
+      if option.group ~= group then
+        group = option.group
+        lines[#lines + 1] = (#lines > 0 and "\n" or "") .. group .. ":"
+      end
+      lines[#lines + 1] = ("  %-26s %s"):format(left_side(option), wrap(option.help))
     end
   end
   return table.concat(lines, "\n")

@@ -89,6 +89,11 @@ function output.print(text)
   note(io.stdout:write(text, "\n"))
 end
 
+-- In place of a result that is empty, for people only.
+function output.hint(text)
+  if process.is_terminal(1) then output.print(text) end
+end
+
 -- → true | nil, message
 function output.flush()
   local flushed, message = note(io.stdout:flush())

@@ -8,9 +8,14 @@ local locale = require "holdfast.locale"
 local ping = {}
 
 ping.usage = "holdfast ping [options]"
-ping.summary = "Asks the server for a sign of life."
+ping.summary = "Check that the server answers, and how fast."
 ping.of_servers = true
 ping.options = verb.options(ping, {})
+ping.examples = {
+  "holdfast ping                                    # the configured server",
+  "holdfast ping >/dev/null && ./start              # only if it answers",
+  "until holdfast ping >/dev/null; do sleep 1; done # wait until it does",
+}
 
 function ping.main(args)
   return verb.run(ping, "ping", args, 0, 0, function(client, _, _, out)

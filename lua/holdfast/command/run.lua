@@ -7,6 +7,7 @@ local job = require "holdfast.command.job"
 local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local records = require "holdfast.command.records"
+local settings = require "holdfast.command.settings"
 local target = require "holdfast.command.target"
 local work = require "holdfast.command.work"
 
@@ -16,19 +17,25 @@ local run = {}
 
 run.usage = "holdfast run [options] KEY… -- command [argument…]\n" ..
   "       holdfast run [options] KEY… -c 'shell command'"
-run.summary = "Runs a command while holding a lock; of several KEYs, while holding all of them."
+run.summary = "Run a command while holding a lock; with several KEYs, all of them."
 
-run.options = target.options(target.waiting, {
-  { "duplicate-exit", value = "CODE", check = options.exit_code,
-    help = "exit code of a job that is done already; that of -E, or 79" },
+run.options = options.join(target.waiting, {
+  title = "Command",
   work.command,
   work.grace,
-  { "min-hold", value = "TIME", check = options.seconds, help = "hold the lock at least so long" },
+  { "min-hold", value = "TIME", check = options.seconds, help = "hold the lock for at least this long" },
   { "idempotent", value = "TIME", check = options.lease,
-    help = "not again for so long after a success" },
-}, target.holding)
+    help = "do not run again for this long after a success" },
+  { "duplicate-exit", value = "CODE", check = options.exit_code,
+    help = "exit code if --idempotent finds it done (default: that of -E, or 79)" },
+}, target.locking, settings.options, target.telling)
 
-run.more = "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
+run.more = target.TIME .. "\n\n" .. exits.help
+run.examples = {
+  "holdfast run -n -E 0 backup -- ./backup          # from cron on many hosts: one runs it",
+  "holdfast run -w 10m deploy:shop -- ./deploy.sh   # waits in line, for at most 10 minutes",
+  "holdfast run stock:7 stock:9 -- ./move 7 9       # with both locks, or not at all",
+}
 
 -- ---- what is asked for ----
 
@@ -36,7 +43,7 @@ run.more = "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
 local function read(args)
   local plan, message = work.read(run.options, args)
   if not plan then return nil, message end
-  if plan.given.idempotent and #plan.keys > 1 then return nil, "--idempotent is for one KEY" end
+  if plan.given.idempotent and #plan.keys > 1 then return nil, "--idempotent takes one KEY" end
   plan.min_hold = plan.given["min-hold"] or 0
   return plan
 end
@@ -65,7 +72,7 @@ function Run:once()
     return result
   end
   local key = self.plan.keys[1]
-  local info = ('"%s" is done already or runs, on %s; holdfast show tells for how long it is done')
+  local info = ('"%s" is already done or running, on %s; holdfast show says for how long it counts as done')
     :format(key, core.client.server(self.client))
   local opts = { expire = self.plan.given.idempotent, info = info }
   local results = { pcall(self.client.idempotent, self.client, records.key(key), opts, guarded) }

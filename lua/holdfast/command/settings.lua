@@ -22,15 +22,17 @@ local function tenant(text)
 end
 
 settings.options = {
-  { "url", value = "URL", help = "the server: redis[s]://[user:password@]host[:port][/db], valkey[s]:// or unix:///path" },
-  { "servers", value = "URL,URL", help = "independent servers, a majority of which decides" },
+  title = "Server",
+  { "url", value = "URL",
+    help = "redis[s]://[user:password@]host[:port][/db], valkey[s]://… or unix:///path" },
+  { "servers", value = "URL,URL", help = "independent servers: a majority of them must grant the lock" },
   { "restart-guard", value = "TIME", check = options.seconds,
-    help = "of --servers: one up for less has no vote; the longest lease anybody uses" },
-  { "ca", value = "FILE", help = "for rediss://: the authorities to trust, PEM; the system's" },
-  { "cert", value = "FILE", help = "for rediss://: the client's certificate, PEM" },
-  { "key", value = "FILE", help = "for rediss://: the key of --cert, PEM" },
+    help = "with --servers: do not trust a server that restarted within this time; set it to the longest lease in use" },
+  { "ca", value = "FILE", help = "CA certificates to trust for rediss://, PEM (default: the system's)" },
+  { "cert", value = "FILE", help = "client certificate for rediss://, PEM" },
+  { "key", value = "FILE", help = "private key of --cert, PEM" },
   { "tenant", value = "PREFIX", check = tenant,
-    help = "what this user's keys begin with, on a server whose users do not trust each other" },
+    help = "prefix of your keys, on a server shared with users you do not trust" },
 }
 
 settings.known = { -- in a file
@@ -70,15 +72,15 @@ end
 
 -- Whoever can write the file decides which server is asked, and so what is locked.
 local function why_untrusted(mode, is_foreign)
-  if is_foreign then return "it belongs to another user: chown it to root or to the user who runs this" end
-  if has_bit(mode, 2) then return "everybody may write it: chmod o-w" end
+  if is_foreign then return "it belongs to another user: chown it to root or to the user who runs the command" end
+  if has_bit(mode, 2) then return "everybody can write it: chmod o-w" end
 end
 
 -- Once, for people only: a job of cron stays as silent as it was.
 local function warn_of_password(text, path, mode)
   local is_secret = text:find("://[^/@%s:]*:[^/@%s]+@")
   if is_secret and has_bit(mode, 4) and process.is_terminal(2) then
-    process.say("holdfast: " .. texts.printable(path) .. " has a password that everybody may read: chmod o-r\n")
+    process.say("holdfast: " .. texts.printable(path) .. " has a password that everybody can read: chmod o-r\n")
   end
 end
 
@@ -108,7 +110,7 @@ local function read_line(line)
   line = line:gsub("^#.*", ""):gsub(locale.SPACE .. "#.*", "")
   if not line:find(locale.NOT_SPACE) then return true end
   local name, text = line:match(SETTING)
-  if not name then return nil, "not `name = value`" end
+  if not name then return nil, "expected `name = value`" end
   text = text:match("^.*" .. locale.NOT_SPACE) or ""
   if not settings.known[name] then return nil, ('unknown setting "%s"'):format(name) end
   local value, wrong = settings.known[name](text)
@@ -124,12 +126,12 @@ local function read_file()
   for line in text:gmatch("([^\n]*)\n?") do
     number = number + 1
     local name, value = read_line(line)
-    if values[name] ~= nil then name, value = nil, name .. " stands there twice" end
+    if values[name] ~= nil then name, value = nil, name .. " is set twice" end
     if not name then return nil, ("%s:%d: %s"):format(path, number, value) end
     if name ~= true then values[name] = value end
   end
   if values.url and values.servers then
-    return nil, path .. ": url and servers exclude each other"
+    return nil, path .. ": url and servers cannot be combined"
   end
   return values, path or ""
 end
@@ -165,7 +167,7 @@ end
 local function choose_tls(chosen, given, file)
   local over_tls = is_over_tls(chosen)
   if not over_tls and (given.ca or given.cert or given.key) then
-    return nil, "--ca, --cert and --key are for rediss://"
+    return nil, "--ca, --cert and --key need rediss://"
   end
   local pair = (given.cert or given.key) and given or file
   if (pair.cert == nil) ~= (pair.key == nil) then
@@ -180,7 +182,7 @@ end
 -- → { url or servers, source, name, lease, grace, tenant, restart_guard, connect_timeout,
 -- command_timeout, tls } | nil, message
 function settings.load(given)
-  if given.url and given.servers then return nil, "--url and --servers exclude each other" end
+  if given.url and given.servers then return nil, "--url and --servers cannot be combined" end
   local file, path = read_file()
   if not file then return nil, path end
   local result, message = choose_servers(given, file, path)
@@ -189,7 +191,7 @@ function settings.load(given)
   result.restart_guard = given["restart-guard"] or file.restart_guard
   result.connect_timeout, result.command_timeout = file.connect_timeout, file.command_timeout
   if given["restart-guard"] and not result.servers then
-    return nil, "--restart-guard is for --servers"
+    return nil, "--restart-guard needs --servers"
   end
   result.tls, message = choose_tls(result, given, file)
   if message then return nil, message end

@@ -12,12 +12,17 @@ local verb = require "holdfast.command.verb"
 local show = {}
 
 show.usage = "holdfast show [options] KEY"
-show.summary = "Shows who holds the lock KEY and who waits for it. Exit code 1 when it is free."
+show.summary = "Show who holds the lock KEY and who waits for it. Exits with 1 if it is free."
 
 show.of_servers = true
 show.options = verb.options(show, {
-  { "json", help = "as one JSON object" },
+  { "json", help = "print one JSON object" },
 })
+show.examples = {
+  "holdfast show backup         # holder, lease, fencing token, queue",
+  "holdfast show --json backup  # for scripts",
+  "holdfast show -- -odd-key    # a key that begins with -",
+}
 
 local WAITERS = 50
 

@@ -7,45 +7,35 @@ local settings = require "holdfast.command.settings"
 
 local target = {}
 
--- In the order of the help, with what a verb has of its own between them.
+target.telling = {
+  title = "Output",
+  { "json", help = "print events as JSON on standard error" },
+  { "verbose", short = "v", help = "print what happens on standard error" },
+}
+
 target.waiting = {
-  { "no-wait", short = "n", aliases = { "nonblock", "nb" },
-    help = "fail at once when the lock is taken" },
+  title = "Waiting",
+  { "no-wait", short = "n", aliases = { "nonblock", "nb" }, help = "fail at once if the lock is taken" },
   { "wait", short = "w", value = "TIME", check = options.seconds,
-    help = "fail after so long; for ever by default" },
+    help = "give up after this long (default: wait forever)" },
   { "busy-exit", short = "E", aliases = { "conflict-exit-code" }, value = "CODE",
-    check = options.exit_code, help = "exit code when the lock is taken; 1. With 0 nothing is said" },
-  { "quiet", short = "q", help = "say nothing when the lock is taken" },
+    check = options.exit_code, help = "exit code if the lock is taken (default: 1); 0 also prints nothing" },
+  { "quiet", short = "q", help = "print nothing if the lock is taken" },
 }
 
-target.holding = {
+target.locking = {
+  title = "Lock",
   { "lease", value = "TIME", check = options.lease,
-    help = "the lock outlives a dead holder so long; 30s" },
-  { "one-by-one", value = "TYPE:ID", help = "queue up for this type and id, in place of a KEY" },
-  { "shared", short = "s", help = "with others that share it, and with nobody that has it exclusively" },
-  { "exclusive", short = "x", help = "the lock of those that share it, alone" },
+    help = "how long the lock survives a crashed holder (default: 30s)" },
+  { "one-by-one", value = "TYPE:ID", help = "lock this type and id instead of a KEY" },
+  { "shared", short = "s", help = "share the lock with other --shared holders" },
+  { "exclusive", short = "x", help = "exclude --shared holders and each other" },
   { "permits", value = "N", check = options.count,
-    help = "one permit of a semaphore, which has N unless it has a number already" },
-  { "name", value = "NAME", check = options.name, help = "who holds it, for `holdfast show`" },
-  settings.options[1],
-  settings.options[2],
-  settings.options[3],
-  settings.options[4],
-  settings.options[5],
-  settings.options[6],
-  settings.options[7],
-  { "json", help = "events on standard error as JSON" },
-  { "verbose", short = "v", help = "say what happens on standard error" },
+    help = "run at most N at a time; N is ignored if the semaphore exists" },
+  { "name", value = "NAME", check = options.name, help = "name of the holder in `holdfast show`" },
 }
 
--- The lists one after the other, as one.
-function target.options(...)
-  local all = {}
-  for _, list in ipairs { ... } do
-    for _, option in ipairs(list) do all[#all + 1] = option end
-  end
-  return all
-end
+target.TIME = "TIME is a number of seconds, or has units: 90, 1.5, 5m, 1h30m."
 
 local LEASE, GRACE = 30, 5
 local MOST_KEYS = 1024 -- of a multi lock
@@ -55,7 +45,7 @@ local function one_by_one(name, words)
   local biz_type, biz_id = name:match("^([^:]+):(.+)$")
   if not biz_type then return nil, ('--one-by-one must be TYPE:ID, not "%s"'):format(name) end
   if #words > 0 then
-    return nil, ('"%s": no KEY with --one-by-one, and -- before a command'):format(words[1])
+    return nil, ('"%s": --one-by-one takes no KEY; put -- before the command'):format(words[1])
   end
   return { keys = { biz_type .. "_" .. biz_id }, biz_type = biz_type, biz_id = biz_id }
 end
@@ -63,33 +53,33 @@ end
 -- → "read" or "write" of a read/write lock, false: it is none | nil, message
 local function mode_of(given, chosen)
   if not given.shared and not given.exclusive then return false end
-  if given.shared and given.exclusive then return nil, "-s and -x exclude each other" end
-  if given["one-by-one"] then return nil, "-s and -x are not for --one-by-one" end
-  if chosen.servers then return nil, "-s and -x are for one server, not for --servers" end
+  if given.shared and given.exclusive then return nil, "-s and -x cannot be combined" end
+  if given["one-by-one"] then return nil, "-s and -x do not work with --one-by-one" end
+  if chosen.servers then return nil, "-s and -x need a single server, not --servers" end
   return given.shared and "read" or "write"
 end
 
 -- → nothing | message
 local function wrong_permits(given, plan)
   if not given.permits then return nil end
-  if #plan.keys > 1 then return "--permits is for one KEY" end
-  if given["one-by-one"] then return "--permits is not for --one-by-one" end
-  if given.shared or given.exclusive then return "--permits is not for -s and -x" end
-  if plan.chosen.servers then return "--permits is for one server, not for --servers" end
+  if #plan.keys > 1 then return "--permits takes one KEY" end
+  if given["one-by-one"] then return "--permits does not work with --one-by-one" end
+  if given.shared or given.exclusive then return "--permits does not work with -s and -x" end
+  if plan.chosen.servers then return "--permits needs a single server, not --servers" end
 end
 
 local function several(keys)
   local seen = {}
   for _, key in ipairs(keys) do
     if key == "" then return nil, "KEY is empty" end
-    if seen[key] then return nil, ('"%s" is named twice'):format(key) end
+    if seen[key] then return nil, ('"%s" is given twice'):format(key) end
     if #keys > 1 and key:find("\n", 1, true) then
-      return nil, "one of several KEYs holds no line break"
+      return nil, "with several KEYs, none may contain a line break"
     end
     seen[key] = true
   end
   if #table.concat(keys, "\n") > MOST_BYTES then
-    return nil, ("the KEYs have more than %d bytes"):format(MOST_BYTES)
+    return nil, ("the KEYs are longer than %d bytes in total"):format(MOST_BYTES)
   end
   return { keys = keys }
 end
@@ -117,8 +107,8 @@ function target.read(given, words)
   local chosen
   chosen, message = settings.load(given)
   if not chosen then return nil, message end
-  if given["no-wait"] and given.wait then return nil, "-n and -w exclude each other" end
-  if given.quiet and given.verbose then return nil, "-q and -v exclude each other" end
+  if given["no-wait"] and given.wait then return nil, "-n and -w cannot be combined" end
+  if given.quiet and given.verbose then return nil, "-q and -v cannot be combined" end
   plan.given, plan.chosen = given, chosen
   plan.mode, message = mode_of(given, chosen)
   if plan.mode == nil then return nil, message end

@@ -17,12 +17,17 @@ local verb = require "holdfast.command.verb"
 local top = {}
 
 top.usage = "holdfast top [options] [PATTERN]"
-top.summary = "Shows locks, holders, waiters and hand-offs per second, live on a terminal, else once."
+top.summary = "Show locks, holders, waiters and hand-offs: live on a terminal, once elsewhere."
 
 top.of_servers = true
 top.options = verb.options(top, {
-  { "interval", value = "TIME", check = options.lease, help = "between two looks; 1" },
+  { "interval", value = "TIME", check = options.lease, help = "time between two looks (default: 1s)" },
 })
+top.examples = {
+  "holdfast top                  # all locks; q quits",
+  "holdfast top 'jobs:*'         # those whose key begins with jobs:",
+  "holdfast top --interval 100ms # more often",
+}
 
 local PAGES = 20
 local HEAD = { "KEY", "HOLDER", "HELD", "TTL", "WAITERS", "HAND-OFFS/S" }

@@ -10,23 +10,21 @@ local unpack = table.unpack or unpack
 local verb = {}
 
 local NO_SERVERS = { "servers", value = "URL,URL",
-  help = "not for this verb, which looks at one server" }
+  help = "not for this verb: it works on a single server" }
 
--- Adds the options that say where the server is, or with self.of_servers the servers, and how to
--- connect.
--- → own
-function verb.options(self, own)
+-- The options of a verb: its own, those that say where the server is, or with self.of_servers the
+-- servers, and how to connect, and more.
+function verb.options(self, own, more)
   local url, servers, _, ca, cert, key, tenant = unpack(settings.options)
   local shown = self.of_servers and servers or NO_SERVERS
-  for _, option in ipairs { url, shown, ca, cert, key, tenant } do
-    own[#own + 1] = option
-  end
-  return own
+  own.title = own.title or "Options"
+  local server = { title = settings.options.title, url, shown, ca, cert, key, tenant }
+  return options.join(own, server, more or {})
 end
 
 local function check_servers(self, chosen)
   if chosen.servers and not self.of_servers then
-    return nil, "this verb looks at one server, not at several: name one with --url"
+    return nil, "this verb works on a single server: name it with --url"
   end
   return true
 end
@@ -42,7 +40,7 @@ function verb.run(self, name, args, least, most, body)
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
   if #words < least then return out:misused("too few arguments", self.usage) end
   if #words > most then
-    return out:misused(('"%s" is too much'):format(words[most + 1]), self.usage)
+    return out:misused(('unexpected argument "%s"'):format(words[most + 1]), self.usage)
   end
   local chosen, fits, client, message
   chosen, message = settings.load(given)

@@ -5,22 +5,28 @@ local exits = require "holdfast.command.exits"
 local holder = require "holdfast.holder"
 local locks = require "holdfast.command.locks"
 local names = require "holdfast.names"
+local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local locale = require "holdfast.locale"
 local process = require "holdfast.process"
 local settings = require "holdfast.command.settings"
 local target = require "holdfast.command.target"
 local verb = require "holdfast.command.verb"
+local waiting = require "holdfast.command.waiting"
 
 local wait = {}
 
 wait.usage = "holdfast wait [options] KEY…"
-wait.summary = "Waits until the lock KEY is free, of several KEYs all at once. Takes nothing."
+wait.summary = "Wait until a lock is free; with several KEYs, all of them at once."
 wait.of_servers = true
-wait.options = target.options(target.waiting, settings.options)
-wait.more = "It asks again and again: one that is free for a moment only may be missed. To be the next one\n" ..
-  "that has the lock, use run.\n\n" ..
-  "TIME: seconds, or with units: 90, 1.5, 5m, 1h30m.\n\n" .. exits.help
+wait.options = options.join(target.waiting, settings.options, target.telling)
+wait.more = "It does not take the lock or join the queue. It polls, so it can miss a lock that is only\n"
+  .. "briefly free. To be the next holder, use run.\n\n" .. target.TIME .. "\n\n" .. exits.help
+wait.examples = {
+  "holdfast wait backup && ./restore    # once no backup is running",
+  "holdfast wait -w 10m stock:7 stock:9 # until both are free, for at most 10 minutes",
+  "holdfast wait -n -q backup           # a test: is it free now?",
+}
 
 local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between two looks
 local PASSING = { unreachable = true, no_quorum = true, server = true }
@@ -39,7 +45,7 @@ local function still_held(client, entry, given, out)
   local exit = given["busy-exit"] or exits.BUSY
   if given.quiet or exit == 0 then return exit end
   if entry.count then
-    return out:fail(exit, "busy", ('"%s" is a number still, %.0f'):format(output.printable(entry.key),
+    return out:fail(exit, "busy", ('"%s" is still %.0f'):format(output.printable(entry.key),
       entry.count))
   end
   local ends = entry.ttl and entry.ttl < math.huge
@@ -51,16 +57,14 @@ local function still_held(client, entry, given, out)
 end
 
 -- An outage in the middle of the wait is waited out.
-local function watch(client, keys, till, given, out)
+-- → false: all are free | the entry of a lock that is held still | nil, message, code
+local function watch(client, keys, till)
   local step, asked = FIRST_STEP, false
   while true do
     local held, message, code = first_held(client, keys)
-    if held == false then return exits.OK end
     local over = core.now() >= till
-    if held and over then return still_held(client, held, given, out) end
-    if not held and (over or not asked or not PASSING[code]) then
-      return verb.failed(out, message, code)
-    end
+    if held == false or held and over then return held end
+    if not held and (over or not asked or not PASSING[code]) then return nil, message, code end
     asked = true
     process.wait(math.max(math.min(step, till - core.now()), 0))
     step = math.min(step * 1.5, LAST_STEP)
@@ -68,10 +72,21 @@ local function watch(client, keys, till, given, out)
 end
 
 function wait.main(args)
-  return verb.run(wait, "wait", args, 1, math.huge, function(client, given, words, out)
+  return verb.run(wait, "wait", args, 1, math.huge, function(client, given, words, out, chosen)
     local plan, message = target.read(given, words)
     if not plan then return out:fail(exits.USAGE, "usage", message) end
-    return watch(client, plan.keys, core.now() + plan.wait, given, out)
+    local now = core.now()
+    waiting.begin(out, {
+      client = client, seconds = plan.wait, since = now, chosen = chosen, quiet = given.quiet,
+      key = plan.keys[1],
+      subject = function(key) return ('waiting until "%s" is free'):format(key) end,
+      look = waiting.for_free(plan.keys, function(own) return first_held(own, plan.keys) end),
+    })
+    local held, failure, code = watch(client, plan.keys, now + plan.wait)
+    waiting.finish()
+    if held == false then return exits.OK end
+    if held then return still_held(client, held, given, out) end
+    return verb.failed(out, failure, code)
   end)
 end
 

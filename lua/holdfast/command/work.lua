@@ -6,10 +6,10 @@ local target = require "holdfast.command.target"
 
 local work = {}
 
-work.command = { "command", short = "c", value = "COMMAND", help = "run it with /bin/sh -c" }
+work.command = { "command", short = "c", value = "COMMAND", help = "run this with /bin/sh -c" }
 work.grace = {
   "grace", value = "TIME", check = options.seconds,
-  help = "from TERM to KILL when the lock is lost; 5s",
+  help = "time between TERM and KILL when the lock is lost (default: 5s)",
 }
 
 -- The line that was probably meant: the first word is the key.
@@ -21,7 +21,7 @@ end
 
 -- `words`: KEYs; `rest`: what stands behind --. → the words of the command | nil, message
 local function command_of(given, words, rest, verb)
-  if given.command and rest then return nil, "either -c or a command after --" end
+  if given.command and rest then return nil, "give either -c or a command after --, not both" end
   if given.command then return { "/bin/sh", "-c", given.command } end
   if not rest then return nil, "no -- before the command" .. with_marker(words, verb) end
   if #rest == 0 then return nil, "no command after --" end
@@ -44,7 +44,7 @@ end
 local AT_LOSS = {
   unstarted = "not starting the job",
   ending = "ending the job",
-  partly = "ending the part of the job that may be signalled; the rest runs on",
+  partly = "ending those processes of the job that may be signalled; the others run on",
   running = "the job runs on",
 }
 

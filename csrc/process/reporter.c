@@ -1,0 +1,120 @@
+/* A process beside this one that tells what this one waits for. Nothing that it reads or writes
+ * delays the wait, a signal or what comes after it. It ends with this program or before it. */
+#include "process.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "posix/system.h"
+
+#define WIPE "\r\33[K"
+
+static pid_t reporter;          /* 0: none runs */
+static pid_t waiting;           /* in the reporter: the program that began it */
+static volatile char *is_drawn; /* shared by both: there is a line to wipe */
+
+static bool share_mark(void) {
+    if (is_drawn) return true;
+    void *page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return false;
+    is_drawn = page;
+    return true;
+}
+
+static bool is_writable(void) {
+    struct pollfd one = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&one, 1, 0) > 0;
+}
+
+/* Safe in a signal handler. */
+static void end_reporter(void) {
+    int error = errno;
+    pid_t pid = reporter;
+    if (pid == 0) return;
+    reporter = 0;
+    /* where orphans are collected by the system its number may be another process's by now */
+    if (waitpid(pid, NULL, WNOHANG) == 0) {
+        kill(pid, SIGKILL);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
+    }
+    if (*is_drawn && hf_terminal_is_ours(STDERR_FILENO) && is_writable()) {
+        ssize_t written = write(STDERR_FILENO, WIPE, sizeof WIPE - 1);
+        (void)written;
+    }
+    errno = error;
+}
+
+static void be_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
+    hf_end_with_parent(SIGKILL);
+    waiting = parent;
+    reporter = 0;
+    hf_signals_forget();
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    if (getppid() == parent) lua_pcall(L, 0, 0, 0);
+    _exit(0);
+}
+
+/* begin_report(fn): a process of its own calls fn() and ends. -> true | nil, message, errno */
+static int l_begin(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    pid_t parent = getpid();
+    sigset_t all, kept;
+    end_reporter();
+    if (!share_mark()) return hf_process_failed(L, errno);
+    *is_drawn = 0;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &kept);
+    pid_t pid = fork();
+    int error = errno;
+    if (pid == 0) be_reporter(L, parent, &kept);
+    reporter = pid > 0 ? pid : 0;
+    sigprocmask(SIG_SETMASK, &kept, NULL);
+    if (pid < 0) return hf_process_failed(L, error);
+    lua_pushboolean(L, true);
+    return 1;
+}
+
+/* end_report(): ends the reporter and wipes the line that it has drawn */
+static int l_end(lua_State *L) {
+    (void)L;
+    end_reporter();
+    return 0;
+}
+
+/* may_draw(): in the reporter, whether the terminal at standard error is this job's now. From then
+ * on there may be a line to wipe. */
+static int l_may_draw(lua_State *L) {
+    bool may = hf_terminal_is_ours(STDERR_FILENO);
+    if (may) *is_drawn = 1;
+    lua_pushboolean(L, may);
+    return 1;
+}
+
+/* is_awaited(): in the reporter, whether the program that began it still runs */
+static int l_is_awaited(lua_State *L) {
+    lua_pushboolean(L, getppid() == waiting);
+    return 1;
+}
+
+static void on_last_signal(int number) {
+    end_reporter();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* wipe_before(name, ...): these signals end the reporter before they end this program */
+static int l_wipe_before(lua_State *L) {
+    for (int arg = 1; arg <= lua_gettop(L); arg++) hf_signal_handle(L, arg, on_last_signal);
+    return 0;
+}
+
+void hf_open_reporter(lua_State *L) {
+    static const luaL_Reg functions[] = {
+        {"begin_report", l_begin},    {"end_report", l_end},          {"may_draw", l_may_draw},
+        {"is_awaited", l_is_awaited}, {"wipe_before", l_wipe_before}, {NULL, NULL}};
+    hf_setfuncs(L, functions);
+}

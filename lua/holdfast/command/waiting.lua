@@ -1,0 +1,254 @@
+-- Says what the command waits for: on a terminal in one line that stays alive, with --json as
+-- events, with --verbose as lines.
+--
+-- A process of its own looks at the server and writes, so nothing here delays the wait, a signal or
+-- the job. On a terminal it looks once a second, elsewhere once a minute.
+
+local core = require "holdfast.core"
+local locks = require "holdfast.command.locks"
+local names = require "holdfast.names"
+local output = require "holdfast.command.output"
+local process = require "holdfast.process"
+local settings = require "holdfast.command.settings"
+
+local waiting = {}
+
+local SHORT = 0.5 -- seconds: a wait that is over by then is not worth a word
+local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two looks
+local PATIENCE = 0.9 -- seconds for a reply, so that the line stays alive
+local NAP = 5 -- seconds after which it looks whether somebody still waits
+local ECHO = 3 -- columns that are left free: the terminal echoes ^C behind the line
+local MOST_KEYS, MOST_WAITERS = 10, 100 -- that one look reads
+
+-- ---- words ----
+
+local ORDINALS = { "st", "nd", "rd" }
+
+function waiting.place(number)
+  if number == 1 then return "next in line" end
+  local is_teen = number % 100 >= 11 and number % 100 <= 13
+  return ("%d%s in line"):format(number, not is_teen and ORDINALS[number % 10] or "th")
+end
+
+-- 0:09, 12:05, 1:02:03
+function waiting.clock(seconds)
+  local whole = math.floor(seconds)
+  local hours, minutes = math.floor(whole / 3600), math.floor(whole / 60) % 60
+  if hours > 0 then return ("%d:%02d:%02d"):format(hours, minutes, whole % 60) end
+  return ("%d:%02d"):format(minutes, whole % 60)
+end
+
+-- The columns that a character takes at most: those of East Asia take two.
+local function width_of(char)
+  return #char > 2 and 2 or 1
+end
+
+local function width(text)
+  local sum = 0
+  for char in text:gmatch("[^\128-\191][\128-\191]*") do sum = sum + width_of(char) end
+  return sum
+end
+
+-- Returns as much of the text as fits into so many columns.
+local function cut(text, columns)
+  local parts, left = {}, columns
+  for char in text:gmatch("[^\128-\191][\128-\191]*") do
+    left = left - width_of(char)
+    if left < 0 then break end
+    parts[#parts + 1] = char
+  end
+  return table.concat(parts)
+end
+
+-- One line of at most so many columns; what is left out comes before the place and the time.
+-- → the line, its width
+function waiting.line(subject, state, place, seconds, columns)
+  local tail = (place and waiting.place(place) .. ", " or "") .. waiting.clock(seconds)
+  local head = output.printable(subject) .. ": "
+  if state then head, tail = head .. output.printable(state), ", " .. tail end
+  if columns and width(head .. tail) > columns then
+    head = cut(head, columns - width(tail) - 1) .. "…"
+    tail = cut(tail, columns - width(head) + 1)
+  end
+  return head .. tail, width(head .. tail)
+end
+
+-- ---- what is waited for ----
+
+-- Each goal is a function of the client that looks.
+-- → { key, state, place, and for --json owner, who, count } | nil, message, code
+
+local function state_of(entry, who, verb)
+  if entry.permits then return ("%d of %d permits taken"):format(entry.holds, entry.permits) end
+  if not entry.held then return nil end
+  return (entry.count and "" or verb .. " by ") .. locks.holder_text(entry, who)
+end
+
+-- Who the holders are; each of them is asked for once.
+local function namer()
+  local known = {}
+  return function(client, owner)
+    known[owner] = known[owner] or names.of(client, owner)
+    return known[owner]
+  end
+end
+
+local function seen(client, entry, verb, name, place)
+  local who = entry.owner and name(client, entry.owner)
+  return {
+    key = entry.key, state = state_of(entry, who, verb), place = place, owner = entry.owner,
+    who = who, count = entry.count,
+  }
+end
+
+local function place_in(client, entry, uuid)
+  if entry.waiters == 0 or core.client.is_quorum(client) then return nil end
+  for _, waiter in ipairs(locks.waiters(client, entry.key, MOST_WAITERS, entry.kind)) do
+    if waiter.owner:sub(1, #uuid) == uuid then return waiter.place end
+  end
+end
+
+-- Several locks are taken in this order, so the first one that is not held is waited for. `uuid` is
+-- that of the client that waits; verb: "held", or "led".
+function waiting.for_locks(keys, kind, uuid, verb)
+  local name, at = namer(), 1
+  return function(client)
+    local first
+    for i = at, math.min(#keys, at + MOST_KEYS - 1) do
+      local entry, message, code = locks.read(client, keys[i], kind)
+      if not entry then return nil, message, code end
+      local place = place_in(client, entry, uuid)
+      local is_own = entry.owner and entry.owner:sub(1, #uuid) == uuid
+      if place then
+        at = i
+        return seen(client, entry, verb, name, place)
+      end
+      first = first or entry.held and not is_own and entry or nil
+    end
+    at = first and at or 1
+    return seen(client, first or { key = keys[at] }, verb, name)
+  end
+end
+
+-- `first_held`: a function of the client.
+-- → the entry of a lock that is held, false: all are free | nil, message, code
+function waiting.for_free(keys, first_held)
+  local name = namer()
+  return function(client)
+    local entry, message, code = first_held(client)
+    if entry == nil then return nil, message, code end
+    return seen(client, entry or { key = keys[1] }, "held", name)
+  end
+end
+
+function waiting.for_latch(key)
+  return function(client)
+    local count, message, code = client:latch(key):count()
+    if not count then return nil, message, code end
+    return { key = key, count = count, state = ("%.0f to come"):format(count) }
+  end
+end
+
+-- ---- in the process of its own ----
+
+local Report = {}
+Report.__index = Report
+
+local function trouble(client, message, code)
+  if code == "no_quorum" then return "too few servers answer" end
+  return code == "unreachable" and "no answer from " .. core.client.server(client) or message
+end
+
+function Report:look()
+  local found, message, code = self.look_at(self.client)
+  self.found = found
+    or { key = self.found.key, state = trouble(self.client, message, code), code = code }
+end
+
+function Report:line(columns)
+  local found = self.found
+  local waited = core.now() - self.since
+  return waiting.line(self.subject(found.key), found.state, found.place, waited, columns)
+end
+
+-- A terminal that has become narrower has broken the line that was drawn.
+function Report:draw()
+  local columns = select(2, process.size(2)) or 80
+  local rows = math.max(math.ceil((self.drawn or 0) / columns), 1)
+  local line
+  line, self.drawn = self:line(columns - ECHO)
+  local up = rows > 1 and ("\27[%dA\27[J"):format(rows - 1) or ""
+  if process.may_draw() then process.say("\r" .. up .. line .. "\27[K") end
+end
+
+function Report:tell()
+  if self.is_live then return self:draw() end
+  local found = self.found
+  local who = found.who or {}
+  self.out:event("waiting", {
+    { "key", found.key }, { "owner", found.owner }, { "host", who.host }, { "pid", who.pid },
+    { "name", who.name }, { "count", found.count }, { "place", found.place },
+    { "waited", core.now() - self.since },
+    { "code", found.code }, { "message", found.code and found.state },
+  }, (self:line()))
+end
+
+-- Naps until then. Draws the line again when the terminal has changed its size, or is this job's
+-- again.
+local function rest(self, till)
+  while process.is_awaited() and core.now() < till do
+    local name = process.wait(math.max(math.min(till - core.now(), NAP), 0))
+    if name and self.drawn then self:draw() end
+  end
+end
+
+function Report:run()
+  local period = self.is_live and ON_TERMINAL or ELSEWHERE
+  self.waiter:close() -- this process has inherited its connections
+  self.client = assert(settings.client(self.chosen, {}))
+  if self.is_live then process.catch("WINCH", "CONT") end
+  local at = core.now() + SHORT
+  while process.is_awaited() do
+    rest(self, at)
+    self:look()
+    self:tell()
+    at = self.since + period * (math.floor((core.now() - self.since) / period) + 1)
+  end
+end
+
+-- ---- around a wait ----
+
+local function at_most(seconds, limit)
+  return math.min(seconds or limit, limit)
+end
+
+local function patient(chosen)
+  local copy = {}
+  for name, value in pairs(chosen) do copy[name] = value end
+  copy.connect_timeout = at_most(chosen.connect_timeout, PATIENCE)
+  copy.command_timeout = at_most(chosen.command_timeout, PATIENCE)
+  return copy
+end
+
+-- From now on, until waiting.finish, the command says what it waits for. wait: { client = the one
+-- that waits, seconds = for how long at most, since = core.now() when it began, chosen = what
+-- settings.load gave, quiet, key = the first one, subject(key) → "waiting for …", look = a goal of
+-- those above }
+function waiting.begin(out, wait)
+  local is_live = not out.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
+  local is_told = out.json or out.verbose or is_live and not wait.quiet
+  if not is_told or wait.seconds < SHORT then return end
+  local report = setmetatable({
+    out = out, is_live = is_live, waiter = wait.client, chosen = patient(wait.chosen),
+    since = wait.since, subject = wait.subject, look_at = wait.look, found = { key = wait.key },
+  }, Report)
+  process.wipe_before("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")
+  process.begin_report(function() report:run() end)
+end
+
+-- Before anything else is said, and before the job starts.
+function waiting.finish()
+  process.end_report()
+end
+
+return waiting

@@ -1,0 +1,217 @@
+local command = require "spec.support.command"
+local holdfast = require "holdfast"
+local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local terminal = require "spec.support.terminal"
+local waiting = require "holdfast.command.waiting"
+
+local PATIENCE = 40
+
+local function eventually(condition)
+  return assert.is_truthy(process.wait_until(condition, PATIENCE))
+end
+
+describe("the words of a wait", function()
+  it("name the place in line", function()
+    local places = {}
+    for i, place in ipairs { 1, 2, 3, 4, 11, 12, 13, 21, 102, 111 } do
+      places[i] = waiting.place(place)
+    end
+    assert.same({ "next in line", "2nd in line", "3rd in line", "4th in line", "11th in line", "12th in line",
+      "13th in line", "21st in line", "102nd in line", "111th in line" }, places)
+  end)
+
+  it("count the time in minutes, and in hours from the first one on", function()
+    local clocks = {}
+    for i, seconds in ipairs { 0.5, 9.99, 60, 754.3, 3599, 3723 } do
+      clocks[i] = waiting.clock(seconds)
+    end
+    assert.same({ "0:00", "0:09", "1:00", "12:34", "59:59", "1:02:03" }, clocks)
+  end)
+
+  it("fit into the terminal, and keep the place and the time", function()
+    local function line(columns)
+      return (waiting.line('waiting for "backup:db"', "held by web-3 pid 18004 nightly-backup", 2, 9, columns))
+    end
+    assert.equal('waiting for "backup:db": held by web-3 pid 18004 nightly-backup, 2nd in line, 0:09', line())
+    assert.equal('waiting for "backup:db": held by web-3 pid 18004 nightly-ba…, 2nd in line, 0:09', line(79))
+    assert.equal('waiting for "backup:db": …, 2nd in line, 0:09', line(45))
+    assert.equal("…, 2nd in l", line(11))
+    assert.equal('waiting for "备份": 0:09', (waiting.line('waiting for "备份"', nil, nil, 9, 24)))
+    assert.equal('waiting for "备…0:09', (waiting.line('waiting for "备份"', nil, nil, 9, 20)))
+  end)
+
+  it("show no byte that would drive the terminal", function()
+    assert.equal('waiting for "a\\x1b[2J\\x0a": held by b\\x07, 0:09',
+      (waiting.line('waiting for "a\27[2J\n"', "held by b\7", nil, 9)))
+  end)
+end)
+
+describe("a wait", function()
+  local server, client, holder
+
+  setup(function() server = redis.start() end)
+  teardown(function() server:stop() end)
+  before_each(function()
+    server:cli("FLUSHALL")
+    client = holdfast.new(server:url())
+  end)
+  after_each(function() client:close() end)
+
+  local function start(...) return command.start(server, { ... }) end
+
+  -- Somebody who holds the key, and whose name can be read.
+  local function hold(...)
+    holder = start("hold", "--name", "nightly-backup", ...)
+    assert(holder:wait_output(" %d+\n", PATIENCE), holder:output())
+    eventually(function() return #server:cli("KEYS", "holdfast_client:*") == 1 end)
+  end
+
+  local function end_by_signal(children)
+    for _, child in pairs(children) do child:kill("TERM") end
+    for _, child in pairs(children) do assert(child:wait(PATIENCE)) end
+  end
+
+  describe("that is no terminal's", function()
+    it("is told of with --json by each verb that waits, and with -v in words", function()
+      hold("k")
+      local first = start("run", "k", "--", "true")
+      eventually(function() return client:lock("k"):info().waiters == 1 end)
+      assert(client:latch("gate"):set(2))
+      local all = { lead = start("lead", "--json", "k", "--", "true") }
+      eventually(function() return client:lock("k"):info().waiters == 2 end)
+      all.wait, all.latch = start("wait", "--json", "k"), start("latch", "--json", "wait", "gate")
+      all.words = start("run", "-v", "k", "--", "true")
+      local who = ('"host":"[^"]+","pid":%d,"name":"nightly%%-backup",'):format(holder.pid)
+      for name, pattern in pairs {
+        lead = '^{"event":"waiting","time":"[^"]+","key":"k","owner":"[^"]+",' .. who .. '"place":2,"waited":0%.%d+}\n$',
+        wait = '^{"event":"waiting","time":"[^"]+","key":"k","owner":"[^"]+",' .. who .. '"waited":0%.%d+}\n$',
+        latch = '^{"event":"waiting","time":"[^"]+","key":"gate","count":2,"waited":0%.%d+}\n$',
+        words = ('^holdfast run: waiting for "k": held by %%S+ pid %d nightly%%-backup, 3rd in line, 0:00\n$')
+          :format(holder.pid),
+      } do
+        assert(all[name]:wait_output(pattern, PATIENCE), all[name]:output())
+      end
+      end_by_signal(all)
+      assert.equal("", first:output())
+      end_by_signal { holder, first }
+    end)
+
+    it("names the lock among several that is waited for, and the permits", function()
+      hold("b")
+      local several = start("run", "-v", "c", "a", "b", "--", "true")
+      local pool = client:semaphore("pool", { permits = 2 })
+      assert(pool:acquire(2))
+      local permit = start("hold", "--permits", "2", "-v", "pool")
+      assert(several:wait_output('waiting for "b": held by %S+ pid %d+ nightly%-backup, next in line, 0:00\n', PATIENCE),
+        several:output())
+      assert(permit:wait_output('waiting for "pool": 2 of 2 permits taken, next in line, 0:00\n', PATIENCE),
+        permit:output())
+      end_by_signal { several, permit, holder }
+    end)
+
+    it("prints no byte without -v", function()
+      hold("k")
+      local children = { start("run", "k", "--", "true"), start("lead", "k", "--", "true"), start("wait", "k"),
+        start("hold", "k") }
+      local loud = start("wait", "-v", "k")
+      assert(loud:wait_output("waiting until", PATIENCE))
+      end_by_signal(children)
+      for _, child in ipairs(children) do assert.equal("", child:output()) end
+      end_by_signal { loud, holder }
+    end)
+
+    it("is over at once when the process that tells of it stands still", function()
+      hold("k")
+      local child = start("run", "-v", "k", "--", "true")
+      assert(child:wait_output("next in line", PATIENCE), child:output())
+      local pipe = assert(io.popen("pgrep -P " .. child.pid))
+      local reporter = tonumber(pipe:read("*l"))
+      pipe:close()
+      process.signal(reporter, "STOP")
+      end_by_signal { holder }
+      assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
+      assert.is_false(process.signal(reporter, 0) == true)
+    end)
+  end)
+
+  describe("on a terminal", function()
+    if not terminal.is_there() then return pending("there is no tmux") end
+
+    local shell
+
+    before_each(function() shell = terminal.open(command.shell_prelude(server), 80, 12) end)
+    after_each(function() shell:close() end)
+
+    -- What a second client sees, as the line should be that is cut to so many columns.
+    local function expected(place, columns)
+      local text = select(2, command.run(server, { "show", "--json", "backup:db" }))
+      local host, pid, name = text:match('"host":"([^"]+)","pid":(%d+),"name":"([^"]+)"')
+      local state = ("held by %s pid %d %s"):format(host, pid, name)
+      return function(screen)
+        for line in screen:gmatch("[^\n]+") do
+          local minutes, seconds = line:match("(%d+):(%d%d)$")
+          local waited = minutes and minutes * 60 + seconds
+          if waited and waiting.line('waiting for "backup:db"', state, place, waited, columns) == line then
+            return line
+          end
+        end
+      end
+    end
+
+    -- Whether the line is gone, and nothing but the lines that were typed and these are there.
+    local function shows_only(lines)
+      return function(text) return text:find("^%$ holdfast [^\n]+\n" .. lines .. "%$ *\n*$") ~= nil end
+    end
+
+    it("is one line that is right, fits, and is gone when the job starts", function()
+      hold("backup:db")
+      local first = start("run", "backup:db", "--", "true")
+      eventually(function() return client:lock("backup:db"):info().waiters == 1 end)
+      shell:types("holdfast run backup:db -- echo job; echo code $?", "Enter")
+      local monitor = server:monitor()
+      assert.is_true(#shell:sees(expected(2, 77)) < 80)
+      shell:resize(50, 12)
+      assert.is_true(#shell:sees(expected(2, 47)) < 52)
+      assert.equal(1, select(2, shell:screen():gsub("waiting for", "")))
+      end_by_signal { first }
+      shell:sees(expected(1, 47))
+      local looks, from, till = 0, nil, nil
+      for _, entry in ipairs(monitor:commands()) do
+        if not entry.script and entry.args[1] == "ZRANGEBYSCORE" and entry.args[#entry.args] == "100" then
+          looks, from, till = looks + 1, from or entry.time, entry.time
+        end
+      end
+      monitor:close()
+      assert(looks <= till - from + 2, ("%d looks in %.1f s"):format(looks, till - from))
+      end_by_signal { holder }
+      shell:sees("job\ncode 0\n%$ *\n*$")
+      assert.is_nil(shell:screen():find("waiting", 1, true))
+    end)
+
+    it("says that the server does not answer, and goes on", function()
+      hold("backup:db")
+      shell:types("holdfast run backup:db -- true; echo code $?", "Enter")
+      shell:sees("next in line")
+      server.process:kill("STOP")
+      shell:sees('waiting for "backup:db": no answer from unix:.*, 0:%d%d\n')
+      server.process:kill("CONT")
+      shell:sees("next in line")
+      shell:types("C-c")
+      shell:sees(shows_only "code 130\n")
+      end_by_signal { holder }
+    end)
+
+    it("of holdfast wait, too, is gone when a signal ends it, and stays away from other jobs", function()
+      hold("backup:db")
+      shell:types("holdfast wait backup:db", "Enter")
+      shell:sees('waiting until "backup:db" is free: held by')
+      shell:types("C-c")
+      shell:sees(shows_only "^?C?\n*")
+      shell:types("clear; holdfast wait backup:db & holdfast wait -q -w 1.5 backup:db; echo code $?; kill %1", "Enter")
+      shell:sees("^[^\n]*%d+\ncode 1\n")
+      assert.is_nil(shell:screen():find("waiting", 1, true))
+      end_by_signal { holder }
+    end)
+  end)
+end)

@@ -1,0 +1,77 @@
+-- A shell in a real terminal: tmux, with the command as `holdfast`.
+
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+
+local PATIENCE = 40
+local LOOK = 0.02 -- seconds between two looks, each of which starts a program
+
+local Terminal = {}
+Terminal.__index = Terminal
+
+local terminal = {}
+
+-- Whether there is a tmux.
+function terminal.is_there()
+  local result = os.execute("command -v tmux >/dev/null 2>&1")
+  return result == true or result == 0
+end
+
+local function answers(path)
+  local fd = sys.connect_unix(path)
+  return fd and sys.close(fd)
+end
+
+-- prelude: what the shell reads first. Must be closed; ends with this program in any case.
+function terminal.open(prelude, columns, rows)
+  local self = setmetatable({ directory = process.directory() }, Terminal)
+  local file = assert(io.open(self.directory .. "/rc", "w"))
+  file:write(prelude, "\nPS1='$ '\n")
+  file:close()
+  command.other { "tmux", "-D", "-S", self.directory .. "/tmux", "-f", "/dev/null" }
+  assert(process.wait_until(function() return answers(self.directory .. "/tmux") end, PATIENCE))
+  self:tmux("new-session", "-d", "-s", "spec", "-x", tostring(columns), "-y", tostring(rows),
+    "bash --rcfile " .. self.directory .. "/rc -i")
+  self:sees("^%$")
+  return self
+end
+
+function Terminal:close()
+  self:tmux("kill-server")
+  process.remove(self.directory)
+end
+
+-- → what this command of tmux prints
+function Terminal:tmux(...)
+  local child = command.other { "tmux", "-S", self.directory .. "/tmux", "-f", "/dev/null", ... }
+  assert(child:wait(PATIENCE) == "exit" and child.code == 0, child:output())
+  return child:output()
+end
+
+function Terminal:screen(...)
+  return self:tmux("capture-pane", "-p", "-t", "spec", ...)
+end
+
+-- Waits until the screen is right by `is_right`, a pattern or a function of its text.
+-- → what that gave
+function Terminal:sees(is_right)
+  local matches = is_right
+  if type(is_right) == "string" then matches = function(text) return text:match(is_right) end end
+  local seen
+  local found = process.wait_until(function()
+    seen = self:screen()
+    return matches(seen) or process.sleep(LOOK)
+  end, PATIENCE)
+  return assert(found, ("not %s:\n%s"):format(tostring(is_right), tostring(seen)))
+end
+
+function Terminal:types(...)
+  self:tmux("send-keys", "-t", "spec", ...)
+end
+
+function Terminal:resize(columns, rows)
+  self:tmux("resize-window", "-t", "spec", "-x", tostring(columns), "-y", tostring(rows))
+end
+
+return terminal
