@@ -16,6 +16,7 @@
 # make bench      the ratios of the quality bars; STRICT=1: a missed one fails
 # make bench-report     docs/performance.md: beside Redisson, redsync and others, which it installs into build/peers
 # make interop    one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
+# make pictures   docs/pictures, of real runs; needs chromium and chromium-driver
 # make site       the documents as static pages, in build/site; needs mkdocs-material and, once, npm
 # make install    PREFIX=/usr/local, DESTDIR=; make uninstall removes it
 # make dist       a tarball of the sources and the release's rockspec, in build/dist
@@ -100,7 +101,7 @@ UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
 .PHONY: coverage systems named-mutants long browser demos build unit-programs demo demo-quorum demo-openresty show test check nightly bench bench-report interop lint docs \
         unit spec memerr asan tsan valgrind clang analyse gc luas hiredis machines packages roots model servers sim sim-mutants \
-        fuzz-build chaos shaky mutants porcupine soak site release format install uninstall dist deb opm rock rock-install modules clean embed
+        fuzz-build chaos shaky mutants porcupine soak pictures site release format install uninstall dist deb opm rock rock-install modules clean embed
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -333,6 +334,10 @@ DIST_URL = https://github.com/holdfast/holdfast/releases/download/v$(VERSION)
 
 dist:
 	@tools/dist $(VERSION) $(BUILD)/dist "$(DIST_URL)"
+
+pictures: LUA = luajit
+pictures: build
+	@$(RUN) tools/pictures/status.lua
 
 site:
 	@tools/site
